@@ -1,0 +1,82 @@
+/**
+ * Every error that a user of tierkv can meet is a `TierKVError`: a stable `code` for programs, the `field` or path it is
+ * about, and a message that ends with what to do. `invariant` is for our own mistakes and never for bad input.
+ */
+
+export type ErrorCode =
+  | 'TKV_CONFIG' // a setting is missing, malformed or out of range
+  | 'TKV_INPUT' // a trace, spec or data file holds something that it may not hold
+  | 'TKV_CAPACITY' // a request can never fit
+  | 'TKV_UNKNOWN_ID' // a sequence, job or slot that the manager does not know
+  | 'TKV_STALE' // a (slot, generation) pair whose slot has moved on
+  | 'TKV_STATE' // a call that this state does not allow
+  | 'TKV_DEVICE' // no usable adapter, or the device is lost
+  | 'TKV_IO' // the file system refused
+  | 'TKV_LOCKED' // another process owns the directory
+  | 'TKV_MISMATCH'; // data of another layout, model, version or key
+
+export interface ErrorFacts {
+  /** The setting, option or field at fault, as the user wrote it. */
+  field?: string;
+  /** File, and line where there is one. */
+  path?: string;
+  line?: number;
+  cause?: unknown;
+}
+
+const brand: unique symbol = Symbol.for('tierkv.error') as never;
+
+export class TierKVError extends Error {
+  override readonly name: string = 'TierKVError';
+  readonly code: ErrorCode;
+  readonly field: string | undefined;
+  readonly path: string | undefined;
+  readonly line: number | undefined;
+  readonly [brand] = true;
+
+  constructor(code: ErrorCode, message: string, facts: ErrorFacts = {}) {
+    super(message, facts.cause === undefined ? undefined : { cause: facts.cause });
+    this.code = code;
+    this.field = facts.field;
+    this.path = facts.path;
+    this.line = facts.line;
+  }
+
+  /** True also for an error of another copy of this package. */
+  static override [Symbol.hasInstance](value: unknown): boolean {
+    return typeof value === 'object' && value !== null && brand in value;
+  }
+}
+
+/** A bad setting: names the field, what it is, and the remedy. */
+export function configError(field: string, problem: string, remedy: string): TierKVError {
+  return new TierKVError('TKV_CONFIG', `${field} ${problem}. ${remedy}`, { field });
+}
+
+export function requireInteger(field: string, value: number, min: number, max: number = Number.MAX_SAFE_INTEGER): number {
+  if (!Number.isSafeInteger(value) || value < min || value > max) {
+    const range = max === Number.MAX_SAFE_INTEGER ? `of at least ${min}` : `from ${min} to ${max}`;
+    throw configError(field, `is ${value}, not an integer ${range}`, `Set ${field} to an integer ${range}.`);
+  }
+  return value;
+}
+
+export function requirePositive(field: string, value: number): number {
+  if (!Number.isFinite(value) || value <= 0) {
+    throw configError(field, `is ${value}, not a positive finite number`, `Set ${field} above 0.`);
+  }
+  return value;
+}
+
+export function requireFraction(field: string, value: number): number {
+  if (!(value >= 0 && value <= 1)) {
+    throw configError(field, `is ${value}, outside [0, 1]`, `Set ${field} to a share from 0 to 1.`);
+  }
+  return value;
+}
+
+export function invariant(condition: boolean, message: string | (() => string)): asserts condition {
+  if (!condition) {
+    throw new Error(`tierkv invariant broken: ${typeof message === 'string' ? message : message()}`);
+  }
+}
