@@ -1,6 +1,6 @@
-import { defineConfig } from 'vitest/config';
+import { defineConfig, type ViteUserConfig } from 'vitest/config';
 
-export default defineConfig({
+const config: ViteUserConfig = defineConfig({
   test: {
     pool: 'forks', // worker threads hide the environment from the Vulkan loader
     include: ['test/**/*.test.ts'],
@@ -8,3 +8,5 @@ export default defineConfig({
     hookTimeout: 60_000,
   },
 });
+
+export default config;

@@ -24,15 +24,14 @@ export interface ErrorFacts {
   cause?: unknown;
 }
 
-const brand: unique symbol = Symbol.for('tierkv.error') as never;
-
 export class TierKVError extends Error {
   override readonly name: string = 'TierKVError';
   readonly code: ErrorCode;
   readonly field: string | undefined;
   readonly path: string | undefined;
   readonly line: number | undefined;
-  readonly [brand] = true;
+  /** Survives two copies of this package in one program, where the class identity does not. */
+  readonly isTierKVError: boolean = true;
 
   constructor(code: ErrorCode, message: string, facts: ErrorFacts = {}) {
     super(message, facts.cause === undefined ? undefined : { cause: facts.cause });
@@ -44,7 +43,7 @@ export class TierKVError extends Error {
 
   /** True also for an error of another copy of this package. */
   static override [Symbol.hasInstance](value: unknown): boolean {
-    return typeof value === 'object' && value !== null && brand in value;
+    return typeof value === 'object' && value !== null && 'isTierKVError' in value;
   }
 }
 
@@ -53,7 +52,12 @@ export function configError(field: string, problem: string, remedy: string): Tie
   return new TierKVError('TKV_CONFIG', `${field} ${problem}. ${remedy}`, { field });
 }
 
-export function requireInteger(field: string, value: number, min: number, max: number = Number.MAX_SAFE_INTEGER): number {
+export function requireInteger(
+  field: string,
+  value: number,
+  min: number,
+  max: number = Number.MAX_SAFE_INTEGER,
+): number {
   if (!Number.isSafeInteger(value) || value < min || value > max) {
     const range = max === Number.MAX_SAFE_INTEGER ? `of at least ${min}` : `from ${min} to ${max}`;
     throw configError(field, `is ${value}, not an integer ${range}`, `Set ${field} to an integer ${range}.`);
