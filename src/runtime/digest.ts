@@ -1,0 +1,46 @@
+/**
+ * The digest of a unit's bytes: 64 bits as two 32-bit lanes, the same on the host and in WGSL, computed in any order.
+ *
+ * Read the bytes as little-endian 32-bit words w[i] (a unit is a multiple of 4 bytes). With all arithmetic modulo 2^32:
+ *
+ *     x[i] = mix(w[i] ^ (i * 0x9E3779B1))        mix = the 32-bit finalizer of MurmurHash3 (Appleby, public domain)
+ *     lo   = sum of x[i]                          hi = sum of x[i] * (2 i + 1)
+ *
+ * mix is a bijection, so any change to one word changes `lo`; the position enters both before the mix and as an odd
+ * weight, so that moved words show too. It guards against faults, not against forgers: keys are what is cryptographic.
+ */
+
+import { invariant } from './errors.ts';
+
+export interface Digest {
+  readonly lo: number;
+  readonly hi: number;
+}
+
+/** Digest of `words`; its lanes are unsigned 32-bit integers. */
+export function digestWords(words: Uint32Array): Digest {
+  let lo = 0;
+  let hi = 0;
+  let position = 0;
+  let weight = 1;
+  for (let i = 0; i < words.length; i++) {
+    let x = words[i]! ^ position;
+    x = Math.imul(x ^ (x >>> 16), 0x85ebca6b);
+    x = Math.imul(x ^ (x >>> 13), 0xc2b2ae35);
+    x ^= x >>> 16;
+    lo = (lo + x) | 0;
+    hi = (hi + Math.imul(x, weight)) | 0;
+    position = (position + 0x9e3779b1) | 0;
+    weight = (weight + 2) | 0;
+  }
+  return { lo: lo >>> 0, hi: hi >>> 0 };
+}
+
+/** Digest of `bytes`, whose length and address must be multiples of 4. */
+export function digestBytes(bytes: Uint8Array): Digest {
+  invariant(
+    bytes.byteLength % 4 === 0 && bytes.byteOffset % 4 === 0,
+    'a digest needs whole, aligned 32-bit words',
+  );
+  return digestWords(new Uint32Array(bytes.buffer, bytes.byteOffset, bytes.byteLength / 4));
+}
