@@ -1,0 +1,126 @@
+/**
+ * What a tier store remembers of each slot: the generation that last took it, and the size class of the bytes that lie
+ * in it, if any do. It answers the part of the tier contract that needs no bytes: stale, missing, cut anew.
+ *
+ * - The generation of a slot never falls. A failed write keeps its generation and leaves no bytes.
+ * - A page holds slots of one size class. The first write of another class cuts the page anew: the bytes of all its old
+ *   slots are gone, their generations stay.
+ * - Memory grows with the highest slot touched, not with the pool's limit, since a disk tier may be practically unbounded.
+ */
+
+import type { PoolShape } from '../pool/shape.ts';
+import { Outcome } from './outcome.ts';
+import type { StoreItem, StoreResult } from './tierStore.ts';
+
+/** Where an item wants to go; `bytes` and `digest` do not matter to the ledger. */
+export type SlotPlace = Pick<StoreItem, 'slot' | 'sizeClass' | 'generation'>;
+
+export const loaded: StoreResult = { outcome: Outcome.LOADED, reason: '' };
+
+export function refused(reason: string): StoreResult {
+  return { outcome: Outcome.REFUSED, reason };
+}
+
+export function corrupt(reason: string): StoreResult {
+  return { outcome: Outcome.CORRUPT, reason };
+}
+
+export class SlotLedger {
+  readonly shape: PoolShape;
+  #generations: Uint32Array = new Uint32Array(0);
+  /** Size class of the bytes in a slot, plus 1; 0 where there are none. */
+  #held: Uint8Array = new Uint8Array(0);
+  /** Size class that a page was last cut into, plus 1; 0 before the first write. */
+  #cut: Uint8Array = new Uint8Array(0);
+
+  constructor(shape: PoolShape) {
+    this.shape = shape;
+  }
+
+  /** The generation that last took the slot, 0 before the first. */
+  generationOf(slot: number): number {
+    return this.#generations[slot] ?? 0;
+  }
+
+  /** Whether bytes lie in the slot. */
+  holds(slot: number): boolean {
+    return (this.#held[slot] ?? 0) !== 0;
+  }
+
+  /** Why no item may name this place, or undefined where one may. */
+  misplaced(place: SlotPlace): StoreResult | undefined {
+    const { shape } = this;
+    const { slot, sizeClass, generation } = place;
+    if (!(sizeClass >= 0 && sizeClass < shape.slotBytes.length)) return refused(`no size class ${sizeClass}`);
+    if (!Number.isInteger(slot) || slot < 0 || slot >= shape.slotLimit)
+      return refused(`slot ${slot} is outside the pool`);
+    if (slot % shape.slotsPerPageMax >= shape.slotsPerPage[sizeClass]!) {
+      return refused(`slot ${slot} does not exist in a page of size class ${sizeClass}`);
+    }
+    if (!Number.isInteger(generation) || generation < 1 || generation > 0xffffffff) {
+      return refused(`generation ${generation} is not an integer from 1 to 4294967295`);
+    }
+    return undefined;
+  }
+
+  /** Why a write may not happen, or undefined where it may. Changes nothing. */
+  refuseWrite(place: SlotPlace): StoreResult | undefined {
+    const misplaced = this.misplaced(place);
+    if (misplaced !== undefined) return misplaced;
+    const current = this.generationOf(place.slot);
+    return place.generation < current ? staleRequest(place, current) : undefined;
+  }
+
+  /** Why a read cannot find its bytes, or undefined where they are there. Changes nothing. */
+  refuseRead(place: SlotPlace): StoreResult | undefined {
+    const misplaced = this.misplaced(place);
+    if (misplaced !== undefined) return misplaced;
+    const { slot, sizeClass, generation } = place;
+    const current = this.generationOf(slot);
+    if (generation < current) return staleRequest(place, current);
+    const held = this.#held[slot] ?? 0;
+    if (held === 0) return { outcome: Outcome.MISSING, reason: `slot ${slot} holds no bytes` };
+    if (generation > current) return corrupt(`slot ${slot} holds generation ${current}, not ${generation}`);
+    if (held !== sizeClass + 1) return corrupt(`slot ${slot} holds size class ${held - 1}, not ${sizeClass}`);
+    return undefined;
+  }
+
+  /** The generation takes the slot and its old bytes are given up; a write is about to begin or has failed. */
+  take(place: SlotPlace): void {
+    const { slot, sizeClass, generation } = place;
+    const { slotsPerPageMax } = this.shape;
+    const page = Math.floor(slot / slotsPerPageMax);
+    this.#cover(page);
+    if (this.#cut[page] !== sizeClass + 1) {
+      this.#cut[page] = sizeClass + 1;
+      this.#held.fill(0, page * slotsPerPageMax, (page + 1) * slotsPerPageMax);
+    }
+    this.#generations[slot] = generation;
+    this.#held[slot] = 0;
+  }
+
+  /** The bytes of the generation that took the slot are in place. */
+  fill(place: SlotPlace): void {
+    this.#held[place.slot] = place.sizeClass + 1;
+  }
+
+  #cover(page: number): void {
+    if (page < this.#cut.length) return;
+    const pages = Math.min(this.shape.pages, Math.max(page + 1, 2 * this.#cut.length, 64));
+    const slots = pages * this.shape.slotsPerPageMax;
+    this.#cut = grown(this.#cut, new Uint8Array(pages));
+    this.#held = grown(this.#held, new Uint8Array(slots));
+    this.#generations = grown(this.#generations, new Uint32Array(slots));
+  }
+}
+
+function staleRequest(place: SlotPlace, current: number): StoreResult {
+  return refused(
+    `stale: slot ${place.slot} moved on to generation ${current}, the request names ${place.generation}`,
+  );
+}
+
+function grown<T extends Uint8Array | Uint32Array>(from: T, to: T): T {
+  to.set(from);
+  return to;
+}

@@ -1,0 +1,3 @@
+/** BLIS: the simulator's parts. */
+
+export { ModeledTier } from './tier/modeledTier.ts';

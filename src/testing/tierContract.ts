@@ -1,0 +1,343 @@
+/**
+ * The contract of a tier store (src/runtime/transfer/tierStore.ts) as tests. Every store passes it, also the modeled one
+ * that moves no bytes: what a store answers is the same everywhere, only the comparison of bytes depends on `movesBytes`.
+ *
+ *     tierContract('memory', async (shape) => ({ store: await MemoryStore.open(shape), movesBytes: true }));
+ *
+ * Needs vitest, an optional peer of this package.
+ */
+
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { type PoolShape, poolShape } from '../runtime/pool/shape.ts';
+import { Outcome, outcomeNames } from '../runtime/transfer/outcome.ts';
+import type { StoreItem, StoreResult, TierStore } from '../runtime/transfer/tierStore.ts';
+import { emptyItem, mismatchedWords, patternItem } from './patternItems.ts';
+import { SeededRandom, testSeed } from './seededRandom.ts';
+
+export interface TierUnderTest {
+  readonly store: TierStore;
+  /** False for a store that only models transfers: its reads leave `bytes` alone. */
+  readonly movesBytes: boolean;
+  /** Whether a read under another key than the slot was written with ends as `corrupt`. Default false. */
+  readonly remembersKeys?: boolean;
+  /** Changes one bit of what lies in the slot, behind the store's back. */
+  flipBit?(slot: number, sizeClass: number, byteIndex: number): void | Promise<void>;
+  /** Makes the bytes in the slot those of another generation, behind the store's back. */
+  setGeneration?(slot: number, sizeClass: number, generation: number): void | Promise<void>;
+  /** Frees what the test itself made, after the store is disposed. */
+  dispose?(): void | Promise<void>;
+}
+
+export interface TierContractOptions {
+  /** Slot sizes that the store accepts are multiples of this. Default 4. */
+  readonly granuleBytes?: number;
+}
+
+const size = (wanted: number, granule: number): number => Math.ceil(wanted / granule) * granule;
+
+/** Registers the suite under `name`; `make` opens a new, empty store of the shape it is given. */
+export function tierContract(
+  name: string,
+  make: (shape: PoolShape) => TierUnderTest | Promise<TierUnderTest>,
+  options: TierContractOptions = {},
+): void {
+  const granule = options.granuleBytes ?? 4;
+  const shapes: Record<string, PoolShape> = {
+    'sizes of powers of two': poolShape(6, 65536, [65536, 16384, size(1024, granule)]),
+    'sizes that divide no page evenly': poolShape(5, size(20_000, granule), [
+      size(12_292, granule),
+      size(1004, granule),
+    ]),
+  };
+  for (const [shapeName, shape] of Object.entries(shapes)) {
+    describe(`tier contract: ${name}, ${shapeName}`, () => contractOf(shape, make));
+  }
+}
+
+function contractOf(
+  shape: PoolShape,
+  make: (shape: PoolShape) => TierUnderTest | Promise<TierUnderTest>,
+): void {
+  let tier: TierUnderTest;
+  let store: TierStore;
+  beforeEach(async () => {
+    tier = await make(shape);
+    store = tier.store;
+  });
+  afterEach(async () => {
+    await store[Symbol.asyncDispose]();
+    await tier.dispose?.();
+  });
+
+  const item = (slot: number, sizeClass: number, generation: number): StoreItem =>
+    patternItem(shape, slot, sizeClass, generation);
+  const write = async (...items: StoreItem[]): Promise<string[]> => outcomes(await store.write(items));
+  const read = async (...items: StoreItem[]): Promise<string[]> => outcomes(await store.read(items));
+
+  /** The outcome of reading `written` back; where it is `loaded`, the bytes have been compared too. */
+  async function readBack(written: StoreItem): Promise<string> {
+    const target = emptyItem(written);
+    const [outcome] = await read(target);
+    if (outcome === 'loaded' && tier.movesBytes) {
+      expect(mismatchedWords(target), `words of slot ${written.slot} that are wrong`).toBe(0);
+    }
+    return outcome!;
+  }
+
+  /** One item for every slot of the pool, page p cut into size class p modulo the number of classes. */
+  function fullPool(generation: number): StoreItem[] {
+    const items: StoreItem[] = [];
+    for (let page = 0; page < shape.pages; page++) {
+      const sizeClass = page % shape.slotBytes.length;
+      for (let index = 0; index < shape.slotsPerPage[sizeClass]!; index++) {
+        items.push(item(page * shape.slotsPerPageMax + index, sizeClass, generation));
+      }
+    }
+    return items;
+  }
+
+  it('says what it is', () => {
+    expect(store.capacityBytes).toBe(shape.capacityBytes);
+    expect([0, 1, 2, 3]).toContain(store.tier);
+    const facts = Object.values(store.describe());
+    expect(facts.length).toBeGreaterThan(0);
+    for (const fact of facts) expect(['string', 'number', 'boolean']).toContain(typeof fact);
+  });
+
+  it('gives every slot of every size class back as it was written, in one big batch', async () => {
+    const items = fullPool(1);
+    expect(new Set(await write(...items))).toEqual(new Set(['loaded']));
+    const targets = items.map((written) => emptyItem(written));
+    expect(new Set(await read(...targets))).toEqual(new Set(['loaded']));
+    if (tier.movesBytes) for (const target of targets) expect(mismatchedWords(target)).toBe(0);
+  });
+
+  it('answers in the order of the items, with a reason for whatever was not loaded', async () => {
+    await store.write([item(0, 0, 5)]);
+    const results = await store.read([
+      item(shape.slotsPerPageMax, 0, 1),
+      emptyItem(item(0, 0, 5)),
+      item(0, 0, 4),
+    ]);
+    expect(outcomes(results)).toEqual(['missing', 'loaded', 'refused']);
+    expect(results.map((result) => result.reason === '')).toEqual([false, true, false]);
+    expect(await store.write([])).toEqual([]);
+    expect(await store.read([])).toEqual([]);
+  });
+
+  it('touches no bytes but those of the slot', async () => {
+    const items = fullPool(1);
+    await store.write(items);
+    const rewritten = items.map((old) => (old.slot % 3 === 1 ? item(old.slot, old.sizeClass, 2) : old));
+    for (const changed of rewritten.filter((one) => one.generation === 2)) await store.write([changed]);
+    for (const one of rewritten) expect(await readBack(one)).toBe('loaded');
+  });
+
+  it('keeps its own copy: what happens to the source after a write does not reach the slot', async () => {
+    const source = item(0, 0, 1);
+    await store.write([source]);
+    source.bytes.fill(0x5a);
+    expect(await readBack(item(0, 0, 1))).toBe('loaded');
+  });
+
+  it('writes from and reads into bytes that start anywhere', async () => {
+    const source = item(0, 0, 1);
+    for (const byteOffset of [1, 4, 100, 4096]) {
+      const room = new Uint8Array(source.bytes.byteLength + byteOffset + 8).fill(0x77);
+      const bytes = room.subarray(byteOffset, byteOffset + source.bytes.byteLength);
+      bytes.set(source.bytes);
+      expect(await write({ ...source, bytes })).toEqual(['loaded']);
+      if (tier.movesBytes) bytes.fill(0);
+      expect(await read({ ...source, bytes })).toEqual(['loaded']);
+      expect(Buffer.compare(bytes, source.bytes)).toBe(0);
+      expect(room.subarray(0, byteOffset).every((byte) => byte === 0x77)).toBe(true);
+      expect(room.subarray(byteOffset + bytes.byteLength).every((byte) => byte === 0x77)).toBe(true);
+    }
+  });
+
+  it('answers missing for a slot that was never written, also beside written ones', async () => {
+    expect(await read(item(0, 0, 1))).toEqual(['missing']);
+    const last = shape.slotBytes.length - 1;
+    await store.write([item(0, last, 1), item(2, last, 1)]);
+    expect(await read(item(1, last, 1))).toEqual(['missing']);
+  });
+
+  it('refuses an older generation than the slot holds, and changes nothing', async () => {
+    const current = item(0, 0, 7);
+    await store.write([current]);
+    expect(await write(item(0, 0, 6))).toEqual(['refused']);
+    expect(await read(item(0, 0, 6))).toEqual(['refused']);
+    expect(await readBack(current)).toBe('loaded');
+  });
+
+  it('answers corrupt to a read of a newer generation than the slot holds', async () => {
+    await store.write([item(0, 0, 7)]);
+    expect(await read(item(0, 0, 8))).toEqual(['corrupt']);
+    expect(await readBack(item(0, 0, 7))).toBe('loaded');
+  });
+
+  it('gives the slot to a newer generation, and forgets the old one', async () => {
+    await store.write([item(0, 0, 1)]);
+    expect(await write(item(0, 0, 9))).toEqual(['loaded']);
+    expect(await readBack(item(0, 0, 9))).toBe('loaded');
+    expect(await read(item(0, 0, 1))).toEqual(['refused']);
+  });
+
+  it('never serves what a page held before it was cut into slots of another size', async () => {
+    const small = shape.slotBytes.length - 1;
+    await store.write([item(0, small, 1), item(1, small, 1)]);
+    expect(await read(item(0, 0, 1))).toEqual(['corrupt']);
+    await store.write([item(0, 0, 2)]);
+    expect(await read(item(1, small, 1))).toEqual(['missing']);
+    expect(await readBack(item(0, 0, 2))).toBe('loaded');
+    await store.write([item(0, small, 3)]);
+    expect(await read(item(1, small, 1))).toEqual(['missing']);
+  });
+
+  it('refuses places that its pool does not have', async () => {
+    const good = item(0, 0, 1);
+    const missingClass = { ...good, sizeClass: shape.slotBytes.length };
+    const beyond = { ...good, slot: shape.slotLimit };
+    const pastPage = { ...good, slot: shape.slotsPerPage[0]! };
+    const noGeneration = { ...good, generation: 0 };
+    const all = [missingClass, beyond, pastPage, { ...good, slot: -1 }, { ...good, slot: 0.5 }, noGeneration];
+    expect(new Set(await write(...all))).toEqual(new Set(['refused']));
+    expect(new Set(await read(...all))).toEqual(new Set(['refused']));
+    expect(await read(good)).toEqual(['missing']);
+  });
+
+  it('refuses bytes of another length than the slot', async ({ skip }) => {
+    skip(!tier.movesBytes, 'moves no bytes');
+    const good = item(0, 0, 1);
+    const short = { ...good, bytes: good.bytes.subarray(4) };
+    expect(await write(short)).toEqual(['refused']);
+    await store.write([good]);
+    expect(await read(short)).toEqual(['refused']);
+    expect(await readBack(good)).toBe('loaded');
+  });
+
+  it('checks the digest of what arrives, where it says that it does', async () => {
+    const good = item(0, 0, 1);
+    const wrong = { lo: good.digest.lo ^ 1, hi: good.digest.hi };
+    const lied = await write({ ...good, digest: wrong });
+    expect(lied).toEqual([store.verifies.onWrite ? 'corrupt' : 'loaded']);
+    if (store.verifies.onWrite) expect(['missing', 'corrupt']).toContain((await read(emptyItem(good)))[0]);
+    expect(await write(item(0, 0, 2))).toEqual(['loaded']);
+    expect(await read(emptyItem(item(0, 0, 2), wrong))).toEqual([
+      store.verifies.onRead ? 'corrupt' : 'loaded',
+    ]);
+    expect(await readBack(item(0, 0, 2))).toBe('loaded');
+  });
+
+  it('answers corrupt to a read under another key, where it remembers keys', async () => {
+    const good = item(0, 0, 1);
+    await store.write([good]);
+    for (let lane = 0; lane < 4; lane++) {
+      const key = good.key.slice();
+      key[lane] = key[lane]! ^ 0x8000_0000;
+      expect(await read({ ...emptyItem(good), key })).toEqual([
+        tier.remembersKeys === true ? 'corrupt' : 'loaded',
+      ]);
+    }
+  });
+
+  it('notices one flipped bit anywhere in the bytes, where it verifies reads', async ({ skip }) => {
+    skip(!store.verifies.onRead, 'does not verify reads');
+    if (tier.flipBit === undefined) return skip('no way to flip a bit was given');
+    const good = item(0, 0, 1);
+    await store.write([good]);
+    const length = good.bytes.byteLength;
+    for (const byteIndex of [0, 1, 511, length >> 1, length - 4, length - 1]) {
+      await tier.flipBit(0, 0, byteIndex);
+      expect(await readBack(good), `byte ${byteIndex}`).toBe('corrupt');
+      await tier.flipBit(0, 0, byteIndex);
+      expect(await readBack(good)).toBe('loaded');
+    }
+  });
+
+  it('answers corrupt when the bytes in the slot turn out to be those of an older generation', async ({
+    skip,
+  }) => {
+    if (tier.setGeneration === undefined) return skip('no way to change a generation was given');
+    const current = item(0, 0, 4);
+    await store.write([current]);
+    await tier.setGeneration(0, 0, 3);
+    expect(await read(emptyItem(current))).toEqual(['corrupt']);
+  });
+
+  it('lets calls on one slot take effect in the order in which they were made', async () => {
+    const pending: Promise<readonly StoreResult[]>[] = [];
+    const targets: StoreItem[] = [];
+    for (let generation = 1; generation <= 40; generation++) {
+      const target = emptyItem(item(0, 0, generation));
+      targets.push(target);
+      pending.push(store.write([item(0, 0, generation)]), store.read([target]));
+      if (generation > 1) pending.push(store.read([item(0, 0, generation - 1)]));
+    }
+    const ends = (await Promise.all(pending)).flatMap(outcomes);
+    const wanted = targets.flatMap((_, index) =>
+      index === 0 ? ['loaded', 'loaded'] : ['loaded', 'loaded', 'refused'],
+    );
+    expect(ends).toEqual(wanted);
+    if (tier.movesBytes) for (const target of targets) expect(mismatchedWords(target)).toBe(0);
+  });
+
+  const seed = testSeed(20261);
+  it(`holds what a map would hold, under batches in random order and all in flight at once (seed ${seed})`, async () => {
+    const random = new SeededRandom(seed);
+    const places = fullPool(1);
+    const generations = new Map<number, number>();
+    const checks: Promise<void>[] = [];
+    for (let step = 0; step < 300; step++) {
+      const chosen = random.distinctBelow(places.length, 1 + random.below(12)).map((index) => places[index]!);
+      const writes = random.chance(0.5);
+      const items: StoreItem[] = [];
+      const wanted: string[] = [];
+      for (const { slot, sizeClass } of chosen) {
+        const current = generations.get(slot) ?? 0;
+        const generation = Math.max(1, current + random.below(4) - 1);
+        if (writes && generation >= current) generations.set(slot, generation);
+        items.push(writes ? item(slot, sizeClass, generation) : emptyItem(item(slot, sizeClass, generation)));
+        wanted.push(expectedEnd(writes, generation, current));
+      }
+      const check = async (): Promise<void> => {
+        const ends = outcomes(await (writes ? store.write(items) : store.read(items)));
+        expect(ends, `step ${step}`).toEqual(wanted);
+        if (writes || !tier.movesBytes) return;
+        items.forEach((target, index) => {
+          if (ends[index] === 'loaded') expect(mismatchedWords(target), `step ${step}`).toBe(0);
+        });
+      };
+      checks.push(check());
+      if (random.chance(0.05)) await Promise.all(checks);
+    }
+    await Promise.all(checks);
+  });
+
+  it('ends calls in flight when it is disposed, may be disposed twice, and refuses whatever comes later', async () => {
+    const items = fullPool(1);
+    await store.write(items);
+    const inFlight = [store.read(items.map((one) => emptyItem(one))), store.write(items)];
+    await Promise.all([store[Symbol.asyncDispose](), store[Symbol.asyncDispose]()]);
+    for (const ends of (await Promise.all(inFlight)).map(outcomes)) {
+      for (const end of ends) expect(['loaded', 'refused', 'cancelled']).toContain(end);
+    }
+    await store[Symbol.asyncDispose]();
+    expect(await write(item(0, 0, 2))).toEqual(['refused']);
+    expect(await read(item(0, 0, 1))).toEqual(['refused']);
+  });
+}
+
+function outcomes(results: readonly StoreResult[]): string[] {
+  return results.map((result) => {
+    expect(result.reason === '', result.reason).toBe(result.outcome === Outcome.LOADED);
+    return outcomeNames[result.outcome];
+  });
+}
+
+function expectedEnd(writes: boolean, generation: number, current: number): string {
+  if (generation < current) return 'refused';
+  if (writes) return 'loaded';
+  if (current === 0) return 'missing';
+  return generation > current ? 'corrupt' : 'loaded';
+}

@@ -1,0 +1,8 @@
+import { Tier } from '../../../src/runtime/tier.ts';
+import { ModeledTier } from '../../../src/sim/tier/modeledTier.ts';
+import { tierContract } from '../../../src/testing/index.ts';
+
+tierContract('modeled', (shape) => {
+  const store = new ModeledTier(Tier.NVME, shape);
+  return { store, movesBytes: false, remembersKeys: true, flipBit: (slot) => store.damage(slot) };
+});
