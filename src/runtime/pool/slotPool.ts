@@ -1,0 +1,157 @@
+/**
+ * The places of one tier, handed out and taken back. Two levels: large pages, of which slots of one size class are cut
+ * (Jenga, arXiv 2503.18292, does this for layer groups; slab allocators do it for objects). A page whose last slot comes
+ * back is uncut again, so no tier is divided between sizes in advance. Of the pages of a class the fullest is used
+ * first, which empties the others.
+ *
+ * Each slot has a generation that grows when it is taken; (slot, generation) names one use of a slot for ever.
+ */
+
+import { invariant } from '../errors.ts';
+import { IntrusiveLists } from './intrusiveLists.ts';
+import type { PoolShape } from './shape.ts';
+
+const UNCUT = 255;
+
+export class SlotPool {
+  readonly shape: PoolShape;
+  readonly generation: Uint32Array;
+  readonly #pageClass: Uint8Array;
+  readonly #pageTaken: Uint16Array;
+  readonly #pageFreeSlot: Int32Array;
+  readonly #nextFreeSlot: Int32Array;
+  /** List 0: uncut pages. List 1 + bucketBase[c] + taken: pages of class c with so many slots taken, none full. */
+  readonly #pages: IntrusiveLists;
+  readonly #bucketBase: Int32Array;
+  readonly #freeSlots: Int32Array;
+  #taken = 0;
+
+  constructor(shape: PoolShape) {
+    invariant(shape.slotBytes.length < UNCUT && shape.slotsPerPageMax <= 0xffff, 'a pool shape within limits');
+    this.shape = shape;
+    this.generation = new Uint32Array(shape.slotLimit);
+    this.#pageClass = new Uint8Array(shape.pages).fill(UNCUT);
+    this.#pageTaken = new Uint16Array(shape.pages);
+    this.#pageFreeSlot = new Int32Array(shape.pages).fill(-1);
+    this.#nextFreeSlot = new Int32Array(shape.slotsPerPageMax > 1 ? shape.slotLimit : 0).fill(-1);
+    this.#bucketBase = new Int32Array(shape.slotBytes.length);
+    let lists = 1;
+    for (let c = 0; c < shape.slotBytes.length; c++) {
+      this.#bucketBase[c] = lists;
+      lists += shape.slotsPerPage[c]! + 1;
+    }
+    this.#pages = new IntrusiveLists(shape.pages, lists);
+    for (let page = 0; page < shape.pages; page++) this.#pages.append(0, page);
+    this.#freeSlots = new Int32Array(shape.slotBytes.length);
+  }
+
+  get takenSlots(): number {
+    return this.#taken;
+  }
+
+  get uncutPages(): number {
+    return this.#pages.size(0);
+  }
+
+  /** Slots of a class that could be taken now. */
+  freeSlots(sizeClass: number): number {
+    return this.#freeSlots[sizeClass]! + this.#pages.size(0) * this.shape.slotsPerPage[sizeClass]!;
+  }
+
+  sizeClassOf(slot: number): number {
+    return this.#pageClass[this.pageOf(slot)]!;
+  }
+
+  pageOf(slot: number): number {
+    return this.shape.slotsPerPageMax === 1 ? slot : Math.floor(slot / this.shape.slotsPerPageMax);
+  }
+
+  /** A slot of the class with a new generation, or -1 when there is none. */
+  take(sizeClass: number): number {
+    let page = this.#fullestPage(sizeClass);
+    if (page === -1) {
+      page = this.#pages.oldest(0);
+      if (page === -1) return -1;
+      this.#cut(page, sizeClass);
+    }
+    const slot = this.#pageFreeSlot[page]!;
+    this.#pageFreeSlot[page] = this.shape.slotsPerPageMax > 1 ? this.#nextFreeSlot[slot]! : -1;
+    this.#moveBucket(page, sizeClass, 1);
+    this.#freeSlots[sizeClass]!--;
+    this.#taken++;
+    const generation = this.generation[slot]! + 1;
+    invariant(generation <= 0xffffffff, 'a slot has generations left');
+    this.generation[slot] = generation;
+    return slot;
+  }
+
+  giveBack(slot: number): void {
+    const page = this.pageOf(slot);
+    const sizeClass = this.#pageClass[page]!;
+    invariant(sizeClass !== UNCUT && this.#pageTaken[page]! > 0, 'only a taken slot can be given back');
+    if (this.shape.slotsPerPageMax > 1) this.#nextFreeSlot[slot] = this.#pageFreeSlot[page]!;
+    this.#pageFreeSlot[page] = slot;
+    this.#moveBucket(page, sizeClass, -1);
+    this.#freeSlots[sizeClass]!++;
+    this.#taken--;
+    if (this.#pageTaken[page] === 0) {
+      this.#pages.remove(this.#bucketBase[sizeClass]!, page);
+      this.#freeSlots[sizeClass]! -= this.shape.slotsPerPage[sizeClass]!;
+      this.#pageClass[page] = UNCUT;
+      this.#pageFreeSlot[page] = -1;
+      this.#pages.append(0, page);
+    }
+  }
+
+  #fullestPage(sizeClass: number): number {
+    if (this.#freeSlots[sizeClass] === 0) return -1;
+    const base = this.#bucketBase[sizeClass]!;
+    for (let taken = this.shape.slotsPerPage[sizeClass]! - 1; taken >= 0; taken--) {
+      const page = this.#pages.oldest(base + taken);
+      if (page !== -1) return page;
+    }
+    return -1;
+  }
+
+  #cut(page: number, sizeClass: number): void {
+    this.#pages.remove(0, page);
+    this.#pageClass[page] = sizeClass;
+    this.#pageTaken[page] = 0;
+    const slots = this.shape.slotsPerPage[sizeClass]!;
+    const first = page * this.shape.slotsPerPageMax;
+    this.#pageFreeSlot[page] = first;
+    if (this.shape.slotsPerPageMax > 1) {
+      for (let i = 0; i < slots; i++) this.#nextFreeSlot[first + i] = i + 1 < slots ? first + i + 1 : -1;
+    }
+    this.#pages.append(this.#bucketBase[sizeClass]!, page);
+    this.#freeSlots[sizeClass]! += slots;
+  }
+
+  #moveBucket(page: number, sizeClass: number, change: 1 | -1): void {
+    const base = this.#bucketBase[sizeClass]!;
+    const before = this.#pageTaken[page]!;
+    this.#pages.remove(base + before, page);
+    this.#pageTaken[page] = before + change;
+    this.#pages.append(base + before + change, page);
+  }
+
+  checkIntegrity(): void {
+    this.#pages.checkIntegrity();
+    const free = new Int32Array(this.shape.slotBytes.length);
+    let taken = 0;
+    for (let page = 0; page < this.shape.pages; page++) {
+      const sizeClass = this.#pageClass[page]!;
+      if (sizeClass === UNCUT) continue;
+      let onPage = 0;
+      for (let slot = this.#pageFreeSlot[page]!; slot !== -1; slot = this.#nextFreeSlot[slot] ?? -1) onPage++;
+      invariant(
+        onPage + this.#pageTaken[page]! === this.shape.slotsPerPage[sizeClass],
+        'free and taken slots fill a page',
+      );
+      free[sizeClass]! += onPage;
+      taken += this.#pageTaken[page]!;
+    }
+    invariant(taken === this.#taken, 'the pool knows how many slots are taken');
+    for (let c = 0; c < free.length; c++) invariant(free[c] === this.#freeSlots[c], 'the pool knows its free slots');
+  }
+}

@@ -1,0 +1,146 @@
+/**
+ * The jobs: one transfer each, from a (slot, generation) to a (slot, generation). A row is reused after its job retired;
+ * a `JobId` holds the row and how often it was used, so that a late or doubled completion is recognised.
+ *
+ *     WAITING (for a slot, or for its source) -> ISSUED (the driver has it) -> retired
+ *                                                  | cancelled, deadline
+ *                                                  v
+ *                                               DETACHED (nobody waits; its slots stay taken until it retires)
+ */
+
+import { invariant, TierKVError } from '../errors.ts';
+
+export type JobId = number & { readonly __job: never };
+
+export const JobKind = { MOVE: 0, SEAL: 1, OPEN: 2 } as const;
+export type JobKind = (typeof JobKind)[keyof typeof JobKind];
+export const jobKindNames = ['move', 'seal', 'open'] as const;
+
+export const JobState = { NONE: 0, WAITING: 1, ISSUED: 2, DETACHED: 3 } as const;
+export type JobState = (typeof JobState)[keyof typeof JobState];
+
+/** What a job is for, most urgent first. */
+export const Priority = { DEMAND_LOAD: 0, PREEMPTION_SAVE: 1, PREFETCH: 2, WRITE_THROUGH: 3, SCRUB: 4 } as const;
+export type Priority = (typeof Priority)[keyof typeof Priority];
+
+const ROWS_MAX = 2 ** 21;
+
+export class JobTable {
+  readonly capacity: number;
+  readonly kind: Uint8Array;
+  readonly state: Uint8Array;
+  readonly priority: Uint8Array;
+  readonly sizeClass: Uint8Array;
+  readonly content: Int32Array;
+  /** Replica numbers, -1 while unknown. */
+  readonly source: Int32Array;
+  readonly target: Int32Array;
+  readonly targetTier: Int8Array;
+  readonly sourceGeneration: Uint32Array;
+  readonly targetGeneration: Uint32Array;
+  readonly deadlineUs: Float64Array;
+  /** 1 while a job without a slot counts against its target tier's capacity. */
+  readonly resident: Uint8Array;
+  /** First waiter, -1 for none. */
+  readonly waiter: Int32Array;
+  readonly #uses: Uint32Array;
+  readonly #free: Int32Array;
+  #freeCount: number;
+  issued = 0;
+  waiting = 0;
+
+  constructor(capacity: number) {
+    invariant(capacity <= ROWS_MAX, 'job rows fit a job id');
+    this.capacity = capacity;
+    this.kind = new Uint8Array(capacity);
+    this.state = new Uint8Array(capacity);
+    this.priority = new Uint8Array(capacity);
+    this.sizeClass = new Uint8Array(capacity);
+    this.content = new Int32Array(capacity).fill(-1);
+    this.source = new Int32Array(capacity).fill(-1);
+    this.target = new Int32Array(capacity).fill(-1);
+    this.targetTier = new Int8Array(capacity);
+    this.sourceGeneration = new Uint32Array(capacity);
+    this.targetGeneration = new Uint32Array(capacity);
+    this.deadlineUs = new Float64Array(capacity).fill(Number.POSITIVE_INFINITY);
+    this.resident = new Uint8Array(capacity);
+    this.waiter = new Int32Array(capacity).fill(-1);
+    this.#uses = new Uint32Array(capacity);
+    this.#free = new Int32Array(capacity);
+    for (let i = 0; i < capacity; i++) this.#free[i] = capacity - 1 - i;
+    this.#freeCount = capacity;
+  }
+
+  get count(): number {
+    return this.capacity - this.#freeCount;
+  }
+
+  /** A fresh row in state WAITING, or -1 when every row is in use. */
+  create(kind: JobKind, targetTier: number, sizeClass: number, content: number, priority: Priority): number {
+    if (this.#freeCount === 0) return -1;
+    const row = this.#free[--this.#freeCount]!;
+    this.kind[row] = kind;
+    this.state[row] = JobState.WAITING;
+    this.priority[row] = priority;
+    this.sizeClass[row] = sizeClass;
+    this.content[row] = content;
+    this.source[row] = -1;
+    this.target[row] = -1;
+    this.targetTier[row] = targetTier;
+    this.deadlineUs[row] = Number.POSITIVE_INFINITY;
+    this.resident[row] = 0;
+    this.waiter[row] = -1;
+    this.#uses[row]!++;
+    this.waiting++;
+    return row;
+  }
+
+  issue(row: number): void {
+    invariant(this.state[row] === JobState.WAITING, 'only a waiting job can be issued');
+    this.state[row] = JobState.ISSUED;
+    this.waiting--;
+    this.issued++;
+  }
+
+  detach(row: number): void {
+    invariant(this.state[row] === JobState.ISSUED, 'only an issued job can be detached');
+    this.state[row] = JobState.DETACHED;
+  }
+
+  retire(row: number): void {
+    const state = this.state[row]!;
+    invariant(state !== JobState.NONE, 'a job retires once');
+    if (state === JobState.WAITING) this.waiting--;
+    else this.issued--;
+    this.state[row] = JobState.NONE;
+    this.#free[this.#freeCount++] = row;
+  }
+
+  idOf(row: number): JobId {
+    return (this.#uses[row]! * ROWS_MAX + row) as JobId;
+  }
+
+  /** @throws TKV_STALE when the job has retired before */
+  rowOf(id: JobId): number {
+    const row = id % ROWS_MAX;
+    if (
+      !(row < this.capacity) ||
+      this.#uses[row] !== (id - row) / ROWS_MAX ||
+      this.state[row] === JobState.NONE
+    ) {
+      throw new TierKVError('TKV_STALE', `job ${id} is not in flight. Report each job's end once.`, { field: 'job' });
+    }
+    return row;
+  }
+
+  checkIntegrity(): void {
+    let issued = 0;
+    let waiting = 0;
+    for (let row = 0; row < this.capacity; row++) {
+      if (this.state[row] === JobState.WAITING) waiting++;
+      else if (this.state[row] !== JobState.NONE) issued++;
+    }
+    invariant(issued === this.issued && waiting === this.waiting, 'the job table knows its jobs');
+    invariant(issued + waiting === this.count, 'rows in use are jobs');
+  }
+}
