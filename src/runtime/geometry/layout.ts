@@ -1,0 +1,143 @@
+/**
+ * How the KV bytes of one model lie in a block: `[layer][head][K,V][token][headDim]`, one contiguous range.
+ *
+ *      layer 0                          layer 1
+ *     +--------------+--------------+  +------
+ *     | head 0       | head 1       |  | head 0 ...        row = headDim elements: one token's K, or V, of one head
+ *     | K rows V rows| K rows V rows|  |
+ *     +--------------+--------------+  +------
+ *
+ * A layout is made by `kvLayout` alone, which checks every field and derives every stride, so that no other file does
+ * this arithmetic. Its fingerprint writes each field out by name: two layouts that differ anywhere have different
+ * fingerprints, and nothing is ever guessed from a shape (with two KV heads, K/V and heads look alike).
+ */
+
+import { configError, requireInteger, TierKVError } from '../errors.ts';
+
+/** Bytes of one element. Formats of equal width but other meaning are different types. */
+export const dtypeBytes = { f32: 4, f16: 2, bf16: 2, f8e4m3: 1, f8e5m2: 1, i8: 1, u8: 1 } as const;
+export type KVDtype = keyof typeof dtypeBytes;
+
+export interface KVLayoutConfig {
+  readonly layers: number;
+  readonly kvHeads: number;
+  /** Elements of one head's K (and of its V) for one token. */
+  readonly headDim: number;
+  readonly dtype: KVDtype;
+  /** Tokens of one block. */
+  readonly blockTokens: number;
+}
+
+export interface KVLayout extends KVLayoutConfig {
+  /** Grows whenever the meaning of a layout's fields changes. */
+  readonly version: number;
+  readonly order: 'layer.head.kv.token.dim';
+  readonly bytesPerElement: number;
+  /** One token's K, or V, of one head. Tokens are this far apart, in a block and in any box. */
+  readonly rowBytes: number;
+  /** Distance from K to V of one head in a block. */
+  readonly kvStrideBytes: number;
+  /** Distance between heads in a block. */
+  readonly headStrideBytes: number;
+  /** Distance between layers in a block: the bytes of one LAYER unit of a block. */
+  readonly layerStrideBytes: number;
+  /** K and V of one token over all layers and heads. */
+  readonly tokenBytes: number;
+  readonly blockBytes: number;
+}
+
+/** A block's offsets fit a signed 32-bit integer, in JavaScript, in WGSL and in a record. */
+export const blockBytesLimit: number = 2 ** 31 - 1;
+
+/**
+ * Checks `config` and derives the strides of its blocks.
+ * @throws TKV_CONFIG naming the field that is not a positive integer, is no known dtype, or makes a block too large.
+ */
+export function kvLayout(config: KVLayoutConfig): KVLayout {
+  const { layers, kvHeads, headDim, dtype, blockTokens } = config;
+  requireInteger('layers', layers, 1);
+  requireInteger('kvHeads', kvHeads, 1);
+  requireInteger('headDim', headDim, 1);
+  requireInteger('blockTokens', blockTokens, 1);
+  if (!Object.hasOwn(dtypeBytes, dtype)) {
+    const known = Object.keys(dtypeBytes).join(', ');
+    throw configError('dtype', `is ${String(dtype)}, which is not known`, `Use one of ${known}.`);
+  }
+  const bytesPerElement = dtypeBytes[dtype];
+  const rowBytes = headDim * bytesPerElement;
+  if (rowBytes % 4 !== 0) {
+    throw configError(
+      'headDim',
+      `is ${headDim}, which makes rows of ${rowBytes} bytes, but GPU copies and digests need whole 32-bit words`,
+      `Pad headDim to a multiple of ${4 / bytesPerElement}.`,
+    );
+  }
+  const kvStrideBytes = blockTokens * rowBytes;
+  const headStrideBytes = 2 * kvStrideBytes;
+  const layerStrideBytes = kvHeads * headStrideBytes;
+  const blockBytes = layers * layerStrideBytes;
+  if (!(blockBytes <= blockBytesLimit)) {
+    throw configError(
+      'blockTokens',
+      `is ${blockTokens}, which makes blocks of ${blockBytes} bytes, above ${blockBytesLimit}`,
+      'Lower blockTokens.',
+    );
+  }
+  return Object.freeze({
+    version: 1,
+    order: 'layer.head.kv.token.dim',
+    layers,
+    kvHeads,
+    headDim,
+    dtype,
+    blockTokens,
+    bytesPerElement,
+    rowBytes,
+    kvStrideBytes,
+    headStrideBytes,
+    layerStrideBytes,
+    tokenBytes: blockBytes / blockTokens,
+    blockBytes,
+  });
+}
+
+const fingerprintFields = [
+  'version',
+  'order',
+  'layers',
+  'kvHeads',
+  'headDim',
+  'dtype',
+  'bytesPerElement',
+  'blockTokens',
+  'rowBytes',
+  'kvStrideBytes',
+  'headStrideBytes',
+  'layerStrideBytes',
+  'tokenBytes',
+  'blockBytes',
+] as const satisfies readonly (keyof KVLayout)[];
+
+/**
+ * `field=value` for every field, in one fixed order: one text per layout and one layout per text. It goes into every key
+ * and every record.
+ */
+export function layoutFingerprint(layout: KVLayout): string {
+  return `kv-layout ${fingerprintFields.map((field) => `${field}=${layout[field]}`).join(' ')}`;
+}
+
+/** @throws TKV_MISMATCH naming the first field in which a stored fingerprint differs from `layout`. */
+export function requireLayout(layout: KVLayout, storedFingerprint: string, path?: string): void {
+  const expected = layoutFingerprint(layout).split(' ');
+  const stored = storedFingerprint.split(' ');
+  for (let i = 0; i < Math.max(expected.length, stored.length); i++) {
+    if (expected[i] === stored[i]) continue;
+    const field = i > 0 ? fingerprintFields[i - 1] : undefined;
+    throw new TierKVError(
+      'TKV_MISMATCH',
+      `the stored KV was written with ${stored[i] ?? 'no more fields'}, this layout has ` +
+        `${expected[i] ?? 'no more fields'}. Use the layout that wrote it, or another directory.`,
+      { ...(field === undefined ? {} : { field }), ...(path === undefined ? {} : { path }) },
+    );
+  }
+}
