@@ -1,0 +1,171 @@
+/**
+ * The lines of a text file, plain or compressed (`.gz`, `.zst`), as a stream: memory stays at a few chunks however long
+ * the file is, and stopping early closes it. What cannot be read to its end is an error and never a short file: a cut
+ * compressed stream, a second zstd frame that would be passed over, a directory, binary data without line ends.
+ */
+
+import { type FileHandle, open } from 'node:fs/promises';
+import { Readable } from 'node:stream';
+import zlib from 'node:zlib';
+import { TierKVError } from '../../runtime/errors.ts';
+
+/** How far the reading is. `bytesTotal` is the file's size, or 0 while unknown (a pipe). */
+export interface ReadProgress {
+  bytesRead: number;
+  bytesTotal: number;
+  lines: number;
+}
+
+/** A line longer than this is not a record of any trace, but a file of another kind. */
+const maxLineBytes = 64 * 1024 * 1024;
+const newline = 0x0a;
+const chunkBytes = 64 * 1024;
+
+function unreadable(path: string, problem: string, remedy: string, cause?: unknown): TierKVError {
+  return new TierKVError('TKV_INPUT', `${path} ${problem}. ${remedy}`, { path, cause });
+}
+
+function errorCode(error: unknown): string {
+  return error instanceof Error && 'code' in error ? String(error.code) : '';
+}
+
+async function openForReading(path: string): Promise<FileHandle> {
+  try {
+    return await open(path, 'r');
+  } catch (cause) {
+    const code = errorCode(cause);
+    if (code === 'ENOENT' || code === 'ENOTDIR') {
+      throw unreadable(path, 'does not exist', 'Name an existing trace file.', cause);
+    }
+    throw unreadable(path, `cannot be opened (${code})`, 'Check its permissions.', cause);
+  }
+}
+
+function damage(path: string, cause: unknown, lines: number): TierKVError {
+  const code = errorCode(cause);
+  const after = `after line ${lines}`;
+  if (code === 'Z_BUF_ERROR') {
+    return unreadable(
+      path,
+      `is cut short ${after}: its compressed data have no end`,
+      'Fetch it again.',
+      cause,
+    );
+  }
+  if (code.startsWith('Z_') || code.startsWith('ZSTD_')) {
+    return unreadable(path, `holds damaged compressed data ${after} (${code})`, 'Fetch it again.', cause);
+  }
+  return unreadable(path, `cannot be read ${after} (${code})`, 'Check the disk and the file.', cause);
+}
+
+function refuseHiddenCompression(path: string, head: Buffer): void {
+  const magic = head.length >= 4 ? head.readUInt32BE(0) : 0;
+  const suffix = magic >>> 16 === 0x1f8b ? '.gz' : magic === 0x28b52ffd ? '.zst' : '';
+  if (suffix !== '') throw unreadable(path, `holds ${suffix} data`, `Give it a name that ends in ${suffix}.`);
+}
+
+function createZstdEngine(path: string): zlib.ZstdDecompress {
+  if (typeof zlib.createZstdDecompress === 'function') return zlib.createZstdDecompress();
+  throw unreadable(path, 'is zstd data, which this Node cannot read', 'Use Node 22.15 or newer.');
+}
+
+/** The file's bytes from `start`; a pipe (`start` undefined) is read from where it stands. */
+async function* stored(file: FileHandle, start: number | undefined): AsyncGenerator<Buffer> {
+  for (let at = start; ; ) {
+    const { bytesRead, buffer } = await file.read(Buffer.allocUnsafe(chunkBytes), 0, chunkBytes, at ?? null);
+    if (bytesRead === 0) return;
+    yield buffer.subarray(0, bytesRead);
+    if (at !== undefined) at += bytesRead;
+  }
+}
+
+/** Decompressed chunks of what begins at `start` and ends where the engine says: all members of gzip, one zstd frame. */
+async function* inflate(
+  file: FileHandle,
+  engine: zlib.Gunzip | zlib.ZstdDecompress,
+  start: number | undefined,
+  progress: ReadProgress,
+): AsyncGenerator<Buffer> {
+  const source = Readable.from(stored(file, start), { objectMode: false });
+  source.on('error', (error) => engine.destroy(error));
+  source.pipe(engine);
+  const before = progress.bytesRead;
+  try {
+    for await (const chunk of engine) {
+      progress.bytesRead = before + engine.bytesWritten;
+      yield chunk as Buffer;
+    }
+  } finally {
+    source.destroy();
+  }
+  progress.bytesRead = before + engine.bytesWritten;
+}
+
+async function* plain(
+  file: FileHandle,
+  path: string,
+  start: number | undefined,
+  progress: ReadProgress,
+): AsyncGenerator<Buffer> {
+  for await (const chunk of stored(file, start)) {
+    if (progress.bytesRead === 0) refuseHiddenCompression(path, chunk);
+    progress.bytesRead += chunk.length;
+    yield chunk;
+  }
+}
+
+async function* chunks(path: string, progress: ReadProgress): AsyncGenerator<Buffer> {
+  const file = await openForReading(path);
+  try {
+    const stat = await file.stat();
+    if (stat.isDirectory()) throw unreadable(path, 'is a directory', 'Name a trace file.');
+    if (stat.isFile() && stat.size === 0) return;
+    progress.bytesTotal = stat.isFile() ? stat.size : 0;
+    const start = stat.isFile() ? 0 : undefined;
+    if (path.endsWith('.gz')) {
+      yield* inflate(file, zlib.createGunzip(), start, progress);
+    } else if (path.endsWith('.zst')) {
+      if (start === undefined) throw unreadable(path, 'is a pipe of zstd data', 'Write it to a file first.');
+      while (progress.bytesRead < stat.size) {
+        yield* inflate(file, createZstdEngine(path), progress.bytesRead, progress);
+      }
+    } else {
+      yield* plain(file, path, start, progress);
+    }
+  } catch (cause) {
+    if (cause instanceof TierKVError || errorCode(cause) === '') throw cause;
+    throw damage(path, cause, progress.lines);
+  } finally {
+    await file.close();
+  }
+}
+
+/**
+ * Yields each line without its end; a byte-order mark is left out, and a last line need not end. `progress.lines` is
+ * the number of the line just yielded, from 1.
+ * @throws {TierKVError} TKV_INPUT when the file is missing, a directory, unreadable, damaged or cut short.
+ */
+export async function* readLines(path: string, progress: ReadProgress): AsyncGenerator<string> {
+  let pieces: Buffer[] = []; // of a line whose end has not come yet
+  let pieceBytes = 0;
+  const take = (last: Buffer): string => {
+    const whole = pieces.length === 0 ? last : Buffer.concat([...pieces, last]);
+    pieces = [];
+    pieceBytes = 0;
+    const text = whole.toString('utf8');
+    return ++progress.lines === 1 && text.startsWith('\u{feff}') ? text.slice(1) : text;
+  };
+  for await (const chunk of chunks(path, progress)) {
+    let start = 0;
+    for (let end = chunk.indexOf(newline); end >= 0; end = chunk.indexOf(newline, start)) {
+      yield take(chunk.subarray(start, end));
+      start = end + 1;
+    }
+    pieces.push(chunk.subarray(start));
+    pieceBytes += chunk.length - start;
+    if (pieceBytes > maxLineBytes) {
+      throw unreadable(path, `has a line of more than ${maxLineBytes} bytes`, 'Name a JSONL trace.');
+    }
+  }
+  if (pieceBytes > 0) yield take(Buffer.alloc(0));
+}
