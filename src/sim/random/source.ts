@@ -1,0 +1,136 @@
+/**
+ * The additive lagged Fibonacci source of Go's `math/rand`: x[n] = x[n-607] + x[n-273] mod 2^64, bit for bit. The register
+ * holds the last 607 words as interleaved 32-bit halves and is advanced 607 words at a time, so that the ring never wraps
+ * inside a loop and passing over draws costs little more than the additions.
+ *
+ * What always holds: `position` is the number of words consumed since seeding, so (seed, position) names a state; two
+ * sources with equal pairs produce equal words for ever.
+ */
+
+import { advanceRegister, LAG, TAP_LAG } from './register.ts';
+import { SEED_WORDS } from './seed-table.ts';
+
+const MODULUS = 2147483647; // 2^31 - 1, of the Lehmer generator that fills the register
+const ZERO_SEED = 89482311; // Go's stand-in for a seed that is 0 modulo 2^31 - 1
+
+/** One step of x -> 48271 x mod (2^31 - 1), by Schrage's decomposition so that nothing leaves 32 bits. */
+function lehmer(x: number): number {
+  const high = (x / 44488) | 0;
+  const next = Math.imul(48271, x - Math.imul(high, 44488)) - Math.imul(3399, high);
+  return next < 0 ? next + MODULUS : next;
+}
+
+function reduceSeed(seed: bigint): number {
+  const residue = Number(BigInt.asIntN(64, seed) % BigInt(MODULUS));
+  const positive = residue < 0 ? residue + MODULUS : residue;
+  return positive === 0 ? ZERO_SEED : positive;
+}
+
+/** Fills `words` with the register that Go's `rngSource.Seed(seed)` leaves, oldest word first. */
+function seedRegister(words: Int32Array, seed: bigint): void {
+  let x = reduceSeed(seed);
+  for (let i = 0; i < 20; i++) x = lehmer(x);
+  for (let i = 0; i < LAG; i++) {
+    const a = lehmer(x);
+    const b = lehmer(a);
+    const c = lehmer(b);
+    x = c;
+    // Go fills a register that it then walks downwards from LAG - TAP_LAG - 1; here words lie in the order of use.
+    const at = 2 * ((2 * LAG - TAP_LAG - 1 - i) % LAG);
+    words[at] = (b << 20) ^ c ^ SEED_WORDS[2 * i];
+    words[at + 1] = (a << 8) ^ (b >>> 12) ^ SEED_WORDS[2 * i + 1];
+  }
+}
+
+/** A state of a source as plain data. */
+export interface SourceState {
+  readonly words: Int32Array;
+  readonly consumed: number;
+  readonly blocks: number;
+}
+
+export class LaggedFibonacciSource {
+  readonly #words: Int32Array = new Int32Array(2 * LAG);
+  /** Words of the register that were handed out; LAG means that it must advance first. */
+  #consumed = LAG;
+  #blocks = 0;
+  /** The rejection limit that the register was last counted against, and how many of its words exceed it. */
+  #limit = 0x7fffffff;
+  #rejected = 0;
+
+  constructor(seed: bigint) {
+    this.reseed(seed);
+  }
+
+  /** Number of 64-bit words consumed since seeding. */
+  get position(): number {
+    return this.#blocks * LAG + this.#consumed - LAG;
+  }
+
+  reseed(seed: bigint): void {
+    seedRegister(this.#words, seed);
+    this.#consumed = LAG;
+    this.#blocks = 0;
+    this.#rejected = LAG;
+  }
+
+  snapshot(): SourceState {
+    return { words: this.#words.slice(), consumed: this.#consumed, blocks: this.#blocks };
+  }
+
+  restore(state: SourceState): void {
+    this.#words.set(state.words);
+    this.#consumed = state.consumed;
+    this.#blocks = state.blocks;
+    this.#rejected = LAG;
+  }
+
+  /** Consumes one word and returns the index of its low half in `words()`; the high half follows. */
+  next(): number {
+    if (this.#consumed === LAG) this.#advance();
+    return 2 * this.#consumed++;
+  }
+
+  /** The register that `next` indexes. Read only. */
+  words(): Int32Array {
+    return this.#words;
+  }
+
+  /** Consumes `count` words without looking at them. */
+  skipWords(count: number): void {
+    let left = count;
+    while (left > LAG - this.#consumed) {
+      left -= LAG - this.#consumed;
+      this.#advance();
+    }
+    this.#consumed += left;
+  }
+
+  /**
+   * Consumes words until `count` of them have a bit field [32, 63) of at most `limit`: what `count` draws of Go's
+   * `Int31n` consume, whose values above `limit` are drawn again.
+   */
+  skipAccepted(count: number, limit: number): void {
+    if (this.#limit !== limit) {
+      this.#limit = limit;
+      this.#rejected = LAG; // not counted against this limit
+    }
+    let left = count;
+    while (left > 0) {
+      if (this.#consumed === LAG) this.#advance();
+      if (this.#rejected === 0) {
+        const taken = Math.min(left, LAG - this.#consumed);
+        this.#consumed += taken;
+        left -= taken;
+      } else if ((this.#words[2 * this.#consumed++ + 1] & 0x7fffffff) <= limit) {
+        left--;
+      }
+    }
+  }
+
+  #advance(): void {
+    this.#rejected = advanceRegister(this.#words, this.#limit);
+    this.#blocks++;
+    this.#consumed = 0;
+  }
+}
