@@ -160,7 +160,7 @@ describe('copy runs', () => {
           walkBytes(layout, destination).map((byte) => (wanted.has(byte) ? byte : 'untouched')),
         );
       }),
-      { numRuns: 200 },
+      { numRuns: 1500 },
     );
   });
 });
