@@ -1,0 +1,71 @@
+/**
+ * Quantities as people read and write them. Sizes are binary (KiB = 1,024 bytes), rates decimal (GB/s = 10^9 bytes a
+ * second), as memory and links are sold. Formatting never rounds an exact count.
+ */
+
+import { configError } from '../../runtime/errors.ts';
+
+const binaryUnits = ['bytes', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
+
+/** Three significant digits, without trailing zeros after the point. */
+function threeDigits(value: number): string {
+  if (value >= 100) return value.toFixed(0);
+  return value
+    .toFixed(value >= 10 ? 1 : 2)
+    .replace(/(\.\d*?)0+$/, '$1')
+    .replace(/\.$/, '');
+}
+
+export function formatBytes(bytes: number): string {
+  let value = bytes;
+  let unit = 0;
+  while (value >= 1024 && unit < binaryUnits.length - 1) {
+    value /= 1024;
+    unit++;
+  }
+  return `${unit === 0 ? value : threeDigits(value)} ${binaryUnits[unit]}`;
+}
+
+export function formatBytesPerS(bytesPerS: number): string {
+  if (bytesPerS >= 1e8) return `${threeDigits(bytesPerS / 1e9)} GB/s`;
+  return bytesPerS >= 1e5 ? `${threeDigits(bytesPerS / 1e6)} MB/s` : `${threeDigits(bytesPerS / 1e3)} kB/s`;
+}
+
+/** An exact count with a comma after each three digits. */
+export function formatCount(count: number): string {
+  return String(count).replace(/\B(?=(\d{3})+$)/g, ',');
+}
+
+/** A share of a whole in percent with two decimals; a dash for a share of nothing. */
+export function formatShare(part: number, whole: number): string {
+  return whole === 0 ? '-' : `${((100 * part) / whole).toFixed(2)} %`;
+}
+
+export function formatSeconds(seconds: number): string {
+  if (!Number.isFinite(seconds)) return '-';
+  if (seconds < 59.95) return `${seconds.toFixed(1)} s`;
+  const whole = Math.round(seconds);
+  const minutes = Math.floor(whole / 60);
+  if (minutes < 60) return `${minutes} min ${whole % 60} s`;
+  return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+}
+
+const sizePattern = /^(\d+)\s*(B|KiB|MiB|GiB|TiB)?$/;
+
+/**
+ * A size as the user wrote it: `65536`, `64KiB`, `1 MiB`.
+ * @throws {TierKVError} TKV_CONFIG naming `field` for anything else, and for a size that is not exact in a number.
+ */
+export function parseBytes(field: string, text: string): number {
+  const [, digits, unit = 'B'] = sizePattern.exec(text.trim()) ?? [];
+  const exponent = ['B', 'KiB', 'MiB', 'GiB', 'TiB'].indexOf(unit);
+  const bytes = Number(digits) * 1024 ** exponent;
+  if (!Number.isSafeInteger(bytes)) {
+    throw configError(
+      field,
+      `is "${text}", not a size`,
+      'Write bytes, or a whole number of KiB, MiB or GiB.',
+    );
+  }
+  return bytes;
+}

@@ -1,0 +1,45 @@
+import { PassThrough } from 'node:stream';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { expect, it } from 'vitest';
+import { startProgressBar } from '../../../src/cli/output/index.ts';
+
+function terminal(isTTY: boolean): { stream: PassThrough & { isTTY: boolean }; text: () => string } {
+  const stream = Object.assign(new PassThrough(), { isTTY, columns: 200 });
+  const seen: string[] = [];
+  stream.on('data', (chunk: Buffer) => seen.push(chunk.toString()));
+  return { stream, text: () => seen.join('') };
+}
+
+it('writes nothing to a stream that is no terminal', async () => {
+  const { stream, text } = terminal(false);
+  {
+    using bar = startProgressBar('requests', stream);
+    for (let i = 0; i <= 10; i++) bar.update({ share: i / 10, done: i });
+    await sleep(150);
+  }
+  expect(text()).toBe('');
+});
+
+it('notices reach a stream that is no terminal as plain lines', () => {
+  const { stream, text } = terminal(false);
+  using bar = startProgressBar('requests', stream);
+  bar.say('software adapter');
+  expect(text()).toBe('software adapter\n');
+});
+
+it('shows share, count, rate, time left and note on a terminal, and clears the line at the end', async () => {
+  const { stream, text } = terminal(true);
+  const bar = startProgressBar('requests', stream);
+  await sleep(200);
+  bar.update({ share: 0.25, done: 5000, note: '1.5 GB/s' });
+  await sleep(150);
+  const shown = text();
+  expect(shown).toMatch(/25% \| 5,000 requests \| [\d,]+ a second \| 0\.\d s left \| 1\.5 GB\/s/);
+  const rate = Number(/([\d,]+) a second/.exec(shown)![1]!.replaceAll(',', ''));
+  expect(rate).toBeGreaterThan(1000);
+  expect(rate).toBeLessThanOrEqual(25_000);
+  bar[Symbol.dispose]();
+  const afterStop = text().length;
+  await sleep(250);
+  expect(text().length).toBe(afterStop);
+});
