@@ -66,7 +66,7 @@ export function writeJsonFile(target: string, value: unknown): void {
     fs.writeFileSync(draft, text, { flag: 'wx', flush: true });
     fs.renameSync(draft, file);
   } catch (cause) {
-    fs.rmSync(draft, { force: true });
+    if (fs.existsSync(draft)) fs.rmSync(draft);
     throw ioError(target, cause);
   }
 }
