@@ -1,0 +1,50 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import { describe, expect, it } from 'vitest';
+
+const root = new URL('../../src/sim/', import.meta.url);
+const files = readdirSync(root, { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.ts'));
+
+/** Code without comments and without the contents of strings, so that prose may say what the code may not do. */
+function codeOf(source: string): string {
+  return source
+    .replace(/\/\*[\s\S]*?\*\//g, '')
+    .replace(/(^|[^:'"])\/\/.*$/gm, '$1')
+    .replace(/'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"/g, "''");
+}
+
+const FORBIDDEN: ReadonlyArray<readonly [string, RegExp]> = [
+  ['Date', /\bDate\b/],
+  ['performance', /\bperformance\b/],
+  ['Math.random', /\bMath\s*\.\s*random\b/],
+  ['crypto', /\bcrypto\b/],
+  ['timers', /\b(setTimeout|setInterval|setImmediate|queueMicrotask|requestAnimationFrame)\b/],
+  ['process', /\bprocess\s*\./],
+  ['engine-defined functions', /\bMath\s*\.\s*(exp|log|pow|sin|cos|tan|log2|log10|log1p|expm1|cbrt|hypot)\b/],
+];
+
+describe('the simulator has one source of time and one of chance', () => {
+  it('finds the simulator', () => expect(files.length).toBeGreaterThan(10));
+
+  it.each(files)('%s', (name) => {
+    const source = readFileSync(new URL(name, root), 'utf8');
+    const code = codeOf(source);
+    // the latency models may use Math functions of their own: they are not random streams
+    const rules = name.startsWith('latency/') ? FORBIDDEN.slice(0, -1) : FORBIDDEN;
+    for (const [what, pattern] of rules) expect.soft(pattern.test(code), `${name} uses ${what}`).toBe(false);
+    const imports = [...source.matchAll(/(?:from|import)\s*\(?\s*['"]([^'"]+)['"]/g)].map(
+      (match) => match[1],
+    );
+    for (const target of imports) {
+      expect
+        .soft(target, `${name} imports ${target}`)
+        .not.toMatch(/^node:|^(fs|os|crypto|timers|worker_threads)$/);
+      expect.soft(target, `${name} imports ${target}`).not.toMatch(/\/(cli|backends)\//);
+    }
+  });
+
+  it('would notice', () => {
+    expect(FORBIDDEN[0][1].test(codeOf('const t = Date.now(); // fine'))).toBe(true);
+    expect(FORBIDDEN[0][1].test(codeOf("// Date\nconst t = 'Date';"))).toBe(false);
+    expect(FORBIDDEN[2][1].test(codeOf('Math.random()'))).toBe(true);
+  });
+});
