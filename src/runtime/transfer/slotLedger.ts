@@ -99,9 +99,11 @@ export class SlotLedger {
     this.#held[slot] = 0;
   }
 
-  /** The bytes of the generation that took the slot are in place. */
+  /** The bytes of the generation that took the slot are in place; nothing, if the page was cut anew meanwhile. */
   fill(place: SlotPlace): void {
-    this.#held[place.slot] = place.sizeClass + 1;
+    const { slot, sizeClass } = place;
+    const page = Math.floor(slot / this.shape.slotsPerPageMax);
+    if (this.#cut[page] === sizeClass + 1) this.#held[slot] = sizeClass + 1;
   }
 
   #cover(page: number): void {

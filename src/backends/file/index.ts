@@ -1,0 +1,5 @@
+/** Files: the NVMe tier. */
+
+export type { DataFile } from './dataFile.ts';
+export type { FileStore } from './fileStore.ts';
+export type { FileStoreOptions, StuckIo } from './fileStoreOptions.ts';

@@ -1,0 +1,129 @@
+/**
+ * The record: what lies on disk for one slot. It says by itself whose bytes it holds, so that a reader trusts nothing
+ * but the record and the item it asks for. Little-endian; all lengths in bytes.
+ *
+ *      0        8    12     16          32           40           44         48        56       64       72       80
+ *      +--------+----+------+-----------+------------+------------+----------+---------+--------+--------+--------+
+ *      | magic  | v  | head | key       | generation | size class | payload  | layout  | digest | store  | slot   |
+ *      | 8      | 4  | 4    | 16        | 8          | 4          | 4        | 8       | 8      | 8      | 8      |
+ *      +--------+----+------+-----------+------------+------------+----------+---------+--------+--------+--------+
+ *     80         88                             120                128
+ *      +----------+------------------------------+-------------------+
+ *      | sequence | zero (reserved)              | header's digest   |    digest of the 30 words before it
+ *      | 8        | 32                           | 8                 |
+ *      +----------+------------------------------+-------------------+
+ *
+ *     `head` is where the payload starts. Payloads that are whole blocks lie apart from the header, so that direct I/O
+ *     moves them from and to the caller's memory; others follow it in the same block:
+ *
+ *      0            128          4096                     4096 + payload
+ *      +------------+----- 0 ----+------------------------+
+ *      | header     |            | payload                |              apart:    payload a multiple of 4096
+ *      +------------+------------+------------------------+
+ *      +------------+---------------------+--- 0 ---+
+ *      | header     | payload             |         |                    packed:   any other, up to the next 4096
+ *      +------------+---------------------+---------+
+ */
+
+import { type Digest, digestWords } from '../../runtime/digest.ts';
+import type { StoreItem } from '../../runtime/transfer/tierStore.ts';
+
+/** Unit of offsets, lengths and addresses in direct I/O: no disk or file system in use asks for more. */
+export const BLOCK_BYTES = 4096;
+export const HEADER_BYTES = 128;
+export const RECORD_VERSION = 1;
+
+const MAGIC_LO = 0x42564b54; // 'TKVB' in the file
+const MAGIC_HI = 0x4b434f4c; // 'LOCK'
+const CHECKED_WORDS = 30;
+
+/** What all records of one store share. */
+export interface RecordFamily {
+  /** Fingerprint of the pool's shape and of what its bytes mean. */
+  readonly layout: Digest;
+  /** Drawn when the store was created: records of an earlier life are not its own. */
+  readonly store: Digest;
+}
+
+export interface RecordShape {
+  readonly payloadBytes: number;
+  readonly payloadOffset: number;
+  /** The whole record, a multiple of BLOCK_BYTES. */
+  readonly recordBytes: number;
+  /** Whether the payload lies in blocks of its own. */
+  readonly apart: boolean;
+}
+
+export function recordShape(payloadBytes: number): RecordShape {
+  const apart = payloadBytes % BLOCK_BYTES === 0;
+  const payloadOffset = apart ? BLOCK_BYTES : HEADER_BYTES;
+  const recordBytes = Math.ceil((payloadOffset + payloadBytes) / BLOCK_BYTES) * BLOCK_BYTES;
+  return { payloadBytes, payloadOffset, recordBytes, apart };
+}
+
+/** Writes the header of `item`'s record into the first 32 words of `words`. */
+export function encodeHeader(
+  words: Uint32Array,
+  family: RecordFamily,
+  shape: RecordShape,
+  item: StoreItem,
+  sequence: number,
+): void {
+  words[0] = MAGIC_LO;
+  words[1] = MAGIC_HI;
+  words[2] = RECORD_VERSION;
+  words[3] = shape.payloadOffset;
+  words.set(item.key, 4);
+  setWide(words, 8, item.generation);
+  words[10] = item.sizeClass;
+  words[11] = shape.payloadBytes;
+  setDigest(words, 12, family.layout);
+  setDigest(words, 14, item.digest);
+  setDigest(words, 16, family.store);
+  setWide(words, 18, item.slot);
+  setWide(words, 20, sequence);
+  words.fill(0, 22, CHECKED_WORDS);
+  setDigest(words, CHECKED_WORDS, digestWords(words.subarray(0, CHECKED_WORDS)));
+}
+
+/** What disagrees between the header in `words` and the item asked for; empty where nothing does. */
+export function headerDisagreement(
+  words: Uint32Array,
+  family: RecordFamily,
+  shape: RecordShape,
+  item: StoreItem,
+): string {
+  if (words[0] !== MAGIC_LO || words[1] !== MAGIC_HI) return 'there is no record (magic)';
+  const checksum = digestWords(words.subarray(0, CHECKED_WORDS));
+  if (!isDigest(words, CHECKED_WORDS, checksum)) return "the header's digest is wrong";
+  if (words[2] !== RECORD_VERSION) return `record version ${words[2]}, not ${RECORD_VERSION}`;
+  if (!isDigest(words, 16, family.store)) return 'the record is of another store';
+  if (!isDigest(words, 12, family.layout)) return 'the record is of another layout';
+  if (wide(words, 18) !== item.slot) return `the record is of slot ${wide(words, 18)}`;
+  if (wide(words, 8) !== item.generation) return `the record is of generation ${wide(words, 8)}`;
+  for (let lane = 0; lane < 4; lane++)
+    if (words[4 + lane] !== item.key[lane]) return 'the record is of another key';
+  if (words[10] !== item.sizeClass) return `the record is of size class ${words[10]}`;
+  if (words[3] !== shape.payloadOffset || words[11] !== shape.payloadBytes)
+    return 'the record is of another length';
+  if (!isDigest(words, 14, item.digest)) return 'the record is of other content (digest)';
+  return '';
+}
+
+function setDigest(words: Uint32Array, at: number, digest: Digest): void {
+  words[at] = digest.lo;
+  words[at + 1] = digest.hi;
+}
+
+function isDigest(words: Uint32Array, at: number, digest: Digest): boolean {
+  return words[at] === digest.lo && words[at + 1] === digest.hi;
+}
+
+function setWide(words: Uint32Array, at: number, value: number): void {
+  words[at] = value >>> 0;
+  words[at + 1] = Math.floor(value / 2 ** 32);
+}
+
+function wide(words: Uint32Array, at: number): number {
+  return words[at]! + words[at + 1]! * 2 ** 32;
+}

@@ -1,0 +1,4 @@
+/** Host memory: the arena, and the DDR tier on it. */
+
+export { type ArenaFacts, type ArenaOptions, HostArena } from './hostArena.ts';
+export { MemoryStore, type MemoryStoreOptions } from './memoryStore.ts';

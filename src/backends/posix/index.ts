@@ -1,0 +1,3 @@
+/** System calls that Node lacks. */
+
+export { Advice, type Libc, loadLibc } from './libc.ts';
