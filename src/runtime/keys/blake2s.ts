@@ -197,28 +197,35 @@ function loadBytes(message: Uint32Array, bytes: Uint8Array, at: number): void {
   for (let i = 0; i < end; i++) message[i >> 2]! |= bytes[at + i]! << ((i & 3) * 8);
 }
 
-/**
- * State after the key block: where every keyed hash of `digestLength` bytes under `key` begins, with 64 bytes counted.
- * @throws TKV_CONFIG naming `field` when the key is empty or longer than BLAKE2s takes.
- */
-export function keyedMidstate(key: Uint8Array, digestLength: number, field: string = 'key'): Uint32Array {
+/** Starts a keyed hash: the state before the key block, and that block as message. */
+function loadKey(state: Uint32Array, message: Uint32Array, key: Uint8Array, digestLength: number): void {
   if (key.length < 1 || key.length > keyBytesMax) {
     throw configError(
-      field,
+      'key',
       `has ${key.length} bytes, not 1 to ${keyBytesMax}`,
       `Give 1 to ${keyBytesMax} bytes.`,
     );
   }
-  const state = new Uint32Array(stateWords);
-  const message = new Uint32Array(messageWords);
   startState(state, digestLength, key.length);
   loadBytes(message, key, 0);
+}
+
+/**
+ * State after the key block: where every keyed hash of `digestLength` bytes under `key` begins, with 64 bytes counted.
+ * @throws TKV_CONFIG when the key is empty or longer than BLAKE2s takes.
+ */
+export function keyedMidstate(key: Uint8Array, digestLength: number): Uint32Array {
+  const state = new Uint32Array(stateWords);
+  const message = new Uint32Array(messageWords);
+  loadKey(state, message, key, digestLength);
   compress(state, message, messageBytes, false);
-  message.fill(0);
   return state;
 }
 
-/** BLAKE2s of `data`, keyed where a key of 1 to 32 bytes is given. For setup and small records, not for the hot path. */
+/**
+ * BLAKE2s of `data`, keyed where a key is given. For setup and small records, not for the hot path.
+ * @throws TKV_CONFIG when the key is empty or longer than BLAKE2s takes.
+ */
 export function blake2s(
   data: Uint8Array,
   digestLength: number = digestBytesMax,
@@ -228,26 +235,20 @@ export function blake2s(
   invariant(data.length < 2 ** 32 - messageBytes, 'this BLAKE2s counts to 4 GiB');
   const state = new Uint32Array(stateWords);
   const message = new Uint32Array(messageWords);
-  let counted = 0;
-  if (key !== undefined && data.length === 0) {
-    startState(state, digestLength, key.length);
-    loadBytes(message, key, 0);
-    compress(state, message, messageBytes, true);
-    return digestOf(state, digestLength);
-  }
+  let keyBytes = 0;
   if (key === undefined) {
     startState(state, digestLength, 0);
   } else {
-    state.set(keyedMidstate(key, digestLength));
-    counted = messageBytes;
+    loadKey(state, message, key, digestLength);
+    keyBytes = messageBytes;
+    if (data.length > 0) compress(state, message, keyBytes, false);
   }
-  let at = 0;
+  let end = 0;
   do {
-    loadBytes(message, data, at);
-    const isLast = at + messageBytes >= data.length;
-    compress(state, message, counted + Math.min(at + messageBytes, data.length), isLast);
-    at += messageBytes;
-  } while (at < data.length);
+    if (data.length > 0) loadBytes(message, data, end);
+    end = Math.min(end + messageBytes, data.length);
+    compress(state, message, keyBytes + end, end === data.length);
+  } while (end < data.length);
   return digestOf(state, digestLength);
 }
 
