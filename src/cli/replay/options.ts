@@ -3,6 +3,8 @@
  * work starts, and `runReplay`, which may take them as right. All sizes are in bytes, all capacities in blocks.
  */
 
+import type { ReplayReport } from './report.ts';
+
 /** Slots of a tier: a count, 0 for "this tier is off", or 'all' for "as many as the trace needs" (last tier only). */
 export type BlockBudget = number | 'all';
 
@@ -41,6 +43,9 @@ export interface ReplayListener {
   /** Raised when the user wants to stop. The run then ends soon, closes its stores and throws `signal.reason`. */
   readonly signal: AbortSignal;
 }
+
+/** The whole of a run, from opening the stores to closing them. Exported as `runReplay` by `run.ts`. */
+export type RunReplay = (options: ReplayOptions, listener: ReplayListener) => Promise<ReplayReport>;
 
 export interface ReplayProgress {
   readonly requests: number;

@@ -1,0 +1,56 @@
+/**
+ * How a command's failure ends the process. What the user can mend is one line on stderr and exit code 2, never a stack;
+ * a fault of ours says so and exits with 1; a stop from outside exits as shells expect. TIERKV_DEBUG=1 adds the stack.
+ */
+
+import { CommanderError } from 'commander';
+import { TierKVError } from '../runtime/errors.ts';
+import { Interrupted } from './interrupt.ts';
+
+export interface Ending {
+  readonly exitCode: number;
+  /** For stderr, without a newline at its end; empty for nothing to say. */
+  readonly text: string;
+}
+
+/** One line whatever the message holds: file names and trace lines may carry line ends and terminal codes. */
+function oneLine(message: string): string {
+  return message
+    .replace(/\s+/g, ' ')
+    .replace(/\p{Cc}/gu, '?')
+    .trim();
+}
+
+function isSystemError(error: unknown): error is NodeJS.ErrnoException {
+  return error instanceof Error && 'syscall' in error && 'errno' in error;
+}
+
+/** @param help the command whose `--help` shows the way: `tierkv replay`. */
+export function endingOf(error: unknown, help: string): Ending {
+  if (error instanceof Interrupted) return { exitCode: error.exitCode, text: `tierkv: ${error.message}` };
+  if (error instanceof TierKVError) {
+    return { exitCode: 2, text: `tierkv: ${oneLine(error.message)} [${error.code}]` };
+  }
+  if (error instanceof CommanderError) {
+    if (error.exitCode === 0) return { exitCode: 0, text: '' }; // --help, --version
+    const said = error.code === 'commander.help' ? 'no such command' : error.message.replace(/^error: /, '');
+    const message = oneLine(said).replace(/\.$/, '');
+    return { exitCode: 2, text: `tierkv: ${message}. See ${help} --help.` };
+  }
+  if (isSystemError(error)) {
+    return { exitCode: 2, text: `tierkv: the system refused: ${oneLine(error.message)} [TKV_IO]` };
+  }
+  const message = error instanceof Error ? `${error.name}: ${error.message}` : String(error);
+  return {
+    exitCode: 1,
+    text:
+      `tierkv: unexpected ${oneLine(message)}\n` +
+      'This is a fault in tierkv, not in what you asked for. TIERKV_DEBUG=1 shows where; please report it with that.',
+  };
+}
+
+export function withStack(ending: Ending, error: unknown): Ending {
+  if (ending.text === '' || !(error instanceof Error) || error.stack === undefined) return ending;
+  const cause = error.cause instanceof Error ? `\ncaused by ${error.cause.stack}` : '';
+  return { ...ending, text: `${ending.text}\n${error.stack}${cause}` };
+}

@@ -1,0 +1,53 @@
+#!/usr/bin/env node
+/**
+ * The `tierkv` binary. Whatever happens in a command ends here: results on stdout, one line about an error on stderr, and
+ * an exit code: 0 done, 1 a fault (of tierkv, or blocks that failed verification), 2 a mistake in the call or the input.
+ */
+
+const oldestNode = [22, 12] as const;
+
+function nodeIsTooOld(): boolean {
+  const [major, minor] = process.versions.node.split('.').map(Number);
+  return major! < oldestNode[0] || (major === oldestNode[0] && minor! < oldestNode[1]);
+}
+
+async function finish(exitCode: number): Promise<never> {
+  await new Promise<void>((flushed) => process.stdout.write('', () => flushed()));
+  process.exit(exitCode);
+}
+
+async function main(args: readonly string[]): Promise<never> {
+  if (nodeIsTooOld()) {
+    console.error(`tierkv: needs Node ${oldestNode.join('.')} or newer, this is ${process.versions.node}.`);
+    return finish(2);
+  }
+  const { endingOf, withStack } = await import('./errorFunnel.ts');
+  let help = 'tierkv';
+  const fail = (error: unknown): Promise<never> => {
+    const ending = endingOf(error, help);
+    const shown = process.env.TIERKV_DEBUG ? withStack(ending, error) : ending;
+    if (shown.text !== '') process.stderr.write(`${shown.text}\n`);
+    return finish(ending.exitCode);
+  };
+  process.on('uncaughtException', fail);
+
+  // the reader of a pipe went away: end quietly, as `head` expects
+  process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+    if (error.code === 'EPIPE') process.exit(process.exitCode ?? 0);
+    throw error;
+  });
+  process.stderr.on('error', () => {});
+
+  try {
+    const { makeProgram } = await import('./program.ts');
+    const made = await makeProgram(args);
+    help = made.help;
+    if (args.length === 0) made.program.error('no command');
+    await made.program.parseAsync(args, { from: 'user' });
+    return await finish(Number(process.exitCode ?? 0));
+  } catch (error) {
+    return fail(error);
+  }
+}
+
+await main(process.argv.slice(2));

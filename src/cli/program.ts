@@ -1,0 +1,57 @@
+/**
+ * The list of commands. One file a command; only the command that is run is loaded, so that `tierkv --help` needs neither
+ * a GPU binding nor a simulator. Commands throw; `main.ts` decides how the process ends.
+ */
+
+import { readFileSync } from 'node:fs';
+import { Command } from 'commander';
+
+interface CommandEntry {
+  readonly name: string;
+  readonly summary: string;
+  readonly load: () => Promise<Command>;
+}
+
+const entries: readonly CommandEntry[] = [
+  {
+    name: 'replay',
+    summary: 'replay a request trace through the tiers, with real bytes or a model of them',
+    load: async () => (await import('./replay.ts')).replayCommand(),
+  },
+];
+
+function version(): string {
+  const packageJson = readFileSync(new URL('../../package.json', import.meta.url), 'utf8');
+  return (JSON.parse(packageJson) as { version: string }).version;
+}
+
+/** Name of the command that `args` asks for or asks help on, if any. */
+function wantedCommand(args: readonly string[]): string | undefined {
+  const words = args.filter((arg) => !arg.startsWith('-'));
+  return words[0] === 'help' ? words[1] : words[0];
+}
+
+/** Errors are thrown to the caller, and only the caller writes them. */
+function throwErrors(command: Command): void {
+  command.exitOverride().configureOutput({ writeErr: () => {} });
+  for (const sub of command.commands) throwErrors(sub);
+}
+
+/** The program for one run, and the words under which its help is found. */
+export async function makeProgram(args: readonly string[]): Promise<{ program: Command; help: string }> {
+  const program = new Command('tierkv')
+    .description('A tiered KV cache for LLM serving: GPU memory, host memory and disk behind one manager.')
+    .version(version());
+  const wanted = wantedCommand(args);
+  let help = 'tierkv';
+  for (const { name, summary, load } of entries) {
+    if (name === wanted) {
+      program.addCommand((await load()).summary(summary));
+      help = `tierkv ${name}`;
+    } else {
+      program.command(name).description(summary);
+    }
+  }
+  throwErrors(program);
+  return { program, help };
+}

@@ -1,0 +1,98 @@
+/**
+ * `tierkv replay TRACE`: real chat traffic through the tiers. This file turns the command line into options and the report
+ * into output; the run itself is `replay/run.ts`, which is loaded only once the options are right.
+ */
+
+import { Command } from 'commander';
+import { interruptible } from './interrupt.ts';
+import { formatBytesPerS, startProgressBar, writeJsonFile } from './output/index.ts';
+import type { ReplayListener, ReplayOptions, ReplayProgress } from './replay/options.ts';
+import { parseReplayOptions, type RawReplayOptions, replayDefaults } from './replay/parseOptions.ts';
+import { renderReport } from './replay/renderReport.ts';
+import type { ReplayReport } from './replay/report.ts';
+import { type TemporaryDirectory, temporaryDirectory } from './temporaryDirectory.ts';
+
+const helpEnd = `
+Blocks are the cache's units of --block-tokens tokens each. A lookup serves the leading blocks that are present in any
+tier; all blocks of a request then become the most recent in HBM, and what overflows a tier moves down to the next.
+Every block is real bytes that only this block can have, and each one that comes back is verified.
+
+Exit code: 0 when every block was right, 1 when one was not, 2 for a mistake in the call or the trace.
+Last line: verifyFailures N
+`;
+
+export function replayCommand(): Command {
+  return new Command('replay')
+    .description(
+      'Replay a request trace (Mooncake JSON lines, plain, .gz or .zst) through HBM, DDR and NVMe.',
+    )
+    .argument('<trace>', 'trace file: timestamp, input_length, output_length, hash_ids in each line')
+    .option('--hbm-blocks <n>', 'blocks in GPU memory, at least 1', replayDefaults.hbmBlocks)
+    .option('--ddr-blocks <n>', 'blocks in host memory, 0 for none', replayDefaults.ddrBlocks)
+    .option(
+      '--nvme-blocks <n>',
+      'blocks on disk, 0 for none; the last tier may be "all"',
+      replayDefaults.nvmeBlocks,
+    )
+    .option(
+      '--block-bytes <size>',
+      'bytes of a block, a multiple of 4, like 64KiB',
+      replayDefaults.blockBytes,
+    )
+    .option(
+      '--block-tokens <n>',
+      'tokens of a block, by which the hash ids were cut',
+      replayDefaults.blockTokens,
+    )
+    .option('--requests <n>', 'stop after this many requests')
+    .option('--dir <dir>', 'directory for the disk tier (default: a temporary one, removed at the end)')
+    .option('--driver <name>', 'real moves the bytes, modeled computes the times', replayDefaults.driver)
+    .option('--log <file>', 'write the decision log, and the inputs that led to it')
+    .option('--inputs <file>', 'with --driver modeled: take the inputs that --log of another run wrote')
+    .option('--json <file>', 'write the report as JSON')
+    .option('--skip-bad', 'leave malformed trace lines out and count them', false)
+    .addHelpText('after', helpEnd)
+    .action(async (tracePath: string, raw: RawReplayOptions) => {
+      let scratch: TemporaryDirectory | undefined;
+      const makeScratch = (): string => {
+        scratch = temporaryDirectory('tierkv-replay-');
+        return scratch.path;
+      };
+      try {
+        const options = parseReplayOptions(tracePath, raw, makeScratch);
+        const report = await run(options);
+        if (options.jsonPath !== undefined) writeJsonFile(options.jsonPath, report);
+        process.stdout.write(renderReport(report));
+        if (report.verifyFailures > 0) process.exitCode = 1;
+      } finally {
+        scratch?.[Symbol.dispose]();
+      }
+    });
+}
+
+function shareDone(options: ReplayOptions, state: ReplayProgress): number {
+  const byRequests = options.requests === undefined ? 0 : state.requests / options.requests;
+  const byBytes = state.traceBytesTotal === 0 ? 0 : state.traceBytesRead / state.traceBytesTotal;
+  return Math.max(byRequests, byBytes);
+}
+
+async function run(options: ReplayOptions): Promise<ReplayReport> {
+  const { runReplay } = await import('./replay/run.ts');
+  using bar = startProgressBar('requests');
+  const startMs = performance.now();
+  return interruptible((signal) => {
+    const listener: ReplayListener = {
+      signal,
+      notice: (message) => bar.say(`tierkv: ${message}`),
+      progress(state) {
+        const seconds = (performance.now() - startMs) / 1000;
+        bar.update({
+          share: shareDone(options, state),
+          done: state.requests,
+          note: `${formatBytesPerS(state.bytesMoved / seconds)} moved`,
+        });
+      },
+    };
+    return runReplay(options, listener);
+  });
+}

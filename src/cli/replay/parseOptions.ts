@@ -1,0 +1,173 @@
+/**
+ * From what the user wrote to `ReplayOptions`. Everything that can be known to be wrong before the run is found here, each
+ * error naming the option and the remedy, so that no long run ends on a mistake that was there at its start.
+ */
+
+import fs from 'node:fs';
+import path from 'node:path';
+import { configError, requireInteger, TierKVError } from '../../runtime/errors.ts';
+import { parseBytes, requireWritableTarget } from '../output/index.ts';
+import { mooncakeBlockTokens } from '../trace/index.ts';
+import type { BlockBudget, DriverName, ReplayOptions } from './options.ts';
+
+/** The options as commander hands them over: text, under camel-case names. */
+export interface RawReplayOptions {
+  readonly hbmBlocks: string;
+  readonly ddrBlocks: string;
+  readonly nvmeBlocks: string;
+  readonly blockBytes: string;
+  readonly blockTokens: string;
+  readonly driver: string;
+  readonly skipBad: boolean;
+  readonly requests?: string;
+  readonly dir?: string;
+  readonly log?: string;
+  readonly inputs?: string;
+  readonly json?: string;
+}
+
+/** Enough for every tier to serve some of the bundled excerpt, at a total of about 400 MB. */
+export const replayDefaults: Pick<
+  RawReplayOptions,
+  'hbmBlocks' | 'ddrBlocks' | 'nvmeBlocks' | 'blockBytes' | 'blockTokens' | 'driver'
+> = {
+  hbmBlocks: '1000',
+  ddrBlocks: '4000',
+  nvmeBlocks: '20000',
+  blockBytes: '16KiB',
+  blockTokens: String(mooncakeBlockTokens),
+  driver: 'real',
+};
+
+/** Slots are numbered with 32-bit integers. */
+const maxBlocks = 2 ** 31 - 1;
+
+function integer(option: string, text: string, min: number, max?: number): number {
+  if (!/^[+-]?\d+(\.\d+)?$/.test(text.trim())) {
+    throw configError(
+      option,
+      `is "${text}", not a number`,
+      `Set ${option} to an integer of at least ${min}.`,
+    );
+  }
+  return requireInteger(option, Number(text), min, max);
+}
+
+function budget(option: string, text: string, min: number): BlockBudget {
+  return text.trim() === 'all' ? 'all' : integer(option, text, min, maxBlocks);
+}
+
+function requireAllOnlyLast(budgets: readonly (readonly [option: string, budget: BlockBudget])[]): void {
+  budgets.forEach(([option, blocks], index) => {
+    const below = budgets.slice(index + 1).find(([, other]) => other !== 0);
+    if (blocks === 'all' && below !== undefined) {
+      throw configError(
+        option,
+        `is all, so that nothing would ever reach the tier of ${below[0]}`,
+        `Give ${option} a number, or turn the lower tier off with ${below[0]} 0.`,
+      );
+    }
+  });
+}
+
+function blockBytesOf(text: string): number {
+  const bytes = parseBytes('--block-bytes', text);
+  if (bytes < 4 || bytes % 4 !== 0) {
+    throw configError(
+      '--block-bytes',
+      `is ${bytes}, not a positive multiple of 4`,
+      'Set it to one, like 16KiB.',
+    );
+  }
+  return bytes;
+}
+
+function driverOf(text: string): DriverName {
+  if (text === 'real' || text === 'modeled') return text;
+  throw configError('--driver', `is "${text}"`, 'Set it to real or modeled.');
+}
+
+function requireDirectory(dir: string): void {
+  const stat = fs.statSync(dir, { throwIfNoEntry: false });
+  const problem = stat === undefined ? 'which does not exist' : 'which is not a directory';
+  if (stat?.isDirectory() !== true) {
+    throw configError('--dir', `is ${dir}, ${problem}`, 'Make the directory, or leave --dir out.');
+  }
+  try {
+    fs.accessSync(dir, fs.constants.W_OK);
+  } catch (cause) {
+    throw new TierKVError('TKV_IO', `--dir is ${dir}, which cannot be written. Name another directory.`, {
+      field: '--dir',
+      path: dir,
+      cause,
+    });
+  }
+}
+
+function requireDifferentFiles(files: readonly (readonly [name: string, file: string | undefined])[]): void {
+  const seen = new Map<string, string>();
+  for (const [name, file] of files) {
+    if (file === undefined) continue;
+    const real = fs.existsSync(file) ? fs.realpathSync(file) : path.resolve(file);
+    const other = seen.get(real);
+    if (other !== undefined)
+      throw configError(name, `is ${file}, the same file as ${other}`, 'Name another.');
+    seen.set(real, name);
+  }
+}
+
+/**
+ * @param scratchDir makes the directory for the NVMe tier where the user named none; called once all else is right.
+ * @throws {TierKVError} TKV_CONFIG naming the option; TKV_IO for a place that cannot be written.
+ */
+export function parseReplayOptions(
+  tracePath: string,
+  raw: RawReplayOptions,
+  scratchDir: () => string,
+): ReplayOptions {
+  const hbmBlocks = budget('--hbm-blocks', raw.hbmBlocks, 1); // sequences write and read KV in HBM: it is never off
+  const ddrBlocks = budget('--ddr-blocks', raw.ddrBlocks, 0);
+  const nvmeBlocks = budget('--nvme-blocks', raw.nvmeBlocks, 0);
+  requireAllOnlyLast([
+    ['--hbm-blocks', hbmBlocks],
+    ['--ddr-blocks', ddrBlocks],
+    ['--nvme-blocks', nvmeBlocks],
+  ]);
+  const blockBytes = blockBytesOf(raw.blockBytes);
+  const blockTokens = integer('--block-tokens', raw.blockTokens, 1);
+  const requests = raw.requests === undefined ? undefined : integer('--requests', raw.requests, 1);
+
+  const driver = driverOf(raw.driver);
+  if (raw.inputs !== undefined && driver !== 'modeled') {
+    throw configError('--inputs', 'needs the modeled driver', 'Add --driver modeled, or leave --inputs out.');
+  }
+  if (raw.inputs !== undefined && fs.statSync(raw.inputs, { throwIfNoEntry: false })?.isFile() !== true) {
+    throw configError('--inputs', `is ${raw.inputs}, which is not a file`, 'Name what --log of a run wrote.');
+  }
+
+  requireDifferentFiles([
+    ['TRACE', tracePath],
+    ['--inputs', raw.inputs],
+    ['--log', raw.log],
+    ['--json', raw.json],
+  ]);
+  if (raw.log !== undefined) requireWritableTarget(raw.log);
+  if (raw.json !== undefined) requireWritableTarget(raw.json);
+  if (raw.dir !== undefined) requireDirectory(raw.dir);
+
+  return {
+    tracePath,
+    hbmBlocks,
+    ddrBlocks,
+    nvmeBlocks,
+    blockBytes,
+    blockTokens,
+    driver,
+    dir: raw.dir ?? scratchDir(),
+    skipBad: raw.skipBad,
+    ...(requests === undefined ? {} : { requests }),
+    ...(raw.log === undefined ? {} : { logPath: raw.log }),
+    ...(raw.inputs === undefined ? {} : { inputsPath: raw.inputs }),
+    ...(raw.json === undefined ? {} : { jsonPath: raw.json }),
+  };
+}

@@ -1,0 +1,146 @@
+import fs from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
+import {
+  parseReplayOptions,
+  type RawReplayOptions,
+  replayDefaults,
+} from '../../../src/cli/replay/parseOptions.ts';
+
+const trace = join('data', 'mooncake-conversation-excerpt.jsonl.gz');
+let dir: string;
+beforeEach(() => {
+  dir = fs.mkdtempSync(join(tmpdir(), 'tierkv-options-'));
+  onTestFinished(() => fs.rmSync(dir, { recursive: true }));
+});
+
+const neverScratch = (): string => {
+  throw new Error('a scratch directory was made for a run that cannot start');
+};
+const parse = (change: Partial<RawReplayOptions>, scratchDir = neverScratch) =>
+  parseReplayOptions(trace, { ...replayDefaults, skipBad: false, dir, ...change }, scratchDir);
+
+describe('good options', () => {
+  it('become numbers and paths, and nothing is set that was not asked for', () => {
+    expect(parse({ hbmBlocks: '10', ddrBlocks: '0', nvmeBlocks: 'all', blockBytes: '64KiB' })).toEqual({
+      tracePath: trace,
+      hbmBlocks: 10,
+      ddrBlocks: 0,
+      nvmeBlocks: 'all',
+      blockBytes: 65_536,
+      blockTokens: 512,
+      driver: 'real',
+      dir,
+      skipBad: false,
+    });
+  });
+
+  it('all optional ones together', () => {
+    const inputs = join(dir, 'recorded');
+    fs.writeFileSync(inputs, '');
+    const [log, json] = [join(dir, 'log'), join(dir, 'json')];
+    expect(parse({ driver: 'modeled', requests: '7', log, inputs, json, skipBad: true })).toMatchObject({
+      driver: 'modeled',
+      requests: 7,
+      logPath: log,
+      inputsPath: inputs,
+      jsonPath: json,
+      skipBad: true,
+    });
+    expect(fs.readdirSync(dir)).toEqual(['recorded']); // checking a target leaves no file behind
+  });
+
+  it.each([
+    ['all', '0', '0'],
+    ['5', 'all', '0'],
+    ['5', '5', 'all'],
+    ['5', '0', 'all'],
+    ['5', '0', '0'],
+  ])(
+    'HBM %s, DDR %s, NVMe %s: the last tier that is on may be unbounded',
+    (hbmBlocks, ddrBlocks, nvmeBlocks) => {
+      const options = parse({ hbmBlocks, ddrBlocks, nvmeBlocks });
+      expect([options.hbmBlocks, options.ddrBlocks, options.nvmeBlocks].map(String)).toEqual([
+        hbmBlocks,
+        ddrBlocks,
+        nvmeBlocks,
+      ]);
+    },
+  );
+
+  it('without --dir a scratch directory is made, once', () => {
+    let made = 0;
+    const { dir: _, ...rest } = { ...replayDefaults, skipBad: false, dir };
+    const options = parseReplayOptions(trace, rest, () => `scratch ${++made}`);
+    expect(options.dir).toBe('scratch 1');
+  });
+});
+
+describe('a bad option is an error that names it, and no scratch directory is made', () => {
+  const notCounts = [
+    '-1',
+    '1.5',
+    'NaN',
+    'Infinity',
+    '',
+    'ten',
+    '1e3',
+    '0x10',
+    '12abc',
+    '10,000',
+    '99999999999999999999',
+  ];
+  const counts: [option: string, name: keyof RawReplayOptions][] = [
+    ['--hbm-blocks', 'hbmBlocks'],
+    ['--ddr-blocks', 'ddrBlocks'],
+    ['--nvme-blocks', 'nvmeBlocks'],
+    ['--block-tokens', 'blockTokens'],
+    ['--requests', 'requests'],
+  ];
+  const bad: [option: string, change: Partial<RawReplayOptions>, says: RegExp][] = [
+    ...counts.flatMap(([option, name]) =>
+      notCounts.map((text): [string, Partial<RawReplayOptions>, RegExp] => [
+        option,
+        { [name]: text },
+        /not an? (number|integer)/,
+      ]),
+    ),
+    ['--hbm-blocks', { hbmBlocks: '0' }, /from 1 to/],
+    ['--hbm-blocks', { hbmBlocks: '2147483648' }, /from 1 to 2147483647/],
+    ['--requests', { requests: '0' }, /at least 1/],
+    ['--requests', { requests: 'all' }, /not a number/],
+    ['--block-tokens', { blockTokens: '0' }, /at least 1/],
+    ['--hbm-blocks', { hbmBlocks: 'all' }, /turn the lower tier off with --ddr-blocks 0/],
+    ['--hbm-blocks', { hbmBlocks: 'all', ddrBlocks: '0' }, /turn the lower tier off with --nvme-blocks 0/],
+    ['--ddr-blocks', { ddrBlocks: 'all' }, /nothing would ever reach the tier of --nvme-blocks/],
+    ['--block-bytes', { blockBytes: '0' }, /not a positive multiple of 4/],
+    ['--block-bytes', { blockBytes: '6' }, /is 6, not a positive multiple of 4/],
+    ['--block-bytes', { blockBytes: '-4' }, /not a size/],
+    ['--block-bytes', { blockBytes: '64KB' }, /not a size/],
+    ['--driver', { driver: 'fast' }, /is "fast"\. Set it to real or modeled/],
+    ['--inputs', { inputs: 'package.json' }, /needs the modeled driver/],
+    ['--inputs', { inputs: 'no such file', driver: 'modeled' }, /is not a file/],
+    ['--dir', { dir: join('no', 'such', 'directory') }, /does not exist\. Make the directory/],
+    ['--dir', { dir: 'package.json' }, /is not a directory/],
+    ['--json', { json: trace }, /the same file as TRACE/],
+    ['--json', { log: 'out', json: './out' }, /the same file as --log/],
+    [
+      '--log',
+      { driver: 'modeled', inputs: 'package.json', log: 'package.json' },
+      /the same file as --inputs/,
+    ],
+  ];
+  it.each(bad)('%s in %o', (field, change, says) => {
+    const { dir: _, ...noDir } = { ...replayDefaults, skipBad: false, ...change };
+    const raw = change.dir === undefined ? noDir : { ...noDir, dir: change.dir };
+    expect(() => parseReplayOptions(trace, raw, neverScratch)).toThrow(
+      expect.objectContaining({ code: 'TKV_CONFIG', field, message: expect.stringMatching(says) }),
+    );
+  });
+
+  it.each(['log', 'json'] as const)('--%s in a directory that does not exist', (name) => {
+    const path = join(dir, 'missing', 'file');
+    expect(() => parse({ [name]: path })).toThrow(expect.objectContaining({ code: 'TKV_IO', path }));
+  });
+});

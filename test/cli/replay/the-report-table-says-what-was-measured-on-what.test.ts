@@ -1,0 +1,72 @@
+import { expect, it } from 'vitest';
+import { renderReport } from '../../../src/cli/replay/renderReport.ts';
+import type { ReplayReport } from '../../../src/cli/replay/report.ts';
+
+const report: ReplayReport = {
+  requests: 2000,
+  blockLookups: 54_559,
+  hits: { hbm: 2218, ddr: 4106, nvme: 8997 },
+  hitDigest: 'a'.repeat(64),
+  demotions: { hbmToDdr: 51_341, ddrToNvme: 43_235, dropped: 14_238 },
+  bytesMoved: { hbmToDdr: 3 * 2 ** 30, nvmeToHbm: 5 * 2 ** 20, ddrToHbm: 0 },
+  gbps: { hbmToDdr: 1.25, nvmeToHbm: 0.042 },
+  verified: 13_103,
+  verifyFailures: 0,
+  adapter: { name: 'SwiftShader Device', software: true },
+  wallSeconds: 12.34,
+  decisionDigest: 'b'.repeat(64),
+  driver: 'real',
+  skippedLines: 0,
+  tiers: {
+    hbm: { adapter: 'SwiftShader Device', slabs: 1 },
+    ddr: { locked: true, hugePages: false },
+    nvme: { mode: 'direct' },
+  },
+};
+
+const lineWith = (text: string, part: string): string => {
+  const line = text.split('\n').find((candidate) => candidate.includes(part));
+  if (line === undefined) throw new Error(`no line with ${part} in\n${text}`);
+  return line;
+};
+
+it('ends with verifyFailures and the number', () => {
+  expect(renderReport(report).endsWith('\nverifyFailures 0\n')).toBe(true);
+  expect(renderReport({ ...report, verifyFailures: 17 }).endsWith('\nverifyFailures 17\n')).toBe(true);
+});
+
+it('gives each tier its hits, their share, and what its store really got', () => {
+  const text = renderReport(report);
+  expect(lineWith(text, 'HBM ')).toMatch(/ 2,218 │ +4\.07 % │ adapter SwiftShader Device, slabs 1 /);
+  expect(lineWith(text, ' DDR ')).toMatch(/ 4,106 │ +7\.53 % │ locked, no hugePages /);
+  expect(lineWith(text, ' NVMe ')).toMatch(/ 8,997 │ +16\.49 % │ mode direct /);
+  expect(lineWith(text, ' prefill ')).toMatch(/ 39,238 │ +71\.92 % /);
+});
+
+it('leaves out a tier that is off and links that were not used', () => {
+  const { hbm } = report.tiers;
+  const text = renderReport({ ...report, tiers: { hbm: hbm! }, bytesMoved: {}, gbps: {} });
+  expect(text).not.toMatch(/│ (DDR|NVMe) /);
+  expect(text).not.toContain('->');
+});
+
+it('gives each link its bytes and rate, a dash where no rate could be measured', () => {
+  const text = renderReport(report);
+  expect(lineWith(text, 'HBM -> DDR')).toMatch(/ 3 GiB │ +1\.25 GB\/s /);
+  expect(lineWith(text, 'NVMe -> HBM')).toMatch(/ 5 MiB │ +42 MB\/s /);
+  expect(lineWith(text, 'DDR -> HBM')).toMatch(/ 0 bytes │ +- /);
+});
+
+it('labels rates of a software adapter and of a model, and only those', () => {
+  const rates = (change: Partial<ReplayReport>): string =>
+    lineWith(renderReport({ ...report, ...change }), 'rate');
+  expect(rates({})).toContain('rate (software adapter)');
+  expect(rates({ driver: 'modeled' })).toContain('rate (modeled)');
+  expect(rates({ adapter: { name: 'NVIDIA H200', software: false } })).toMatch(/ rate │/);
+  expect(renderReport(report)).toContain('SwiftShader Device (software)');
+});
+
+it('shows lines left out only when there were some', () => {
+  expect(renderReport(report)).not.toContain('skipped');
+  expect(lineWith(renderReport({ ...report, skippedLines: 3 }), 'skipped lines')).toMatch(/ 3$/);
+});
