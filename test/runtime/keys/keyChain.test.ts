@@ -157,6 +157,16 @@ describe('KeyChain', () => {
   });
 });
 
+test('hashing leaves no garbage: 100,000 keys grow the heap by less than the smallest object a key', () => {
+  const chain = new KeyChain(namespaceOf(16));
+  const tokens = Int32Array.from({ length: 1_600_000 }, (_, i) => i);
+  const keys = new BlockKeys(100_000);
+  for (let round = 0; round < 3; round++) chain.hashBlocks(tokens, 0, keys);
+  const before = process.memoryUsage().heapUsed;
+  expect(chain.hashBlocks(tokens, 0, keys)).toBe(100_000);
+  expect(process.memoryUsage().heapUsed - before).toBeLessThan(8 * 100_000);
+});
+
 describe('a partial tail', () => {
   test('has the key of its definition, one for each exact length, and none of a whole block', () => {
     const namespace = namespaceOf(16);
