@@ -35,6 +35,11 @@ export function errnoOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
+/** Whether there is no room for more bytes, by disk, quota or limit. */
+export function isFull(errno: string): boolean {
+  return errno === 'ENOSPC' || errno === 'EDQUOT' || errno === 'EFBIG';
+}
+
 type Vectored = typeof fs.readv | typeof fs.writev;
 
 export class NodeDataFile implements DataFile {

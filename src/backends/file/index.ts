@@ -1,5 +1,5 @@
 /** Files: the NVMe tier. */
 
-export type { DataFile } from './dataFile.ts';
-export type { FileStore } from './fileStore.ts';
+export { type DataFile, IoError } from './dataFile.ts';
+export { FileStore } from './fileStore.ts';
 export type { FileStoreOptions, StuckIo } from './fileStoreOptions.ts';

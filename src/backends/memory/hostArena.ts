@@ -59,6 +59,7 @@ export class HostArena implements Disposable {
     release: (chunks: readonly ArrayBuffer[]) => void,
   ) {
     this.#chunks = chunks;
+    for (const chunk of chunks) arenaBuffers.add(chunk);
     this.facts = facts;
     this.#release = release;
   }
@@ -158,6 +159,15 @@ export class HostArena implements Disposable {
     };
     return new HostArena(chunks, facts, () => {});
   }
+}
+
+/** The buffers handed out here, all of which start at a page. */
+const arenaBuffers = new WeakSet<ArrayBufferLike>();
+
+/** Whether the bytes start at a page boundary, as direct I/O wants it. Memory of others is only known through `libc`. */
+export function startsAtPage(bytes: Uint8Array, libc: Libc | undefined): boolean {
+  if (arenaBuffers.has(bytes.buffer)) return bytes.byteOffset % PAGE_BYTES === 0;
+  return libc !== undefined && libc.addressOf(bytes) % BigInt(PAGE_BYTES) === 0n;
 }
 
 interface Grave {

@@ -1,4 +1,4 @@
 /** Host memory: the arena, and the DDR tier on it. */
 
-export { type ArenaFacts, type ArenaOptions, HostArena } from './hostArena.ts';
+export { type ArenaFacts, type ArenaOptions, HostArena, startsAtPage } from './hostArena.ts';
 export { MemoryStore, type MemoryStoreOptions } from './memoryStore.ts';

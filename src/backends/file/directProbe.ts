@@ -1,0 +1,49 @@
+/**
+ * Whether the file system really does direct I/O the way the store will use it: one round trip of the largest record,
+ * header and payload in one vectored call, at the place and with the memory of real records. An answer that differs from
+ * what was written counts as a refusal, as does any error.
+ */
+
+import * as fs from 'node:fs';
+import { fillPattern } from '../../runtime/pattern.ts';
+import { errnoOf } from './dataFile.ts';
+import { DATA_START_BYTES, type FileLayout } from './fileLayout.ts';
+import { BLOCK_BYTES } from './record.ts';
+import type { StagingPool } from './stagingPool.ts';
+
+/** A descriptor for direct I/O, or why there is none. */
+export function probeDirectIo(path: string, layout: FileLayout, staging: StagingPool): number | string {
+  const { O_DIRECT, O_RDWR, O_NOFOLLOW } = fs.constants;
+  if (O_DIRECT === undefined) return 'this system has no O_DIRECT';
+  let fd: number;
+  try {
+    fd = fs.openSync(path, O_RDWR | O_DIRECT | O_NOFOLLOW);
+  } catch (error) {
+    return `open with O_DIRECT failed with ${errnoOf(error)}`;
+  }
+  const why = roundTrip(fd, Math.max(...layout.records.map((record) => record.recordBytes)), staging);
+  if (why === '') return fd;
+  fs.closeSync(fd);
+  return why;
+}
+
+function roundTrip(fd: number, recordBytes: number, staging: StagingPool): string {
+  const memory = staging.take(recordBytes);
+  if (memory === undefined) return 'no aligned memory for the probe';
+  const words = new Uint32Array(memory.buffer, memory.byteOffset, recordBytes / 4);
+  const parts = [memory.subarray(0, BLOCK_BYTES), memory.subarray(BLOCK_BYTES)].filter(
+    (part) => part.length > 0,
+  );
+  try {
+    fillPattern(words, recordBytes, 0);
+    const written = words.slice();
+    if (fs.writevSync(fd, parts, DATA_START_BYTES) !== recordBytes) return 'a direct write was cut short';
+    words.fill(0);
+    if (fs.readvSync(fd, parts, DATA_START_BYTES) !== recordBytes) return 'a direct read was cut short';
+    return Buffer.compare(Buffer.from(written.buffer), memory) === 0 ? '' : 'direct I/O returned other bytes';
+  } catch (error) {
+    return `direct I/O of ${recordBytes} bytes failed with ${errnoOf(error)}`;
+  } finally {
+    staging.give(memory);
+  }
+}

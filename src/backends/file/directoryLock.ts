@@ -1,0 +1,175 @@
+/**
+ * One process owns a tier's directory. A process that wants it creates a claim, a file whose name says who it is, and
+ * only then looks for claims of others that live: of two that come at once at most one goes on. A claim of a dead process
+ * counts for nothing and is removed, so a crash locks nobody out.
+ *
+ *     tierkv.lock.<pid>-<start time>-<boot>-<host and pid namespace>
+ *
+ * Whether a claim lives is seen from its name where its process can be seen from here, else (another host or container)
+ * from the kernel's lock on the file, else it is taken to live.
+ */
+
+import { createHash } from 'node:crypto';
+import * as fs from 'node:fs';
+import { hostname } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { TierKVError } from '../../runtime/errors.ts';
+import type { Libc } from '../posix/index.ts';
+import { errnoOf } from './dataFile.ts';
+
+const PREFIX = 'tierkv.lock.';
+const ATTEMPTS = 4;
+
+interface Identity {
+  readonly pid: number;
+  /** Ticks from boot to the start of the process, '0' where the system does not say. */
+  readonly start: string;
+  readonly boot: string;
+  readonly place: string;
+}
+
+export class DirectoryLock {
+  readonly #path: string;
+  readonly #fd: number;
+
+  private constructor(path: string, fd: number) {
+    this.#path = path;
+    this.#fd = fd;
+  }
+
+  /** @throws TKV_LOCKED when a living process has it; an error with an errno when the directory cannot be written. */
+  static async acquire(dir: string, libc: Libc | undefined): Promise<DirectoryLock> {
+    const path = join(dir, PREFIX + nameOf(ownIdentity()));
+    for (let attempt = 1; ; attempt++) {
+      const owner = livingClaim(dir, path, libc);
+      if (owner !== undefined) throw locked(dir, owner);
+      const lock = DirectoryLock.#claim(dir, path, libc);
+      const rival = livingClaim(dir, path, libc);
+      if (rival === undefined && lock.#isIntact(libc)) return lock;
+      lock.release();
+      if (attempt === ATTEMPTS) throw locked(dir, rival ?? path);
+      await delay(crypto.getRandomValues(new Uint8Array(1))[0]!);
+    }
+  }
+
+  static #claim(dir: string, path: string, libc: Libc | undefined): DirectoryLock {
+    let fd: number;
+    try {
+      fd = fs.openSync(path, 'wx', 0o600);
+    } catch (error) {
+      if (errnoOf(error) === 'EEXIST') throw locked(dir, path);
+      throw error;
+    }
+    libc?.tryFlock(fd);
+    return new DirectoryLock(path, fd);
+  }
+
+  /** Nobody took the claim for a dead one between its creation and its lock. */
+  #isIntact(libc: Libc | undefined): boolean {
+    if (libc !== undefined && libc.tryFlock(this.#fd) === 'EAGAIN') return false;
+    const named = fs.statSync(this.#path, { throwIfNoEntry: false });
+    return named !== undefined && named.ino === fs.fstatSync(this.#fd).ino;
+  }
+
+  /** Leaves the directory to others. A directory that vanished meanwhile is nobody's. */
+  release(): void {
+    fs.rmSync(this.#path, { force: true });
+    fs.closeSync(this.#fd);
+  }
+}
+
+/** The name of a claim other than `own` whose process lives. Removes those of dead processes. */
+function livingClaim(dir: string, own: string, libc: Libc | undefined): string | undefined {
+  for (const name of fs.readdirSync(dir)) {
+    const path = join(dir, name);
+    if (!name.startsWith(PREFIX) || path === own) continue;
+    const identity = identityIn(name);
+    if (identity === undefined || !removedAsDead(path, identity, libc)) return path;
+  }
+  return undefined;
+}
+
+function removedAsDead(path: string, claim: Identity, libc: Libc | undefined): boolean {
+  const own = ownIdentity();
+  if (claim.place === own.place) {
+    if (claim.boot === own.boot && isAlive(claim)) return false;
+    fs.rmSync(path, { force: true });
+    return true;
+  }
+  if (libc === undefined) return false;
+  let fd: number;
+  try {
+    fd = fs.openSync(path, 'r+');
+  } catch (error) {
+    return errnoOf(error) === 'ENOENT';
+  }
+  const dead = libc.tryFlock(fd) === '';
+  if (dead) fs.rmSync(path, { force: true });
+  fs.closeSync(fd);
+  return dead;
+}
+
+function isAlive(claim: Identity): boolean {
+  try {
+    process.kill(claim.pid, 0);
+  } catch (error) {
+    if (errnoOf(error) === 'ESRCH') return false;
+  }
+  const now = processFacts(claim.pid);
+  if (now === undefined) return true;
+  return now.state !== 'Z' && now.state !== 'X' && now.start === claim.start;
+}
+
+let own: Identity | undefined;
+
+function ownIdentity(): Identity {
+  own ??= {
+    pid: process.pid,
+    start: processFacts(process.pid)?.start ?? '0',
+    boot: shortHash(textOf(() => fs.readFileSync('/proc/sys/kernel/random/boot_id', 'utf8'))),
+    place: shortHash(`${hostname()} ${textOf(() => fs.readlinkSync('/proc/self/ns/pid'))}`),
+  };
+  return own;
+}
+
+/** State and start time of a process, where /proc tells. */
+function processFacts(pid: number): { state: string; start: string } | undefined {
+  const stat = textOf(() => fs.readFileSync(`/proc/${pid}/stat`, 'utf8'));
+  // The command's name, in parentheses, may hold anything; what follows it starts with field 3, the state.
+  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+  return fields.length < 20 ? undefined : { state: fields[0]!, start: fields[19]! };
+}
+
+function textOf(read: () => string): string {
+  try {
+    return read();
+  } catch {
+    return '';
+  }
+}
+
+function shortHash(text: string): string {
+  return createHash('sha256').update(text).digest('hex').slice(0, 12);
+}
+
+function nameOf({ pid, start, boot, place }: Identity): string {
+  return [pid, start, boot, place].join('-');
+}
+
+function identityIn(name: string): Identity | undefined {
+  const found = /^(\d+)-(\d+)-([0-9a-f]+)-([0-9a-f]+)$/.exec(name.slice(PREFIX.length));
+  return found === null
+    ? undefined
+    : { pid: Number(found[1]), start: found[2]!, boot: found[3]!, place: found[4]! };
+}
+
+function locked(dir: string, claim: string): TierKVError {
+  const pid = identityIn(claim.slice(claim.lastIndexOf(PREFIX)))?.pid;
+  const owner = pid === undefined ? 'another process' : `process ${pid}`;
+  return new TierKVError(
+    'TKV_LOCKED',
+    `dir ${dir} belongs to ${owner}. Use another directory, or end that process; if it runs no more, remove ${claim}.`,
+    { field: 'dir', path: dir },
+  );
+}

@@ -1,0 +1,194 @@
+/**
+ * One I/O over the records of a run of neighbouring slots: lays out header and payload of each as parts of one vectored
+ * call, and when a read arrives checks each record against the item that asked for it. Payloads move from and to the
+ * caller's memory itself where direct I/O can reach it, else through staging.
+ */
+
+import { digestWords } from '../../runtime/digest.ts';
+import { Outcome } from '../../runtime/transfer/outcome.ts';
+import { corrupt, loaded, refused } from '../../runtime/transfer/slotLedger.ts';
+import type { StoreResult } from '../../runtime/transfer/tierStore.ts';
+import { type DataFile, errnoOf } from './dataFile.ts';
+import type { Extents } from './extents.ts';
+import { type FileLayout, pageOf } from './fileLayout.ts';
+import type { IoJob } from './ioQueue.ts';
+import {
+  BLOCK_BYTES,
+  encodeHeader,
+  HEADER_BYTES,
+  headerDisagreement,
+  type RecordFamily,
+  type RecordShape,
+} from './record.ts';
+import type { SlotRequest } from './slotOrder.ts';
+import type { StagingPool } from './stagingPool.ts';
+
+/** What runs need of their store. */
+export interface RunContext {
+  readonly file: DataFile;
+  readonly extents: Extents;
+  readonly staging: StagingPool;
+  readonly layout: FileLayout;
+  readonly family: RecordFamily;
+  /** Number of the next record written. */
+  nextSequence(): number;
+  /** The request has its result and touches nothing any more. */
+  finish(request: SlotRequest, result: StoreResult): void;
+  /** Do it again, each request by itself. */
+  retry(requests: readonly SlotRequest[]): void;
+  stuck(run: RecordRun, retired: boolean): void;
+  failed(errno: string): void;
+}
+
+/** A request's memory in a run. */
+interface Place {
+  readonly request: SlotRequest;
+  readonly record: RecordShape;
+  readonly header: Uint32Array;
+  readonly payload: Uint8Array;
+}
+
+export class RecordRun implements IoJob {
+  readonly kind: 'read' | 'write';
+  readonly requests: readonly SlotRequest[];
+  readonly #context: RunContext;
+  readonly #offset: number;
+  #overdue = false;
+
+  /** The records of `requests` lie one after the other in the file. */
+  constructor(context: RunContext, requests: readonly SlotRequest[]) {
+    this.kind = requests[0]!.kind;
+    this.requests = requests;
+    this.#context = context;
+    this.#offset = requests[0]!.offset;
+  }
+
+  begin(): Promise<void> | undefined {
+    const stagingBytes = this.requests.reduce((sum, request) => sum + this.#stagingBytes(request), 0);
+    const staging = this.#context.staging.take(stagingBytes);
+    return staging === undefined ? undefined : this.#transfer(staging);
+  }
+
+  overdue(): void {
+    this.#overdue = true;
+    this.#context.stuck(this, false);
+  }
+
+  giveUp(why: 'stuck' | 'closed'): void {
+    for (const request of this.requests) this.#context.finish(request, why === 'stuck' ? blocked : disposed);
+  }
+
+  #record(request: SlotRequest): RecordShape {
+    return this.#context.layout.records[request.item.sizeClass]!;
+  }
+
+  #stagingBytes(request: SlotRequest): number {
+    return request.staged ? this.#record(request).recordBytes : BLOCK_BYTES;
+  }
+
+  async #transfer(staging: Uint8Array): Promise<void> {
+    const { file } = this.#context;
+    const parts: Uint8Array[] = [];
+    const places = this.#layOut(staging, parts);
+    let errno = '';
+    try {
+      if (this.kind === 'write') {
+        await this.#reserveSpace();
+        await file.writev(parts, this.#offset);
+      } else await file.readv(parts, this.#offset);
+    } catch (error) {
+      errno = errnoOf(error);
+    }
+    if (this.#overdue) this.#context.stuck(this, true);
+    if (errno !== '') this.#fail(errno);
+    else for (const place of places) this.#arrive(place);
+    this.#context.staging.give(staging);
+  }
+
+  async #reserveSpace(): Promise<void> {
+    const { extents, layout } = this.#context;
+    for (const { item } of this.requests) {
+      const page = pageOf(layout, item.slot);
+      if (!extents.has(page)) await extents.ensure(page);
+    }
+  }
+
+  /** Gives each request its memory, fills it when writing, and lists all of it in the order of the file. */
+  #layOut(staging: Uint8Array, parts: Uint8Array[]): Place[] {
+    let used = 0;
+    return this.requests.map((request) => {
+      const record = this.#record(request);
+      const own = staging.subarray(used, used + this.#stagingBytes(request));
+      used += own.byteLength;
+      const header = new Uint32Array(own.buffer, own.byteOffset, HEADER_BYTES / 4);
+      append(parts, own);
+      const payload = request.staged
+        ? own.subarray(record.payloadOffset, record.payloadOffset + record.payloadBytes)
+        : request.item.bytes;
+      if (!request.staged) parts.push(payload);
+      if (this.kind === 'write') {
+        const { family } = this.#context;
+        own.fill(0, HEADER_BYTES, Math.min(BLOCK_BYTES, own.byteLength));
+        if (request.staged) {
+          payload.set(request.item.bytes);
+          own.fill(0, record.payloadOffset + record.payloadBytes);
+        }
+        encodeHeader(header, family, record, request.item, this.#context.nextSequence());
+      }
+      return { request, record, header, payload };
+    });
+  }
+
+  #arrive(place: Place): void {
+    this.#context.finish(place.request, this.#overdue ? late : this.#check(place));
+  }
+
+  #check({ request, record, header, payload }: Place): StoreResult {
+    if (this.kind === 'write') return loaded;
+    const { item } = request;
+    const disagreement = headerDisagreement(header, this.#context.family, record, item);
+    if (disagreement !== '') return corrupt(`slot ${item.slot}: ${disagreement}`);
+    const words = new Uint32Array(payload.buffer, payload.byteOffset, payload.byteLength / 4);
+    const digest = digestWords(words);
+    if (digest.lo !== item.digest.lo || digest.hi !== item.digest.hi) {
+      return corrupt(`slot ${item.slot}: the bytes do not have their digest`);
+    }
+    if (request.staged) item.bytes.set(payload);
+    return loaded;
+  }
+
+  #fail(errno: string): void {
+    this.#context.failed(errno);
+    if (this.#overdue) {
+      for (const request of this.requests) this.#context.finish(request, late);
+      return;
+    }
+    const unreachable = errno === 'EFAULT' || errno === 'EINVAL';
+    const helped = this.requests.filter((request) => unreachable && !request.staged);
+    for (const request of helped) request.staged = true;
+    if (this.requests.length > 1 || helped.length > 0) {
+      this.#context.retry(this.requests);
+      return;
+    }
+    const request = this.requests[0]!;
+    const reason = `${errno} on ${this.kind} of slot ${request.item.slot}`;
+    this.#context.finish(request, errno === 'EOF' ? corrupt(reason) : refused(reason));
+  }
+}
+
+export const disposed: StoreResult = refused('the store is disposed');
+const blocked: StoreResult = {
+  outcome: Outcome.TIMED_OUT,
+  reason: 'every I/O in flight is past its deadline',
+};
+const late: StoreResult = { outcome: Outcome.TIMED_OUT, reason: 'the I/O retired after its deadline' };
+
+/** Adds `part`, joined to the last one where the two are neighbours in memory. */
+function append(parts: Uint8Array[], part: Uint8Array): void {
+  const last = parts.at(-1);
+  const touches = last?.buffer === part.buffer && last.byteOffset + last.byteLength === part.byteOffset;
+  if (last === undefined || !touches) parts.push(part);
+  else {
+    parts[parts.length - 1] = new Uint8Array(last.buffer, last.byteOffset, last.byteLength + part.byteLength);
+  }
+}

@@ -1,0 +1,61 @@
+import { closeSync, mkdtempSync, openSync, readSync, rmSync, writeSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { FileStore, type FileStoreOptions } from '../../../src/backends/file/index.ts';
+import { fileLayout, recordOffset } from '../../../src/backends/file/fileLayout.ts';
+import { digestWords } from '../../../src/runtime/digest.ts';
+import type { PoolShape } from '../../../src/runtime/pool/shape.ts';
+import { type TierUnderTest, tierContract } from '../../../src/testing/index.ts';
+
+const kinds: Record<string, FileStoreOptions> = {
+  'direct where the disk allows': { mode: 'auto' },
+  buffered: { mode: 'buffered' },
+  'without native calls': { native: false },
+  'in extents, two I/Os deep, nothing coalesced': {
+    allocation: 'extents',
+    extentBytes: 100_000,
+    queueDepth: 2,
+    coalescedBytes: 0,
+  },
+};
+
+for (const [kind, options] of Object.entries(kinds)) {
+  tierContract(`file, ${kind}`, (shape) => openIn(shape, options));
+}
+
+async function openIn(shape: PoolShape, options: FileStoreOptions): Promise<TierUnderTest> {
+  const dir = mkdtempSync(join(tmpdir(), 'tierkv-contract-'));
+  const store = await FileStore.open(dir, shape, options);
+  const layout = fileLayout(shape);
+  const path = join(dir, 'tierkv.blocks');
+  return {
+    store,
+    movesBytes: true,
+    remembersKeys: true,
+    flipBit(slot, sizeClass, byteIndex) {
+      const at = recordOffset(layout, slot, sizeClass) + layout.records[sizeClass]!.payloadOffset + byteIndex;
+      edit(path, at, 1, (bytes) => void (bytes[0] = bytes[0]! ^ 0x04));
+    },
+    setGeneration(slot, sizeClass, generation) {
+      edit(path, recordOffset(layout, slot, sizeClass), 128, (bytes) => {
+        const words = new Uint32Array(bytes.buffer);
+        words[8] = generation;
+        const checksum = digestWords(words.subarray(0, 30));
+        words.set([checksum.lo, checksum.hi], 30);
+      });
+    },
+    dispose: () => {
+      store.checkIntegrity();
+      rmSync(dir, { recursive: true });
+    },
+  };
+}
+
+function edit(path: string, at: number, length: number, change: (bytes: Uint8Array) => void): void {
+  const fd = openSync(path, 'r+');
+  const bytes = new Uint8Array(length);
+  readSync(fd, bytes, 0, length, at);
+  change(bytes);
+  writeSync(fd, bytes, 0, length, at);
+  closeSync(fd);
+}
