@@ -1,0 +1,151 @@
+import { execFileSync } from 'node:child_process';
+import { existsSync, globSync, readFileSync } from 'node:fs';
+import { isBuiltin } from 'node:module';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+
+const root = join(import.meta.dirname, '..', '..');
+const text = (path: string): string => readFileSync(join(root, path), 'utf8');
+
+interface Manifest {
+  exports: Record<string, string | { types: string; default: string }>;
+  bin: Record<string, string>;
+  dependencies: Record<string, string>;
+  optionalDependencies: Record<string, string>;
+  devDependencies: Record<string, string>;
+  peerDependencies: Record<string, string>;
+  peerDependenciesMeta: Record<string, { optional?: boolean }>;
+}
+const manifest = JSON.parse(text('package.json')) as Manifest;
+
+/** Names of packages that a source file imports, and whether it can do without them until it needs them. */
+function importsOf(path: string): { name: string; lazy: boolean }[] {
+  const found = text(path).matchAll(/^\s*(?:import|export)\b[^;]*?from '([^']+)'|\bimport\('([^']+)'\)/gm);
+  return [...found]
+    .filter(([whole]) => !/^\s*(import|export) type\b/.test(whole))
+    .map(([, eager, lazy]) => ({ specifier: (eager ?? lazy)!, lazy: lazy !== undefined }))
+    .filter(({ specifier }) => !specifier.startsWith('.') && !isBuiltin(specifier))
+    .map(({ specifier, lazy }) => ({
+      name: /^(@[^/]+\/)?[^/]+/.exec(specifier)![0],
+      lazy,
+    }));
+}
+
+describe('the exports map', () => {
+  it('has the four doors, each with types and code made from one index.ts', () => {
+    const { './package.json': packageJson, ...doors } = manifest.exports;
+    expect(packageJson).toBe('./package.json');
+    expect(Object.keys(doors)).toEqual(['./runtime', './backends', './sim', './testing']);
+    for (const [door, target] of Object.entries(doors)) {
+      const name = door.slice(2);
+      expect(target).toEqual({ types: `./dist/${name}/index.d.ts`, default: `./dist/${name}/index.js` });
+      expect(existsSync(join(root, 'src', name, 'index.ts')), `src/${name}/index.ts`).toBe(true);
+    }
+  });
+
+  it('the binary is made from an executable source', () => {
+    expect(manifest.bin).toEqual({ tierkv: 'dist/cli/main.js' });
+    expect(text('src/cli/main.ts')).toMatch(/^#!\/usr\/bin\/env node\n/);
+  });
+});
+
+describe('dependencies', () => {
+  const sources = globSync('src/**/*.ts', { cwd: root });
+
+  it('every package that the sources import is declared, and one that may be absent is imported when it is needed', () => {
+    const always = new Set(Object.keys(manifest.dependencies));
+    const maybe = new Set([
+      ...Object.keys(manifest.optionalDependencies),
+      ...Object.keys(manifest.peerDependencies),
+    ]);
+    const wrong = sources.flatMap((path) =>
+      importsOf(path)
+        .filter(({ name, lazy }) => {
+          const testDoor = name === 'vitest' && path.startsWith(join('src', 'testing'));
+          return !always.has(name) && !(maybe.has(name) && (lazy || testDoor));
+        })
+        .map(({ name }) => `${path} imports ${name}`),
+    );
+    expect(sources.length).toBeGreaterThan(20);
+    expect(wrong).toEqual([]);
+  });
+
+  it('every dependency that users install is used by the sources', () => {
+    const used = sources.map(text).join('\n');
+    const unused = Object.keys({ ...manifest.dependencies, ...manifest.optionalDependencies }).filter(
+      (name) => name !== '@webgpu/types' && !used.includes(`'${name}`),
+    );
+    expect(unused).toEqual([]);
+  });
+
+  it('peers are optional, so that installing tierkv installs none of them', () => {
+    for (const name of Object.keys(manifest.peerDependencies)) {
+      expect(manifest.peerDependenciesMeta[name], name).toEqual({ optional: true });
+      expect(manifest.devDependencies[name], `${name} for our own tests`).toBeDefined();
+    }
+  });
+
+  it('each one has its reason in docs/dependencies.md', () => {
+    const reasons = text('docs/dependencies.md');
+    const { dependencies, optionalDependencies, devDependencies, peerDependencies } = manifest;
+    const names = Object.keys({
+      ...dependencies,
+      ...optionalDependencies,
+      ...devDependencies,
+      ...peerDependencies,
+    });
+    expect(names.filter((name) => !reasons.includes(`| \`${name}\``))).toEqual([]);
+  });
+});
+
+describe('the tarball', () => {
+  interface PackedFile {
+    path: string;
+    size: number;
+  }
+  const listing = JSON.parse(
+    execFileSync('npm', ['pack', '--dry-run', '--json', '--ignore-scripts'], {
+      cwd: root,
+      encoding: 'utf8',
+      stdio: ['ignore', 'pipe', 'ignore'],
+    }),
+  ) as Record<string, { files: PackedFile[] }>; // a list in npm 11, by name in npm 12
+  const files = Object.values(listing)[0]!.files;
+  const paths = files.map((file) => file.path);
+
+  it('carries the licence, the README, and the excerpt with its own licence', () => {
+    expect(paths).toEqual(
+      expect.arrayContaining([
+        'LICENSE',
+        'README.md',
+        'data/LICENSE-mooncake',
+        'data/README.md',
+        'data/mooncake-conversation-excerpt.jsonl.gz',
+      ]),
+    );
+  });
+
+  it('carries the licences of what others wrote and the sources hold', () => {
+    const licences = globSync('src/**/licences/*', { cwd: root });
+    expect(licences.filter((path) => !paths.includes(path))).toEqual([]);
+  });
+
+  it('carries nothing of the workshop: no Node, no tests, no sources, no benches', () => {
+    const isLicence = (path: string): boolean => /^src\/.*\/licences\//.test(path);
+    const tops = new Set(paths.filter((path) => !isLicence(path)).map((path) => path.split('/')[0]));
+    const allowed = ['LICENSE', 'README.md', 'data', 'dist', 'docs', 'package.json', 'shaders'];
+    expect([...tops].filter((top) => !allowed.includes(top!))).toEqual([]);
+    expect(paths.filter((path) => /\.test\.|(?<!\.d)\.ts$/.test(path))).toEqual([]);
+  });
+
+  it('carries no data that its README does not explain', () => {
+    const explained = text('data/README.md');
+    const data = paths.filter((path) => path.startsWith('data/') && path !== 'data/README.md');
+    expect(data.filter((path) => !explained.includes(path.slice('data/'.length)))).toEqual([]);
+  });
+
+  it('stays small', () => {
+    expect(files.filter((file) => file.size > 1_000_000)).toEqual([]);
+    expect(files.reduce((sum, file) => sum + file.size, 0)).toBeLessThan(8_000_000);
+  });
+});
