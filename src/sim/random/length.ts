@@ -21,7 +21,7 @@ export interface LengthSampler {
 }
 
 /** Longest request side that can be drawn; a longer one is a spec without a bound, not a request. */
-export const MAX_LENGTH_TOKENS = 2 ** 31 - 1;
+export const MAX_LENGTH_TOKENS: number = 2 ** 31 - 1;
 
 function requireLength(tokens: number): number {
   if (tokens <= MAX_LENGTH_TOKENS) return tokens;

@@ -1,0 +1,167 @@
+/**
+ * The fixed part of generating a workload: prefix tokens first, then one seed for every client that generates, all from the
+ * stream `workload-gen`. From a plan the requests can be streamed any number of times, always the same.
+ */
+
+import { TierKVError } from '../../../runtime/errors.ts';
+import {
+  type ArrivalSampler,
+  arrivalSampler,
+  GoRandom,
+  normalizedExponentialGaps,
+  PartitionedRandom,
+  partitionSeed,
+  StreamPool,
+} from '../../random/index.ts';
+import type { WorkloadRequest } from '../request.ts';
+import type { ClientSpec, WorkloadSpec } from '../spec/types.ts';
+import { VOCABULARY } from '../tokens.ts';
+import { Client, type ClientStream, NO_PREFIX, type Prefix } from './client.ts';
+import { ConversationStream } from './conversation.ts';
+import { EarliestFirst } from './earliest.ts';
+import { expandClients } from './expand.ts';
+import { clientRatesPerUs, hasWindowParameters, WindowRates } from './rates.ts';
+import { SingleStream } from './single.ts';
+import { WindowedStream } from './windowed.ts';
+
+const WORKLOAD_STREAM = 'workload-gen';
+const DEFAULT_PREFIX_TOKENS = 50;
+
+export interface Limits {
+  /** Arrivals lie before this; Infinity = no horizon. */
+  readonly horizonUs: number;
+  /** At most so many requests, conversation rounds counted; 0 = no limit. */
+  readonly maxRequests: number;
+}
+
+export interface Plan {
+  readonly seed: bigint;
+  readonly limits: Limits;
+  readonly clients: readonly ClientSpec[];
+  readonly prefixes: ReadonlyMap<string, Prefix>;
+  /** Seed of each client's stream; undefined for clients that draw nothing. */
+  readonly seeds: ReadonlyArray<bigint | undefined>;
+  readonly rates: Float64Array;
+  readonly windowRates: WindowRates | undefined;
+}
+
+/** @throws {TierKVError} when nothing bounds the workload. */
+export function planWorkload(spec: WorkloadSpec, limits: Limits): Plan {
+  const { clients, aggregateRate } = expandClients(spec);
+  const rates = clientRatesPerUs(clients, aggregateRate);
+  const windowed = hasWindowParameters(clients);
+  const random = new PartitionedRandom(spec.seed).stream(WORKLOAD_STREAM);
+  const prefixes = drawPrefixes(clients, random, partitionSeed(spec.seed, WORKLOAD_STREAM));
+  const seeds = clients.map((client, i) => {
+    const draws = windowed ? client.windows.length > 0 : rates[i] > 0;
+    return draws ? random.int63() : undefined;
+  });
+  requireBound(clients, seeds, limits);
+  return {
+    seed: spec.seed,
+    limits,
+    clients,
+    prefixes,
+    seeds,
+    rates,
+    windowRates: windowed ? new WindowRates(clients, aggregateRate) : undefined,
+  };
+}
+
+/** The prefix of every group, as long as its first client says. */
+function drawPrefixes(clients: readonly ClientSpec[], random: GoRandom, seed: bigint): Map<string, Prefix> {
+  const prefixes = new Map<string, Prefix>();
+  for (const { prefixGroup, prefixLength } of clients) {
+    if (prefixGroup === '' || prefixes.has(prefixGroup)) continue;
+    const tokens = prefixLength > 0 ? prefixLength : DEFAULT_PREFIX_TOKENS;
+    prefixes.set(prefixGroup, { tokens, spans: [{ seed, position: random.position, tokens }] });
+    random.skipIntn(tokens, VOCABULARY);
+  }
+  return prefixes;
+}
+
+function requireBound(clients: readonly ClientSpec[], seeds: Plan['seeds'], limits: Limits): void {
+  if (limits.maxRequests > 0 || limits.horizonUs < Infinity) return;
+  const endless = clients.find(
+    (client, i) =>
+      client.concurrency > 0 ||
+      (seeds[i] !== undefined &&
+        client.windows.length === 0 &&
+        client.ownArrivals?.kind !== 'exactly' &&
+        client.reasoning?.multiTurn?.singleSession !== true),
+  );
+  if (endless === undefined) return;
+  throw new TierKVError(
+    'TKV_CONFIG',
+    `the workload has no end: client "${endless.id}" is always on. Set num_requests or horizon`,
+    { field: 'num_requests' },
+  );
+}
+
+/** Streams the requests of one client, or undefined for a client that draws nothing. */
+function clientStream(plan: Plan, index: number, pool: StreamPool): ClientStream | undefined {
+  const seed = plan.seeds[index];
+  const spec = plan.clients[index];
+  if (seed === undefined) return undefined;
+  const prefix = plan.prefixes.get(spec.prefixGroup) ?? NO_PREFIX;
+  const client = new Client(index, spec, prefix, seed, plan.limits.horizonUs, pool);
+  if (plan.windowRates !== undefined) return new WindowedStream(client, plan.windowRates);
+  const gaps = gapsOf(client, plan.rates[index]);
+  if (spec.reasoning?.multiTurn === undefined) return new SingleStream(client, gaps);
+  return new ConversationStream(
+    client,
+    gaps,
+    plan.limits.maxRequests > 0 ? 2 * plan.limits.maxRequests : Infinity,
+  );
+}
+
+function gapsOf(client: Client, ratePerUs: number): ArrivalSampler {
+  const own = client.spec.ownArrivals;
+  if (own === undefined) return arrivalSampler(client.spec.arrival, ratePerUs);
+  // one draw seeds a stream for these gaps, also where the gaps then come from the client's own stream
+  const subSeed = client.random.int63();
+  return own.kind === 'exactly'
+    ? normalizedExponentialGaps(new GoRandom(subSeed), own.requests, own.durationUs)
+    : arrivalSampler({ process: 'poisson' }, own.ratePerUs);
+}
+
+/** All requests of the plan but those of concurrency clients, merged by arrival (ties: order of clients) and cut. */
+export class MergedStream {
+  readonly #heap = new EarliestFirst<{ request: WorkloadRequest; stream: ClientStream; index: number }>();
+  #left: number;
+
+  constructor(plan: Plan, pool: StreamPool = new StreamPool()) {
+    this.#left = plan.limits.maxRequests > 0 ? plan.limits.maxRequests : Infinity;
+    for (let index = 0; index < plan.clients.length; index++) {
+      const stream = clientStream(plan, index, pool);
+      const request = stream?.next();
+      if (request !== undefined)
+        this.#heap.push(request.arrivalUs, index, { request, stream: stream!, index });
+    }
+  }
+
+  /** The next request with the index of its client, or undefined. */
+  next(): { request: WorkloadRequest; index: number } | undefined {
+    if (this.#left <= 0 || this.#heap.size === 0) return undefined;
+    this.#left--;
+    const entry = this.#heap.first;
+    const { request, index } = entry;
+    requireRepresentable(request);
+    const following = this.#left > 0 ? entry.stream.next() : undefined;
+    if (following === undefined) this.#heap.pop();
+    else {
+      entry.request = following;
+      this.#heap.replaceFirst(following.arrivalUs, index, entry);
+    }
+    return { request, index };
+  }
+}
+
+function requireRepresentable(request: WorkloadRequest): void {
+  if (Number.isSafeInteger(request.arrivalUs)) return;
+  throw new TierKVError(
+    'TKV_INPUT',
+    `client "${request.origin.clientId}" has an arrival beyond 2^53 µs (285 years). Raise its rate or set a horizon`,
+    { field: 'aggregate_rate' },
+  );
+}

@@ -1,0 +1,7 @@
+/** Workloads: specs and presets, streams of requests, sessions, token ids, and the formats of recorded traces. */
+
+export * from './generate/index.ts';
+export * from './presets.ts';
+export * from './request.ts';
+export * from './spec/index.ts';
+export { TokenReader, VOCABULARY } from './tokens.ts';

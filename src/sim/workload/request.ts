@@ -1,0 +1,101 @@
+/**
+ * One request of a workload. A prompt is an identity and a length: where its tokens come from is said, the tokens are drawn
+ * only when somebody asks (`tokens.ts`), so a million requests cost a million small objects and no token arrays.
+ */
+
+import type { SloClass } from './spec/types.ts';
+
+/** `tokens` draws of the random stream `seed` from word `position` on. Equal spans are equal tokens. */
+export interface TokenSpan {
+  readonly seed: bigint;
+  readonly position: number;
+  readonly tokens: number;
+}
+
+/** Blocks known by id only, as traces give them: pairs of first id and count, each block `blockTokens` long. */
+export interface BlockRuns {
+  readonly kind: 'blocks';
+  /** Ids are equal only within one namespace. */
+  readonly namespace: string;
+  readonly blockTokens: number;
+  /** first id, count, first id, count, … */
+  readonly runs: Int32Array;
+}
+
+/** What determines the tokens of a prompt. */
+export type PromptIdentity =
+  | { readonly kind: 'drawn'; readonly spans: readonly TokenSpan[] }
+  | BlockRuns
+  | { readonly kind: 'tokens'; readonly tokens: Int32Array }
+  | { readonly kind: 'text'; readonly text: string };
+
+/** What all requests of one client have in common. */
+export interface RequestOrigin {
+  readonly clientId: string;
+  readonly tenantId: string;
+  readonly sloClass: SloClass | string;
+  readonly model: string;
+  readonly adapter: string;
+  /** Time-to-first-token target in µs, 0 = none. */
+  readonly sloTargetUs: number;
+  /** The group whose prefix the prompt starts with, '' = none. */
+  readonly prefixGroup: string;
+}
+
+export interface WorkloadRequest {
+  /** `request_<n>` in order of arrival, or `session_<sid>_round_<n>_<counter>` for a follow-up. */
+  id: string;
+  readonly origin: RequestOrigin;
+  readonly arrivalUs: number;
+  /** All tokens of the prompt, prefix and history included. */
+  readonly inputTokens: number;
+  /** Tokens that will be generated; known to the simulator, not to its policies. */
+  readonly outputTokens: number;
+  /** Leading tokens of the prompt that belong to the prefix group. */
+  readonly prefixTokens: number;
+  readonly prompt: PromptIdentity;
+  readonly output: PromptIdentity;
+  /** Absolute, 0 = none. */
+  readonly deadlineUs: number;
+  /** '' = no session. */
+  readonly sessionId: string;
+  /** Number of the session in the plan of a closed-loop workload, -1 = none. */
+  session: number;
+  readonly round: number;
+  readonly streaming: boolean;
+  /** Tokens of each modality, null for plain text requests. */
+  readonly modalities: ModalityTokens | null;
+  /** Share of the output that is reasoning, in [0, 1]. */
+  readonly reasonRatio: number;
+  /** Client-side pause before this request in µs where a trace records it. */
+  readonly thinkTimeUs: number;
+  /** What a trace prints as prefix group; upstream leaves it out for generated conversation rounds. */
+  readonly recordedPrefixGroup: string;
+}
+
+export interface ModalityTokens {
+  readonly text: number;
+  readonly image: number;
+  readonly audio: number;
+  readonly video: number;
+}
+
+/** Anything that hands out requests in order of arrival, one at a time. */
+export interface RequestStream {
+  /** The next request, or undefined when there are no more. */
+  next(): WorkloadRequest | undefined;
+}
+
+/** Lets a `for` loop take a stream. */
+export function* requestsOf(stream: RequestStream): Generator<WorkloadRequest> {
+  for (let request = stream.next(); request !== undefined; request = stream.next()) yield request;
+}
+
+/** Upstream's default deadline after arrival for sessions. */
+export const SESSION_TIMEOUT_US = 300_000_000;
+
+/** Absolute deadline of a request: without a timeout, sessions get 300 s and others none; a timeout of 0 is none. */
+export function deadlineUs(arrivalUs: number, timeoutUs: number | undefined, session: boolean): number {
+  if (timeoutUs === undefined) return session ? arrivalUs + SESSION_TIMEOUT_US : 0;
+  return timeoutUs === 0 ? 0 : arrivalUs + timeoutUs;
+}

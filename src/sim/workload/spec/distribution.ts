@@ -1,0 +1,204 @@
+/**
+ * Length distributions and arrival processes of a spec: which parameters each type has, and what values have a meaning.
+ * A distribution without mass (no positive weight, an empty interval) is an error here and not a surprise at generation.
+ */
+
+import { TierKVError } from '../../../runtime/errors.ts';
+import type { ArrivalProcess, ArrivalSpec, LengthSpec } from '../../random/index.ts';
+import { nearestName } from './nearest.ts';
+import type { Range, SpecNode } from './reader.ts';
+
+type Fail = (key: string, problem: string, remedy: string) => TierKVError;
+
+interface Parameter extends Range {
+  readonly optional?: true;
+}
+
+const NOT_NEGATIVE: Parameter = { min: 0 };
+const POSITIVE: Parameter = { above: 0 };
+const BOUND: Parameter = { min: 0, optional: true };
+const FREE: Parameter = {};
+
+/** The parameters of every type but `empirical`, whose keys are token counts. */
+const PARAMETERS: Readonly<Record<string, Readonly<Record<string, Parameter>>>> = {
+  gaussian: { mean: FREE, std_dev: NOT_NEGATIVE, min: NOT_NEGATIVE, max: NOT_NEGATIVE },
+  exponential: { mean: POSITIVE, min: BOUND, max: BOUND },
+  lognormal: { mu: FREE, sigma: NOT_NEGATIVE, min: BOUND, max: BOUND },
+  pareto_lognormal: {
+    alpha: POSITIVE,
+    xm: POSITIVE,
+    mu: FREE,
+    sigma: NOT_NEGATIVE,
+    mix_weight: { min: 0, max: 1 },
+  },
+  constant: { value: NOT_NEGATIVE },
+};
+export const LENGTH_TYPES: readonly string[] = [...Object.keys(PARAMETERS), 'empirical'];
+
+const plainError: Fail = (key, problem, remedy) =>
+  new TierKVError('TKV_INPUT', `${key} ${problem}. ${remedy}`, { field: key });
+
+function empiricalOf(params: Readonly<Record<string, number>>, fail: Fail): LengthSpec {
+  const bins: Array<readonly [number, number]> = [];
+  let mass = 0;
+  for (const [key, weight] of Object.entries(params)) {
+    const tokens = /^\d+$/.test(key) ? Number(key) : Number.NaN;
+    if (!Number.isSafeInteger(tokens))
+      throw fail(key, 'is not a token count', 'Name every bin by a whole number of tokens');
+    if (!(weight >= 0) || !Number.isFinite(weight))
+      throw fail(key, `has weight ${weight}`, 'Give every bin a weight of at least 0');
+    bins.push([tokens, weight]);
+    mass += weight;
+  }
+  if (!(mass > 0)) throw fail('', 'has no mass', 'Give at least one bin a positive weight');
+  return { type: 'empirical', bins };
+}
+
+/**
+ * A length distribution from its type and parameters.
+ * @throws {TierKVError} TKV_INPUT, through `fail`, which receives the parameter at fault ('' for the whole).
+ */
+export function lengthSpecOf(
+  type: string,
+  params: Readonly<Record<string, number>>,
+  fail: Fail = plainError,
+): LengthSpec {
+  if (type === 'empirical') return empiricalOf(params, fail);
+  const known = PARAMETERS[type];
+  if (known === undefined) {
+    const near = nearestName(type, LENGTH_TYPES);
+    const hint = near === undefined ? '' : `Did you mean "${near}"? `;
+    throw fail(
+      '',
+      type === '' ? 'has no type' : `has the unknown type "${type}"`,
+      `${hint}Valid: ${LENGTH_TYPES.join(', ')}`,
+    );
+  }
+  for (const key of Object.keys(params)) {
+    if (known[key] !== undefined) continue;
+    const near = nearestName(key, Object.keys(known));
+    const hint = near === undefined ? '' : `Did you mean "${near}"? `;
+    throw fail(key, `is not a parameter of ${type}`, `${hint}It has: ${Object.keys(known).join(', ')}`);
+  }
+  for (const [key, range] of Object.entries(known)) {
+    const value = params[key];
+    if (value === undefined) {
+      if (range.optional) continue;
+      throw fail(key, 'is missing', `A ${type} distribution needs: ${Object.keys(known).join(', ')}`);
+    }
+    const low = range.above !== undefined ? value > range.above : value >= (range.min ?? -Infinity);
+    if (Number.isFinite(value) && low && value <= (range.max ?? Infinity)) continue;
+    const bounds =
+      range.above === 0
+        ? 'above 0'
+        : range.max === 1
+          ? 'from 0 to 1'
+          : range.min === 0
+            ? 'of at least 0'
+            : 'that is finite';
+    throw fail(key, `is ${value}`, `Set it to a number ${bounds}`);
+  }
+  const { min, max } = params;
+  const bounded = type === 'gaussian' || (min > 0 && max > 0);
+  if (bounded && min > max) throw fail('', `has no mass: min ${min} is above max ${max}`, 'Exchange them');
+  return { type, ...params } as LengthSpec;
+}
+
+/** Reads the distribution under `key`; undefined when the key is absent. */
+export function readLength(
+  node: SpecNode,
+  key: string,
+  readFile: (path: string) => string,
+): LengthSpec | undefined {
+  const section = node.section(key);
+  if (section === undefined) return undefined;
+  const type = section.text('type');
+  const params: Record<string, number> = {};
+  const inside = section.section('params');
+  for (const name of inside?.keys() ?? []) params[name] = inside!.number(name, {}, 0);
+  const file = section.text('file');
+  section.close();
+  if (file !== '') {
+    if (type !== 'empirical' || inside !== undefined) {
+      throw section.error(
+        'file',
+        'belongs to an empirical distribution without params',
+        'Leave one of them out',
+      );
+    }
+    Object.assign(params, binsOf(readFile(file), file));
+  }
+  return lengthSpecOf(type, params, (name, problem, remedy) => {
+    const at = inside !== undefined && name !== '' ? inside : section;
+    return at.error(at === inside ? name : '', problem, remedy);
+  });
+}
+
+/** Bins of an empirical distribution: a JSON object from token count to weight, or lines `tokens,weight`. */
+export function binsOf(text: string, file: string): Record<string, number> {
+  const bins: Record<string, number> = {};
+  const bad = (line: number, what: string): TierKVError =>
+    new TierKVError('TKV_INPUT', `${file}:${line}: ${what}. Write lines "tokens,weight" or one JSON object`, {
+      path: file,
+      line,
+    });
+  if (text.trimStart().startsWith('{')) {
+    let parsed: unknown;
+    try {
+      parsed = JSON.parse(text);
+    } catch {
+      throw bad(1, 'is not valid JSON');
+    }
+    for (const [key, value] of Object.entries(parsed as Record<string, unknown>)) {
+      if (typeof value !== 'number') throw bad(1, `${key} has no weight`);
+      bins[key] = value;
+    }
+    return bins;
+  }
+  text.split('\n').forEach((raw, i) => {
+    const line = raw.trim();
+    if (line === '' || line.startsWith('#') || (i === 0 && /^[a-z_]+\s*,/i.test(line))) return;
+    const [tokens, weight, ...rest] = line.split(',').map((cell) => cell.trim());
+    if (rest.length > 0 || weight === undefined || Number.isNaN(Number(weight)))
+      throw bad(i + 1, `"${line}" is not a bin`);
+    bins[tokens] = (bins[tokens] ?? 0) + Number(weight);
+  });
+  return bins;
+}
+
+const PROCESSES: readonly ArrivalProcess[] = ['poisson', 'gamma', 'weibull', 'constant'];
+const WEIBULL_CV_MIN = 0.01;
+const WEIBULL_CV_MAX = 10.4;
+
+/** Reads an arrival process; `required` says whether it may be left out (then it is poisson and never used). */
+export function readArrival(node: SpecNode, key: string, required: boolean): ArrivalSpec {
+  const section = node.section(key);
+  if (section === undefined) {
+    if (required) throw node.error(key, 'is missing', `Give it a process: ${PROCESSES.join(', ')}`);
+    return { process: 'poisson' };
+  }
+  const process = section.choice('process', PROCESSES, required ? undefined : 'poisson');
+  const cv = section.optionalNumber('cv', { above: 0 });
+  const shape = section.optionalNumber('shape', { above: 0 });
+  const scale = section.optionalNumber('scale', { above: 0 });
+  section.close();
+  const explicit = shape !== undefined && scale !== undefined;
+  if (
+    process === 'weibull' &&
+    cv !== undefined &&
+    !explicit &&
+    (cv < WEIBULL_CV_MIN || cv > WEIBULL_CV_MAX)
+  ) {
+    throw section.error(
+      'cv',
+      `is ${cv}`,
+      `A Weibull process reaches ${WEIBULL_CV_MIN} to ${WEIBULL_CV_MAX}; choose a value there or use gamma`,
+    );
+  }
+  return {
+    process,
+    ...(cv === undefined ? {} : { cv }),
+    ...(shape === undefined ? {} : { shape }),
+    ...(scale === undefined ? {} : { scale }),
+  };
+}

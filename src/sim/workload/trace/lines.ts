@@ -1,0 +1,91 @@
+/**
+ * Reading recorded traces line by line: errors that name the file, the line and the field, and JSON objects whose fields are
+ * checked one by one. Every importer is a generator over lines that its caller reads, so a trace of any size streams.
+ */
+
+import { TierKVError } from '../../../runtime/errors.ts';
+
+/** Lines of a text, without their line ends; from an array, a split string or a file reader. */
+export type Lines = Iterable<string>;
+
+/** One line of a trace, with the place that its errors name. */
+export class TraceLine {
+  readonly file: string;
+  readonly line: number;
+
+  constructor(file: string, line: number) {
+    this.file = file;
+    this.line = line;
+  }
+
+  error(field: string, problem: string, remedy: string): TierKVError {
+    const what = field === '' ? problem : `${field} ${problem}`;
+    return new TierKVError('TKV_INPUT', `${this.file}:${this.line}: ${what}. ${remedy}`, {
+      path: this.file,
+      line: this.line,
+      ...(field === '' ? {} : { field }),
+    });
+  }
+
+  /** The JSON object of this line. */
+  json(text: string): Record<string, unknown> {
+    let value: unknown;
+    try {
+      value = JSON.parse(text);
+    } catch {
+      throw this.error('', 'is not valid JSON', 'Mend or drop the line');
+    }
+    if (typeof value !== 'object' || value === null || Array.isArray(value)) {
+      throw this.error('', 'is not a JSON object', 'Write one object a line');
+    }
+    return value as Record<string, unknown>;
+  }
+
+  number(row: Readonly<Record<string, unknown>>, field: string, min: number, fallback?: number): number {
+    const value = row[field];
+    if (value === undefined && fallback !== undefined) return fallback;
+    if (typeof value === 'number' && Number.isFinite(value) && value >= min) return value;
+    const found = value === undefined ? 'is missing' : `is ${JSON.stringify(value)}`;
+    throw this.error(field, found, `Set it to a number of at least ${min}`);
+  }
+
+  integer(row: Readonly<Record<string, unknown>>, field: string, min: number, fallback?: number): number {
+    const value = this.number(row, field, min, fallback);
+    if (Number.isSafeInteger(value)) return value;
+    throw this.error(field, `is ${value}`, 'Set it to an integer');
+  }
+
+  text(row: Readonly<Record<string, unknown>>, field: string): string {
+    const value = row[field];
+    if (typeof value === 'string') return value;
+    throw this.error(field, value === undefined ? 'is missing' : 'is not a text', 'Write a text there');
+  }
+
+  /** An integer from a cell of a table. */
+  cell(text: string | undefined, field: string, min: number): number {
+    const value = text === undefined || text.trim() === '' ? Number.NaN : Number(text);
+    if (Number.isSafeInteger(value) && value >= min) return value;
+    const found = text === undefined ? 'is missing' : `is "${text}"`;
+    throw this.error(field, found, `Set it to an integer of at least ${min}`);
+  }
+
+  /** Refuses a time before the one of the line above. */
+  requireOrder(field: string, timeUs: number, previousUs: number): number {
+    if (timeUs >= previousUs) return timeUs;
+    throw this.error(
+      field,
+      `goes back in time, from ${previousUs} µs to ${timeUs} µs`,
+      'Sort the trace by time',
+    );
+  }
+}
+
+/** Non-empty lines with their numbers. */
+export function* numbered(lines: Lines, file: string): Generator<readonly [text: string, at: TraceLine]> {
+  let number = 0;
+  for (const raw of lines) {
+    number++;
+    const text = raw.endsWith('\r') ? raw.slice(0, -1) : raw;
+    if (text.trim() !== '') yield [text, new TraceLine(file, number)];
+  }
+}
