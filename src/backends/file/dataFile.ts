@@ -92,7 +92,7 @@ function transfer(
     const step = (left: readonly Uint8Array[], position: number): void =>
       call(fd, left, position, (error, moved) => {
         if (error) return reject(error);
-        const rest = after(left, moved);
+        const rest = remaining(left, moved);
         if (rest.length === 0) return resolve();
         if (moved === 0)
           return reject(new IoError(name === 'readv' ? 'EOF' : 'ENOSPC', `${name} moved nothing`));
@@ -103,7 +103,7 @@ function transfer(
 }
 
 /** What is left of `parts` once their first `moved` bytes are done. */
-function after(parts: readonly Uint8Array[], moved: number): readonly Uint8Array[] {
+export function remaining(parts: readonly Uint8Array[], moved: number): readonly Uint8Array[] {
   let done = moved;
   let index = 0;
   while (index < parts.length && done >= parts[index]!.byteLength) done -= parts[index++]!.byteLength;

@@ -1,6 +1,6 @@
 /** What a file store may be told, with the defaults, checked once. */
 
-import { configError, requireInteger, requirePositive } from '../../runtime/errors.ts';
+import { configError, requireInteger } from '../../runtime/errors.ts';
 import type { DataFile } from './dataFile.ts';
 
 export interface FileStoreOptions {
@@ -51,7 +51,7 @@ export function checkedOptions(options: FileStoreOptions): FileStoreSettings {
     layout: options.layout ?? '',
     queueDepth: requireInteger('queueDepth', options.queueDepth ?? 16, 1, 1024),
     coalescedBytes: requireInteger('coalescedBytes', options.coalescedBytes ?? 1024 * 1024, 0),
-    deadlineMs: requirePositive('deadlineMs', options.deadlineMs ?? 30_000),
+    deadlineMs: requireInteger('deadlineMs', options.deadlineMs ?? 30_000, 1, 2 ** 31 - 1),
     native: options.native ?? true,
   };
 }

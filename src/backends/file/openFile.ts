@@ -147,9 +147,9 @@ function holdsOurFile(path: string): boolean {
 }
 
 function requireFreeSpace(dir: string, bytes: number): void {
-  const { bavail, bsize } = fs.statfsSync(dir);
+  const { blocks, bavail, bsize } = fs.statfsSync(dir);
   const freeBytes = bavail * bsize;
-  if (bytes <= freeBytes) return;
+  if (blocks === 0 || bytes <= freeBytes) return; // a file system without size, such as ramfs, reports no blocks
   throw new TierKVError(
     'TKV_IO',
     `dir ${dir} has ${freeBytes} bytes free, the tier needs ${bytes} (ENOSPC). Lower the number of blocks, or name a directory on a larger disk.`,

@@ -1,11 +1,12 @@
-import { closeSync, mkdtempSync, openSync, readSync, rmSync, writeSync } from 'node:fs';
+import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { FileStore, type FileStoreOptions } from '../../../src/backends/file/index.ts';
 import { fileLayout, recordOffset } from '../../../src/backends/file/fileLayout.ts';
+import { FileStore, type FileStoreOptions } from '../../../src/backends/file/index.ts';
 import { digestWords } from '../../../src/runtime/digest.ts';
 import type { PoolShape } from '../../../src/runtime/pool/shape.ts';
 import { type TierUnderTest, tierContract } from '../../../src/testing/index.ts';
+import { editFile } from './scratch.ts';
 
 const kinds: Record<string, FileStoreOptions> = {
   'direct where the disk allows': { mode: 'auto' },
@@ -34,10 +35,10 @@ async function openIn(shape: PoolShape, options: FileStoreOptions): Promise<Tier
     remembersKeys: true,
     flipBit(slot, sizeClass, byteIndex) {
       const at = recordOffset(layout, slot, sizeClass) + layout.records[sizeClass]!.payloadOffset + byteIndex;
-      edit(path, at, 1, (bytes) => void (bytes[0] = bytes[0]! ^ 0x04));
+      editFile(path, at, 1, (bytes) => void (bytes[0] = bytes[0]! ^ 0x04));
     },
     setGeneration(slot, sizeClass, generation) {
-      edit(path, recordOffset(layout, slot, sizeClass), 128, (bytes) => {
+      editFile(path, recordOffset(layout, slot, sizeClass), 128, (bytes) => {
         const words = new Uint32Array(bytes.buffer);
         words[8] = generation;
         const checksum = digestWords(words.subarray(0, 30));
@@ -49,13 +50,4 @@ async function openIn(shape: PoolShape, options: FileStoreOptions): Promise<Tier
       rmSync(dir, { recursive: true });
     },
   };
-}
-
-function edit(path: string, at: number, length: number, change: (bytes: Uint8Array) => void): void {
-  const fd = openSync(path, 'r+');
-  const bytes = new Uint8Array(length);
-  readSync(fd, bytes, 0, length, at);
-  change(bytes);
-  writeSync(fd, bytes, 0, length, at);
-  closeSync(fd);
 }

@@ -1,0 +1,44 @@
+/** Directories for file tests: plain ones, and small mounted ones where this user may mount. */
+
+import { spawnSync } from 'node:child_process';
+import { closeSync, mkdtempSync, openSync, readSync, rmSync, writeSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { onTestFinished } from 'vitest';
+
+/** An empty directory on the disk, gone after the test. */
+export function scratchDir(): string {
+  const dir = mkdtempSync(join(tmpdir(), 'tierkv-test-'));
+  onTestFinished(() => rmSync(dir, { recursive: true, force: true }));
+  return dir;
+}
+
+/** A file system of its own on an empty directory, or why there is none. */
+export function mountedDir(type: 'tmpfs' | 'ramfs', options: string): { dir: string; why: string } {
+  const dir = mkdtempSync(join(tmpdir(), 'tierkv-mount-'));
+  const mount = spawnSync('mount', ['-t', type, '-o', options, type, dir], { encoding: 'utf8' });
+  const mounted = mount.status === 0;
+  onTestFinished(() => {
+    if (mounted) spawnSync('umount', ['-l', dir]);
+    rmSync(dir, { recursive: true, force: true });
+  });
+  return {
+    dir,
+    why: mounted ? '' : `${type} cannot be mounted here: ${mount.stderr || mount.error?.message}`,
+  };
+}
+
+/** Changes bytes of a file in place, behind the back of whoever has it open. */
+export function editFile(
+  path: string,
+  at: number,
+  length: number,
+  change: (bytes: Uint8Array) => void,
+): void {
+  const fd = openSync(path, 'r+');
+  const bytes = new Uint8Array(length);
+  readSync(fd, bytes, 0, length, at);
+  change(bytes);
+  writeSync(fd, bytes, 0, length, at);
+  closeSync(fd);
+}
