@@ -17,7 +17,7 @@ const run = (command: string, args: string[], cwd: string): string =>
 try {
   run('npm', ['run', 'build'], root);
   run('npx', ['publint', '--strict'], root);
-  run('npm', ['pack', '--ignore-scripts', '--pack-destination', scratch], root);
+  run('npm', ['pack', '--silent', '--ignore-scripts', '--pack-destination', scratch], root);
   const tarball = fs.readdirSync(scratch).find((name) => name.endsWith('.tgz'))!;
   const user = join(scratch, 'user');
   fs.mkdirSync(user);
@@ -39,6 +39,13 @@ try {
     assert.ok(Number(names) > 0, `tierkv/${door} exports nothing`);
     console.log(`tierkv/${door}: ${names.trim()} exports`);
   }
+  fs.writeFileSync(
+    join(user, 'embed.ts'),
+    ['runtime', 'backends', 'sim'].map((door) => `export * as ${door} from 'tierkv/${door}';\n`).join(''),
+  );
+  const tsc = join(root, 'node_modules', 'typescript', 'bin', 'tsc');
+  const asUsersDo = ['--strict', '--module', 'nodenext', '--lib', 'esnext', '--skipLibCheck', '--noEmit'];
+  run(process.execPath, [tsc, ...asUsersDo, '--types', '@webgpu/types', 'embed.ts'], user);
   const bin = join(user, 'node_modules', '.bin', 'tierkv');
   assert.match(run(process.execPath, [bin, '--help'], user), /^Usage: tierkv/);
   console.log(`installed packages: ${installed.filter((name) => !/^[.@][^/]*$/.test(name)).join(' ')}`);
