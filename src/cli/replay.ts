@@ -47,6 +47,17 @@ export function replayCommand(): Command {
     .option('--requests <n>', 'stop after this many requests')
     .option('--dir <dir>', 'directory for the disk tier (default: a temporary one, removed at the end)')
     .option('--driver <name>', 'real moves the bytes, modeled computes the times', replayDefaults.driver)
+    .option(
+      '--link-gbps <n>',
+      'bandwidth that the modeled driver assumes of each link',
+      replayDefaults.linkGbps,
+    )
+    .option('--link-latency-us <n>', 'latency that it assumes of each transfer', replayDefaults.linkLatencyUs)
+    .option(
+      '--offload-threshold <share>',
+      'share of HBM above which cached blocks move down after each request; 1: only when room is needed',
+      replayDefaults.offloadThreshold,
+    )
     .option('--log <file>', 'write the decision log, and the inputs that led to it')
     .option('--inputs <file>', 'with --driver modeled: take the inputs that --log of another run wrote')
     .option('--json <file>', 'write the report as JSON')

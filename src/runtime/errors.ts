@@ -72,6 +72,14 @@ export function requirePositive(field: string, value: number): number {
   return value;
 }
 
+/** A finite number of at least 0. */
+export function requireFinite(field: string, value: number): number {
+  if (!Number.isFinite(value) || value < 0) {
+    throw configError(field, `is ${value}, not a finite number of at least 0`, `Set ${field} to 0 or more.`);
+  }
+  return value;
+}
+
 export function requireFraction(field: string, value: number): number {
   if (!(value >= 0 && value <= 1)) {
     throw configError(field, `is ${value}, outside [0, 1]`, `Set ${field} to a share from 0 to 1.`);

@@ -24,6 +24,12 @@ export interface ReplayOptions {
   /** Directory for the NVMe tier's files. It exists, is writable, and is the caller's to remove. */
   readonly dir: string;
   readonly driver: DriverName;
+  /** Share of HBM, 0 to 1, above which cached blocks are offloaded after each request. */
+  readonly offloadThreshold: number;
+  /** Of every link of the modeled driver, in bytes per second. An assumption of the user's, not a measurement. */
+  readonly linkBandwidthBytesPerS: number;
+  /** Of every transfer of the modeled driver, in microseconds. */
+  readonly linkBaseLatencyUs: number;
   /** Write the decision log, and the inputs that led to it, here. */
   readonly logPath?: string;
   /** Inputs that an earlier run recorded, to be fed to the modeled driver. Only with `driver: 'modeled'`. */

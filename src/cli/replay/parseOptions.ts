@@ -5,7 +5,14 @@
 
 import fs from 'node:fs';
 import path from 'node:path';
-import { configError, requireInteger, TierKVError } from '../../runtime/errors.ts';
+import {
+  configError,
+  requireFinite,
+  requireFraction,
+  requireInteger,
+  requirePositive,
+  TierKVError,
+} from '../../runtime/errors.ts';
 import { parseBytes, requireWritableTarget } from '../output/index.ts';
 import { mooncakeBlockTokens } from '../trace/index.ts';
 import type { BlockBudget, DriverName, ReplayOptions } from './options.ts';
@@ -18,6 +25,9 @@ export interface RawReplayOptions {
   readonly blockBytes: string;
   readonly blockTokens: string;
   readonly driver: string;
+  readonly offloadThreshold: string;
+  readonly linkGbps: string;
+  readonly linkLatencyUs: string;
   readonly skipBad: boolean;
   readonly requests?: string;
   readonly dir?: string;
@@ -27,9 +37,9 @@ export interface RawReplayOptions {
 }
 
 /** Enough for every tier to serve some of the bundled excerpt, at a total of about 400 MB. */
-export const replayDefaults: Pick<
+export const replayDefaults: Omit<
   RawReplayOptions,
-  'hbmBlocks' | 'ddrBlocks' | 'nvmeBlocks' | 'blockBytes' | 'blockTokens' | 'driver'
+  'skipBad' | 'requests' | 'dir' | 'log' | 'inputs' | 'json'
 > = {
   hbmBlocks: '1000',
   ddrBlocks: '4000',
@@ -37,6 +47,9 @@ export const replayDefaults: Pick<
   blockBytes: '16KiB',
   blockTokens: String(mooncakeBlockTokens),
   driver: 'real',
+  offloadThreshold: '1',
+  linkGbps: '10',
+  linkLatencyUs: '10',
 };
 
 /** Slots are numbered with 32-bit integers. */
@@ -145,6 +158,10 @@ export function parseReplayOptions(
     throw configError('--inputs', `is ${raw.inputs}, which is not a file`, 'Name what --log of a run wrote.');
   }
 
+  const offloadThreshold = requireFraction('--offload-threshold', Number(raw.offloadThreshold));
+  const linkGbps = requirePositive('--link-gbps', Number(raw.linkGbps));
+  const linkLatencyUs = requireFinite('--link-latency-us', Number(raw.linkLatencyUs));
+
   requireDifferentFiles([
     ['TRACE', tracePath],
     ['--inputs', raw.inputs],
@@ -163,6 +180,9 @@ export function parseReplayOptions(
     blockBytes,
     blockTokens,
     driver,
+    offloadThreshold,
+    linkBandwidthBytesPerS: linkGbps * 1e9,
+    linkBaseLatencyUs: linkLatencyUs,
     dir: raw.dir ?? scratchDir(),
     skipBad: raw.skipBad,
     ...(requests === undefined ? {} : { requests }),

@@ -1,14 +1,129 @@
-/** The run behind `tierkv replay`. */
+/** The run behind `tierkv replay`: survey the trace, open the stores, serve every request, report. */
 
-import { TierKVError } from '../../runtime/errors.ts';
+import { createHash } from 'node:crypto';
+import { type Counters, KVManager, type ManagerConfig, Tier } from '../../runtime/index.ts';
+import { readMooncakeTrace } from '../trace/index.ts';
+import { DecisionLog } from './decisionLog.ts';
+import { openModeledTiers } from './modeledTiers.ts';
 import type { ReplayListener, ReplayOptions } from './options.ts';
+import { openRealTiers } from './realTiers.ts';
+import { type RecordedInput, RecordedRun, readInputs } from './recordedInputs.ts';
 import type { ReplayReport } from './report.ts';
+import { ReplaySession } from './session.ts';
+import { surveyTrace, traceOptions } from './survey.ts';
+import { replaySizes } from './tierSizes.ts';
+import type { ReplayTiers } from './tiers.ts';
 
-/** @throws {TierKVError} always, until the manager lands. */
+/** @throws {TierKVError} for a bad trace, a device or a directory that cannot be used */
 export async function runReplay(options: ReplayOptions, listener: ReplayListener): Promise<ReplayReport> {
-  listener.signal.throwIfAborted();
-  throw new TierKVError(
-    'TKV_STATE',
-    `${options.tracePath} cannot be replayed yet: the manager is not in this build.`,
+  const started = performance.now();
+  if (options.inputsPath !== undefined) return replayInputs(options, options.inputsPath, listener, started);
+
+  const survey = await surveyTrace(options, listener.signal);
+  const sizes = replaySizes(options, survey);
+  using log = new DecisionLog(sizes.config, options.logPath);
+  const manager = new KVManager(sizes.config, log);
+  await using tiers = await (options.driver === 'real' ? openRealTiers : openModeledTiers)(
+    manager,
+    options,
+    listener,
   );
+  const session = new ReplaySession(manager, tiers.driver, tiers.bytes, {
+    blockTokens: options.blockTokens,
+    hbmBlocks: sizes.hbmBlocks,
+    window: sizes.window,
+  });
+
+  const hits = createHash('sha256');
+  const progress = { bytesRead: 0, bytesTotal: 0, lines: 0 };
+  let requests = 0;
+  let skippedLines = 0;
+  const onSkip = (): void => {
+    skippedLines++;
+  };
+  for await (const request of readMooncakeTrace(options.tracePath, {
+    ...traceOptions(options),
+    progress,
+    onSkip,
+  })) {
+    listener.signal.throwIfAborted();
+    hits.update(`${await session.request(request.hashIds)}\n`);
+    requests++;
+    listener.progress({
+      requests,
+      traceBytesRead: progress.bytesRead,
+      traceBytesTotal: progress.bytesTotal,
+      bytesMoved: tiers.bytesMoved(),
+    });
+  }
+  return {
+    ...figures(manager.counters, tiers, sizes.config),
+    requests,
+    blockLookups: survey.blockLookups,
+    hitDigest: hits.digest('hex'),
+    verified: session.verified,
+    verifyFailures: session.verifyFailures,
+    wallSeconds: (performance.now() - started) / 1000,
+    decisionDigest: log.digest(),
+    driver: options.driver,
+    skippedLines,
+  };
+}
+
+async function replayInputs(
+  options: ReplayOptions,
+  path: string,
+  listener: ReplayListener,
+  started: number,
+): Promise<ReplayReport> {
+  const lines = readInputs(path);
+  const config = (await lines.next()).value as ManagerConfig;
+  using log = new DecisionLog(config, options.logPath);
+  const run = new RecordedRun(config, log);
+  await using tiers = await openModeledTiers(run.manager, options, listener);
+  for await (const input of lines) {
+    listener.signal.throwIfAborted();
+    run.apply(input as RecordedInput);
+  }
+  const hits = createHash('sha256');
+  for (const count of run.hitCounts) hits.update(`${count}\n`);
+  return {
+    ...figures(run.manager.counters, tiers, config),
+    requests: run.requests,
+    blockLookups: run.blockLookups,
+    hitDigest: hits.digest('hex'),
+    verified: 0,
+    verifyFailures: 0,
+    wallSeconds: (performance.now() - started) / 1000,
+    decisionDigest: log.digest(),
+    driver: 'modeled',
+    skippedLines: 0,
+  };
+}
+
+function figures(
+  counters: Readonly<Counters>,
+  tiers: ReplayTiers,
+  config: ManagerConfig,
+): Pick<ReplayReport, 'hits' | 'demotions' | 'bytesMoved' | 'gbps' | 'adapter' | 'tiers'> {
+  const order = [Tier.HBM, ...(config.ddr ? [Tier.DDR] : []), ...(config.nvme ? [Tier.NVME] : [])];
+  const at = (values: Float64Array, tier: Tier): number => {
+    const position = order.indexOf(tier);
+    return position === -1 ? 0 : values[position]!;
+  };
+  return {
+    hits: {
+      hbm: at(counters.hits, Tier.HBM),
+      ddr: at(counters.hits, Tier.DDR),
+      nvme: at(counters.hits, Tier.NVME),
+    },
+    demotions: {
+      hbmToDdr: config.ddr ? at(counters.demotions, Tier.HBM) : 0,
+      ddrToNvme: at(counters.demotions, Tier.DDR),
+      dropped: counters.dropped,
+    },
+    ...tiers.traffic(),
+    adapter: tiers.adapter,
+    tiers: tiers.describe(),
+  };
 }

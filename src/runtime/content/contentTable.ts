@@ -1,7 +1,7 @@
 /**
  * What blocks *are*, wherever their copies lie: one row a content, with its key, its digest, the head of its replica
- * chain in each tier and the job that is bringing it into each tier. A content exists while it has a replica or such a
- * job; it is in the prefix index for exactly as long.
+ * chain in each tier and the job that is bringing it into each tier. A content exists while a replica, a job or a
+ * sequence's block table names it; it is in the prefix index for exactly as long.
  */
 
 import type { Digest } from '../digest.ts';

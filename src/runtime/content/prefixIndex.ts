@@ -76,7 +76,10 @@ export class PrefixIndex {
     for (const content of this.#slots) {
       if (content === -1) continue;
       count++;
-      invariant(this.find(this.#keys, content * 4) === content, 'every indexed content is found under its key');
+      invariant(
+        this.find(this.#keys, content * 4) === content,
+        'every indexed content is found under its key',
+      );
     }
     invariant(count === this.#size, 'the index knows its size');
   }
@@ -84,7 +87,10 @@ export class PrefixIndex {
 
 /** Spreads also keys that are not hashes, such as a simulator's plain ids. */
 function home(w0: number, w1: number, w2: number, w3: number): number {
-  let h = Math.imul(w0 ^ Math.imul(w1, 0x9e3779b1) ^ Math.imul(w2, 0x85ebca6b) ^ Math.imul(w3, 0xc2b2ae35), 0x27d4eb2f);
+  let h = Math.imul(
+    w0 ^ Math.imul(w1, 0x9e3779b1) ^ Math.imul(w2, 0x85ebca6b) ^ Math.imul(w3, 0xc2b2ae35),
+    0x27d4eb2f,
+  );
   h ^= h >>> 15;
   h = Math.imul(h, 0x2c1b3c6d);
   return (h ^ (h >>> 13)) >>> 0;

@@ -27,7 +27,10 @@ export class SlotPool {
   #taken = 0;
 
   constructor(shape: PoolShape) {
-    invariant(shape.slotBytes.length < UNCUT && shape.slotsPerPageMax <= 0xffff, 'a pool shape within limits');
+    invariant(
+      shape.slotBytes.length < UNCUT && shape.slotsPerPageMax <= 0xffff,
+      'a pool shape within limits',
+    );
     this.shape = shape;
     this.generation = new Uint32Array(shape.slotLimit);
     this.#pageClass = new Uint8Array(shape.pages).fill(UNCUT);
@@ -152,6 +155,7 @@ export class SlotPool {
       taken += this.#pageTaken[page]!;
     }
     invariant(taken === this.#taken, 'the pool knows how many slots are taken');
-    for (let c = 0; c < free.length; c++) invariant(free[c] === this.#freeSlots[c], 'the pool knows its free slots');
+    for (let c = 0; c < free.length; c++)
+      invariant(free[c] === this.#freeSlots[c], 'the pool knows its free slots');
   }
 }

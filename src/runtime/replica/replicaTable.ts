@@ -24,8 +24,8 @@ export class ReplicaTable {
   readonly alias: Int32Array;
   /** 1 while the replica counts against its tier's capacity. */
   readonly resident: Uint8Array;
-  /** 1 while the slot waits for nothing but its last job. */
-  readonly jobs: Int32Array;
+  /** 1 while a job fills the slot. */
+  readonly writing: Uint8Array;
   readonly lru: IntrusiveLists;
   /** Order of becoming evictable, across size classes; kept only where there is more than one. */
   readonly stamp: Float64Array;
@@ -44,7 +44,7 @@ export class ReplicaTable {
     this.readers = new Int32Array(total);
     this.alias = new Int32Array(total).fill(-1);
     this.resident = new Uint8Array(total);
-    this.jobs = new Int32Array(total);
+    this.writing = new Uint8Array(total);
     this.lru = new IntrusiveLists(total, this.tiers * classes);
     this.stamp = new Float64Array(classes > 1 ? total : 0);
     this.#classes = classes;
@@ -72,7 +72,10 @@ export class ReplicaTable {
 
   become(replica: number, next: State): void {
     const now = this.state[replica]!;
-    invariant((successors[now]! & (1 << next)) !== 0, () => `${stateNames[now]} may not become ${stateNames[next]}`);
+    invariant(
+      (successors[now]! & (1 << next)) !== 0,
+      () => `${stateNames[now]} may not become ${stateNames[next]}`,
+    );
     const tier = this.tierOf(replica);
     if (now !== State.FREE) this.#counts[tier * STATES + now]!--;
     if (next !== State.FREE) this.#counts[tier * STATES + next]!++;

@@ -39,9 +39,10 @@ export const stateNames = [
   'private',
 ] as const;
 
-export const STATES = stateNames.length;
+export const STATES: number = stateNames.length;
 
-const to = (...states: readonly State[]): number => states.reduce((mask, state) => mask | (1 << state), 0);
+const to = (...states: readonly State[]): number =>
+  states.reduce<number>((mask, state) => mask | (1 << state), 0);
 
 /** Bit mask of the states that may follow each state. */
 export const successors: readonly number[] = [

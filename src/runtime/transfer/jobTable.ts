@@ -20,7 +20,13 @@ export const JobState = { NONE: 0, WAITING: 1, ISSUED: 2, DETACHED: 3 } as const
 export type JobState = (typeof JobState)[keyof typeof JobState];
 
 /** What a job is for, most urgent first. */
-export const Priority = { DEMAND_LOAD: 0, PREEMPTION_SAVE: 1, PREFETCH: 2, WRITE_THROUGH: 3, SCRUB: 4 } as const;
+export const Priority = {
+  DEMAND_LOAD: 0,
+  PREEMPTION_SAVE: 1,
+  PREFETCH: 2,
+  WRITE_THROUGH: 3,
+  SCRUB: 4,
+} as const;
 export type Priority = (typeof Priority)[keyof typeof Priority];
 
 const ROWS_MAX = 2 ** 21;
@@ -120,15 +126,20 @@ export class JobTable {
     return (this.#uses[row]! * ROWS_MAX + row) as JobId;
   }
 
+  isLive(id: JobId): boolean {
+    const row = id % ROWS_MAX;
+    return (
+      row < this.capacity && this.#uses[row] === (id - row) / ROWS_MAX && this.state[row] !== JobState.NONE
+    );
+  }
+
   /** @throws TKV_STALE when the job has retired before */
   rowOf(id: JobId): number {
     const row = id % ROWS_MAX;
-    if (
-      !(row < this.capacity) ||
-      this.#uses[row] !== (id - row) / ROWS_MAX ||
-      this.state[row] === JobState.NONE
-    ) {
-      throw new TierKVError('TKV_STALE', `job ${id} is not in flight. Report each job's end once.`, { field: 'job' });
+    if (!this.isLive(id)) {
+      throw new TierKVError('TKV_STALE', `job ${id} is not in flight. Report each job's end once.`, {
+        field: 'job',
+      });
     }
     return row;
   }

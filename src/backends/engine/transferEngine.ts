@@ -1,0 +1,211 @@
+/**
+ * Executes the manager's transfer jobs on real stores. Jobs submitted together that take the same link go as one batch.
+ * Blocks that lie in host memory are copied straight between the arena and the other store; a block that goes between
+ * device and file passes through a staging slot.
+ *
+ *     HBM <--- rings of mapped buffers ---> DDR arena <--- direct I/O ---> file
+ *      ^                                                                    ^
+ *      +------------------------------ staging ----------------------------+
+ */
+
+import { linkName, Tier } from '../../runtime/tier.ts';
+import type { Completion, TransferDriver } from '../../runtime/transfer/driver.ts';
+import { Outcome } from '../../runtime/transfer/outcome.ts';
+import type {
+  DeviceTierStore,
+  HostTierStore,
+  StoreItem,
+  StoreResult,
+  TierStore,
+} from '../../runtime/transfer/tierStore.ts';
+import type { Place, Transfer } from '../../runtime/transfer/transfer.ts';
+import { CompletionQueue } from './completionQueue.ts';
+import { LinkMeter, type LinkTraffic } from './linkMeter.ts';
+import type { StagingSlots } from './stagingSlots.ts';
+
+export interface EngineStores {
+  readonly hbm: DeviceTierStore;
+  readonly ddr?: HostTierStore;
+  readonly nvme?: TierStore;
+}
+
+interface Ticketed {
+  readonly transfer: Transfer;
+  readonly ticket: number;
+}
+
+const loaded: StoreResult = { outcome: Outcome.LOADED, reason: '' };
+
+export class TransferEngine implements TransferDriver {
+  readonly #stores: EngineStores;
+  readonly #staging: StagingSlots | null;
+  readonly #clockMs: () => number;
+  readonly #startMs: number;
+  readonly #ends: CompletionQueue = new CompletionQueue();
+  readonly #meter: LinkMeter;
+
+  /** @param staging needed when HBM and files are neighbours, or blocks are reloaded from files straight to HBM */
+  constructor(
+    stores: EngineStores,
+    staging: StagingSlots | null,
+    clockMs: () => number = () => performance.now(),
+  ) {
+    this.#stores = stores;
+    this.#staging = staging;
+    this.#clockMs = clockMs;
+    this.#startMs = clockMs();
+    this.#meter = new LinkMeter(clockMs);
+  }
+
+  get inFlight(): number {
+    return this.#ends.waiting;
+  }
+
+  nowUs(): number {
+    return Math.floor((this.#clockMs() - this.#startMs) * 1000);
+  }
+
+  traffic(): Map<string, LinkTraffic> {
+    return this.#meter.traffic();
+  }
+
+  take(): Promise<readonly Completion[]> {
+    return this.#ends.take();
+  }
+
+  submit(transfers: readonly Transfer[]): void {
+    const batches = new Map<string, Ticketed[]>();
+    for (const transfer of transfers) {
+      const name = transfer.source === null ? 'seal' : linkName(transfer.source.tier, transfer.target.tier);
+      const batch = batches.get(name);
+      const ticketed = { transfer, ticket: this.#ends.ticket() };
+      if (batch === undefined) batches.set(name, [ticketed]);
+      else batch.push(ticketed);
+    }
+    for (const [name, batch] of batches) {
+      void (name === 'seal' ? this.#seal(batch) : this.#move(name, batch));
+    }
+  }
+
+  async #seal(batch: readonly Ticketed[]): Promise<void> {
+    const ends = await this.#stores.hbm.seal(
+      batch.map(({ transfer }) => ({ ...placeOf(transfer.target), sizeClass: transfer.sizeClass })),
+    );
+    batch.forEach(({ transfer, ticket }, i) => {
+      const { outcome, reason, digest } = ends[i]!;
+      this.#ends.settle(ticket, {
+        job: transfer.job,
+        outcome,
+        reason,
+        digestLo: digest.lo,
+        digestHi: digest.hi,
+      });
+    });
+  }
+
+  async #move(link: string, batch: readonly Ticketed[]): Promise<void> {
+    this.#meter.begin(link);
+    let bytes = 0;
+    const settle = ({ transfer, ticket }: Ticketed, { outcome, reason }: StoreResult): void => {
+      if (outcome === Outcome.LOADED) bytes += transfer.bytes;
+      this.#ends.settle(ticket, { job: transfer.job, outcome, reason, digestLo: 0, digestHi: 0 });
+    };
+    const { source, target } = batch[0]!.transfer;
+    if (source!.tier === Tier.DDR) await this.#fromHost(target.tier, batch, settle);
+    else if (target.tier === Tier.DDR) await this.#toHost(source!.tier, batch, settle);
+    else await this.#staged(source!.tier, target.tier, batch, settle);
+    this.#meter.end(link, bytes);
+  }
+
+  async #fromHost(
+    to: Tier,
+    batch: readonly Ticketed[],
+    settle: (one: Ticketed, end: StoreResult) => void,
+  ): Promise<void> {
+    const ddr = this.#stores.ddr!;
+    const good: Ticketed[] = [];
+    for (const one of batch) {
+      const { source } = one.transfer;
+      const lies = ddr.generationOf(source!.slot);
+      if (lies === source!.generation) good.push(one);
+      else settle(one, staleBytes(source!, lies));
+    }
+    const items = good.map(({ transfer }) =>
+      itemOf(transfer, transfer.target, ddr.view(transfer.source!.slot, transfer.sizeClass)),
+    );
+    const ends = await this.#store(to).write(items);
+    good.forEach((one, i) => {
+      settle(one, ends[i]!);
+    });
+  }
+
+  async #toHost(
+    from: Tier,
+    batch: readonly Ticketed[],
+    settle: (one: Ticketed, end: StoreResult) => void,
+  ): Promise<void> {
+    const ddr = this.#stores.ddr!;
+    const items = batch.map(({ transfer }) =>
+      itemOf(transfer, transfer.source!, ddr.view(transfer.target.slot, transfer.sizeClass)),
+    );
+    const ends = await this.#store(from).read(items);
+    batch.forEach((one, i) => {
+      const { slot, generation } = one.transfer.target;
+      if (ends[i]!.outcome === Outcome.LOADED) ddr.markWritten(slot, generation);
+      settle(one, ends[i]!);
+    });
+  }
+
+  async #staged(
+    from: Tier,
+    to: Tier,
+    batch: readonly Ticketed[],
+    settle: (one: Ticketed, end: StoreResult) => void,
+  ): Promise<void> {
+    const staging = this.#staging!;
+    const stageChunk = async (chunk: readonly Ticketed[], stages: readonly number[]): Promise<void> => {
+      const views = stages.map((stage, i) => staging.view(stage, chunk[i]!.transfer.bytes));
+      const reads = await this.#store(from).read(
+        chunk.map(({ transfer }, i) => itemOf(transfer, transfer.source!, views[i]!)),
+      );
+      const good = chunk.map((_, i) => i).filter((i) => reads[i]!.outcome === loaded.outcome);
+      const writes = await this.#store(to).write(
+        good.map((i) => itemOf(chunk[i]!.transfer, chunk[i]!.transfer.target, views[i]!)),
+      );
+      chunk.forEach((one, i) => {
+        const at = good.indexOf(i);
+        settle(one, at === -1 ? reads[i]! : writes[at]!);
+      });
+    };
+    for (let at = 0; at < batch.length; ) {
+      const stages = await staging.take(batch.length - at);
+      await stageChunk(batch.slice(at, at + stages.length), stages);
+      staging.giveBack(stages);
+      at += stages.length;
+    }
+  }
+
+  #store(tier: Tier): TierStore {
+    return tier === Tier.HBM ? this.#stores.hbm : tier === Tier.DDR ? this.#stores.ddr! : this.#stores.nvme!;
+  }
+}
+
+function staleBytes(place: Place, lies: number): StoreResult {
+  if (lies === 0) return { outcome: Outcome.MISSING, reason: `slot ${place.slot} holds no bytes` };
+  const reason = `slot ${place.slot} holds generation ${lies}, not ${place.generation}`;
+  return { outcome: lies > place.generation ? Outcome.REFUSED : Outcome.CORRUPT, reason };
+}
+
+function placeOf({ slot, generation }: Place): { slot: number; generation: number } {
+  return { slot, generation };
+}
+
+function itemOf(transfer: Transfer, place: Place, bytes: Uint8Array): StoreItem {
+  return {
+    ...placeOf(place),
+    sizeClass: transfer.sizeClass,
+    key: transfer.key,
+    digest: transfer.digest,
+    bytes,
+  };
+}

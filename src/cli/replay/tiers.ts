@@ -1,0 +1,27 @@
+/** What a replay runs on: a driver, the bytes behind it if it has any, and what to report of them. */
+
+import type { TransferDriver } from '../../runtime/index.ts';
+import type { ReplayReport } from './report.ts';
+import type { BlockBytes } from './session.ts';
+
+export interface ReplayTiers extends AsyncDisposable {
+  readonly driver: TransferDriver;
+  readonly bytes: BlockBytes | null;
+  readonly adapter: ReplayReport['adapter'];
+  describe(): ReplayReport['tiers'];
+  bytesMoved(): number;
+  traffic(): Pick<ReplayReport, 'bytesMoved' | 'gbps'>;
+}
+
+/** @param links bytes and busy seconds by link */
+export function trafficOf(
+  links: Iterable<readonly [string, { bytes: number; busySeconds: number }]>,
+): Pick<ReplayReport, 'bytesMoved' | 'gbps'> {
+  const used = [...links].filter(([, link]) => link.bytes > 0).sort(([a], [b]) => (a < b ? -1 : 1));
+  return {
+    bytesMoved: Object.fromEntries(used.map(([name, link]) => [name, link.bytes])),
+    gbps: Object.fromEntries(
+      used.map(([name, link]) => [name, link.busySeconds > 0 ? link.bytes / link.busySeconds / 1e9 : 0]),
+    ),
+  };
+}

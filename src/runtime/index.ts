@@ -1,0 +1,37 @@
+/** The manager and the stores on it: what decides where KV lies. It moves no bytes; drivers do. */
+
+export type { Digest } from './digest.ts';
+export { digestBytes, digestWords } from './digest.ts';
+export { type ErrorCode, type ErrorFacts, TierKVError } from './errors.ts';
+export * from './geometry/index.ts';
+export * from './keys/index.ts';
+export {
+  DecisionOp,
+  type DecisionSink,
+  decisionOpNames,
+  InputOp,
+  inputOpNames,
+} from './log/decisionSink.ts';
+export type { ManagerConfig, ResolvedConfig, ResolvedTier, TierSize } from './manager/config.ts';
+export type { Counters } from './manager/counters.ts';
+export { type Eviction, KVManager, type Match } from './manager/kvManager.ts';
+export { Entry, entryNames, type Sequence, type SequenceId } from './manager/sequence.ts';
+export type { TierUsage } from './manager/usage.ts';
+export { countPatternMismatches, fillPattern, patternWord } from './pattern.ts';
+export { type PoolShape, poolShape, slotOffsetBytes } from './pool/shape.ts';
+export { SlotPool } from './pool/slotPool.ts';
+export * from './store/index.ts';
+export { linkName, Tier, type TierName, tierName, tierNames } from './tier.ts';
+export type { Completion, TransferDriver } from './transfer/driver.ts';
+export { type JobId, Priority } from './transfer/jobTable.ts';
+export { Outcome, type OutcomeName, outcomeNames } from './transfer/outcome.ts';
+export type {
+  DeviceTierStore,
+  HostTierStore,
+  SealItem,
+  SealResult,
+  StoreItem,
+  StoreResult,
+  TierStore,
+} from './transfer/tierStore.ts';
+export type { Place, Transfer } from './transfer/transfer.ts';

@@ -1,0 +1,123 @@
+/**
+ * What a manager is built from, checked field by field. Sizes are in bytes; a tier's capacity is what it may hold when
+ * nothing moves, its landing zone is room beside it for blocks in flight, so that a full tier can still take a load.
+ */
+
+import { configError, requireFraction, requireInteger } from '../errors.ts';
+import { type PoolShape, poolShape } from '../pool/shape.ts';
+import { Tier, tierName } from '../tier.ts';
+
+export interface TierSize {
+  /** What the tier may hold at rest. At least one page. */
+  capacityBytes: number;
+  /** Room for blocks in flight on top of that. Default 0. */
+  landingBytes?: number;
+}
+
+export interface ManagerConfig {
+  /** Bytes of a unit, by size class. Class 0 is the whole block. */
+  unitBytes: readonly number[];
+  /** Bytes of a large page, of which slots are cut. Default: the largest unit. */
+  pageBytes?: number;
+  hbm: TierSize;
+  ddr?: TierSize;
+  nvme?: TierSize;
+  /** What happens to the lower copy of a block that was reloaded: `keep` it (inclusive), or `move` it (exclusive). Default keep. */
+  lowerCopy?: 'keep' | 'move';
+  /** A lower tier that is full `evict`s its own least recently used block for a new one, or `refuse`s it. Default evict. */
+  whenLowerFull?: 'evict' | 'refuse';
+  /** Share of HBM, in use or cached, above which a release offloads cached blocks. Default 1: only when room is needed. */
+  offloadThreshold?: number;
+  /** A reload within this many microseconds of the block's offload counts as thrashing. Default 1000. */
+  thrashingWindowUs?: number;
+  /** Most jobs in flight or waiting. Default 16384. */
+  maxJobs?: number;
+}
+
+export interface ResolvedTier {
+  readonly tier: Tier;
+  readonly shape: PoolShape;
+  readonly capacityBytes: number;
+}
+
+export interface ResolvedConfig {
+  readonly tiers: readonly ResolvedTier[];
+  readonly unitBytes: readonly number[];
+  readonly moveOnReload: boolean;
+  readonly refuseWhenFull: boolean;
+  readonly offloadThreshold: number;
+  readonly thrashingWindowUs: number;
+  readonly maxJobs: number;
+}
+
+/** @throws TKV_CONFIG with the field that is wrong */
+export function resolveConfig(config: ManagerConfig): ResolvedConfig {
+  const { unitBytes } = config;
+  if (unitBytes.length === 0) throw configError('unitBytes', 'is empty', 'Name the bytes of a block.');
+  for (const [i, bytes] of unitBytes.entries()) requireInteger(`unitBytes[${i}]`, bytes, 1);
+  const pageBytes = requireInteger(
+    'pageBytes',
+    config.pageBytes ?? Math.max(...unitBytes),
+    Math.max(...unitBytes),
+  );
+
+  const tiers: ResolvedTier[] = [];
+  const sizes = [
+    [Tier.HBM, config.hbm],
+    [Tier.DDR, config.ddr],
+    [Tier.NVME, config.nvme],
+  ] as const;
+  for (const [tier, size] of sizes) {
+    if (size !== undefined) tiers.push(resolveTier(tier, size, pageBytes, unitBytes));
+  }
+
+  return {
+    tiers,
+    unitBytes,
+    moveOnReload: oneOf('lowerCopy', config.lowerCopy ?? 'keep', ['keep', 'move']) === 'move',
+    refuseWhenFull: oneOf('whenLowerFull', config.whenLowerFull ?? 'evict', ['evict', 'refuse']) === 'refuse',
+    offloadThreshold: requireFraction('offloadThreshold', config.offloadThreshold ?? 1),
+    thrashingWindowUs: requireInteger('thrashingWindowUs', config.thrashingWindowUs ?? 1000, 0),
+    maxJobs: requireInteger('maxJobs', config.maxJobs ?? 16_384, 1, 2 ** 21),
+  };
+}
+
+function resolveTier(
+  tier: Tier,
+  size: TierSize,
+  pageBytes: number,
+  unitBytes: readonly number[],
+): ResolvedTier {
+  const name = tierName(tier);
+  requireInteger(`${name}.capacityBytes`, size.capacityBytes, 0);
+  requireInteger(`${name}.landingBytes`, size.landingBytes ?? 0, 0);
+  const pages = Math.floor(size.capacityBytes / pageBytes);
+  if (pages === 0) {
+    throw configError(
+      `${name}.capacityBytes`,
+      `is ${size.capacityBytes}, less than one page of ${pageBytes} bytes`,
+      `Give ${name} at least ${pageBytes} bytes${tier === Tier.HBM ? '' : ', or leave it out'}.`,
+    );
+  }
+  const landing = Math.ceil((size.landingBytes ?? 0) / pageBytes);
+  const shape = poolShape(pages + landing, pageBytes, unitBytes);
+  if (shape.slotLimit > 2 ** 30) {
+    throw configError(
+      `${name}.capacityBytes`,
+      `makes ${shape.slotLimit} slots`,
+      'Use larger blocks or less capacity.',
+    );
+  }
+  return { tier, shape, capacityBytes: pages * pageBytes };
+}
+
+function oneOf<T extends string>(field: string, value: T, allowed: readonly T[]): T {
+  if (!allowed.includes(value)) {
+    throw configError(
+      field,
+      `is ${JSON.stringify(value)}`,
+      `Use ${allowed.map((a) => `'${a}'`).join(' or ')}.`,
+    );
+  }
+  return value;
+}

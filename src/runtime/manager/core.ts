@@ -1,0 +1,224 @@
+/**
+ * The manager's state, and the small steps on it from which everything else is made: reserve, attach, publish, hold,
+ * unpublish, free. Each step keeps the tables consistent with each other; what to do with them is decided in
+ * residency.ts (who stays), transfers.ts (who moves) and blocks.ts (what a sequence gets).
+ */
+
+import { ContentTable } from '../content/contentTable.ts';
+import { invariant } from '../errors.ts';
+import { DecisionOp, type DecisionSink } from '../log/decisionSink.ts';
+import { SlotPool } from '../pool/slotPool.ts';
+import { ReplicaTable } from '../replica/replicaTable.ts';
+import { State } from '../replica/state.ts';
+import { JobQueue } from '../transfer/jobQueue.ts';
+import { JobTable } from '../transfer/jobTable.ts';
+import { WaiterTable } from '../transfer/waiterTable.ts';
+import type { ResolvedConfig } from './config.ts';
+import { Counters } from './counters.ts';
+import type { Sequence, SequenceId } from './sequence.ts';
+
+export const HBM = 0;
+
+export class Core {
+  readonly config: ResolvedConfig;
+  readonly tiers: number;
+  readonly pools: readonly SlotPool[];
+  readonly replicas: ReplicaTable;
+  readonly contents: ContentTable;
+  readonly jobs: JobTable;
+  readonly waiters: WaiterTable = new WaiterTable();
+  /** Jobs that wait for a slot, by tier, in order of claim. */
+  readonly claims: readonly JobQueue[];
+  /** Issued jobs that the driver has not taken yet. */
+  readonly outbox: JobQueue = new JobQueue();
+  readonly sequences: Map<SequenceId, Sequence> = new Map();
+  /** Bytes that count against a tier's capacity, replicas and jobs on their way in. */
+  readonly residentBytes: Float64Array;
+  /** Of these, bytes that can be evicted now. */
+  readonly cachedBytes: Float64Array;
+  /** Of these, bytes of replicas that sequences hold. */
+  readonly heldBytes: Float64Array;
+  readonly capacityBytes: Float64Array;
+  readonly counters: Counters;
+  readonly sink: DecisionSink | null;
+  nowUs = 0;
+  sequencesOpened = 0;
+
+  constructor(config: ResolvedConfig, sink: DecisionSink | null) {
+    this.config = config;
+    this.sink = sink;
+    this.tiers = config.tiers.length;
+    this.pools = config.tiers.map((tier) => new SlotPool(tier.shape));
+    this.replicas = new ReplicaTable(
+      config.tiers.map((tier) => tier.shape.slotLimit),
+      config.unitBytes.length,
+    );
+    this.jobs = new JobTable(config.maxJobs);
+    this.contents = new ContentTable(this.replicas.size + config.maxJobs, this.tiers);
+    this.claims = config.tiers.map(() => new JobQueue());
+    this.residentBytes = new Float64Array(this.tiers);
+    this.cachedBytes = new Float64Array(this.tiers);
+    this.heldBytes = new Float64Array(this.tiers);
+    this.capacityBytes = Float64Array.from(config.tiers, (tier) => tier.capacityBytes);
+    this.counters = new Counters(this.tiers);
+  }
+
+  log(op: DecisionOp, a: number, b = 0, c = 0, d = 0, e = 0): void {
+    this.sink?.decision(op, a, b, c, d, e);
+  }
+
+  logReplica(op: DecisionOp, replica: number): void {
+    if (this.sink === null) return;
+    const tier = this.replicas.tierOf(replica);
+    const slot = this.replicas.slotOf(replica, tier);
+    this.sink.decision(op, tier, slot, this.pools[tier]!.generation[slot]!, 0, 0);
+  }
+
+  unitBytes(sizeClass: number): number {
+    return this.config.unitBytes[sizeClass]!;
+  }
+
+  sizeClassOf(replica: number, tier: number): number {
+    return this.pools[tier]!.sizeClassOf(this.replicas.slotOf(replica, tier));
+  }
+
+  generationOf(replica: number): number {
+    const tier = this.replicas.tierOf(replica);
+    return this.pools[tier]!.generation[this.replicas.slotOf(replica, tier)]!;
+  }
+
+  /** A RESERVED replica of the class in the tier, or -1 when no slot is free. */
+  reserve(tier: number, sizeClass: number): number {
+    const slot = this.pools[tier]!.take(sizeClass);
+    if (slot === -1) return -1;
+    const replica = this.replicas.base[tier]! + slot;
+    this.replicas.become(replica, State.RESERVED);
+    this.logReplica(DecisionOp.RESERVE, replica);
+    return replica;
+  }
+
+  /** From here on lookups find the replica: the last step of every way in. */
+  publish(replica: number, content: number): void {
+    const { replicas, contents } = this;
+    const tier = replicas.tierOf(replica);
+    replicas.become(replica, State.READY);
+    replicas.content[replica] = content;
+    const head = content * this.tiers + tier;
+    replicas.alias[replica] = contents.replica[head]!;
+    contents.replica[head] = replica;
+    contents.hold(content);
+    this.logReplica(DecisionOp.PUBLISH, replica);
+    if (replicas.refs[replica] === 0) this.makeEvictable(replica, tier);
+  }
+
+  /** From here on no lookup finds the replica. Its slot stays taken until readers and holders are gone. */
+  unpublish(replica: number): void {
+    const { replicas } = this;
+    invariant(replicas.state[replica] === State.READY, 'only a ready replica can be unpublished');
+    const tier = replicas.tierOf(replica);
+    if (replicas.lru.has(replica)) this.makeUnevictable(replica, tier);
+    this.#detach(replica, tier);
+    replicas.become(replica, State.DRAINING);
+  }
+
+  #detach(replica: number, tier: number): void {
+    const { replicas, contents } = this;
+    const content = replicas.content[replica]!;
+    const head = content * this.tiers + tier;
+    if (contents.replica[head] === replica) {
+      contents.replica[head] = replicas.alias[replica]!;
+    } else {
+      let before = contents.replica[head]!;
+      while (replicas.alias[before] !== replica) before = replicas.alias[before]!;
+      replicas.alias[before] = replicas.alias[replica]!;
+    }
+    replicas.alias[replica] = -1;
+    replicas.content[replica] = -1;
+    contents.unhold(content);
+  }
+
+  makeEvictable(replica: number, tier: number): void {
+    const sizeClass = this.sizeClassOf(replica, tier);
+    this.replicas.enterLru(replica, tier, sizeClass);
+    this.cachedBytes[tier]! += this.unitBytes(sizeClass);
+  }
+
+  makeUnevictable(replica: number, tier: number): void {
+    const sizeClass = this.sizeClassOf(replica, tier);
+    this.replicas.leaveLru(replica, tier, sizeClass);
+    this.cachedBytes[tier]! -= this.unitBytes(sizeClass);
+  }
+
+  setResident(replica: number, resident: 0 | 1): void {
+    if (this.replicas.resident[replica] === resident) return;
+    this.replicas.resident[replica] = resident;
+    const tier = this.replicas.tierOf(replica);
+    const bytes = this.unitBytes(this.sizeClassOf(replica, tier));
+    this.residentBytes[tier]! += resident === 1 ? bytes : -bytes;
+    if (this.replicas.refs[replica]! > 0) this.heldBytes[tier]! += resident === 1 ? bytes : -bytes;
+  }
+
+  setJobResident(row: number, resident: 0 | 1): void {
+    if (this.jobs.resident[row] === resident) return;
+    this.jobs.resident[row] = resident;
+    const bytes = this.unitBytes(this.jobs.sizeClass[row]!);
+    this.residentBytes[this.jobs.targetTier[row]!]! += resident === 1 ? bytes : -bytes;
+  }
+
+  /** A sequence holds the replica: it cannot be evicted. */
+  hold(replica: number): void {
+    const { replicas } = this;
+    if (replicas.refs[replica]!++ > 0) return;
+    const tier = replicas.tierOf(replica);
+    if (replicas.lru.has(replica)) this.makeUnevictable(replica, tier);
+    if (replicas.resident[replica] === 1)
+      this.heldBytes[tier]! += this.unitBytes(this.sizeClassOf(replica, tier));
+  }
+
+  /** A sequence lets the replica go; true when it was the last one. What becomes of the replica is the caller's choice. */
+  unhold(replica: number): boolean {
+    const { replicas } = this;
+    invariant(replicas.refs[replica]! > 0, 'a replica is let go as often as it was held');
+    if (--replicas.refs[replica]! > 0) return false;
+    if (replicas.resident[replica] === 1) {
+      const tier = replicas.tierOf(replica);
+      this.heldBytes[tier]! -= this.unitBytes(this.sizeClassOf(replica, tier));
+    }
+    return true;
+  }
+
+  /** Lets the slot go if nothing needs it any more; true when it is free. The caller then grants claims. */
+  freeIfDrained(replica: number): boolean {
+    const { replicas } = this;
+    if (replicas.state[replica] !== State.DRAINING) return false;
+    if (replicas.readers[replica] !== 0 || replicas.refs[replica] !== 0 || replicas.writing[replica] !== 0)
+      return false;
+    this.giveBack(replica);
+    return true;
+  }
+
+  giveBack(replica: number): void {
+    const tier = this.replicas.tierOf(replica);
+    this.setResident(replica, 0);
+    this.logReplica(DecisionOp.FREE, replica);
+    this.replicas.become(replica, State.FREE);
+    this.pools[tier]!.giveBack(this.replicas.slotOf(replica, tier));
+  }
+
+  readyIn(content: number, tier: number): number {
+    return this.contents.replica[content * this.tiers + tier]!;
+  }
+
+  incomingTo(content: number, tier: number): number {
+    return this.contents.incoming[content * this.tiers + tier]!;
+  }
+
+  /** The fastest ready replica in tiers `from` and below, or -1. */
+  fastestReady(content: number, from: number): number {
+    for (let tier = from; tier < this.tiers; tier++) {
+      const replica = this.readyIn(content, tier);
+      if (replica !== -1) return replica;
+    }
+    return -1;
+  }
+}

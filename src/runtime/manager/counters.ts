@@ -1,0 +1,47 @@
+/** What happened so far, in blocks. Every counter is moved by at least one test. */
+
+export class Counters {
+  /** Matched blocks of opened sequences, by the tier in which they lay or were to arrive. */
+  readonly hits: Float64Array;
+  /** Blocks of opened sequences that were not matched. */
+  misses = 0;
+  /** Matched blocks that joined a job in flight. Part of `hits`. */
+  joined = 0;
+  /** Blocks sent from a tier to the next one below. Index: the tier above. */
+  readonly demotions: Float64Array;
+  /** Blocks sent from a tier to HBM. Index: the tier below. */
+  readonly reloads: Float64Array;
+  /** Evictions by tier, whether moved or dropped. */
+  readonly evictions: Float64Array;
+  /** Contents whose last copy was evicted. */
+  dropped = 0;
+  /** Demotions that failed, so that their content was lost. */
+  demotionsFailed = 0;
+  /** Loads that ended otherwise than loaded, by outcome. */
+  readonly loadsFailed: Float64Array = new Float64Array(6);
+  /** Reloads within the thrashing window of the block's own offload. */
+  thrashed = 0;
+  /** Second copies of a content that was sealed twice. */
+  aliases = 0;
+  /** Sealed blocks whose digest differs from that of the content's first copy. */
+  diverged = 0;
+  refusedAllocations = 0;
+  preemptions = 0;
+
+  constructor(tiers: number) {
+    this.hits = new Float64Array(tiers);
+    this.demotions = new Float64Array(tiers);
+    this.reloads = new Float64Array(tiers);
+    this.evictions = new Float64Array(tiers);
+  }
+
+  get hitBlocks(): number {
+    return this.hits.reduce((sum, hits) => sum + hits, 0);
+  }
+
+  /** Hits / (hits + misses) over blocks of opened sequences; 0 before any. */
+  get hitRate(): number {
+    const hits = this.hitBlocks;
+    return hits + this.misses === 0 ? 0 : hits / (hits + this.misses);
+  }
+}

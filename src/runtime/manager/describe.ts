@@ -1,0 +1,33 @@
+/** Turns a job row into what a driver needs to know of it. */
+
+import { JobKind, type Priority } from '../transfer/jobTable.ts';
+import type { Place, Transfer } from '../transfer/transfer.ts';
+import type { Core } from './core.ts';
+
+export function describeTransfer(core: Core, row: number): Transfer {
+  const { jobs, contents } = core;
+  const content = jobs.content[row]!;
+  const sizeClass = jobs.sizeClass[row]!;
+  const source = jobs.source[row]!;
+  return {
+    job: jobs.idOf(row),
+    kind: jobs.kind[row] === JobKind.SEAL ? 'seal' : 'move',
+    source: source === -1 ? null : place(core, source, jobs.sourceGeneration[row]!),
+    target: place(core, jobs.target[row]!, jobs.targetGeneration[row]!),
+    sizeClass,
+    bytes: core.unitBytes(sizeClass),
+    key: contents.key(content),
+    digest: contents.digest(content),
+    priority: jobs.priority[row]! as Priority,
+    deadlineUs: jobs.deadlineUs[row]!,
+  };
+}
+
+function place(core: Core, replica: number, generation: number): Place {
+  const position = core.replicas.tierOf(replica);
+  return {
+    tier: core.config.tiers[position]!.tier,
+    slot: core.replicas.slotOf(replica, position),
+    generation,
+  };
+}

@@ -1,0 +1,171 @@
+/**
+ * The audit of everything: each table by itself, and all of them against each other. It walks all state, so it belongs
+ * in tests and in a debugger, not on a hot path.
+ */
+
+import { invariant } from '../errors.ts';
+import { STATES, State, stateNames } from '../replica/state.ts';
+import { JobState } from '../transfer/jobTable.ts';
+import { type Core, HBM } from './core.ts';
+import { Entry } from './sequence.ts';
+
+export function checkIntegrity(core: Core): void {
+  core.contents.checkIntegrity();
+  core.jobs.checkIntegrity();
+  core.replicas.lru.checkIntegrity();
+  for (let tier = 0; tier < core.tiers; tier++) checkTier(core, tier);
+  checkReferences(core);
+  checkContents(core);
+}
+
+function checkTier(core: Core, tier: number): void {
+  const { replicas, pools } = core;
+  const pool = pools[tier]!;
+  pool.checkIntegrity();
+  const counts = new Int32Array(STATES);
+  let resident = 0;
+  let cached = 0;
+  let held = 0;
+  for (let r = replicas.base[tier]!; r < replicas.base[tier + 1]!; r++) {
+    const state = replicas.state[r]! as State;
+    if (state === State.FREE) {
+      invariant(
+        replicas.refs[r] === 0 &&
+          replicas.readers[r] === 0 &&
+          replicas.writing[r] === 0 &&
+          replicas.resident[r] === 0,
+        () => `free slot ${r} is free of everything`,
+      );
+      continue;
+    }
+    counts[state]!++;
+    const bytes = core.unitBytes(core.sizeClassOf(r, tier));
+    if (replicas.resident[r] === 1) resident += bytes;
+    if (replicas.resident[r] === 1 && replicas.refs[r]! > 0) held += bytes;
+    if (replicas.lru.has(r)) {
+      cached += bytes;
+      invariant(
+        state === State.READY && replicas.refs[r] === 0,
+        'exactly ready replicas without holders are evictable',
+      );
+      invariant(replicas.resident[r] === 1, 'what is evictable counts against the capacity');
+    } else if (state === State.READY && replicas.refs[r] === 0) {
+      invariant(replicas.readers[r]! > 0, 'a ready replica that nobody needs is evictable');
+    }
+    if (replicas.readers[r]! > 0) {
+      invariant(state === State.READY || state === State.DRAINING, () => `${stateNames[state]} has a reader`);
+    }
+  }
+  let taken = 0;
+  for (let state = 1; state < STATES; state++) {
+    invariant(counts[state] === replicas.count(tier, state as State), 'the replica table counts its states');
+    taken += counts[state]!;
+  }
+  invariant(
+    taken === pool.takenSlots,
+    'every taken slot has a state: free and taken slots make up the capacity',
+  );
+  for (let row = 0; row < core.jobs.capacity; row++) {
+    if (
+      core.jobs.state[row] !== JobState.NONE &&
+      core.jobs.resident[row] === 1 &&
+      core.jobs.targetTier[row] === tier
+    ) {
+      resident += core.unitBytes(core.jobs.sizeClass[row]!);
+    }
+  }
+  invariant(resident === core.residentBytes[tier], 'a tier knows the bytes that it holds');
+  invariant(cached === core.cachedBytes[tier], 'a tier knows the bytes that it could evict');
+  invariant(held === core.heldBytes[tier], 'a tier knows the bytes that sequences hold');
+  invariant(
+    resident <= core.capacityBytes[tier]! || cached === 0,
+    'a tier over its capacity has nothing left that it could evict',
+  );
+}
+
+/** References and readers are exactly those that sequences and jobs have. */
+function checkReferences(core: Core): void {
+  const { replicas, jobs, sequences } = core;
+  const refs = new Int32Array(replicas.size);
+  const readers = new Int32Array(replicas.size);
+  const writing = new Uint8Array(replicas.size);
+  for (const sequence of sequences.values()) {
+    let pending = 0;
+    for (let i = 0; i < sequence.length; i++) {
+      const state = sequence.state[i]!;
+      const replica = sequence.replica[i]!;
+      if (replica !== -1) refs[replica]!++;
+      if (state === Entry.LOADING || state === Entry.WAITING || state === Entry.SEALING) pending++;
+      if (state === Entry.READY) {
+        const s = replicas.state[replica];
+        invariant(s === State.READY || s === State.PRIVATE, 'a sequence reads ready replicas only');
+        invariant(replicas.tierOf(replica) === HBM, 'a sequence reads from HBM only');
+      }
+    }
+    invariant(pending === sequence.pending, 'a sequence knows how many of its blocks wait');
+  }
+  for (let row = 0; row < jobs.capacity; row++) {
+    if (jobs.state[row] === JobState.NONE) continue;
+    if (jobs.source[row] !== -1) readers[jobs.source[row]!]!++;
+    if (jobs.state[row] !== JobState.WAITING) writing[jobs.target[row]!] = 1;
+    let waiters = 0;
+    for (let w = jobs.waiter[row]!; w !== -1; w = core.waiters.next(w)) {
+      const sequence = sequences.get(core.waiters.sequence(w) as never);
+      invariant(sequence !== undefined && ++waiters < 1e6, 'whoever waits for a job is alive');
+    }
+  }
+  for (let r = 0; r < replicas.size; r++) {
+    invariant(refs[r] === replicas.refs[r], () => `replica ${r} has as many holders as sequences hold it`);
+    invariant(readers[r] === replicas.readers[r], () => `replica ${r} has as many readers as jobs read it`);
+    invariant(writing[r] === replicas.writing[r], () => `replica ${r} is written by the jobs that say so`);
+  }
+}
+
+/** Directory equals bytes: a content's chains hold exactly its ready replicas, its incoming jobs are its own. */
+function checkContents(core: Core): void {
+  const { contents, replicas, jobs } = core;
+  const uses = new Int32Array(contents.capacity);
+  let chained = 0;
+  for (let content = 0; content < contents.capacity; content++) {
+    if (contents.uses(content) === 0) continue;
+    for (let tier = 0; tier < core.tiers; tier++) {
+      for (let r = core.readyIn(content, tier); r !== -1; r = replicas.alias[r]!) {
+        invariant(
+          replicas.state[r] === State.READY && replicas.content[r] === content,
+          'the directory lists ready replicas',
+        );
+        invariant(
+          replicas.tierOf(r) === tier && ++chained <= replicas.size,
+          'a replica is listed once, in its tier',
+        );
+        uses[content]!++;
+      }
+      const row = core.incomingTo(content, tier);
+      if (row === -1) continue;
+      invariant(
+        jobs.content[row] === content && jobs.targetTier[row] === tier,
+        'an incoming job brings this content here',
+      );
+      invariant(
+        jobs.state[row] !== JobState.DETACHED && jobs.state[row] !== JobState.NONE,
+        'an incoming job is alive',
+      );
+      invariant(tier === HBM || core.readyIn(content, tier) === -1, 'a lower tier is not sent what it has');
+    }
+  }
+  for (let row = 0; row < jobs.capacity; row++) {
+    if (jobs.state[row] !== JobState.NONE && jobs.content[row] !== -1) uses[jobs.content[row]!]!++;
+  }
+  for (const sequence of core.sequences.values()) {
+    for (let i = 0; i < sequence.length; i++) if (sequence.content[i] !== -1) uses[sequence.content[i]!]!++;
+  }
+  let ready = 0;
+  for (let tier = 0; tier < core.tiers; tier++) ready += replicas.count(tier, State.READY);
+  invariant(chained === ready, 'every ready replica is in the directory');
+  for (let content = 0; content < contents.capacity; content++) {
+    invariant(
+      uses[content] === contents.uses(content),
+      'a content lives as long as a replica, a job or a sequence has it',
+    );
+  }
+}

@@ -1,0 +1,390 @@
+/**
+ * The manager: it decides which block lies where, what moves and who may read, and moves nothing itself. Calls go in,
+ * each with `nowUs`; transfer jobs come out through `nextJob`; a driver executes them and reports each end through
+ * `complete`. Every call returns at once. The same calls in the same order give the same decisions.
+ *
+ * One request's path:  open -> load (what lower tiers hold) and allocate (the rest) -> write -> seal -> release
+ */
+
+import { invariant, requireInteger, TierKVError } from '../errors.ts';
+import { DecisionOp, type DecisionSink, InputOp } from '../log/decisionSink.ts';
+import type { Tier } from '../tier.ts';
+import { type JobId, JobState } from '../transfer/jobTable.ts';
+import type { Outcome } from '../transfer/outcome.ts';
+import type { Transfer } from '../transfer/transfer.ts';
+import * as blocks from './blocks.ts';
+import { type ManagerConfig, type ResolvedConfig, resolveConfig } from './config.ts';
+import { Core, HBM } from './core.ts';
+import type { Counters } from './counters.ts';
+import { describeTransfer } from './describe.ts';
+import { checkIntegrity } from './integrity.ts';
+import { canMoveDown, evict } from './residency.ts';
+import { Entry, Sequence, type SequenceId } from './sequence.ts';
+import { detach, finish, unstick } from './transfers.ts';
+import { type TierUsage, tierUsage } from './usage.ts';
+
+export interface Match {
+  /** Leading blocks that are ready or on their way, in any tier. */
+  readonly blocks: number;
+  /** Of these, by tier position (0 = HBM). */
+  readonly byTier: readonly number[];
+  /** Of these, not ready yet: a job is bringing them. */
+  readonly pending: number;
+}
+
+export interface Eviction {
+  readonly evicted: number;
+  /** Sequences that hold blocks of the tier, when fewer were evicted than asked for. */
+  readonly blockers: readonly SequenceId[];
+}
+
+export class KVManager {
+  readonly config: ResolvedConfig;
+  readonly #core: Core;
+
+  /** @throws TKV_CONFIG with the field at fault */
+  constructor(config: ManagerConfig, sink: DecisionSink | null = null) {
+    this.config = resolveConfig(config);
+    this.#core = new Core(this.config, sink);
+  }
+
+  get tiers(): readonly Tier[] {
+    return this.config.tiers.map((tier) => tier.tier);
+  }
+
+  get counters(): Readonly<Counters> {
+    return this.#core.counters;
+  }
+
+  /** Jobs that the driver has or will be given: 0 when everything has come to rest. */
+  get jobsInFlight(): number {
+    return this.#core.jobs.count;
+  }
+
+  get openSequences(): number {
+    return this.#core.sequences.size;
+  }
+
+  usage(position: number): TierUsage {
+    return tierUsage(this.#core, position);
+  }
+
+  /** What a request with these keys would find. Changes nothing, counts nothing. `keys` holds four words a block. */
+  lookup(keys: Uint32Array, count: number): Match {
+    const core = this.#core;
+    const byTier = new Array<number>(core.tiers).fill(0);
+    let pending = 0;
+    let i = 0;
+    for (; i < count; i++) {
+      const content = core.contents.find(keys, i * 4);
+      if (content === -1) break;
+      const ready = core.fastestReady(content, HBM);
+      const arriving = blocks.fastestIncoming(core, content);
+      if (ready === -1 && arriving === -1) break;
+      const tier = ready === -1 ? arriving : core.replicas.tierOf(ready);
+      const joins = arriving !== -1 && (ready === -1 || arriving < tier);
+      byTier[joins ? arriving : tier]!++;
+      if (joins) pending++;
+    }
+    return { blocks: i, byTier, pending };
+  }
+
+  /** Leading blocks of the chain that are ready or on their way: the fast form of `lookup`. */
+  matchLength(keys: Uint32Array, count: number): number {
+    const core = this.#core;
+    let i = 0;
+    for (; i < count; i++) {
+      const content = core.contents.find(keys, i * 4);
+      if (content === -1 || !blocks.isPresent(core, content)) break;
+    }
+    return i;
+  }
+
+  /**
+   * Begins a sequence: matches its leading blocks and pins every one of them, wherever it lies, before anything else may
+   * take a slot. Counts hits and misses over `count` blocks. At most `matchLimit` blocks are matched, so that a caller
+   * can leave the block of a prompt's last token to be computed again.
+   */
+  open(keys: Uint32Array, count: number, nowUs: number, matchLimit: number = count): Sequence {
+    const core = this.#core;
+    invariant(keys.length >= count * 4, 'four key words a block');
+    this.#input(InputOp.OPEN, nowUs, count, matchLimit, 0, 0, keys.subarray(0, count * 4));
+    const matched = this.matchLength(keys, Math.min(count, matchLimit));
+    const sequence = new Sequence(++core.sequencesOpened as SequenceId, matched, count);
+    core.sequences.set(sequence.id, sequence);
+    sequence.extendTo(matched);
+    const before = core.sink === null ? null : Float64Array.from(core.counters.hits);
+    for (let i = 0; i < matched; i++) blocks.match(core, sequence, i, core.contents.find(keys, i * 4));
+    core.counters.misses += count - matched;
+    if (before !== null) {
+      const hits = core.counters.hits;
+      core.log(
+        DecisionOp.MATCH,
+        sequence.id,
+        count,
+        matched,
+        hits[0]! - before[0]!,
+        (hits[1] ?? 0) - (before[1] ?? 0),
+      );
+    }
+    unstick(core);
+    return sequence;
+  }
+
+  /** Whether `count` more units of a size class would fit HBM beside what cannot be evicted. */
+  canAllocate(count: number, sizeClass = 0): boolean {
+    const core = this.#core;
+    const fixed = core.residentBytes[HBM]! - core.cachedBytes[HBM]!;
+    return fixed + count * core.unitBytes(sizeClass) <= core.pools[HBM]!.shape.capacityBytes;
+  }
+
+  /**
+   * Starts loading the matched blocks of [from, to) that lie in lower tiers.
+   * @returns false, with nothing changed, when they do not fit HBM beside what is held there
+   */
+  load(sequence: Sequence, nowUs: number, from = 0, to: number = sequence.matched): boolean {
+    const core = this.#core;
+    this.#live(sequence);
+    this.#input(InputOp.LOAD, nowUs, sequence.id, from, to, 0);
+    let units = 0;
+    for (let i = from; i < to; i++) if (sequence.state[i] === Entry.MATCHED) units++;
+    if (!this.canAllocate(units)) return this.#refuse(sequence, from, to);
+    for (let i = from; i < to; i++) if (sequence.state[i] === Entry.MATCHED) blocks.load(core, sequence, i);
+    unstick(core);
+    return true;
+  }
+
+  /**
+   * Opens private blocks for [from, to) where the table has none, and in place of failed ones. They are OPEN at once, or
+   * WAITING until a slot has drained.
+   * @returns false, with nothing changed, when they do not fit HBM beside what is held there
+   */
+  allocate(sequence: Sequence, from: number, to: number, nowUs: number, sizeClass = 0): boolean {
+    const core = this.#core;
+    this.#live(sequence);
+    requireInteger('sizeClass', sizeClass, 0, this.config.unitBytes.length - 1);
+    this.#input(InputOp.ALLOCATE, nowUs, sequence.id, from, to, sizeClass);
+    let units = 0;
+    for (let i = from; i < to; i++) if (isVacant(sequence, i)) units++;
+    if (!this.canAllocate(units, sizeClass)) return this.#refuse(sequence, from, to);
+    sequence.extendTo(to);
+    for (let i = from; i < to; i++) if (isVacant(sequence, i)) blocks.open(core, sequence, i, sizeClass);
+    unstick(core);
+    return true;
+  }
+
+  /**
+   * The open blocks [from, to) hold their last token: `keys` has their keys from position `at` (in words). The driver
+   * takes their digests after a device fence, then they are published.
+   * @param tokens tokens of each block
+   */
+  seal(
+    sequence: Sequence,
+    from: number,
+    to: number,
+    keys: Uint32Array,
+    at: number,
+    tokens: number,
+    nowUs: number,
+  ): void {
+    const core = this.#core;
+    this.#live(sequence);
+    for (let i = from; i < to; i++) {
+      if (sequence.state[i] !== Entry.OPEN) {
+        throw new TierKVError(
+          'TKV_STATE',
+          `block ${i} is not open. Seal a block once, after it was allocated.`,
+        );
+      }
+    }
+    this.#input(InputOp.SEAL, nowUs, sequence.id, from, to, tokens, keys.subarray(at, at + (to - from) * 4));
+    for (let i = from; i < to; i++) blocks.seal(core, sequence, i, keys, at + (i - from) * 4, tokens);
+    unstick(core);
+  }
+
+  /** Lets blocks [from, to) go, the last first, so that the tail of a prefix is evicted before its head. */
+  releaseRange(sequence: Sequence, from: number, to: number, nowUs: number): void {
+    this.#live(sequence);
+    this.#input(InputOp.RELEASE, nowUs, sequence.id, from, to, 0);
+    for (let i = Math.min(to, sequence.length) - 1; i >= from; i--)
+      blocks.release(this.#core, sequence, i, false);
+    this.#trimToThreshold();
+    unstick(this.#core);
+  }
+
+  /** Ends the sequence. What it computed or loaded stays cached; loads in flight go on. */
+  release(sequence: Sequence, nowUs: number): void {
+    this.#live(sequence);
+    this.#input(InputOp.RELEASE, nowUs, sequence.id, 0, -1, 0);
+    this.#close(sequence, false);
+  }
+
+  /** Ends the sequence and calls off the loads that nobody else waits for. */
+  cancel(sequence: Sequence, nowUs: number): void {
+    this.#live(sequence);
+    this.#input(InputOp.CANCEL, nowUs, sequence.id, 0, 0, 0);
+    this.#close(sequence, true);
+  }
+
+  /** Ends the sequence because others need its room: as `release`, and counted. */
+  preempt(sequence: Sequence, nowUs: number): void {
+    this.#live(sequence);
+    this.#input(InputOp.PREEMPT, nowUs, sequence.id, 0, 0, 0);
+    this.#close(sequence, false);
+    this.#core.counters.preemptions++;
+  }
+
+  /** Brings the leading blocks of the chain to HBM for nobody in particular. @returns loads started */
+  prefetch(keys: Uint32Array, count: number, nowUs: number): number {
+    const core = this.#core;
+    this.#input(InputOp.PREFETCH, nowUs, count, 0, 0, 0, keys.subarray(0, count * 4));
+    const matched = this.matchLength(keys, count);
+    let started = 0;
+    for (let i = 0; i < matched && this.canAllocate(1); i++) {
+      if (blocks.prefetch(core, core.contents.find(keys, i * 4))) started++;
+    }
+    unstick(core);
+    return started;
+  }
+
+  /** Evicts up to `count` cached blocks of the tier at `position`, the least recently used first. */
+  evict(position: number, count: number, nowUs: number): Eviction {
+    const core = this.#core;
+    requireInteger('position', position, 0, core.tiers - 1);
+    this.#input(InputOp.EVICT, nowUs, position, count, 0, 0);
+    let evicted = 0;
+    for (; evicted < count; evicted++) {
+      const victim = core.replicas.oldest(position);
+      if (victim === -1) break;
+      evict(core, victim, position);
+    }
+    unstick(core);
+    return { evicted, blockers: evicted < count ? this.#holdersIn(position) : [] };
+  }
+
+  /** The driver says how a job ended. `digest*` belong to the end of a SEAL job. @throws TKV_STALE for a job that ended before */
+  complete(job: JobId, outcome: Outcome, nowUs: number, digestLo = 0, digestHi = 0): void {
+    const row = this.#core.jobs.rowOf(job);
+    this.#input(InputOp.COMPLETE, nowUs, job, outcome, digestLo, digestHi);
+    finish(this.#core, row, outcome, digestLo, digestHi);
+    this.#trimToThreshold();
+    unstick(this.#core);
+  }
+
+  /** Detaches jobs whose deadline has passed: whoever waits computes again, the slots wait for the driver. @returns jobs detached */
+  expire(nowUs: number, outcome: Outcome): number {
+    const { jobs } = this.#core;
+    this.#input(InputOp.EXPIRE, nowUs, outcome, 0, 0, 0);
+    let expired = 0;
+    for (let row = 0; row < jobs.capacity; row++) {
+      if (jobs.state[row] !== JobState.ISSUED || !(jobs.deadlineUs[row]! <= nowUs)) continue;
+      detach(this.#core, row, outcome);
+      expired++;
+    }
+    unstick(this.#core);
+    return expired;
+  }
+
+  /** Gives an issued job a deadline, in microseconds of the manager's time. */
+  setDeadline(job: JobId, deadlineUs: number): void {
+    const row = this.#core.jobs.rowOf(job);
+    this.#input(InputOp.DEADLINE, this.#core.nowUs, job, deadlineUs, 0, 0);
+    this.#core.jobs.deadlineUs[row] = deadlineUs;
+  }
+
+  /** The next job for the driver, or 0 when there is none now. Jobs detached before the driver took them are included. */
+  nextJob(): JobId {
+    return this.#core.outbox.shift();
+  }
+
+  /** What a job asks of the driver. */
+  transfer(job: JobId): Transfer {
+    return describeTransfer(this.#core, this.#core.jobs.rowOf(job));
+  }
+
+  checkIntegrity(): void {
+    checkIntegrity(this.#core);
+  }
+
+  /** The tier position, slot and generation of a block that may be read or, while open, written. */
+  place(sequence: Sequence, i: number): { slot: number; generation: number } {
+    const state = sequence.state[i];
+    if (state !== Entry.READY && state !== Entry.OPEN && state !== Entry.SEALING) {
+      throw new TierKVError(
+        'TKV_STATE',
+        `block ${i} is not in HBM. Load or allocate it, and wait until it is there.`,
+      );
+    }
+    const replica = sequence.replica[i]!;
+    return { slot: this.#core.replicas.slotOf(replica, HBM), generation: this.#core.generationOf(replica) };
+  }
+
+  #close(sequence: Sequence, cancel: boolean): void {
+    const core = this.#core;
+    for (let i = sequence.length - 1; i >= 0; i--) blocks.release(core, sequence, i, cancel);
+    core.sequences.delete(sequence.id);
+    this.#trimToThreshold();
+    unstick(core);
+  }
+
+  /** Offloads cached blocks while HBM is fuller than the threshold and they can move without being lost. */
+  #trimToThreshold(): void {
+    const core = this.#core;
+    if (core.config.offloadThreshold >= 1 || core.tiers === 1) return;
+    const limit = core.config.offloadThreshold * core.capacityBytes[HBM]!;
+    while (core.residentBytes[HBM]! > limit) {
+      const victim = core.replicas.oldest(HBM);
+      if (victim === -1 || !canMoveDown(core, victim, HBM)) return;
+      evict(core, victim, HBM);
+    }
+  }
+
+  #holdersIn(position: number): SequenceId[] {
+    const { sequences, replicas } = this.#core;
+    const holders: SequenceId[] = [];
+    for (const sequence of sequences.values()) {
+      for (let i = 0; i < sequence.length; i++) {
+        const replica = sequence.replica[i]!;
+        if (replica === -1 || replicas.tierOf(replica) !== position) continue;
+        holders.push(sequence.id);
+        break;
+      }
+    }
+    return holders;
+  }
+
+  #refuse(sequence: Sequence, from: number, to: number): false {
+    this.#core.counters.refusedAllocations++;
+    this.#core.log(DecisionOp.REFUSE, sequence.id, from, to);
+    return false;
+  }
+
+  #live(sequence: Sequence): void {
+    if (this.#core.sequences.get(sequence.id) !== sequence) {
+      throw new TierKVError('TKV_UNKNOWN_ID', `sequence ${sequence.id} has ended. Open a new one.`, {
+        field: 'sequence',
+      });
+    }
+  }
+
+  #input(op: InputOp, nowUs: number, a: number, b: number, c: number, d: number, keys?: Uint32Array): void {
+    const core = this.#core;
+    if (!(nowUs >= core.nowUs)) {
+      throw new TierKVError(
+        'TKV_INPUT',
+        `nowUs went back from ${core.nowUs} to ${nowUs}. Pass a clock that does not.`,
+        {
+          field: 'nowUs',
+        },
+      );
+    }
+    core.nowUs = nowUs;
+    core.sink?.input(op, nowUs, a, b, c, d, keys);
+  }
+}
+
+function isVacant(sequence: Sequence, i: number): boolean {
+  if (i >= sequence.length) return true;
+  const state = sequence.state[i];
+  return state === Entry.NONE || state === Entry.FAILED;
+}

@@ -1,0 +1,27 @@
+/** A job as a driver sees it: from where to where, which bytes, and what they must be. */
+
+import type { Digest } from '../digest.ts';
+import type { Tier } from '../tier.ts';
+import type { JobId, Priority } from './jobTable.ts';
+
+export interface Transfer {
+  readonly job: JobId;
+  /** `move` copies source to target; `seal` takes the digest of the target where it lies. */
+  readonly kind: 'move' | 'seal';
+  readonly source: Place | null;
+  readonly target: Place;
+  readonly sizeClass: number;
+  readonly bytes: number;
+  /** The content's key: four words. */
+  readonly key: Uint32Array;
+  /** What a move must bring. */
+  readonly digest: Digest;
+  readonly priority: Priority;
+  readonly deadlineUs: number;
+}
+
+export interface Place {
+  readonly tier: Tier;
+  readonly slot: number;
+  readonly generation: number;
+}

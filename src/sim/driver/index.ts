@@ -1,0 +1,4 @@
+/** The modeled driver: the same jobs as the real one, on a virtual clock. */
+
+export { LinkModel, type LinkProfile, type LinkProfiles } from './linkModel.ts';
+export { ModeledDriver, modeledDigest } from './modeledDriver.ts';

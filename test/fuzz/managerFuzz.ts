@@ -1,0 +1,291 @@
+/**
+ * Random operations on a manager with tiers of 4 to 64 slots: open, allocate, extend, seal, release, lookup, offload,
+ * reload, cancel, deadlines, completions late and out of order, faults. After each operation the whole state is audited, and every
+ * block that a sequence may read holds what that sequence's key says.
+ */
+
+import type { ManagerConfig } from '../../src/runtime/manager/config.ts';
+import { KVManager } from '../../src/runtime/manager/kvManager.ts';
+import { Entry, type Sequence } from '../../src/runtime/manager/sequence.ts';
+import { Outcome } from '../../src/runtime/transfer/outcome.ts';
+import { Random } from './random.ts';
+import { ShadowDriver } from './shadowDriver.ts';
+
+interface Request {
+  sequence: Sequence;
+  keys: Uint32Array;
+  blocks: number;
+}
+
+export interface FuzzReport {
+  seed: number;
+  operations: number;
+  worlds: number;
+  reads: number;
+  counters: Record<string, number>;
+}
+
+const OPERATIONS_PER_WORLD = 2_000;
+
+/** Runs `operations` random operations; the first broken rule throws with seed and operation in its message. */
+export function fuzzManager(
+  operations: number,
+  seed: number,
+  progress: (done: number) => void = () => {},
+): FuzzReport {
+  const report: FuzzReport = { seed, operations, worlds: 0, reads: 0, counters: {} };
+  for (let done = 0; done < operations; ) {
+    const count = Math.min(OPERATIONS_PER_WORLD, operations - done);
+    runWorld(seed + report.worlds, count, report);
+    report.worlds++;
+    done += count;
+    progress(done);
+  }
+  return report;
+}
+
+function runWorld(seed: number, operations: number, report: FuzzReport): void {
+  const world = new World(seed);
+  for (let i = 0; i < operations; i++) {
+    try {
+      world.step();
+    } catch (error) {
+      throw new Error(`seed ${seed}, operation ${i} (${world.last}): ${String(error)}`, { cause: error });
+    }
+  }
+  try {
+    world.end();
+  } catch (error) {
+    throw new Error(`seed ${seed}, at the end: ${String(error)}`, { cause: error });
+  }
+  report.reads += world.reads;
+  for (const [name, value] of Object.entries(world.totals())) {
+    report.counters[name] = (report.counters[name] ?? 0) + value;
+  }
+}
+
+function randomConfig(random: Random): ManagerConfig {
+  const mixed = random.chance(0.3);
+  const unitBytes = mixed ? [64, 16] : [64];
+  const tier = (): { capacityBytes: number; landingBytes: number } => ({
+    capacityBytes: 64 * random.between(4, 64),
+    landingBytes: 64 * random.pick([0, 0, 1, 2, 4]),
+  });
+  const config: ManagerConfig = {
+    unitBytes,
+    hbm: tier(),
+    lowerCopy: random.pick(['keep', 'move'] as const),
+    whenLowerFull: random.pick(['evict', 'evict', 'refuse'] as const),
+    offloadThreshold: random.pick([1, 1, 0.9, 0.5, 0]),
+    maxJobs: random.pick([4, 32, 128]),
+  };
+  if (random.chance(0.8)) config.ddr = tier();
+  if (random.chance(0.6)) config.nvme = tier();
+  return config;
+}
+
+class World {
+  last = 'start';
+  reads = 0;
+  expired = 0;
+  readonly #random: Random;
+  readonly #manager: KVManager;
+  readonly #driver: ShadowDriver;
+  readonly #requests: Request[] = [];
+  readonly #faults: number;
+  readonly #classes: number;
+  #nowUs = 0;
+
+  constructor(seed: number) {
+    this.#random = new Random(seed);
+    const config = randomConfig(this.#random);
+    this.#classes = config.unitBytes.length;
+    this.#manager = new KVManager(config);
+    this.#driver = new ShadowDriver(this.#manager, this.#random);
+    this.#faults = this.#random.pick([0, 0, 0.05, 0.3]);
+  }
+
+  step(): void {
+    const random = this.#random;
+    this.#nowUs += random.below(3);
+    const roll = random.below(100);
+    if (roll < 12) this.#open();
+    else if (roll < 24) this.#withRequest('load', (r) => this.#manager.load(r.sequence, this.#nowUs));
+    else if (roll < 40) this.#withRequest('allocate', (r) => this.#allocate(r));
+    else if (roll < 52) this.#withRequest('seal', (r) => this.#seal(r));
+    else if (roll < 58) this.#withRequest('release', (r) => this.#drop(r, 'release'));
+    else if (roll < 62) this.#withRequest('cancel', (r) => this.#drop(r, 'cancel'));
+    else if (roll < 64) this.#withRequest('preempt', (r) => this.#drop(r, 'preempt'));
+    else if (roll < 66) this.#withRequest('releaseRange', (r) => this.#releaseTail(r));
+    else if (roll < 69) this.#evict();
+    else if (roll < 72) this.#prefetch();
+    else if (roll < 74) this.#expire();
+    else if (roll < 78) this.#lookup();
+    else this.#complete();
+    this.#driver.takeJobs(this.#nowUs);
+    this.#write();
+    this.#manager.checkIntegrity();
+    this.#read();
+  }
+
+  end(): void {
+    this.last = 'end';
+    for (const request of this.#requests.splice(0)) this.#manager.release(request.sequence, this.#nowUs);
+    this.#driver.takeJobs(this.#nowUs);
+    while (this.#driver.inFlight > 0) {
+      this.#driver.completeOne(this.#nowUs, this.#faults);
+      this.#driver.takeJobs(this.#nowUs);
+    }
+    this.#manager.checkIntegrity();
+    if (this.#manager.jobsInFlight !== 0) throw new Error('jobs are left when nothing is in flight');
+    for (let tier = 0; tier < this.#manager.config.tiers.length; tier++) {
+      const usage = this.#manager.usage(tier);
+      if (usage.heldBytes !== 0) throw new Error(`tier ${tier} has held bytes without a sequence`);
+      if (usage.residentBytes !== usage.cachedBytes)
+        throw new Error(`tier ${tier} has bytes that nobody can evict: ${JSON.stringify(usage)}`);
+      if (usage.residentBytes > usage.capacityBytes)
+        throw new Error(`tier ${tier} holds more than its capacity`);
+      if (usage.slots.draining !== 0) throw new Error(`tier ${tier} has draining slots at rest`);
+    }
+  }
+
+  totals(): Record<string, number> {
+    const c = this.#manager.counters;
+    const sum = (values: Float64Array): number => values.reduce((a, b) => a + b, 0);
+    return {
+      hits: c.hitBlocks,
+      misses: c.misses,
+      joined: c.joined,
+      demotions: sum(c.demotions),
+      reloads: sum(c.reloads),
+      evictions: sum(c.evictions),
+      dropped: c.dropped,
+      demotionsFailed: c.demotionsFailed,
+      loadsFailed: sum(c.loadsFailed),
+      thrashed: c.thrashed,
+      aliases: c.aliases,
+      diverged: c.diverged,
+      refused: c.refusedAllocations,
+      preemptions: c.preemptions,
+      expired: this.expired,
+    };
+  }
+
+  /** Chains over a small universe: few first blocks, two ways on at each depth. */
+  #chain(blocks: number): Uint32Array {
+    const keys = new Uint32Array(blocks * 4);
+    let parent = this.#random.below(4) + 1;
+    for (let i = 0; i < blocks; i++) {
+      parent = (parent * 3 + this.#random.below(2)) % 100_003;
+      keys.set([parent, i, 7, 9], i * 4);
+    }
+    return keys;
+  }
+
+  #open(): void {
+    this.last = 'open';
+    if (this.#requests.length >= 6) return;
+    const blocks = this.#random.between(1, 12);
+    const keys = this.#chain(blocks);
+    const limit = this.#random.chance(0.3) ? blocks - 1 : blocks;
+    const sequence = this.#manager.open(keys, blocks, this.#nowUs, limit);
+    this.#requests.push({ sequence, keys, blocks });
+  }
+
+  #allocate(request: Request): void {
+    const from = request.sequence.length;
+    const failed = request.sequence.firstFailed();
+    const sizeClass = this.#random.below(this.#classes);
+    if (failed !== -1) this.#manager.allocate(request.sequence, failed, failed + 1, this.#nowUs, sizeClass);
+    else if (from < request.blocks) {
+      const to = Math.min(request.blocks, from + this.#random.between(1, 4));
+      this.#manager.allocate(request.sequence, from, to, this.#nowUs, sizeClass);
+    }
+  }
+
+  #seal(request: Request): void {
+    const open: number[] = [];
+    for (let i = 0; i < request.sequence.length; i++)
+      if (request.sequence.state[i] === Entry.OPEN) open.push(i);
+    if (open.length === 0) return;
+    const i = this.#random.pick(open);
+    this.#manager.seal(request.sequence, i, i + 1, request.keys, i * 4, 16, this.#nowUs);
+  }
+
+  #drop(request: Request, how: 'release' | 'cancel' | 'preempt'): void {
+    this.#requests.splice(this.#requests.indexOf(request), 1);
+    this.#manager[how](request.sequence, this.#nowUs);
+  }
+
+  #releaseTail(request: Request): void {
+    const from = this.#random.below(request.sequence.length + 1);
+    this.#manager.releaseRange(request.sequence, from, request.sequence.length, this.#nowUs);
+  }
+
+  #evict(): void {
+    this.last = 'evict';
+    const tier = this.#random.below(this.#manager.config.tiers.length);
+    const cachedBefore = this.#manager.usage(tier).cachedBytes;
+    const { evicted, blockers } = this.#manager.evict(tier, this.#random.between(1, 5), this.#nowUs);
+    if (evicted === 0 && cachedBefore > 0) throw new Error('evictable blocks were not evicted');
+    if (blockers.length > this.#requests.length) throw new Error('a blocker that is no sequence');
+  }
+
+  #prefetch(): void {
+    this.last = 'prefetch';
+    const blocks = this.#random.between(1, 12);
+    this.#manager.prefetch(this.#chain(blocks), blocks, this.#nowUs);
+  }
+
+  #expire(): void {
+    this.last = 'expire';
+    this.expired += this.#manager.expire(this.#nowUs, Outcome.TIMED_OUT);
+  }
+
+  #lookup(): void {
+    this.last = 'lookup';
+    const blocks = this.#random.between(1, 12);
+    const keys = this.#chain(blocks);
+    const before = JSON.stringify(this.totals());
+    const found = this.#manager.lookup(keys, blocks);
+    if (found.blocks !== this.#manager.matchLength(keys, blocks)) throw new Error('the two lookups disagree');
+    if (found.byTier.reduce((a, b) => a + b, 0) !== found.blocks)
+      throw new Error('a matched block lies in no tier');
+    if (JSON.stringify(this.totals()) !== before) throw new Error('a probe was counted');
+  }
+
+  #complete(): void {
+    this.last = 'complete';
+    this.#driver.completeOne(this.#nowUs, this.#faults);
+  }
+
+  #withRequest(name: string, act: (request: Request) => void): void {
+    this.last = name;
+    if (this.#requests.length > 0) act(this.#random.pick(this.#requests));
+  }
+
+  /** Sequences write their open blocks as soon as they have a slot. */
+  #write(): void {
+    const hbm = this.#driver.slots[0]!;
+    for (const { sequence, keys } of this.#requests) {
+      for (let i = 0; i < sequence.length; i++) {
+        if (sequence.state[i] === Entry.OPEN)
+          hbm[this.#manager.place(sequence, i).slot] = keys[i * 4]! * 16 + i;
+      }
+    }
+  }
+
+  #read(): void {
+    const hbm = this.#driver.slots[0]!;
+    for (const { sequence, keys } of this.#requests) {
+      for (let i = 0; i < sequence.length; i++) {
+        if (sequence.state[i] !== Entry.READY) continue;
+        this.reads++;
+        const found = hbm[this.#manager.place(sequence, i).slot];
+        const expected = keys[i * 4]! * 16 + i;
+        if (found !== expected)
+          throw new Error(`block ${i} of sequence ${sequence.id} holds ${found}, not ${expected}`);
+      }
+    }
+  }
+}

@@ -1,0 +1,77 @@
+/**
+ * A driver for fuzzing that moves one number a slot instead of bytes, at the worst moments: a copy may happen when the
+ * job is issued or as late as when it ends, jobs end in any order, with any outcome, and cancelled ones still write. If
+ * the manager ever gives a slot away too early, a number ends up where another belongs.
+ */
+
+import type { KVManager } from '../../src/runtime/manager/kvManager.ts';
+import type { JobId } from '../../src/runtime/transfer/jobTable.ts';
+import { Outcome } from '../../src/runtime/transfer/outcome.ts';
+import type { Transfer } from '../../src/runtime/transfer/transfer.ts';
+import type { Random } from './random.ts';
+
+interface Flight {
+  transfer: Transfer;
+  /** What was read from the source when the job began; undefined when it reads at the end. */
+  early: number | undefined;
+}
+
+export class ShadowDriver {
+  /** What lies in each slot, by tier. */
+  readonly slots: Float64Array[];
+  readonly #flights: Flight[] = [];
+  readonly #manager: KVManager;
+  readonly #random: Random;
+
+  constructor(manager: KVManager, random: Random) {
+    this.#manager = manager;
+    this.#random = random;
+    this.slots = [];
+    for (const tier of manager.config.tiers)
+      this.slots[tier.tier] = new Float64Array(tier.shape.slotLimit).fill(-1);
+  }
+
+  get inFlight(): number {
+    return this.#flights.length;
+  }
+
+  takeJobs(nowUs: number): void {
+    for (let job = this.#manager.nextJob(); job !== 0; job = this.#manager.nextJob()) {
+      const transfer = this.#manager.transfer(job as JobId);
+      if (this.#random.chance(0.1)) this.#manager.setDeadline(transfer.job, nowUs + this.#random.below(20));
+      const source = transfer.source;
+      const early =
+        source !== null && this.#random.chance(0.5) ? this.slots[source.tier]![source.slot]! : undefined;
+      this.#flights.push({ transfer, early });
+    }
+  }
+
+  /** Ends one job, picked at random. */
+  completeOne(nowUs: number, faults: number): void {
+    const [flight] = this.#flights.splice(this.#random.below(this.#flights.length), 1);
+    if (flight === undefined) return;
+    const { transfer } = flight;
+    const target = this.slots[transfer.target.tier]!;
+    if (this.#random.chance(faults)) {
+      const failures = [
+        Outcome.MISSING,
+        Outcome.CORRUPT,
+        Outcome.TIMED_OUT,
+        Outcome.REFUSED,
+        Outcome.CANCELLED,
+      ];
+      if (transfer.kind === 'move') target[transfer.target.slot] = -2;
+      this.#manager.complete(transfer.job, this.#random.pick(failures), nowUs);
+      return;
+    }
+    if (transfer.source !== null) {
+      const arrived = flight.early ?? this.slots[transfer.source.tier]![transfer.source.slot]!;
+      target[transfer.target.slot] = arrived;
+      this.#manager.complete(transfer.job, Outcome.LOADED, nowUs);
+    } else {
+      const value = target[transfer.target.slot]!;
+      const diverges = this.#random.chance(0.02) ? 1 : 0;
+      this.#manager.complete(transfer.job, Outcome.LOADED, nowUs, value, diverges);
+    }
+  }
+}
