@@ -23,18 +23,18 @@ async function main(args: readonly string[]): Promise<never> {
   }
   const { endingOf, withStack } = await import('./errorFunnel.ts');
   let help = 'tierkv';
-  const fail = (error: unknown): Promise<never> => {
+  const fail = (error: unknown): never => {
     const ending = endingOf(error, help);
     const shown = process.env.TIERKV_DEBUG ? withStack(ending, error) : ending;
     if (shown.text !== '') process.stderr.write(`${shown.text}\n`);
-    return finish(ending.exitCode);
+    process.exit(ending.exitCode); // at once: what failed may be stdout itself
   };
   process.on('uncaughtException', fail);
 
   // the reader of a pipe went away: end quietly, as `head` expects
   process.stdout.on('error', (error: NodeJS.ErrnoException) => {
     if (error.code === 'EPIPE') process.exit(process.exitCode ?? 0);
-    throw error;
+    fail(error);
   });
   process.stderr.on('error', () => {});
 

@@ -1,5 +1,6 @@
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
+import { closeSync, existsSync, openSync } from 'node:fs';
 import { join } from 'node:path';
 import { CommanderError } from 'commander';
 import { describe, expect, it } from 'vitest';
@@ -53,6 +54,18 @@ describe('the tierkv binary', () => {
   it('--version is the version of the package', async () => {
     const { version } = (await import('../../package.json', { with: { type: 'json' } })).default;
     expect(tierkv(['--version'])).toMatchObject({ status: 0, stdout: `${version}\n`, stderr: '' });
+  });
+
+  it.skipIf(!existsSync('/dev/full'))('results that find no room on the disk are one line too', () => {
+    const full = openSync('/dev/full', 'w');
+    const { status, stderr } = spawnSync(process.execPath, [main, '--help'], {
+      stdio: ['ignore', full, 'pipe'],
+      encoding: 'utf8',
+      timeout: 30_000,
+    });
+    closeSync(full);
+    expect(stderr).toMatch(/^tierkv: the system refused: ENOSPC: [^\n]*\n$/);
+    expect(status).toBe(2);
   });
 
   it('a reader that goes away ends it quietly', async () => {
