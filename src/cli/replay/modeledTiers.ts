@@ -5,7 +5,7 @@ import { LinkModel, ModeledDriver } from '../../sim/driver/index.ts';
 import type { ReplayListener, ReplayOptions } from './options.ts';
 import { type ReplayTiers, trafficOf } from './tiers.ts';
 
-export async function openModeledTiers(
+export async function openTiers(
   manager: KVManager,
   options: ReplayOptions,
   _listener: ReplayListener,

@@ -13,7 +13,7 @@ const STAGING_BYTES = 16 * 1024 * 1024;
 const STAGING_SLOTS_MAX = 256;
 
 /** @throws {TierKVError} when a device, the memory or the directory is not to be had; what was opened is closed again */
-export async function openRealTiers(
+export async function openTiers(
   manager: KVManager,
   options: ReplayOptions,
   listener: ReplayListener,

@@ -4,15 +4,14 @@ import { createHash } from 'node:crypto';
 import { type Counters, KVManager, type ManagerConfig, Tier } from '../../runtime/index.ts';
 import { readMooncakeTrace } from '../trace/index.ts';
 import { DecisionLog } from './decisionLog.ts';
-import { openModeledTiers } from './modeledTiers.ts';
-import type { ReplayListener, ReplayOptions } from './options.ts';
-import { openRealTiers } from './realTiers.ts';
+import { openTiers as openModeledTiers } from './modeledTiers.ts';
+import type { DriverName, ReplayListener, ReplayOptions } from './options.ts';
 import { type RecordedInput, RecordedRun, readInputs } from './recordedInputs.ts';
 import type { ReplayReport } from './report.ts';
 import { ReplaySession } from './session.ts';
 import { surveyTrace, traceOptions } from './survey.ts';
 import { replaySizes } from './tierSizes.ts';
-import type { ReplayTiers } from './tiers.ts';
+import type { OpenTiers, ReplayTiers } from './tiers.ts';
 
 /** @throws {TierKVError} for a bad trace, a device or a directory that cannot be used */
 export async function runReplay(options: ReplayOptions, listener: ReplayListener): Promise<ReplayReport> {
@@ -70,6 +69,11 @@ export async function runReplay(options: ReplayOptions, listener: ReplayListener
   };
 }
 
+/** Only a real run loads the GPU's binding. */
+function tiersFor(driver: DriverName): Promise<{ openTiers: OpenTiers }> {
+  return driver === 'real' ? import('./realTiers.ts') : import('./modeledTiers.ts');
+}
+
 async function replayInputs(
   options: ReplayOptions,
   path: string,
@@ -106,7 +110,7 @@ function figures(
   tiers: ReplayTiers,
   config: ManagerConfig,
 ): Pick<ReplayReport, 'hits' | 'demotions' | 'bytesMoved' | 'gbps' | 'adapter' | 'tiers'> {
-  const order = [Tier.HBM, ...(config.ddr ? [Tier.DDR] : []), ...(config.nvme ? [Tier.NVME] : [])];
+  const order: Tier[] = [Tier.HBM, ...(config.ddr ? [Tier.DDR] : []), ...(config.nvme ? [Tier.NVME] : [])];
   const at = (values: Float64Array, tier: Tier): number => {
     const position = order.indexOf(tier);
     return position === -1 ? 0 : values[position]!;

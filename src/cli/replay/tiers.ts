@@ -1,6 +1,7 @@
 /** What a replay runs on: a driver, the bytes behind it if it has any, and what to report of them. */
 
-import type { TransferDriver } from '../../runtime/index.ts';
+import type { KVManager, TransferDriver } from '../../runtime/index.ts';
+import type { ReplayListener, ReplayOptions } from './options.ts';
 import type { ReplayReport } from './report.ts';
 import type { BlockBytes } from './session.ts';
 
@@ -12,6 +13,12 @@ export interface ReplayTiers extends AsyncDisposable {
   bytesMoved(): number;
   traffic(): Pick<ReplayReport, 'bytesMoved' | 'gbps'>;
 }
+
+export type OpenTiers = (
+  manager: KVManager,
+  options: ReplayOptions,
+  listener: ReplayListener,
+) => Promise<ReplayTiers>;
 
 /** @param links bytes and busy seconds by link */
 export function trafficOf(
