@@ -11,8 +11,9 @@ function nodeIsTooOld(): boolean {
   return major! < oldestNode[0] || (major === oldestNode[0] && minor! < oldestNode[1]);
 }
 
+/** Exits once all results are out; an error in writing them is reported first, by stdout's handler. */
 async function finish(exitCode: number): Promise<never> {
-  await new Promise<void>((flushed) => process.stdout.write('', () => flushed()));
+  await new Promise<void>((flushed) => process.stdout.write('', () => setImmediate(flushed)));
   process.exit(exitCode);
 }
 
@@ -46,6 +47,7 @@ async function main(args: readonly string[]): Promise<never> {
     await made.program.parseAsync(args, { from: 'user' });
     return await finish(Number(process.exitCode ?? 0));
   } catch (error) {
+    if (endingOf(error, help).exitCode === 0) return finish(0); // help that was asked for
     return fail(error);
   }
 }
