@@ -40,7 +40,11 @@ export function startProgressBar(unit: string, stream: ProgressStream = process.
     clearOnComplete: true,
     gracefulExit: false, // signals are the command's business
   });
-  if (stream.isTTY === true) bar.start(scale, 0, { done: '0', rate: '-', left: '-', note: '' });
+  const stop = (): void => bar.stop(); // also at an abrupt exit: it gives the terminal its line wrapping back
+  if (stream.isTTY === true) {
+    bar.start(scale, 0, { done: '0', rate: '-', left: '-', note: '' });
+    process.once('exit', stop);
+  }
 
   return {
     update({ share, done, note }) {
@@ -60,7 +64,8 @@ export function startProgressBar(unit: string, stream: ProgressStream = process.
       stream.write(stream.isTTY === true ? `\r\u{1b}[K${line}\n` : `${line}\n`);
     },
     [Symbol.dispose]() {
-      if (stream.isTTY === true) bar.stop();
+      process.off('exit', stop);
+      if (stream.isTTY === true) stop();
     },
   };
 }
