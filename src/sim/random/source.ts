@@ -8,7 +8,10 @@
  */
 
 import { advanceRegister, LAG, TAP_LAG } from './register.ts';
+import { advanceRegisterSimd, hasSimdRegister } from './register-simd.ts';
 import { SEED_WORDS } from './seed-table.ts';
+
+const advance: typeof advanceRegister = hasSimdRegister ? advanceRegisterSimd : advanceRegister;
 
 const MODULUS = 2147483647; // 2^31 - 1, of the Lehmer generator that fills the register
 const ZERO_SEED = 89482311; // Go's stand-in for a seed that is 0 modulo 2^31 - 1
@@ -87,7 +90,7 @@ export class LaggedFibonacciSource {
 
   /** Consumes one word and returns the index of its low half in `words()`; the high half follows. */
   next(): number {
-    if (this.#consumed === LAG) this.#advance();
+    if (this.#consumed === LAG) this.#advance(1);
     return 2 * this.#consumed++;
   }
 
@@ -99,9 +102,11 @@ export class LaggedFibonacciSource {
   /** Consumes `count` words without looking at them. */
   skipWords(count: number): void {
     let left = count;
-    while (left > LAG - this.#consumed) {
+    if (left > LAG - this.#consumed) {
       left -= LAG - this.#consumed;
-      this.#advance();
+      const blocks = Math.ceil(left / LAG);
+      this.#advance(blocks);
+      left -= (blocks - 1) * LAG;
     }
     this.#consumed += left;
   }
@@ -117,7 +122,13 @@ export class LaggedFibonacciSource {
     }
     let left = count;
     while (left > 0) {
-      if (this.#consumed === LAG) this.#advance();
+      if (this.#consumed === LAG) {
+        // so many blocks cannot hold more accepted words than are wanted; the last of them is looked at below
+        const blocks = Math.max(1, Math.floor(left / LAG));
+        const rejected = blocks > 1 ? this.#pass(blocks - 1) : 0;
+        if (blocks > 1) left -= (blocks - 1) * LAG - rejected;
+        this.#advance(1);
+      }
       if (this.#rejected === 0) {
         const taken = Math.min(left, LAG - this.#consumed);
         this.#consumed += taken;
@@ -128,9 +139,17 @@ export class LaggedFibonacciSource {
     }
   }
 
-  #advance(): void {
-    this.#rejected = advanceRegister(this.#words, this.#limit);
+  /** Moves on by `blocks` registers and stands before the last. */
+  #advance(blocks: number): void {
+    if (blocks > 1) this.#pass(blocks - 1);
+    this.#rejected = advance(this.#words, this.#limit, 1);
     this.#blocks++;
     this.#consumed = 0;
+  }
+
+  /** Moves on by `blocks` whole registers and returns how many of their words the limit rejects. */
+  #pass(blocks: number): number {
+    this.#blocks += blocks;
+    return advance(this.#words, this.#limit, blocks);
   }
 }

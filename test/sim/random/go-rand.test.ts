@@ -8,6 +8,8 @@ import {
   partitionSeed,
   StreamPool,
 } from '../../../src/sim/random/index.ts';
+import { advanceRegister } from '../../../src/sim/random/register.ts';
+import { advanceRegisterSimd, hasSimdRegister } from '../../../src/sim/random/register-simd.ts';
 
 interface Stream {
   seed: string;
@@ -68,6 +70,29 @@ describe("Go's math/rand, bit for bit", () => {
   );
 });
 
+describe('the two loops of the register', () => {
+  it('has SIMD on this machine', () => expect(hasSimdRegister).toBe(true));
+
+  it('agree on every word and on what a limit rejects', () => {
+    fc.assert(
+      fc.property(
+        fc.int32Array({ minLength: 1214, maxLength: 1214 }),
+        fc.oneof(fc.nat(0x7fffffff), fc.constantFrom(0, 2147455999, 0x7fffffff)),
+        fc.integer({ min: 1, max: 5 }),
+        (words, limit, blocks) => {
+          const portable = Int32Array.from(words);
+          const simd = Int32Array.from(words);
+          for (let i = 0; i < 3; i++) {
+            expect(advanceRegisterSimd(simd, limit, blocks)).toBe(advanceRegister(portable, limit, blocks));
+            expect(simd).toEqual(portable);
+          }
+        },
+      ),
+      { numRuns: 50 },
+    );
+  });
+});
+
 describe('passing over draws', () => {
   const seeds = fc.bigInt({ min: -(2n ** 63n), max: 2n ** 63n - 1n });
 
@@ -75,7 +100,7 @@ describe('passing over draws', () => {
     fc.assert(
       fc.property(
         seeds,
-        fc.array(fc.nat(3000), { maxLength: 8 }),
+        fc.array(fc.nat(9000), { maxLength: 8 }),
         fc.constantFrom(128000, 7, 2_000_000_011),
         (seed, counts, bound) => {
           const drawn = new GoRandom(seed);
