@@ -38,7 +38,7 @@ function tierTable(report: ReplayReport): string {
     formatShare(blocks, blockLookups),
     store,
   ];
-  const tiers = (['hbm', 'ddr', 'nvme'] as const).filter((tier) => tier in report.tiers);
+  const tiers = (['hbm', 'ddr', 'nvme'] as const).filter((tier) => tier in report.tiers || hits[tier] > 0);
   return renderTable(
     [
       { title: 'served by' },
@@ -88,7 +88,7 @@ export function renderReport(report: ReplayReport): string {
         `dropped ${formatCount(demotions.dropped)}`,
     ],
     ['verified blocks', formatCount(report.verified)],
-    ['adapter', `${adapter.name}${adapter.software ? ' (software)' : ''}`],
+    ['adapter', `${adapter.name}${adapter.software && report.driver === 'real' ? ' (software)' : ''}`],
     ['driver', report.driver],
     ['time', formatSeconds(report.wallSeconds)],
     ['hit digest', report.hitDigest],

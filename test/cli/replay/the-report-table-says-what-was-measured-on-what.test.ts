@@ -43,9 +43,14 @@ it('gives each tier its hits, their share, and what its store really got', () =>
   expect(lineWith(text, ' prefill ')).toMatch(/ 39,238 │ +71\.92 % /);
 });
 
+it('shows the hits of a tier of which no store tells anything', () => {
+  expect(lineWith(renderReport({ ...report, tiers: {} }), ' DDR ')).toMatch(/ 4,106 │ +7\.53 % │ /);
+});
+
 it('leaves out a tier that is off and links that were not used', () => {
   const { hbm } = report.tiers;
-  const text = renderReport({ ...report, tiers: { hbm: hbm! }, bytesMoved: {}, gbps: {} });
+  const hits = { hbm: 5, ddr: 0, nvme: 0 };
+  const text = renderReport({ ...report, hits, tiers: { hbm: hbm! }, bytesMoved: {}, gbps: {} });
   expect(text).not.toMatch(/│ (DDR|NVMe) /);
   expect(text).not.toContain('->');
 });
