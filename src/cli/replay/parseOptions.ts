@@ -55,6 +55,13 @@ export const replayDefaults: Omit<
 /** Slots are numbered with 32-bit integers. */
 const maxBlocks = 2 ** 31 - 1;
 
+function decimal(option: string, text: string): number {
+  if (!/^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(text.trim())) {
+    throw configError(option, `is "${text}", not a number`, `Set ${option} to a number.`);
+  }
+  return Number(text);
+}
+
 function integer(option: string, text: string, min: number, max?: number): number {
   if (!/^[+-]?\d+(\.\d+)?$/.test(text.trim())) {
     throw configError(
@@ -158,9 +165,12 @@ export function parseReplayOptions(
     throw configError('--inputs', `is ${raw.inputs}, which is not a file`, 'Name what --log of a run wrote.');
   }
 
-  const offloadThreshold = requireFraction('--offload-threshold', Number(raw.offloadThreshold));
-  const linkGbps = requirePositive('--link-gbps', Number(raw.linkGbps));
-  const linkLatencyUs = requireFinite('--link-latency-us', Number(raw.linkLatencyUs));
+  const offloadThreshold = requireFraction(
+    '--offload-threshold',
+    decimal('--offload-threshold', raw.offloadThreshold),
+  );
+  const linkGbps = requirePositive('--link-gbps', decimal('--link-gbps', raw.linkGbps));
+  const linkLatencyUs = requireFinite('--link-latency-us', decimal('--link-latency-us', raw.linkLatencyUs));
 
   requireDifferentFiles([
     ['TRACE', tracePath],

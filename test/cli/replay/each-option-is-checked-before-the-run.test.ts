@@ -31,6 +31,9 @@ describe('good options', () => {
       blockBytes: 65_536,
       blockTokens: 512,
       driver: 'real',
+      offloadThreshold: 1,
+      linkBandwidthBytesPerS: 1e10,
+      linkBaseLatencyUs: 10,
       dir,
       skipBad: false,
     });
@@ -49,6 +52,14 @@ describe('good options', () => {
       skipBad: true,
     });
     expect(fs.readdirSync(dir)).toEqual(['recorded']); // checking a target leaves no file behind
+  });
+
+  it('the modeled links in the units of the options', () => {
+    expect(parse({ linkGbps: '.5', linkLatencyUs: '0', offloadThreshold: '0.9' })).toMatchObject({
+      linkBandwidthBytesPerS: 5e8,
+      linkBaseLatencyUs: 0,
+      offloadThreshold: 0.9,
+    });
   });
 
   it.each([
@@ -118,6 +129,25 @@ describe('a bad option is an error that names it, and no scratch directory is ma
     ['--block-bytes', { blockBytes: '6' }, /is 6, not a positive multiple of 4/],
     ['--block-bytes', { blockBytes: '-4' }, /not a size/],
     ['--block-bytes', { blockBytes: '64KB' }, /not a size/],
+    ...['-0.1', '1.01', 'NaN', '', 'half', '0x1'].map((text): [string, Partial<RawReplayOptions>, RegExp] => [
+      '--offload-threshold',
+      { offloadThreshold: text },
+      /not a number|outside \[0, 1\]/,
+    ]),
+    ...['0', '-3', 'NaN', 'Infinity', '1e999', '', 'fast'].map(
+      (text): [string, Partial<RawReplayOptions>, RegExp] => [
+        '--link-gbps',
+        { linkGbps: text },
+        /not a (positive finite )?number/,
+      ],
+    ),
+    ...['-1', 'NaN', 'Infinity', '1e999', '', 'none'].map(
+      (text): [string, Partial<RawReplayOptions>, RegExp] => [
+        '--link-latency-us',
+        { linkLatencyUs: text },
+        /not a|below|at least/,
+      ],
+    ),
     ['--driver', { driver: 'fast' }, /is "fast"\. Set it to real or modeled/],
     ['--inputs', { inputs: 'package.json' }, /needs the modeled driver/],
     ['--inputs', { inputs: 'no such file', driver: 'modeled' }, /is not a file/],
