@@ -22,11 +22,8 @@ export async function runReplay(options: ReplayOptions, listener: ReplayListener
   const sizes = replaySizes(options, survey);
   using log = new DecisionLog(sizes.config, options.logPath);
   const manager = new KVManager(sizes.config, log);
-  await using tiers = await (options.driver === 'real' ? openRealTiers : openModeledTiers)(
-    manager,
-    options,
-    listener,
-  );
+  const { openTiers } = await tiersFor(options.driver);
+  await using tiers = await openTiers(manager, options, listener);
   const session = new ReplaySession(manager, tiers.driver, tiers.bytes, {
     blockTokens: options.blockTokens,
     hbmBlocks: sizes.hbmBlocks,

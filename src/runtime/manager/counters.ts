@@ -9,6 +9,8 @@ export class Counters {
   joined = 0;
   /** Blocks sent from a tier to the next one below. Index: the tier above. */
   readonly demotions: Float64Array;
+  /** Blocks that left HBM and stayed in a lower tier, whether they were sent or lay there already. */
+  offloads = 0;
   /** Blocks sent from a tier to HBM. Index: the tier below. */
   readonly reloads: Float64Array;
   /** Evictions by tier, whether moved or dropped. */

@@ -138,6 +138,26 @@ export class KVManager {
     return fixed + count * core.unitBytes(sizeClass) <= core.pools[HBM]!.shape.capacityBytes;
   }
 
+  /** Content numbers of the leading blocks that are ready or on their way. A number is reused once its content is gone. */
+  blockIds(keys: Uint32Array, count: number): number[] {
+    const matched = this.matchLength(keys, count);
+    return Array.from({ length: matched }, (_, i) => this.#core.contents.find(keys, i * 4));
+  }
+
+  /**
+   * Whether a sequence of `units` units, the first `matched` of which are found under `keys`, would fit HBM once those
+   * are pinned: the check before `open`, `load` and `allocate` for callers that want all or nothing.
+   */
+  canOpen(keys: Uint32Array, matched: number, units: number): boolean {
+    const core = this.#core;
+    let heldAlready = 0;
+    for (let i = 0; i < matched; i++) {
+      const ready = core.readyIn(core.contents.find(keys, i * 4), HBM);
+      if (ready !== -1 && core.replicas.refs[ready]! > 0) heldAlready++;
+    }
+    return this.canAllocate(units - heldAlready);
+  }
+
   /**
    * Starts loading the matched blocks of [from, to) that lie in lower tiers.
    * @returns false, with nothing changed, when they do not fit HBM beside what is held there

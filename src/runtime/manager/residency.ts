@@ -27,6 +27,7 @@ export function evict(core: Core, victim: number, tier: number): void {
   core.setResident(victim, 0);
   const content = replicas.content[victim]!;
   if (hasOtherCopy(core, content, victim, tier)) {
+    if (tier === HBM && isLastIn(core, content, victim, tier)) countOffload(core, content);
     core.unpublish(victim);
   } else if (!canMoveDown(core, victim, tier) || !demote(core, victim, tier)) {
     counters.dropped++;
@@ -43,9 +44,17 @@ export function canMoveDown(core: Core, victim: number, tier: number): boolean {
   return tier + 1 < core.tiers && accepts(core, tier + 1, core.sizeClassOf(victim, tier));
 }
 
+function countOffload(core: Core, content: number): void {
+  core.counters.offloads++;
+  core.contents.offloadedAtUs[content] = core.nowUs;
+}
+
+function isLastIn(core: Core, content: number, victim: number, tier: number): boolean {
+  return core.readyIn(content, tier) === victim && core.replicas.alias[victim] === -1;
+}
+
 function hasOtherCopy(core: Core, content: number, victim: number, tier: number): boolean {
-  const head = core.readyIn(content, tier);
-  if (head !== victim || core.replicas.alias[victim] !== -1) return true;
+  if (!isLastIn(core, content, victim, tier)) return true;
   for (let below = tier + 1; below < core.tiers; below++) {
     if (core.readyIn(content, below) !== -1 || core.incomingTo(content, below) !== -1) return true;
   }
@@ -72,7 +81,7 @@ function demote(core: Core, victim: number, tier: number): boolean {
   contents.incoming[content * core.tiers + lower] = row;
   core.unpublish(victim);
   counters.demotions[tier]!++;
-  if (tier === HBM) contents.offloadedAtUs[content] = core.nowUs;
+  if (tier === HBM) countOffload(core, content);
   core.setJobResident(row, 1);
   makeRoom(core, lower);
   claim(core, row);
