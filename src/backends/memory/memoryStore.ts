@@ -7,7 +7,7 @@
  */
 
 import { digestBytes } from '../../runtime/digest.ts';
-import { configError, TierKVError } from '../../runtime/errors.ts';
+import { configError, requireInteger, TierKVError } from '../../runtime/errors.ts';
 import { type PoolShape, slotOffsetBytes } from '../../runtime/pool/shape.ts';
 import { Tier } from '../../runtime/tier.ts';
 import { corrupt, loaded, refused, SlotLedger } from '../../runtime/transfer/slotLedger.ts';
@@ -19,11 +19,13 @@ export interface MemoryStoreOptions {
   readonly verifyReads?: boolean;
   /** Whether native calls (mmap, mlock, huge pages) may be used. Default true. */
   readonly native?: boolean;
+  /** Largest ArrayBuffer that slots are cut from; at least one page. Default 1 GiB. */
+  readonly chunkBytes?: number;
   /** The setting that an error about too little memory names. Default 'ddr.capacityBytes'. */
   readonly field?: string;
 }
 
-const CHUNK_BYTES = 1024 ** 3;
+const CHUNK_BYTES_DEFAULT = 1024 ** 3;
 
 export class MemoryStore implements HostTierStore {
   readonly tier: Tier = Tier.DDR;
@@ -55,7 +57,8 @@ export class MemoryStore implements HostTierStore {
       const problem = `is ${shape.slotBytes[oddClass]}, not a multiple of 4`;
       throw configError(`slotBytes[${oddClass}]`, problem, 'Digests need whole 32-bit words: pad the slot.');
     }
-    const pagesPerChunk = Math.max(1, Math.floor(CHUNK_BYTES / shape.pageBytes));
+    const chunkBytesMax = requireInteger('chunkBytes', options.chunkBytes ?? CHUNK_BYTES_DEFAULT, 1);
+    const pagesPerChunk = Math.max(1, Math.floor(chunkBytesMax / shape.pageBytes));
     const chunkBytes: number[] = [];
     for (let page = 0; page < shape.pages; page += pagesPerChunk) {
       chunkBytes.push(Math.min(pagesPerChunk, shape.pages - page) * shape.pageBytes);

@@ -82,6 +82,41 @@ describe('file store, what lies on disk', () => {
     expect(await ends(store, 'read', item(first.slot, 2))).toEqual(['corrupt']);
   });
 
+  it('does not serve a record from another place, even with the same content and key', async () => {
+    const dir = scratchDir();
+    await using store = await FileStore.open(dir, shape);
+    const first = item(0);
+    const alias = { ...first, slot: shape.slotsPerPageMax };
+    await store.write([first, alias]);
+    const recordBytes = fileLayout(shape).records[0]!.recordBytes;
+    let misdirected = new Uint8Array();
+    editFile(pathIn(dir), offsetOf(0), recordBytes, (bytes) => void (misdirected = bytes.slice()));
+    editFile(pathIn(dir), offsetOf(alias.slot), recordBytes, (bytes) => bytes.set(misdirected));
+    const results = await store.read([emptyItem(first), emptyItem(alias)]);
+    expect(results.map((result) => outcomeNames[result.outcome])).toEqual(['loaded', 'corrupt']);
+  });
+
+  it('writes nothing to disk but records and zeros: no leftovers of other memory', async () => {
+    for (const slotBytes of [4 * KiB, 4 * KiB + 4, 1000]) {
+      const dir = scratchDir();
+      const pool = poolShape(8, slotBytes, [slotBytes]);
+      const { recordBytes, payloadOffset } = fileLayout(pool).records[0]!;
+      await using store = await FileStore.open(dir, pool, { mode: 'buffered', coalescedBytes: 0 });
+      const all = (generation: number): StoreItem[] =>
+        Array.from({ length: 8 }, (_, slot) => patternItem(pool, slot, 0, generation));
+      await store.write(all(1));
+      await store.read(all(1).map((one) => emptyItem(one)));
+      await store.write(all(2));
+      for (let slot = 0; slot < 8; slot++) {
+        editFile(pathIn(dir), recordOffset(fileLayout(pool), slot, 0), recordBytes, (bytes) => {
+          const gaps = [...bytes.subarray(128, payloadOffset), ...bytes.subarray(payloadOffset + slotBytes)];
+          expect(gaps.length).toBe(recordBytes - 128 - slotBytes);
+          expect(gaps.every((byte) => byte === 0)).toBe(true);
+        });
+      }
+    }
+  });
+
   it('does not take the records of another store for its own, though everything else agrees', async () => {
     const [dir, other] = [scratchDir(), scratchDir()];
     await using store = await FileStore.open(dir, shape);
@@ -185,17 +220,20 @@ describe('file store, when the disk refuses', () => {
     const written = await ends(store, 'write', ...wanted);
     expect(new Set(written)).toEqual(new Set(['loaded', 'refused ENOSPC']));
     const held = wanted.filter((_, slot) => written[slot] === 'loaded');
-    expect(held.length * 20 * KiB).toBeGreaterThan(0.9 * 2 * KiB * KiB);
+    expect(held.length * 20 * KiB).toBeGreaterThan(0.97 * 2 * KiB * KiB);
     expect(new Set(await ends(store, 'read', ...held))).toEqual(new Set(['loaded']));
   });
 
   it('refuses what a full disk cannot hold (injected)', async () => {
-    const wrapFile = faulty((call, at) =>
-      call === 'allocate' && at > 9.5 * fileLayout(shape).pageStrideBytes
-        ? Promise.reject(new IoError('ENOSPC', call))
-        : undefined,
-    );
-    const options = { wrapFile, allocation: 'extents', extentBytes: 4096 } as const;
+    const { pageStrideBytes } = fileLayout(shape);
+    const wrapFile = (file: DataFile): DataFile => ({
+      ...faulty(() => undefined)(file),
+      async allocate(at, bytes) {
+        if (at + bytes > 10.5 * pageStrideBytes) throw new IoError('ENOSPC', 'fallocate');
+        await file.allocate(at, bytes);
+      },
+    });
+    const options = { wrapFile, allocation: 'extents', extentBytes: 4 * pageStrideBytes } as const;
     await using store = await FileStore.open(scratchDir(), shape, options);
     const written = await ends(store, 'write', ...items(32));
     expect(written.filter((end) => end === 'loaded').length).toBe(10);

@@ -16,7 +16,8 @@ for (const native of [true, false]) {
   for (const verifyReads of [true, false]) {
     const kind = `${native ? 'mapped' : 'wasm'} arena${verifyReads ? ', verified' : ''}`;
     tierContract(`memory, ${kind}`, async (shape) => {
-      const store = await MemoryStore.open(shape, { native, verifyReads });
+      // Chunks of two pages, so that the pool's slots are spread over several.
+      const store = await MemoryStore.open(shape, { native, verifyReads, chunkBytes: 2 * shape.pageBytes });
       return {
         store,
         movesBytes: true,
