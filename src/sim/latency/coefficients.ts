@@ -1,0 +1,145 @@
+/**
+ * Coefficient files: what a fit found, or what upstream ships, with where it came from. One file is one backend's
+ * parameters; a file written by hand and one written by `tierkv latency fit` are read by the same strict rules.
+ */
+
+import { readYaml, type SpecNode } from '../workload/spec/reader.ts';
+import type { CalibratedCoefficients } from './backends/calibrated.ts';
+import type { LinearCoefficients } from './backends/linear.ts';
+import type { TrainedPhysicsCoefficients } from './backends/trained-physics.ts';
+import type { GemmEfficiency } from './physics/kernels.ts';
+
+export const coefficientSchema = 'tierkv.latency/1';
+
+export type Coefficients =
+  | { readonly backend: 'calibrated'; readonly gpu: string; readonly values: CalibratedCoefficients }
+  | { readonly backend: 'trained-physics'; readonly values: TrainedPhysicsCoefficients }
+  | { readonly backend: 'roofline'; readonly values: { readonly alpha: readonly number[] } }
+  | { readonly backend: 'linear'; readonly values: LinearCoefficients };
+
+function numberOf(node: SpecNode, key: string, min: number, max: number = Infinity): number {
+  const value = node.optionalNumber(key, { min, max });
+  if (value === undefined)
+    throw node.error(key, 'is missing', 'Run tierkv latency fit, or start from data/latency');
+  return value;
+}
+
+/** Coefficients that lie under numbered or named keys, in the order of `names`; the last ones may be left out. */
+function valuesOf(node: SpecNode, key: string, names: readonly string[], least: number): number[] {
+  const section = node.section(key);
+  if (section === undefined) throw node.error(key, 'is missing', `Give ${names.slice(0, least).join(', ')}`);
+  const values: number[] = [];
+  for (const name of names) {
+    const value = section.optionalNumber(name, { min: 0 });
+    if (value !== undefined && values.length < names.indexOf(name)) {
+      throw section.error(name, 'follows a coefficient that is missing', 'Give all before it too');
+    }
+    if (value !== undefined) values.push(value);
+  }
+  section.close();
+  if (values.length < least)
+    throw section.error('', `has ${values.length} of ${least} values`, 'Give them all');
+  return values;
+}
+
+function sectionOf(node: SpecNode, key: string): SpecNode {
+  const section = node.section(key);
+  if (section === undefined) throw node.error(key, 'is missing', 'Start from a file in data/latency');
+  return section;
+}
+
+function gemmOf(node: SpecNode, key: string): GemmEfficiency {
+  const gemm = sectionOf(node, key);
+  const efficiency = {
+    memory: gemm.number('memory', { above: 0, max: 1 }, Number.NaN),
+    compute: gemm.number('compute', { above: 0, max: 1 }, Number.NaN),
+    exponent: numberOf(gemm, 'exponent', 1, 32),
+    launchUs: numberOf(gemm, 'launchUs', 0),
+  };
+  for (const [name, value] of Object.entries(efficiency)) {
+    if (Number.isNaN(value)) throw gemm.error(name, 'is missing', 'Set it to a share above 0');
+  }
+  gemm.close();
+  return efficiency;
+}
+
+function calibratedOf(root: SpecNode): CalibratedCoefficients {
+  const attention = sectionOf(root, 'attention');
+  const engine = sectionOf(root, 'engine');
+  const request = sectionOf(root, 'request');
+  const share = (node: SpecNode, key: string): number => {
+    const value = node.optionalNumber(key, { above: 0, max: 1 });
+    if (value === undefined) throw node.error(key, 'is missing', 'Set it to a share above 0');
+    return value;
+  };
+  const values: CalibratedCoefficients = {
+    gemm16: gemmOf(root, 'gemm16'),
+    gemm8: gemmOf(root, 'gemm8'),
+    attention: {
+      prefill: share(attention, 'prefill'),
+      decode: share(attention, 'decode'),
+      prefillLaunchUs: numberOf(attention, 'prefillLaunchUs', 0),
+      decodeLaunchUs: numberOf(attention, 'decodeLaunchUs', 0),
+    },
+    engine: {
+      perLayerUs: numberOf(engine, 'perLayerUs', 0),
+      perRequestUs: numberOf(engine, 'perRequestUs', 0),
+      perStepUs: numberOf(engine, 'perStepUs', 0),
+      reduceEfficiency: share(engine, 'reduceEfficiency'),
+      ringSetupBytes: numberOf(engine, 'ringSetupBytes', 0),
+    },
+    request: {
+      queueingUs: numberOf(request, 'queueingUs', 0),
+      postDecodeUs: numberOf(request, 'postDecodeUs', 0),
+      outputTokenUs: numberOf(request, 'outputTokenUs', 0),
+    },
+  };
+  for (const node of [attention, engine, request]) node.close();
+  return values;
+}
+
+const alphaNames = ['alpha0', 'alpha1', 'alpha2'] as const;
+/** Upstream's order of the trained-physics coefficients. */
+const betaNames = [
+  'prefillCompute',
+  'decodeCompute',
+  'weights',
+  'tensorParallel',
+  'layer',
+  'request',
+  'step',
+  'interleavedMoeLayer',
+  'prefillKv',
+  'decodeKv',
+  'expertDispatch',
+] as const;
+
+/**
+ * Reads the text of a coefficient file.
+ * @throws {TierKVError} TKV_INPUT with file, line and key.
+ */
+export function parseCoefficients(text: string, file: string): Coefficients {
+  const root = readYaml(text, file);
+  root.choice('schema', [coefficientSchema]);
+  const backend = root.choice('backend', ['calibrated', 'trained-physics', 'roofline', 'linear']);
+  root.text('source');
+  root.section('fit');
+  let result: Coefficients;
+  if (backend === 'calibrated') {
+    result = { backend, gpu: root.text('gpu'), values: calibratedOf(root) };
+  } else {
+    const alpha = valuesOf(root, 'alpha', alphaNames, 3);
+    if (backend === 'roofline') result = { backend, values: { alpha } };
+    else if (backend === 'linear') {
+      const beta = valuesOf(
+        root,
+        'beta',
+        ['step', 'prefillToken', 'decode', 'contextToken', 'causalPair'],
+        1,
+      );
+      result = { backend, values: { alpha, beta } };
+    } else result = { backend, values: { alpha, beta: valuesOf(root, 'beta', betaNames, 7) } };
+  }
+  root.close();
+  return result;
+}

@@ -1,0 +1,162 @@
+/**
+ * Fits what an engine adds to its kernels (time a layer, efficiency of reductions) to step records, with the kernels'
+ * efficiencies held. Two numbers from hundreds of records of several models: what is left free is what kernel tables cannot
+ * tell, and no more, so that the fit holds for models and degrees of parallelism that it has not seen.
+ */
+
+import { configError } from '../../../runtime/errors.ts';
+import { Calibrated, type CalibratedCoefficients } from '../backends/calibrated.ts';
+import type { BatchSums } from '../batch-sums.ts';
+import type { Hardware } from '../description/hardware.ts';
+import type { ModelConfig } from '../description/model-config.ts';
+import { type EngineShape, engineShape } from '../physics/engine-shape.ts';
+import { PhysicalFloor } from '../physics/floor.ts';
+import { fitAttention, fitGemm, type KernelTables } from './kernel-fit.ts';
+import { minimise } from './minimise.ts';
+import type { Prediction } from './score.ts';
+import { batchOf, type StepRecord } from './step-records.ts';
+
+/** Finds the description of a model that records name. */
+export type ModelLookup = (model: string) => ModelConfig;
+
+/** A reduction of less than this goes directly from each GPU to each. An assumption: no record reaches beyond it. */
+const ringSetupBytes = 4 * 2 ** 20;
+
+/**
+ * Coefficients from kernel tables alone. The tables' products are in 8 bits; 16-bit ones are taken to compute at the same
+ * share of their peak, and to stream weights at the rate at which attention streams KV, which was measured in 16 bits.
+ */
+export function kernelCoefficients(hardware: Hardware, tables: KernelTables): CalibratedCoefficients {
+  const gemm8 = fitGemm(hardware, tables.gemm);
+  const attention = fitAttention(hardware, tables);
+  return {
+    gemm8,
+    gemm16: { ...gemm8, memory: attention.decode, launchUs: 0 },
+    attention,
+    engine: { perLayerUs: 0, perRequestUs: 0, perStepUs: 0, reduceEfficiency: 1, ringSetupBytes },
+    request: { queueingUs: 0, postDecodeUs: 0, outputTokenUs: 0 },
+  };
+}
+
+interface PreparedRecord {
+  readonly shape: EngineShape;
+  readonly batch: BatchSums;
+  readonly record: StepRecord;
+}
+
+/** Records with their batches and shapes worked out once. */
+export function prepareRecords(
+  records: readonly StepRecord[],
+  hardware: Hardware,
+  lookup: ModelLookup,
+): PreparedRecord[] {
+  const shapes = new Map<string, EngineShape>();
+  return records.map((record) => {
+    const key = `${record.model}/${record.tp}`;
+    let shape = shapes.get(key);
+    if (shape === undefined) {
+      shape = engineShape(lookup(record.model), hardware, { tp: record.tp, dp: 1 });
+      shapes.set(key, shape);
+    }
+    return { shape, batch: batchOf(record), record };
+  });
+}
+
+export type RecordPrediction = Prediction & { readonly record: StepRecord; readonly floorUs: number };
+
+/** Predictions with the physical floor under them. */
+export function predictRecords(
+  coefficients: CalibratedCoefficients,
+  hardware: Hardware,
+  prepared: readonly PreparedRecord[],
+): RecordPrediction[] {
+  const models = new Map<EngineShape, { model: Calibrated; floor: PhysicalFloor }>();
+  return prepared.map(({ shape, batch, record }) => {
+    let found = models.get(shape);
+    if (found === undefined) {
+      const model = new Calibrated(shape, hardware.interconnectGbPerS, coefficients);
+      found = { model, floor: new PhysicalFloor(shape) };
+      models.set(shape, found);
+    }
+    const floorUs = found.floor.floorUs(batch);
+    const predictedUs = Math.max(found.model.stepUs(batch), floorUs);
+    return { record, floorUs, predictedUs, measuredUs: record.measuredUs };
+  });
+}
+
+/** Steps that carry few new prompt tokens: those whose log is of themselves. */
+function isFitted({ prefillTokens }: StepRecord): boolean {
+  return prefillTokens < 128;
+}
+
+/**
+ * `start` with the engine's overhead fitted: the mean relative error over the experiments, each counting the same.
+ * Steps with large prefills are left out, since an asynchronous scheduler logs their time with a neighbour.
+ * @throws {TierKVError} TKV_CONFIG when no record is left.
+ */
+export function fitEngine(
+  start: CalibratedCoefficients,
+  hardware: Hardware,
+  records: readonly StepRecord[],
+  lookup: ModelLookup,
+): CalibratedCoefficients {
+  const prepared = prepareRecords(records.filter(isFitted), hardware, lookup);
+  if (prepared.length === 0) {
+    throw configError('records', 'hold no step to fit to', 'Give steps with fewer than 128 prompt tokens.');
+  }
+  const groups = Map.groupBy(prepared, ({ record }) => record.experiment);
+  const withEngine = ([perLayerUs, reduceEfficiency]: readonly number[]): CalibratedCoefficients => ({
+    ...start,
+    engine: { ...start.engine, perLayerUs: perLayerUs!, reduceEfficiency: reduceEfficiency! },
+  });
+  const loss = (values: readonly number[]): number => {
+    const coefficients = withEngine(values);
+    let total = 0;
+    for (const group of groups.values()) {
+      let sum = 0;
+      for (const { predictedUs, measuredUs } of predictRecords(coefficients, hardware, group)) {
+        sum += Math.abs(predictedUs / measuredUs - 1);
+      }
+      total += sum / group.length;
+    }
+    return total / groups.size;
+  };
+  const parallel = records.some(({ tp }) => tp > 1);
+  const perLayer = { name: 'perLayerUs', start: 40, min: 0, max: 2000 };
+  const reduce = { name: 'reduceEfficiency', start: 0.7, min: 0.02, max: 1 };
+  if (!parallel) {
+    const found = minimise([perLayer], ([value]) => loss([value!, start.engine.reduceEfficiency]));
+    return withEngine([found.values[0]!, start.engine.reduceEfficiency]);
+  }
+  return withEngine(minimise([perLayer, reduce], loss).values);
+}
+
+export interface Fold {
+  /** What was kept out of the fit. */
+  readonly heldOut: string;
+  readonly coefficients: CalibratedCoefficients;
+  readonly predictions: readonly RecordPrediction[];
+}
+
+/**
+ * For each experiment a fit on all others and the predictions of that one. Runs known only by their totals are fitted on
+ * too, except those of the model that is held out.
+ */
+export function crossValidate(
+  start: CalibratedCoefficients,
+  hardware: Hardware,
+  records: readonly StepRecord[],
+  aggregates: readonly StepRecord[],
+  lookup: ModelLookup,
+): Fold[] {
+  const experiments = [...new Set(records.map(({ experiment }) => experiment))];
+  return experiments.map((heldOut) => {
+    const judged = records.filter(({ experiment }) => experiment === heldOut);
+    const models = new Set(judged.map(({ model }) => model));
+    const others = records.filter(({ experiment }) => experiment !== heldOut);
+    const fitted = [...others, ...aggregates.filter(({ model }) => !models.has(model))];
+    const coefficients = fitEngine(start, hardware, fitted, lookup);
+    const predictions = predictRecords(coefficients, hardware, prepareRecords(judged, hardware, lookup));
+    return { heldOut, coefficients, predictions };
+  });
+}

@@ -1,0 +1,46 @@
+/** Fitting models of time to measurements, and judging them. */
+
+export {
+  crossValidate,
+  type Fold,
+  fitEngine,
+  kernelCoefficients,
+  type ModelLookup,
+  predictRecords,
+  prepareRecords,
+  type RecordPrediction,
+} from './engine-fit.ts';
+export {
+  type DecodeSample,
+  type GemmSample,
+  isWarmUp,
+  type KernelTables,
+  type PrefillSample,
+  parseDecodeTable,
+  parseGemmTable,
+  parsePrefillTable,
+  predictDecodeAttention,
+  predictGemm,
+  predictPrefillAttention,
+  prefillTokenRange,
+} from './kernel-fit.ts';
+export {
+  largePrefillTokens,
+  type Prediction,
+  type Regime,
+  regimeOf,
+  regimes,
+  type Score,
+  scoreOf,
+  scoresBy,
+} from './score.ts';
+export {
+  averageStep,
+  batchOf,
+  formatStepRecords,
+  parseEngineLog,
+  parseRunSummaries,
+  parseStepRecords,
+  type RunSummary,
+  type StepRecord,
+} from './step-records.ts';

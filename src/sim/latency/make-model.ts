@@ -1,0 +1,61 @@
+/** From what a user names (backend, model, GPU, parallelism) to the model of time that a simulator asks. */
+
+import { configError, requireInteger } from '../../runtime/errors.ts';
+import { Calibrated } from './backends/calibrated.ts';
+import { Linear } from './backends/linear.ts';
+import { Roofline } from './backends/roofline.ts';
+import { type MoeCommBackend, requireDivisibleHeads, TrainedPhysics } from './backends/trained-physics.ts';
+import type { Coefficients } from './coefficients.ts';
+import type { Hardware } from './description/hardware.ts';
+import type { ModelConfig } from './description/model-config.ts';
+import type { LatencyModel } from './latency-model.ts';
+import { engineShape } from './physics/engine-shape.ts';
+import { FlooredModel, PhysicalFloor } from './physics/floor.ts';
+
+export const latencyBackends = ['trained-physics', 'roofline', 'linear', 'calibrated'] as const;
+export type LatencyBackend = (typeof latencyBackends)[number];
+
+export interface LatencySetup {
+  readonly model: ModelConfig;
+  readonly hardware: Hardware;
+  readonly tp: number;
+  /** Data parallel ranks; above 1 only for a mixture of experts. */
+  readonly dp?: number;
+  readonly coefficients: Coefficients;
+  readonly moeCommBackend?: MoeCommBackend;
+  /** Whether no step may be shorter than its arithmetic and traffic need at the GPU's peak; true unless set. */
+  readonly floor?: boolean;
+}
+
+/**
+ * The model of time for one engine.
+ * @throws {TierKVError} TKV_CONFIG for a parallelism that the model does not allow or coefficients out of range.
+ */
+export function newLatencyModel(setup: LatencySetup): LatencyModel {
+  const { model, hardware, coefficients } = setup;
+  const parallelism = { tp: requireInteger('tp', setup.tp, 1), dp: requireInteger('dp', setup.dp ?? 1, 1) };
+  if (parallelism.dp > 1 && model.experts === 0) {
+    throw configError(
+      'dp',
+      `is ${parallelism.dp}, but ${model.name} is dense`,
+      'Run several instances instead.',
+    );
+  }
+  const shape = engineShape(model, hardware, parallelism);
+  const bare = (): LatencyModel => {
+    switch (coefficients.backend) {
+      case 'trained-physics': {
+        const comm = setup.moeCommBackend ?? 'allgather_reducescatter';
+        return new TrainedPhysics(model, hardware, parallelism, coefficients.values, comm);
+      }
+      case 'roofline':
+        return new Roofline(model, hardware, parallelism, coefficients.values.alpha);
+      case 'linear':
+        return new Linear(coefficients.values);
+      case 'calibrated':
+        requireDivisibleHeads(model, parallelism.tp);
+        return new Calibrated(shape, hardware.interconnectGbPerS, coefficients.values);
+    }
+  };
+  return (setup.floor ?? true) ? new FlooredModel(bare(), new PhysicalFloor(shape)) : bare();
+}
