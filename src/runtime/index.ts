@@ -14,6 +14,7 @@ export {
 } from './log/decisionSink.ts';
 export type { ManagerConfig, ResolvedConfig, ResolvedTier, TierSize } from './manager/config.ts';
 export type { Counters } from './manager/counters.ts';
+export { BlockTable, LoadedBlock, OpenBlock } from './manager/handles.ts';
 export { type Eviction, KVManager, type Match } from './manager/kvManager.ts';
 export { Entry, entryNames, type Sequence, type SequenceId } from './manager/sequence.ts';
 export type { TierUsage } from './manager/usage.ts';

@@ -269,8 +269,8 @@ class World {
     const hbm = this.#driver.slots[0]!;
     for (const { sequence, keys } of this.#requests) {
       for (let i = 0; i < sequence.length; i++) {
-        if (sequence.state[i] === Entry.OPEN)
-          hbm[this.#manager.place(sequence, i).slot] = keys[i * 4]! * 16 + i;
+        const block = this.#manager.openBlock(sequence, i);
+        if (block !== undefined) hbm[block.slot] = keys[i * 4]! * 16 + i;
       }
     }
   }
@@ -279,9 +279,10 @@ class World {
     const hbm = this.#driver.slots[0]!;
     for (const { sequence, keys } of this.#requests) {
       for (let i = 0; i < sequence.length; i++) {
-        if (sequence.state[i] !== Entry.READY) continue;
+        const block = this.#manager.loadedBlock(sequence, i);
+        if (block === undefined) continue;
         this.reads++;
-        const found = hbm[this.#manager.place(sequence, i).slot];
+        const found = hbm[block.slot];
         const expected = keys[i * 4]! * 16 + i;
         if (found !== expected)
           throw new Error(`block ${i} of sequence ${sequence.id} holds ${found}, not ${expected}`);

@@ -83,7 +83,8 @@ export class ReplaySession {
     const found: BlockPlace[] = [];
     const failed: number[] = [];
     for (let i = from; i < matched; i++) {
-      if (sequence.state[i] === Entry.READY) found.push({ ...manager.place(sequence, i), id: ids[i]! });
+      const block = manager.loadedBlock(sequence, i);
+      if (block !== undefined) found.push({ slot: block.slot, generation: block.generation, id: ids[i]! });
       else failed.push(i);
     }
     for (const i of failed) manager.allocate(sequence, i, i + 1, this.#driver.nowUs());
@@ -100,7 +101,8 @@ export class ReplaySession {
   #compute(sequence: Sequence, ids: Float64Array, from: number, to: number): void {
     const open: BlockPlace[] = [];
     for (let i = from; i < to; i++) {
-      if (sequence.state[i] === Entry.OPEN) open.push({ ...this.manager.place(sequence, i), id: ids[i]! });
+      const block = this.manager.openBlock(sequence, i);
+      if (block !== undefined) open.push({ slot: block.slot, generation: block.generation, id: ids[i]! });
     }
     if (open.length > 0) this.#bytes?.write(open);
     for (let i = from; i < to; ) {

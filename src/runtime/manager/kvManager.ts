@@ -17,6 +17,7 @@ import { type ManagerConfig, type ResolvedConfig, resolveConfig } from './config
 import { Core, HBM } from './core.ts';
 import type { Counters } from './counters.ts';
 import { describeTransfer } from './describe.ts';
+import { LoadedBlock, OpenBlock } from './handles.ts';
 import { checkIntegrity } from './integrity.ts';
 import { canMoveDown, evict } from './residency.ts';
 import { Entry, Sequence, type SequenceId } from './sequence.ts';
@@ -326,17 +327,27 @@ export class KVManager {
     checkIntegrity(this.#core);
   }
 
-  /** The tier position, slot and generation of a block that may be read or, while open, written. */
-  place(sequence: Sequence, i: number): { slot: number; generation: number } {
-    const state = sequence.state[i];
-    if (state !== Entry.READY && state !== Entry.OPEN && state !== Entry.SEALING) {
-      throw new TierKVError(
-        'TKV_STATE',
-        `block ${i} is not in HBM. Load or allocate it, and wait until it is there.`,
-      );
-    }
-    const replica = sequence.replica[i]!;
-    return { slot: this.#core.replicas.slotOf(replica, HBM), generation: this.#core.generationOf(replica) };
+  /** The block, if it may be read now: it is in HBM and its bytes were verified. */
+  loadedBlock(sequence: Sequence, i: number): LoadedBlock | undefined {
+    if (sequence.state[i] !== Entry.READY) return undefined;
+    const { slot, generation, sizeClass } = this.#placeOf(sequence.replica[i]!);
+    return new LoadedBlock(slot, generation, sizeClass);
+  }
+
+  /** The block, if the sequence may write it now. */
+  openBlock(sequence: Sequence, i: number): OpenBlock | undefined {
+    if (sequence.state[i] !== Entry.OPEN) return undefined;
+    const { slot, generation, sizeClass } = this.#placeOf(sequence.replica[i]!);
+    return new OpenBlock(slot, generation, sizeClass);
+  }
+
+  #placeOf(replica: number): { slot: number; generation: number; sizeClass: number } {
+    const core = this.#core;
+    return {
+      slot: core.replicas.slotOf(replica, HBM),
+      generation: core.generationOf(replica),
+      sizeClass: core.sizeClassOf(replica, HBM),
+    };
   }
 
   #close(sequence: Sequence, cancel: boolean): void {
