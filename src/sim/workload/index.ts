@@ -2,6 +2,9 @@
 
 export * from './generate/index.ts';
 export * from './presets.ts';
+export * from './profiles.ts';
 export * from './request.ts';
 export * from './spec/index.ts';
+export * from './summary.ts';
 export { TokenReader, VOCABULARY } from './tokens.ts';
+export * from './trace/index.ts';

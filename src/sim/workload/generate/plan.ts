@@ -32,6 +32,11 @@ export interface Limits {
   readonly horizonUs: number;
   /** At most so many requests, conversation rounds counted; 0 = no limit. */
   readonly maxRequests: number;
+  /**
+   * Whether single requests of windows with parameters of their own keep the prefix and the deadline of their client.
+   * Upstream drops both there, so this is off unless asked for.
+   */
+  readonly keepInWindows?: boolean;
 }
 
 export interface Plan {
@@ -105,7 +110,8 @@ function clientStream(plan: Plan, index: number, pool: StreamPool): ClientStream
   if (seed === undefined) return undefined;
   const prefix = plan.prefixes.get(spec.prefixGroup) ?? NO_PREFIX;
   const client = new Client(index, spec, prefix, seed, plan.limits.horizonUs, pool);
-  if (plan.windowRates !== undefined) return new WindowedStream(client, plan.windowRates);
+  if (plan.windowRates !== undefined)
+    return new WindowedStream(client, plan.windowRates, plan.limits.keepInWindows === true);
   const gaps = gapsOf(client, plan.rates[index]);
   if (spec.reasoning?.multiTurn === undefined) return new SingleStream(client, gaps);
   return new ConversationStream(

@@ -95,6 +95,8 @@ export class SessionManager {
       arrivalUs > this.#plan.horizonUs
     ) {
       this.#ended[session] = 1;
+      const stream = this.#streams[session];
+      if (stream !== undefined) this.#pool.release(stream);
       return undefined;
     }
     const { origin, inputLength, outputLength } = this.#samplers[this.#plan.kindOf[session]];

@@ -1,13 +1,13 @@
 /**
  * Generation window by window, for clients whose windows carry rates or distributions of their own: the expected number of
  * gaps is drawn first and stretched so that they fill the window exactly; then the requests follow. Upstream's rules hold
- * here as they are: single requests get no prefix and no deadline, and the last gap ends on the window's end, so its
+ * here as they are unless told otherwise: single requests get no prefix and no deadline, and the last gap ends on the window's end, so its
  * request falls out.
  */
 
 import { arrivalSampler, type LengthSampler, lengthSampler } from '../../random/index.ts';
-import type { WorkloadRequest } from '../request.ts';
-import type { ActiveWindow } from '../spec/types.ts';
+import { deadlineUs, type WorkloadRequest } from '../request.ts';
+import { type ActiveWindow, isClosedLoop } from '../spec/types.ts';
 import { type Client, type ClientStream, NO_PREFIX } from './client.ts';
 import { SessionDrawer } from './conversation.ts';
 import { EarliestFirst } from './earliest.ts';
@@ -31,6 +31,7 @@ export function stretchGaps(gapsUs: Float64Array, durationUs: number): void {
 export class WindowedStream implements ClientStream {
   readonly #client: Client;
   readonly #rates: WindowRates;
+  readonly #keepPrefix: boolean;
   readonly #windows: readonly ActiveWindow[];
   /** Earliest start of the windows from i on. */
   readonly #laterStartUs: Float64Array;
@@ -46,8 +47,9 @@ export class WindowedStream implements ClientStream {
   #inputLength: LengthSampler;
   #outputLength: LengthSampler;
 
-  constructor(client: Client, rates: WindowRates) {
+  constructor(client: Client, rates: WindowRates, keepPrefix: boolean) {
     this.#client = client;
+    this.#keepPrefix = keepPrefix;
     this.#rates = rates;
     this.#windows = client.spec.windows.filter((window) => window.startUs < client.horizonUs);
     this.#laterStartUs = new Float64Array(this.#windows.length + 1).fill(Infinity);
@@ -86,7 +88,16 @@ export class WindowedStream implements ClientStream {
     this.#used++;
     this.#atUs = arrivalUs;
     const turn = this.#client.drawTurn(this.#client.random, this.#inputLength, this.#outputLength);
-    const { origin } = this.#client;
+    const { origin, prefix, spec } = this.#client;
+    if (this.#keepPrefix) {
+      return singleRequest(
+        this.#client,
+        arrivalUs,
+        turn,
+        prefix,
+        deadlineUs(arrivalUs, spec.timeoutUs, isClosedLoop(spec)),
+      );
+    }
     const request = singleRequest(this.#client, arrivalUs, turn, NO_PREFIX, 0);
     return origin.prefixGroup === '' ? request : { ...request, recordedPrefixGroup: '' };
   }

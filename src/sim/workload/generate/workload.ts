@@ -31,6 +31,7 @@ export function generateWorkload(spec: WorkloadSpec, limits: Partial<Limits> = {
   const bounds: Limits = {
     horizonUs: limits.horizonUs ?? spec.horizonUs,
     maxRequests: limits.maxRequests ?? spec.numRequests,
+    keepInWindows: limits.keepInWindows ?? false,
   };
   const plan = planWorkload(spec, bounds);
   const waits = plan.clients.map(

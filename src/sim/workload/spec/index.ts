@@ -4,3 +4,4 @@ export { lengthSpecOf } from './distribution.ts';
 export { nearestName } from './nearest.ts';
 export * from './parse.ts';
 export * from './types.ts';
+export { formatWorkloadSpec } from './write.ts';
