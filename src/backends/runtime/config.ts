@@ -1,0 +1,60 @@
+/** What an embedder gives, and the pools that follow from it. */
+
+import { configError, requireInteger } from '../../runtime/errors.ts';
+import type { KeyNamespace, KVLayout, ManagerConfig } from '../../runtime/index.ts';
+
+export interface KVRuntimeConfig {
+  /** Shape of the model's KV; `layout.blockBytes` is the unit that moves. */
+  readonly layout: KVLayout;
+  /** Name and revision of the weights: blocks of other weights are never found. */
+  readonly model: string;
+  /** 16 to 32 secret bytes under which block keys are made. Keep it over restarts. */
+  readonly secretKey: Uint8Array;
+  /** Raised to forget everything that was cached before. Default 0. */
+  readonly epoch?: number;
+  /** What else determines the bytes, by name. */
+  readonly extras?: KeyNamespace['extras'];
+  /** GPU memory for blocks. */
+  readonly hbmBytes: number;
+  /** Locked host memory for blocks that GPU memory has no room for. Default 0: off. */
+  readonly ddrBytes?: number;
+  /** Files for blocks that host memory has no room for. The directory must exist. Default: off. */
+  readonly nvme?: { readonly dir: string; readonly bytes: number };
+  /** Share of HBM above which a release offloads cached blocks. Default 0.9. */
+  readonly offloadThreshold?: number;
+  /** Which adapter to use; see `openDevice`. */
+  readonly adapter?: string;
+  /** Receives lines that a person should see. */
+  readonly notice?: (line: string) => void;
+}
+
+/** Blocks in flight beside each tier's capacity, as a share of it and at most so many bytes. */
+const LANDING_SHARE = 1 / 16;
+const LANDING_BYTES_MAX = 64 * 1024 * 1024;
+
+/** @throws TKV_CONFIG with the field at fault */
+export function managerConfigOf(config: KVRuntimeConfig): ManagerConfig {
+  const { blockBytes } = config.layout;
+  const size = (field: string, bytes: number): { capacityBytes: number; landingBytes: number } => {
+    requireInteger(field, bytes, 0);
+    const landing = Math.min(Math.floor(bytes * LANDING_SHARE), LANDING_BYTES_MAX);
+    const landingBytes = Math.floor(landing / blockBytes) * blockBytes;
+    if (bytes - landingBytes < blockBytes) {
+      throw configError(
+        field,
+        `is ${bytes}, less than a block of ${blockBytes} bytes`,
+        'Give it room for a block or more.',
+      );
+    }
+    return { capacityBytes: bytes - landingBytes, landingBytes };
+  };
+  return {
+    unitBytes: [blockBytes],
+    hbm: size('hbmBytes', config.hbmBytes),
+    ...(config.ddrBytes === undefined || config.ddrBytes === 0
+      ? {}
+      : { ddr: size('ddrBytes', config.ddrBytes) }),
+    ...(config.nvme === undefined ? {} : { nvme: size('nvme.bytes', config.nvme.bytes) }),
+    offloadThreshold: config.offloadThreshold ?? 0.9,
+  };
+}

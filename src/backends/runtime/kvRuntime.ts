@@ -1,0 +1,203 @@
+/**
+ * The runtime for embedders: a manager, the stores under it and the engine between them, behind a few calls.
+ *
+ *     begin (look up, bring up, make room) -> write the open blocks -> seal -> append ... -> release
+ */
+
+import {
+  BlockKeys,
+  BlockTable,
+  Entry,
+  KeyChain,
+  type KeyElements,
+  KVManager,
+  type Match,
+  type OpenBlock,
+  TierKVError,
+} from '../../runtime/index.ts';
+import type { TransferEngine } from '../engine/index.ts';
+import type { DevicePool, SlotBuffer } from '../webgpu/index.ts';
+import { type KVRuntimeConfig, managerConfigOf } from './config.ts';
+import { KVSequence } from './kvSequence.ts';
+import { Pump } from './pump.ts';
+import { openStores } from './stores.ts';
+
+export class KVRuntime implements AsyncDisposable {
+  readonly manager: KVManager;
+  readonly hbm: DevicePool;
+  readonly device: GPUDevice;
+  readonly #config: KVRuntimeConfig;
+  readonly #engine: TransferEngine;
+  readonly #stores: AsyncDisposable;
+  readonly #pump: Pump;
+  readonly #chains: Map<string, KeyChain> = new Map();
+  readonly #describe: () => Record<string, Record<string, string | number | boolean>>;
+
+  private constructor(
+    config: KVRuntimeConfig,
+    manager: KVManager,
+    stores: Awaited<ReturnType<typeof openStores>>,
+  ) {
+    this.#config = config;
+    this.manager = manager;
+    this.hbm = stores.hbm;
+    this.device = stores.device;
+    this.#engine = stores.engine;
+    this.#stores = stores;
+    this.#describe = stores.describe;
+    this.#pump = new Pump(manager, stores.engine);
+  }
+
+  /** @throws {TierKVError} naming the field, when a device, the memory or the directory is not to be had */
+  static async open(config: KVRuntimeConfig): Promise<KVRuntime> {
+    const manager = new KVManager(managerConfigOf(config));
+    return new KVRuntime(config, manager, await openStores(config, manager));
+  }
+
+  /** What a request would find: leading blocks by tier. Changes nothing, counts nothing. */
+  lookup(tokens: KeyElements, tenant: string): Match {
+    const keys = new BlockKeys();
+    this.#chain(tenant).hashBlocks(tokens, 0, keys);
+    return this.manager.lookup(keys.words, keys.length);
+  }
+
+  /**
+   * Begins a sequence: its cached blocks are pinned, those in lower tiers are brought up and verified, and the rest get
+   * open blocks to write. What cannot be brought is among the open blocks. The last token is always left to compute.
+   * @param tenant who may share this KV: from your own authentication, never from the request's body
+   * @throws TKV_CAPACITY when the blocks in use leave no room for it
+   */
+  async begin(tokens: KeyElements, tenant: string): Promise<KVSequence> {
+    const { blockTokens } = this.#config.layout;
+    const source = this.#chain(tenant);
+    const keys = new BlockKeys(Math.ceil(tokens.length / blockTokens) + 1);
+    source.hashBlocks(tokens, 0, keys);
+    const blocks = Math.ceil(tokens.length / blockTokens);
+    const limit = Math.min(keys.length, Math.floor(Math.max(tokens.length - 1, 0) / blockTokens));
+    const matched = this.manager.matchLength(keys.words, limit);
+    if (!this.manager.canOpen(keys.words, matched, blocks)) throw this.#full(blocks);
+
+    const table = this.manager.open(keys.words, keys.length, this.#engine.nowUs(), limit);
+    this.manager.load(table, this.#engine.nowUs());
+    this.manager.allocate(table, table.matched, blocks, this.#engine.nowUs());
+    await this.#pump.until(() => table.pending === 0);
+    const cachedTokens = table.readyPrefix() * blockTokens;
+    await this.#reopenFailed(table);
+    return new KVSequence({ table, tenant, keys, source, cachedTokens, tokens: tokens.length });
+  }
+
+  /** Room for tokens up to `tokens.length`, as a decode appends them. @throws TKV_CAPACITY when there is none */
+  async append(sequence: KVSequence, tokens: KeyElements): Promise<void> {
+    const { blockTokens } = this.#config.layout;
+    const blocks = Math.ceil(tokens.length / blockTokens);
+    const { table, keys, source } = sequence;
+    if (!this.manager.allocate(table, table.length, blocks, this.#engine.nowUs())) throw this.#full(blocks);
+    await this.#pump.until(() => table.pending === 0);
+    source.hashBlocks(tokens, keys.length, keys);
+    sequence.tokens = tokens.length;
+  }
+
+  /** Blocks that wait to be written, by number in the sequence. */
+  openBlocks(sequence: KVSequence): { index: number; block: OpenBlock }[] {
+    const open: { index: number; block: OpenBlock }[] = [];
+    for (let index = 0; index < sequence.blocks; index++) {
+      const block = this.manager.openBlock(sequence.table, index);
+      if (block !== undefined) open.push({ index, block });
+    }
+    return open;
+  }
+
+  /** Where block `index` lies, for kernels that write it (open) or attend over it (loaded). */
+  slot(sequence: KVSequence, index: number): SlotBuffer {
+    const block =
+      this.manager.loadedBlock(sequence.table, index) ?? this.manager.openBlock(sequence.table, index);
+    if (block === undefined) {
+      throw new TierKVError('TKV_STATE', `block ${index} is not in HBM. Await begin or append first.`, {
+        field: 'index',
+      });
+    }
+    return this.hbm.buffer(block.slot, block.sizeClass);
+  }
+
+  /** The sequence's block table, of blocks that may be attended over. */
+  blockTable(sequence: KVSequence): BlockTable {
+    const table = new BlockTable();
+    for (let i = 0; i < sequence.blocks; i++) {
+      const block = this.manager.loadedBlock(sequence.table, i) ?? this.manager.openBlock(sequence.table, i);
+      if (block !== undefined) table.append(block);
+    }
+    return table;
+  }
+
+  /**
+   * The device work submitted so far has written all full open blocks: their digests are taken behind it, and from then on
+   * others find them.
+   */
+  async seal(sequence: KVSequence): Promise<void> {
+    const { table, keys } = sequence;
+    const { blockTokens } = this.#config.layout;
+    for (let i = 0; i < keys.length; i++) {
+      if (table.state[i] === Entry.OPEN) {
+        this.manager.seal(table, i, i + 1, keys.words, i * 4, blockTokens, this.#engine.nowUs());
+      }
+    }
+    await this.#pump.until(() => table.pending === 0);
+  }
+
+  /** Ends the sequence. Its sealed blocks stay cached, here and below; blocks never sealed are gone. */
+  release(sequence: KVSequence): void {
+    this.manager.release(sequence.table, this.#engine.nowUs());
+    this.#pump.poke();
+  }
+
+  /** Waits until no transfer is in flight. */
+  async idle(): Promise<void> {
+    await this.#pump.until(() => this.manager.jobsInFlight === 0);
+  }
+
+  /** What each tier really got. */
+  describe(): Record<string, Record<string, string | number | boolean>> {
+    return this.#describe();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.idle();
+    await this.#stores[Symbol.asyncDispose]();
+  }
+
+  async #reopenFailed(table: KVSequence['table']): Promise<void> {
+    for (let failed = table.firstFailed(); failed !== -1; failed = table.firstFailed()) {
+      if (!this.manager.allocate(table, failed, failed + 1, this.#engine.nowUs())) {
+        this.manager.release(table, this.#engine.nowUs());
+        throw this.#full(table.length);
+      }
+      await this.#pump.until(() => table.pending === 0);
+    }
+  }
+
+  #chain(tenant: string): KeyChain {
+    let chain = this.#chains.get(tenant);
+    if (chain === undefined) {
+      const { secretKey, epoch = 0, model, layout, extras } = this.#config;
+      chain = new KeyChain({
+        secretKey,
+        tenant,
+        epoch,
+        model,
+        layout,
+        ...(extras === undefined ? {} : { extras }),
+      });
+      this.#chains.set(tenant, chain);
+    }
+    return chain;
+  }
+
+  #full(blocks: number): TierKVError {
+    const { heldBytes, capacityBytes } = this.manager.usage(0);
+    return new TierKVError(
+      'TKV_CAPACITY',
+      `${blocks} blocks do not fit HBM: ${heldBytes} of ${capacityBytes} bytes are in use. Release a sequence, or raise hbmBytes.`,
+      { field: 'hbmBytes' },
+    );
+  }
+}
