@@ -44,7 +44,7 @@ export class DirectoryLock {
     for (let attempt = 1; ; attempt++) {
       const owner = livingClaim(dir, path, libc);
       if (owner !== undefined) throw locked(dir, owner);
-      const lock = DirectoryLock.#claim(dir, path, libc);
+      const lock = DirectoryLock.#claim(dir, path);
       const rival = livingClaim(dir, path, libc);
       if (rival === undefined && lock.#isIntact(libc)) return lock;
       lock.release();
@@ -53,7 +53,7 @@ export class DirectoryLock {
     }
   }
 
-  static #claim(dir: string, path: string, libc: Libc | undefined): DirectoryLock {
+  static #claim(dir: string, path: string): DirectoryLock {
     let fd: number;
     try {
       fd = fs.openSync(path, 'wx', 0o600);
@@ -61,13 +61,15 @@ export class DirectoryLock {
       if (errnoOf(error) === 'EEXIST') throw locked(dir, path);
       throw error;
     }
-    libc?.tryFlock(fd);
     return new DirectoryLock(path, fd);
   }
 
-  /** Nobody took the claim for a dead one between its creation and its lock. */
+  /**
+   * Locks the claim, and makes sure that nobody took it for a dead one before that. Where the file system has no locks,
+   * the name of the claim must do.
+   */
   #isIntact(libc: Libc | undefined): boolean {
-    if (libc !== undefined && libc.tryFlock(this.#fd) === 'EAGAIN') return false;
+    if (libc?.tryFlock(this.#fd) === 'EAGAIN') return false;
     const named = fs.statSync(this.#path, { throwIfNoEntry: false });
     return named !== undefined && named.ino === fs.fstatSync(this.#fd).ino;
   }

@@ -7,7 +7,13 @@ import { type DataFile, FileStore, IoError, type StuckIo } from '../../../src/ba
 import { type PoolShape, poolShape } from '../../../src/runtime/pool/shape.ts';
 import { outcomeNames } from '../../../src/runtime/transfer/outcome.ts';
 import type { StoreItem, TierStore } from '../../../src/runtime/transfer/tierStore.ts';
-import { emptyItem, mismatchedWords, patternItem } from '../../../src/testing/index.ts';
+import {
+  emptyItem,
+  mismatchedWords,
+  patternItem,
+  SeededRandom,
+  testSeed,
+} from '../../../src/testing/index.ts';
 import { editFile, mountedDir, scratchDir } from './scratch.ts';
 
 const KiB = 1024;
@@ -96,22 +102,31 @@ describe('file store, what lies on disk', () => {
     expect(results.map((result) => outcomeNames[result.outcome])).toEqual(['loaded', 'corrupt']);
   });
 
-  it('writes nothing to disk but records and zeros: no leftovers of other memory', async () => {
-    for (const slotBytes of [4 * KiB, 4 * KiB + 4, 1000]) {
-      const dir = scratchDir();
-      const pool = poolShape(8, slotBytes, [slotBytes]);
-      const { recordBytes, payloadOffset } = fileLayout(pool).records[0]!;
-      await using store = await FileStore.open(dir, pool, { mode: 'buffered', coalescedBytes: 0 });
-      const all = (generation: number): StoreItem[] =>
-        Array.from({ length: 8 }, (_, slot) => patternItem(pool, slot, 0, generation));
-      await store.write(all(1));
-      await store.read(all(1).map((one) => emptyItem(one)));
-      await store.write(all(2));
-      for (let slot = 0; slot < 8; slot++) {
-        editFile(pathIn(dir), recordOffset(fileLayout(pool), slot, 0), recordBytes, (bytes) => {
-          const gaps = [...bytes.subarray(128, payloadOffset), ...bytes.subarray(payloadOffset + slotBytes)];
-          expect(gaps.length).toBe(recordBytes - 128 - slotBytes);
-          expect(gaps.every((byte) => byte === 0)).toBe(true);
+  const seed = testSeed(88);
+  it(`writes nothing to disk but records and zeros: no leftovers of other memory (seed ${seed})`, async () => {
+    const random = new SeededRandom(seed);
+    const dir = scratchDir();
+    const pool = poolShape(16, 8 * KiB, [8 * KiB, 4 * KiB, 4 * KiB + 4, 1000]);
+    const layout = fileLayout(pool);
+    await using store = await FileStore.open(dir, pool, { mode: 'buffered', coalescedBytes: 0 });
+    for (let generation = 1; generation <= 6; generation++) {
+      const batch = random.distinctBelow(pool.pages, pool.pages).map((page) => {
+        const one = patternItem(pool, page * pool.slotsPerPageMax, page % 4, generation);
+        const elsewhere = new Uint8Array(one.bytes.byteLength + 1).subarray(1);
+        elsewhere.set(one.bytes);
+        return random.chance(0.5) ? one : { ...one, bytes: elsewhere };
+      });
+      expect(new Set(await ends(store, 'write', ...batch))).toEqual(new Set(['loaded']));
+      for (let page = 0; page < pool.pages; page++) {
+        const { recordBytes, payloadOffset, payloadBytes } = layout.records[page % 4]!;
+        const at = recordOffset(layout, page * pool.slotsPerPageMax, page % 4);
+        editFile(pathIn(dir), at, recordBytes, (bytes) => {
+          const gaps = [
+            ...bytes.subarray(128, payloadOffset),
+            ...bytes.subarray(payloadOffset + payloadBytes),
+          ];
+          expect(gaps.length).toBe(recordBytes - 128 - payloadBytes);
+          expect(gaps.findIndex((byte) => byte !== 0)).toBe(-1);
         });
       }
     }

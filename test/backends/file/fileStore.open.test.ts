@@ -1,9 +1,18 @@
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  closeSync,
+  mkdirSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { FileStore, type FileStoreOptions } from '../../../src/backends/file/index.ts';
+import { loadLibc } from '../../../src/backends/posix/index.ts';
 import { TierKVError } from '../../../src/runtime/errors.ts';
 import { poolShape } from '../../../src/runtime/pool/shape.ts';
 import { Outcome } from '../../../src/runtime/transfer/outcome.ts';
@@ -224,6 +233,12 @@ describe('one process owns a directory', () => {
         code: 'TKV_LOCKED',
         message: expect.stringContaining(`process ${process.pid}`),
       });
+      const libc = await loadLibc();
+      if (native && typeof libc !== 'string') {
+        const claim = openSync(join(dir, readdirSync(dir).find((name) => name !== DATA)!), 'r+');
+        expect(libc.tryFlock(claim)).toBe('EAGAIN'); // what another host goes by
+        closeSync(claim);
+      }
       await first[Symbol.asyncDispose]();
       await (await FileStore.open(dir, shape, { native }))[Symbol.asyncDispose]();
       expect(readdirSync(dir)).toEqual([DATA]);
@@ -262,15 +277,20 @@ describe('one process owns a directory', () => {
     expect(readdirSync(dir)).toEqual([DATA]);
   });
 
-  it('believes a claim from another host, unless the kernel knows that nobody holds it', async () => {
+  it('believes a claim from another host, unless the kernel knows that nobody holds it', async ({ skip }) => {
     const dir = scratchDir();
-    const claim = join(dir, 'tierkv.lock.1-1-0123456789ab-fedcba987654');
+    const name = 'tierkv.lock.1-1-0123456789ab-fedcba987654';
+    const claim = join(dir, name);
+    const locked = { code: 'TKV_LOCKED', message: expect.stringContaining(claim) };
     writeFileSync(claim, '');
-    expect(await refusal(dir, { native: false })).toMatchObject({
-      code: 'TKV_LOCKED',
-      message: expect.stringContaining(claim),
-    });
-    expect(readdirSync(dir)).toContain('tierkv.lock.1-1-0123456789ab-fedcba987654');
+    expect(await refusal(dir, { native: false })).toMatchObject(locked);
+    const libc = await loadLibc();
+    if (typeof libc === 'string') return skip(libc);
+    const holder = openSync(claim, 'r+');
+    expect(libc.tryFlock(holder)).toBe('');
+    expect(await refusal(dir)).toMatchObject(locked);
+    expect(readdirSync(dir)).toEqual([name]);
+    closeSync(holder);
     await (await FileStore.open(dir, shape))[Symbol.asyncDispose]();
     expect(readdirSync(dir)).toEqual([DATA]);
   });
