@@ -1,4 +1,7 @@
-/** What moves bytes: one store for each tier. */
+/** What moves bytes: one store for each tier, the engine between them, and the runtime that embedders open. */
 
+export * from './engine/index.ts';
 export * from './file/index.ts';
 export * from './memory/index.ts';
+export * from './runtime/index.ts';
+export * from './webgpu/index.ts';

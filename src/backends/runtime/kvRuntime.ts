@@ -15,23 +15,19 @@ import {
   type OpenBlock,
   TierKVError,
 } from '../../runtime/index.ts';
-import type { TransferEngine } from '../engine/index.ts';
-import type { DevicePool, SlotBuffer } from '../webgpu/index.ts';
+import type { SlotBuffer } from '../webgpu/index.ts';
 import { type KVRuntimeConfig, managerConfigOf } from './config.ts';
 import { KVSequence } from './kvSequence.ts';
 import { Pump } from './pump.ts';
-import { openStores } from './stores.ts';
+import { type OpenStores, openStores } from './stores.ts';
 
 export class KVRuntime implements AsyncDisposable {
   readonly manager: KVManager;
-  readonly hbm: DevicePool;
-  readonly device: GPUDevice;
+  /** The stores themselves, for inspection; they belong to the runtime. */
+  readonly stores: OpenStores;
   readonly #config: KVRuntimeConfig;
-  readonly #engine: TransferEngine;
-  readonly #stores: AsyncDisposable;
   readonly #pump: Pump;
   readonly #chains: Map<string, KeyChain> = new Map();
-  readonly #describe: () => Record<string, Record<string, string | number | boolean>>;
 
   private constructor(
     config: KVRuntimeConfig,
@@ -40,11 +36,7 @@ export class KVRuntime implements AsyncDisposable {
   ) {
     this.#config = config;
     this.manager = manager;
-    this.hbm = stores.hbm;
-    this.device = stores.device;
-    this.#engine = stores.engine;
-    this.#stores = stores;
-    this.#describe = stores.describe;
+    this.stores = stores;
     this.#pump = new Pump(manager, stores.engine);
   }
 
@@ -52,6 +44,11 @@ export class KVRuntime implements AsyncDisposable {
   static async open(config: KVRuntimeConfig): Promise<KVRuntime> {
     const manager = new KVManager(managerConfigOf(config));
     return new KVRuntime(config, manager, await openStores(config, manager));
+  }
+
+  /** The device that holds HBM, for kernels of your own. */
+  get device(): GPUDevice {
+    return this.stores.device;
   }
 
   /** What a request would find: leading blocks by tier. Changes nothing, counts nothing. */
@@ -77,9 +74,9 @@ export class KVRuntime implements AsyncDisposable {
     const matched = this.manager.matchLength(keys.words, limit);
     if (!this.manager.canOpen(keys.words, matched, blocks)) throw this.#full(blocks);
 
-    const table = this.manager.open(keys.words, keys.length, this.#engine.nowUs(), limit);
-    this.manager.load(table, this.#engine.nowUs());
-    this.manager.allocate(table, table.matched, blocks, this.#engine.nowUs());
+    const table = this.manager.open(keys.words, keys.length, this.nowUs(), limit);
+    this.manager.load(table, this.nowUs());
+    this.manager.allocate(table, table.matched, blocks, this.nowUs());
     await this.#pump.until(() => table.pending === 0);
     const cachedTokens = table.readyPrefix() * blockTokens;
     await this.#reopenFailed(table);
@@ -91,7 +88,7 @@ export class KVRuntime implements AsyncDisposable {
     const { blockTokens } = this.#config.layout;
     const blocks = Math.ceil(tokens.length / blockTokens);
     const { table, keys, source } = sequence;
-    if (!this.manager.allocate(table, table.length, blocks, this.#engine.nowUs())) throw this.#full(blocks);
+    if (!this.manager.allocate(table, table.length, blocks, this.nowUs())) throw this.#full(blocks);
     await this.#pump.until(() => table.pending === 0);
     source.hashBlocks(tokens, keys.length, keys);
     sequence.tokens = tokens.length;
@@ -116,7 +113,7 @@ export class KVRuntime implements AsyncDisposable {
         field: 'index',
       });
     }
-    return this.hbm.buffer(block.slot, block.sizeClass);
+    return this.stores.hbm.buffer(block.slot, block.sizeClass);
   }
 
   /** The sequence's block table, of blocks that may be attended over. */
@@ -138,7 +135,7 @@ export class KVRuntime implements AsyncDisposable {
     const { blockTokens } = this.#config.layout;
     for (let i = 0; i < keys.length; i++) {
       if (table.state[i] === Entry.OPEN) {
-        this.manager.seal(table, i, i + 1, keys.words, i * 4, blockTokens, this.#engine.nowUs());
+        this.manager.seal(table, i, i + 1, keys.words, i * 4, blockTokens, this.nowUs());
       }
     }
     await this.#pump.until(() => table.pending === 0);
@@ -146,7 +143,7 @@ export class KVRuntime implements AsyncDisposable {
 
   /** Ends the sequence. Its sealed blocks stay cached, here and below; blocks never sealed are gone. */
   release(sequence: KVSequence): void {
-    this.manager.release(sequence.table, this.#engine.nowUs());
+    this.manager.release(sequence.table, this.nowUs());
     this.#pump.poke();
   }
 
@@ -155,20 +152,25 @@ export class KVRuntime implements AsyncDisposable {
     await this.#pump.until(() => this.manager.jobsInFlight === 0);
   }
 
+  /** The runtime's clock, in microseconds since it was opened: what calls of the manager want. */
+  nowUs(): number {
+    return this.stores.engine.nowUs();
+  }
+
   /** What each tier really got. */
   describe(): Record<string, Record<string, string | number | boolean>> {
-    return this.#describe();
+    return this.stores.describe();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.idle();
-    await this.#stores[Symbol.asyncDispose]();
+    await this.stores[Symbol.asyncDispose]();
   }
 
   async #reopenFailed(table: KVSequence['table']): Promise<void> {
     for (let failed = table.firstFailed(); failed !== -1; failed = table.firstFailed()) {
-      if (!this.manager.allocate(table, failed, failed + 1, this.#engine.nowUs())) {
-        this.manager.release(table, this.#engine.nowUs());
+      if (!this.manager.allocate(table, failed, failed + 1, this.nowUs())) {
+        this.manager.release(table, this.nowUs());
         throw this.#full(table.length);
       }
       await this.#pump.until(() => table.pending === 0);
