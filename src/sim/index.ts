@@ -1,3 +1,4 @@
 /** BLIS: the simulator's parts. */
 
 export { ModeledTier } from './tier/modeledTier.ts';
+export * from './latency/index.ts';

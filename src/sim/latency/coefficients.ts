@@ -3,16 +3,24 @@
  * parameters; a file written by hand and one written by `tierkv latency fit` are read by the same strict rules.
  */
 
+import type { LinkProfiles } from '../driver/linkModel.ts';
 import { readYaml, type SpecNode } from '../workload/spec/reader.ts';
 import type { CalibratedCoefficients } from './backends/calibrated.ts';
 import type { LinearCoefficients } from './backends/linear.ts';
 import type { TrainedPhysicsCoefficients } from './backends/trained-physics.ts';
+import { readLinks } from './links.ts';
 import type { GemmEfficiency } from './physics/kernels.ts';
 
 export const coefficientSchema = 'tierkv.latency/1';
 
 export type Coefficients =
-  | { readonly backend: 'calibrated'; readonly gpu: string; readonly values: CalibratedCoefficients }
+  | {
+      readonly backend: 'calibrated';
+      readonly gpu: string;
+      readonly values: CalibratedCoefficients;
+      /** Transfers between tiers, where the fit was given a link profile. */
+      readonly links?: LinkProfiles;
+    }
   | { readonly backend: 'trained-physics'; readonly values: TrainedPhysicsCoefficients }
   | { readonly backend: 'roofline'; readonly values: { readonly alpha: readonly number[] } }
   | { readonly backend: 'linear'; readonly values: LinearCoefficients };
@@ -126,7 +134,9 @@ export function parseCoefficients(text: string, file: string): Coefficients {
   root.section('fit');
   let result: Coefficients;
   if (backend === 'calibrated') {
-    result = { backend, gpu: root.text('gpu'), values: calibratedOf(root) };
+    const links = readLinks(root);
+    const own = { backend, gpu: root.text('gpu'), values: calibratedOf(root) };
+    result = links === undefined ? own : { ...own, links };
   } else {
     const alpha = valuesOf(root, 'alpha', alphaNames, 3);
     if (backend === 'roofline') result = { backend, values: { alpha } };

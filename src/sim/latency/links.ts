@@ -85,6 +85,19 @@ function linkOf(node: SpecNode): LinkProfile {
   return fitLink(samples);
 }
 
+/** The profiles under `links`, by direction; undefined when there is no such key. */
+export function readLinks(root: SpecNode): LinkProfiles | undefined {
+  const section = root.section('links');
+  if (section === undefined) return undefined;
+  const links: Record<string, LinkProfile> = {};
+  for (const name of directions) {
+    const link = section.section(name);
+    if (link !== undefined) links[name] = linkOf(link);
+  }
+  section.close();
+  return links;
+}
+
 /**
  * Reads the text of a link profile.
  * @throws {TierKVError} TKV_INPUT with file, line and key.
@@ -96,14 +109,8 @@ export function parseLinkCalibration(text: string, file: string): LinkCalibratio
   const software = root.flag('software') ?? false;
   root.text('driver');
   root.text('date');
-  const section = root.section('links');
-  if (section === undefined) throw root.error('links', 'is missing', 'Run tierkv calibrate --out FILE');
-  const links: Record<string, LinkProfile> = {};
-  for (const name of directions) {
-    const link = section.section(name);
-    if (link !== undefined) links[name] = linkOf(link);
-  }
-  section.close();
+  const links = readLinks(root);
+  if (links === undefined) throw root.error('links', 'is missing', 'Run tierkv calibrate --out FILE');
   root.close();
   return { device, software, links };
 }

@@ -1,5 +1,6 @@
 /** Fitting models of time to measurements, and judging them. */
 
+export { composedPrefillUs } from './composed-prefill.ts';
 export {
   crossValidate,
   type Fold,
@@ -24,6 +25,15 @@ export {
   predictPrefillAttention,
   prefillTokenRange,
 } from './kernel-fit.ts';
+export { fitLinear, type LinearFit, nonNegativeLeastSquares } from './linear-fit.ts';
+export {
+  type BatchLimits,
+  type MeasuredRequest,
+  parseMeasuredRequests,
+  type RequestTimes,
+  replayRequests,
+} from './request-replay.ts';
+export { fitRun, type MeasuredRun, replayRun } from './run-fit.ts';
 export {
   largePrefillTokens,
   type Prediction,

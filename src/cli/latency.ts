@@ -1,0 +1,139 @@
+/**
+ * `tierkv latency predict|fit|check`: how long a batch takes on a GPU, coefficients from measurements, and how far they are
+ * off. This file turns the command line into options and reports into output.
+ */
+
+import fs from 'node:fs';
+import { Command, InvalidArgumentError, Option } from 'commander';
+import { TierKVError } from '../runtime/errors.ts';
+import { latencyBackends, moeCommBackends } from '../sim/latency/index.ts';
+import { requireWritableTarget, writeJsonFile } from './output/index.ts';
+
+function numberOption(text: string): number {
+  const value = Number(text);
+  if (text.trim() === '' || !Number.isFinite(value)) throw new InvalidArgumentError('It must be a number.');
+  return value;
+}
+
+function collect(value: string, before: readonly string[]): string[] {
+  return [...before, value];
+}
+
+function writeText(file: string, text: string): void {
+  try {
+    fs.writeFileSync(file, text);
+  } catch (cause) {
+    const reason = cause instanceof Error ? cause.message.replace(/, \w+ '.*$/, '') : String(cause);
+    throw new TierKVError('TKV_IO', `${file} cannot be written: ${reason}. Name a file that can.`, {
+      path: file,
+      cause,
+    });
+  }
+}
+
+const defaultBatches = [
+  'decode=1@512',
+  'decode=64@512',
+  'decode=256@512',
+  'prefill=512',
+  'prefill=2048',
+  'prefill=8192',
+];
+
+function predictCommand(): Command {
+  return new Command('predict')
+    .description('Say how long batches take, what that is made of, and how many KV blocks fit.')
+    .requiredOption('--model <name>', 'model, with or without organisation, or the path of a config.json')
+    .option('--gpu <name>', "GPU or the path of its file (default: the model's, else H100)")
+    .option('--tp <n>', "tensor parallel GPUs (default: the model's, else 1)", numberOption)
+    .option('--dp <n>', 'data parallel ranks of a mixture of experts', numberOption, 1)
+    .addOption(
+      new Option('--backend <name>', 'model of time').choices([...latencyBackends]).default('calibrated'),
+    )
+    .option('--coefficients <file>', 'coefficients (default: as shipped for the backend and GPU)')
+    .addOption(
+      new Option('--moe-comm-backend <name>', 'how experts exchange tokens, trained-physics only')
+        .choices([...moeCommBackends])
+        .default(moeCommBackends[0]),
+    )
+    .option(
+      '--batch <batch>',
+      'decode=N@CONTEXT, prefill=NEW[@CACHED[/PROMPT]], with commas; repeatable',
+      collect,
+      [],
+    )
+    .option('--no-floor', 'also give times that the hardware cannot reach, as upstream does')
+    .option('--block-size <tokens>', 'tokens of a KV block', numberOption, 16)
+    .option('--gpu-memory-utilization <share>', 'share of the memory that may be used', numberOption, 0.9)
+    .option('--json <file>', 'write the report as JSON')
+    .action(async (raw) => {
+      const { predict, renderPrediction } = await import('./latency/predict.ts');
+      const report = predict({
+        ...raw,
+        batch: raw.batch.length > 0 ? raw.batch : defaultBatches,
+        blockTokens: raw.blockSize,
+        memoryUtilization: raw.gpuMemoryUtilization,
+      });
+      if (raw.json !== undefined) writeJsonFile(raw.json, report);
+      process.stdout.write(renderPrediction(report));
+    });
+}
+
+function fitCommand(): Command {
+  return new Command('fit')
+    .description('Fit coefficients to measured steps and write them as a file.')
+    .addOption(
+      new Option('--backend <name>', 'what to fit').choices(['calibrated', 'linear']).default('calibrated'),
+    )
+    .option('--gpu <name>', 'GPU on which the steps were measured, or the path of its file', 'H100')
+    .option(
+      '--steps <file>',
+      "step log of vLLM's scheduler or step records, .csv or .csv.gz (default: H100, as shipped)",
+    )
+    .option('--runs <file>', 'totals of whole runs, .csv')
+    .option('--hold-out <experiment>', 'keep an experiment out and judge by it; repeatable', collect, [])
+    .option('--links <file>', 'link profile of tierkv calibrate, to go into the coefficients')
+    .requiredOption('--out <file>', 'where the coefficients go')
+    .action(async (raw) => {
+      requireWritableTarget(raw.out);
+      const { fitCoefficients } = await import('./latency/fit.ts');
+      const { file, fitted, heldOut } = fitCoefficients(raw);
+      writeJsonFile(raw.out, file);
+      const line = (what: string, score: typeof fitted): string =>
+        `${what}: ${score.count} steps, MAPE ${score.mapePercent.toFixed(2)}%, bias ${score.biasPercent.toFixed(2)}%\n`;
+      process.stdout.write(line('fitted on', fitted));
+      if (heldOut !== undefined) process.stdout.write(line('held out', heldOut));
+      process.stdout.write(`wrote ${raw.out}\n`);
+    });
+}
+
+function checkCommand(): Command {
+  return new Command('check')
+    .description('Judge calibrated by measurements that its fit did not see.')
+    .option('--gpu <name>', 'GPU on which the steps were measured', 'H100')
+    .option('--steps <file>', "step log of vLLM's scheduler or step records (default: H100, as shipped)")
+    .option('--runs <file>', 'totals of whole runs, .csv')
+    .option('--plot <file>', 'draw predicted against measured as SVG')
+    .option('--json <file>', 'write the report as JSON')
+    .action(async (raw) => {
+      if (raw.plot !== undefined) requireWritableTarget(raw.plot);
+      if (raw.json !== undefined) requireWritableTarget(raw.json);
+      const { check } = await import('./latency/check.ts');
+      const { checkChart, renderCheck } = await import('./latency/renderCheck.ts');
+      const report = check(raw);
+      if (raw.plot !== undefined) {
+        const { renderSvg } = await import('./chart.ts');
+        writeText(raw.plot, await renderSvg(checkChart(report)));
+      }
+      if (raw.json !== undefined) writeJsonFile(raw.json, report);
+      process.stdout.write(renderCheck(report));
+    });
+}
+
+export function latencyCommand(): Command {
+  return new Command('latency')
+    .description('How long a step of an LLM server takes on a GPU.')
+    .addCommand(predictCommand())
+    .addCommand(fitCommand())
+    .addCommand(checkCommand());
+}

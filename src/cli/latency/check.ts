@@ -1,0 +1,267 @@
+/**
+ * `tierkv latency check`: how far `calibrated` is from what was measured. Each experiment is predicted by a fit on all the
+ * others; prefills are held against measured kernels; one run of another GPU is replayed. Beside it stands what upstream's
+ * two backends, without the floor, say about the same steps.
+ */
+
+import {
+  batchOf,
+  Calibrated,
+  type CalibratedCoefficients,
+  composedPrefillUs,
+  crossValidate,
+  engineShape,
+  type Fold,
+  fitEngine,
+  fitRun,
+  type Hardware,
+  isWarmUp,
+  kernelCoefficients,
+  type MeasuredRun,
+  type ModelLookup,
+  newLatencyModel,
+  parseMeasuredRequests,
+  predictDecodeAttention,
+  predictGemm,
+  predictPrefillAttention,
+  predictRecords,
+  prefillTokenRange,
+  prepareRecords,
+  type RecordPrediction,
+  regimeOf,
+  replayRun,
+  type Score,
+  scoreOf,
+  scoresBy,
+  sumBatch,
+} from '../../sim/latency/index.ts';
+import {
+  latencyDataFile,
+  loadCoefficients,
+  loadHardware,
+  loadKernelTables,
+  loadModel,
+  readText,
+} from './dataFiles.ts';
+import { fittableRuns, loadMeasurements, type Measurements, modelLookup } from './measurements.ts';
+
+export interface CheckOptions {
+  readonly gpu: string;
+  readonly steps?: string;
+  readonly runs?: string;
+}
+
+export interface NamedScore extends Score {
+  readonly what: string;
+}
+
+export interface CheckedStep {
+  readonly experiment: string;
+  readonly model: string;
+  readonly regime: string;
+  readonly predictedUs: number;
+  readonly measuredUs: number;
+  readonly floorUs: number;
+}
+
+export interface RunQuantity {
+  readonly what: string;
+  readonly measuredMeanMs: number;
+  readonly replayedMeanMs: number;
+  readonly meanErrorPercent: number;
+  readonly p90ErrorPercent: number;
+}
+
+export interface CheckReport {
+  /** Predictions of experiments that the fit did not see. */
+  readonly heldOut: readonly NamedScore[];
+  /** The same steps by a fit that saw them all, and by upstream's backends. */
+  readonly sameSteps: readonly NamedScore[];
+  readonly kernels: readonly NamedScore[];
+  readonly runs: readonly NamedScore[];
+  readonly otherGpu: readonly RunQuantity[];
+  readonly belowFloor: { readonly predicted: number; readonly measured: number };
+  readonly folds: readonly {
+    readonly heldOut: string;
+    readonly perLayerUs: number;
+    readonly reduceEfficiency: number;
+  }[];
+  readonly steps: readonly CheckedStep[];
+}
+
+const named = (what: string, score: Score): NamedScore => ({ what, ...score });
+
+function heldOutScores(folds: readonly Fold[], lookup: ModelLookup): NamedScore[] {
+  const all = folds.flatMap(({ predictions }) => predictions);
+  const regime = (p: RecordPrediction): string => regimeOf(p.record.prefillTokens);
+  const byModel = scoresBy(all, (p) => `${lookup(p.record.model).name} x ${p.record.tp}, ${regime(p)}`);
+  return [
+    named('all steps', scoreOf(all)),
+    ...[...scoresBy(all, regime)].map(([what, score]) => named(what, score)),
+    ...folds.map(({ heldOut, predictions }) => named(`experiment ${heldOut}`, scoreOf(predictions))),
+    ...folds.map(({ heldOut, predictions }) => {
+      const decodes = predictions.filter(({ record }) => record.prefillTokens === 0);
+      return named(`experiment ${heldOut}, decode`, scoreOf(decodes));
+    }),
+    ...[...byModel].map(([what, score]) => named(what, score)),
+  ];
+}
+
+function upstreamScores(hardware: Hardware, measurements: Measurements, lookup: ModelLookup): NamedScore[] {
+  return (['trained-physics', 'roofline'] as const).map((backend) => {
+    const coefficients = loadCoefficients(backend, hardware, undefined);
+    const predictions = measurements.steps.map((record) => {
+      const setup = { model: lookup(record.model), hardware, tp: record.tp, coefficients, floor: false };
+      return {
+        predictedUs: newLatencyModel(setup).stepTimeUs(batchOf(record)),
+        measuredUs: record.measuredUs,
+      };
+    });
+    return named(`${backend}, all steps`, scoreOf(predictions));
+  });
+}
+
+/** Models on one GPU, for which a step is kernels and the engine alone. */
+const composedModels = [
+  'llama-3.1-8b-instruct',
+  'llama-2-7b-hf',
+  'qwen2.5-7b-instruct',
+  'qwen3-14b',
+] as const;
+
+function kernelScores(hardware: Hardware, fitted: CalibratedCoefficients): NamedScore[] {
+  const tables = loadKernelTables();
+  const { least, most } = prefillTokenRange;
+  const inRange = tables.gemm.filter(({ rows }) => rows >= least && rows <= most);
+  const prefill = tables.prefill.filter(({ tokens }) => tokens <= most);
+  const decode = tables.decode.filter((sample) => !isWarmUp(sample));
+  const lengths = [128, 256, 512, 1024, 2048, 4096, 8192];
+  const composed = composedModels.map((name) => {
+    const model = loadModel(name);
+    const shape = engineShape(model, hardware, { tp: 1, dp: 1 });
+    const calibrated = new Calibrated(shape, 0, fitted);
+    const predictions = lengths.map((tokens) => {
+      const batch = sumBatch([
+        { promptTokens: tokens, progressTokens: 0, newTokens: tokens, outputTokens: 1 },
+      ]);
+      const measuredUs = composedPrefillUs(tables, hardware, model, shape, tokens);
+      return { predictedUs: calibrated.stepUs(batch), measuredUs };
+    });
+    return named(`step of ${name} against its kernels, 128 to 8192 tokens`, scoreOf(predictions));
+  });
+  return [
+    named('matrix products, 128 to 8192 rows', scoreOf(predictGemm(fitted.gemm8, hardware, inRange))),
+    named(
+      'attention of prefills to 8192 tokens',
+      scoreOf(predictPrefillAttention(fitted.attention, hardware, prefill)),
+    ),
+    named('attention of decodes', scoreOf(predictDecodeAttention(fitted.attention, hardware, decode))),
+    ...composed,
+  ];
+}
+
+/** The run that ships for another GPU: its model, and the limits its engine ran under. */
+export function otherGpuRun(): MeasuredRun {
+  const file = 'rtx-pro-6000-run.csv';
+  const hardware = loadHardware('RTX-PRO-6000');
+  return {
+    requests: parseMeasuredRequests(readText(latencyDataFile(file)), `data/latency/${file}`),
+    limits: { requests: 128, tokensPerStep: 2048 },
+    shape: engineShape(loadModel('llama-3.1-8b-instruct'), hardware, { tp: 1, dp: 1 }),
+    interconnectGbPerS: hardware.interconnectGbPerS,
+  };
+}
+
+function p90(values: readonly number[]): number {
+  const sorted = [...values].sort((a, b) => a - b);
+  return sorted[Math.ceil(sorted.length * 0.9) - 1]!;
+}
+
+function mean(values: readonly number[]): number {
+  return values.reduce((sum, value) => sum + value, 0) / values.length;
+}
+
+/** Errors of a replay on the requests from `first` on. */
+export function runQuantities(
+  run: MeasuredRun,
+  coefficients: CalibratedCoefficients,
+  label: string,
+  first: number,
+): RunQuantity[] {
+  const times = replayRun(run, coefficients);
+  const judged = run.requests.map((request, i) => ({ request, replayed: times[i]! })).slice(first);
+  const quantity = (
+    what: string,
+    of: (
+      at: { firstTokenUs: number; lastTokenUs: number },
+      request: MeasuredRun['requests'][number],
+    ) => number,
+  ): RunQuantity => {
+    const measured = judged.map(({ request }) => of(request, request) / 1000);
+    const replayed = judged.map((pair) => of(pair.replayed, pair.request) / 1000);
+    return {
+      what: `${label}: ${what}`,
+      measuredMeanMs: mean(measured),
+      replayedMeanMs: mean(replayed),
+      meanErrorPercent: 100 * (mean(replayed) / mean(measured) - 1),
+      p90ErrorPercent: 100 * (p90(replayed) / p90(measured) - 1),
+    };
+  };
+  return [
+    quantity('TTFT', (at, request) => at.firstTokenUs - request.arrivalUs),
+    quantity('TPOT', (at, request) => (at.lastTokenUs - at.firstTokenUs) / (request.outputTokens - 1)),
+    quantity('latency', (at, request) => at.lastTokenUs - request.arrivalUs),
+  ];
+}
+
+/** @throws {TierKVError} for a file, model or GPU that does not exist. */
+export function check(options: CheckOptions): CheckReport {
+  const hardware = loadHardware(options.gpu);
+  const measurements = loadMeasurements(options.steps, options.runs);
+  const lookup = modelLookup();
+  const start = kernelCoefficients(hardware, loadKernelTables());
+  const runs = fittableRuns(measurements, lookup);
+  const folds = crossValidate(start, hardware, measurements.steps, runs, lookup);
+  const fitted = fitEngine(start, hardware, [...measurements.steps, ...runs], lookup);
+  const predict = (records: typeof measurements.steps): RecordPrediction[] =>
+    predictRecords(fitted, hardware, prepareRecords(records, hardware, lookup));
+  const all = folds.flatMap(({ predictions }) => predictions);
+
+  const run = otherGpuRun();
+  const half = Math.floor(run.requests.length / 2);
+  const ofHalf = fitRun(run, fitted, half);
+  return {
+    heldOut: heldOutScores(folds, lookup),
+    sameSteps: [
+      named('calibrated, all steps, each experiment held out', scoreOf(all)),
+      named('calibrated, all steps, fitted on them', scoreOf(predict(measurements.steps))),
+      ...upstreamScores(hardware, measurements, lookup),
+    ],
+    kernels: kernelScores(hardware, fitted),
+    runs: predict(measurements.runs).map((p) => {
+      const seen = runs.some(({ experiment }) => experiment === p.record.experiment);
+      return named(`${p.record.experiment}${seen ? ' (fitted on)' : ''}`, scoreOf([p]));
+    }),
+    otherGpu: [
+      ...runQuantities(run, fitted, 'coefficients of H100', 0),
+      ...runQuantities(run, ofHalf, 'fitted on its first half, judged on the second', half),
+    ],
+    belowFloor: {
+      predicted: all.filter(({ predictedUs, floorUs }) => predictedUs < floorUs).length,
+      measured: all.filter(({ measuredUs, floorUs }) => measuredUs < floorUs).length,
+    },
+    folds: folds.map(({ heldOut, coefficients }) => ({
+      heldOut,
+      perLayerUs: coefficients.engine.perLayerUs,
+      reduceEfficiency: coefficients.engine.reduceEfficiency,
+    })),
+    steps: all.map(({ record, predictedUs, measuredUs, floorUs }) => ({
+      experiment: record.experiment,
+      model: lookup(record.model).name,
+      regime: regimeOf(record.prefillTokens),
+      predictedUs,
+      measuredUs,
+      floorUs,
+    })),
+  };
+}

@@ -1,0 +1,143 @@
+/**
+ * The data files that ship with tierkv, by name: models, GPUs, coefficients and measurements. A name that ends in `.json`
+ * is a path instead, so that a new model or GPU can be tried before it is added.
+ */
+
+import fs from 'node:fs';
+import { gunzipSync } from 'node:zlib';
+import { TierKVError } from '../../runtime/errors.ts';
+import {
+  type Coefficients,
+  type Hardware,
+  type KernelTables,
+  type LatencyBackend,
+  type ModelConfig,
+  modelFileName,
+  parseCoefficients,
+  parseDecodeTable,
+  parseGemmTable,
+  parseHardware,
+  parseModelConfig,
+  parsePrefillTable,
+  requireKnownName,
+} from '../../sim/latency/index.ts';
+import { readYaml } from '../../sim/workload/spec/reader.ts';
+
+const data: URL = new URL('../../../data/', import.meta.url);
+
+/** The text of a file, unpacked if its name ends in `.gz`. */
+export function readText(file: string | URL): string {
+  const name = typeof file === 'string' ? file : file.pathname.slice(data.pathname.length);
+  try {
+    const bytes = fs.readFileSync(file);
+    return name.endsWith('.gz') ? gunzipSync(bytes).toString('utf8') : bytes.toString('utf8');
+  } catch (cause) {
+    const reason = cause instanceof Error ? cause.message.replace(/, \w+ '.*$/, '') : String(cause);
+    throw new TierKVError('TKV_IO', `${name} cannot be read: ${reason}. Name a file that can.`, {
+      path: name,
+      cause,
+    });
+  }
+}
+
+/** A file under data/latency. */
+export function latencyDataFile(name: string): URL {
+  return new URL(`latency/${name}`, data);
+}
+
+function names(folder: string): string[] {
+  return fs
+    .readdirSync(new URL(`${folder}/`, data))
+    .filter((name) => name.endsWith('.json'))
+    .map((name) => name.slice(0, -'.json'.length));
+}
+
+/**
+ * A model by name, with or without its organisation, or by the path of its config.json. A name may be cut short where
+ * only one model starts with it.
+ */
+export function loadModel(asked: string): ModelConfig {
+  if (asked.endsWith('.json')) {
+    const name = asked
+      .replace(/[/\\]config\.json$/, '')
+      .replace(/\.json$/, '')
+      .replace(/^.*[/\\]/, '');
+    return parseModelConfig(readText(asked), asked, name);
+  }
+  const wanted = modelFileName(asked);
+  const known = names('models');
+  const longer = known.filter((name) => name.startsWith(`${wanted}-`));
+  const remedy = "Put its config.json into data/models, or give that file's path.";
+  const name =
+    !known.includes(wanted) && longer.length === 1
+      ? longer[0]!
+      : requireKnownName('model', wanted, known, remedy);
+  return parseModelConfig(readText(new URL(`models/${name}.json`, data)), `data/models/${name}.json`, name);
+}
+
+/** A GPU by name or alias, or by the path of its file. */
+export function loadHardware(asked: string): Hardware {
+  if (asked.endsWith('.json')) return parseHardware(readText(asked), asked);
+  const all = names('hardware').map((name) =>
+    parseHardware(readText(new URL(`hardware/${name}.json`, data)), `data/hardware/${name}.json`),
+  );
+  const byAlias = all.find(({ aliases }) =>
+    aliases.some((alias) => alias.toLowerCase() === asked.toLowerCase()),
+  );
+  if (byAlias !== undefined) return byAlias;
+  const remedy = "Write its figures into data/hardware, or give that file's path.";
+  const name = requireKnownName(
+    'GPU',
+    asked,
+    all.map((hardware) => hardware.name),
+    remedy,
+  );
+  return all.find((hardware) => hardware.name === name)!;
+}
+
+/** Coefficients of a backend as shipped, or from a file. For `calibrated` those of the GPU. */
+export function loadCoefficients(
+  backend: LatencyBackend,
+  hardware: Hardware,
+  file: string | undefined,
+): Coefficients {
+  const read = (path: string | URL, name: string): Coefficients => {
+    const coefficients = parseCoefficients(readText(path), name);
+    if (coefficients.backend === backend) return coefficients;
+    const problem = `${name} holds coefficients of ${coefficients.backend}, not of ${backend}`;
+    throw new TierKVError('TKV_MISMATCH', `${problem}. Name the backend of the file, or another file.`, {
+      path: name,
+    });
+  };
+  if (file !== undefined) return read(file, file);
+  const shipped =
+    backend === 'calibrated' ? `calibrated-${hardware.name.toLowerCase()}.json` : `${backend}.json`;
+  if (!fs.existsSync(latencyDataFile(shipped))) {
+    const what = backend === 'calibrated' ? `calibrated on ${hardware.name}` : backend;
+    throw new TierKVError(
+      'TKV_CONFIG',
+      `there are no coefficients for ${what}. Run tierkv latency fit and give its file as --coefficients.`,
+      { field: '--coefficients' },
+    );
+  }
+  return read(latencyDataFile(shipped), `data/latency/${shipped}`);
+}
+
+/** GPU and tensor parallelism that a model runs on unless told otherwise. */
+export function modelDefaults(model: string): { gpu: string; tp: number } | undefined {
+  const file = 'data/latency/model-defaults.json';
+  const models = readYaml(readText(latencyDataFile('model-defaults.json')), file).section('models');
+  const found = models?.section(model);
+  return found === undefined ? undefined : { gpu: found.text('gpu'), tp: found.integer('tp', { min: 1 }, 1) };
+}
+
+/** The kernel measurements that ship for H100. */
+export function loadKernelTables(): KernelTables {
+  const read = <T>(name: string, parse: (text: string, file: string) => T): T =>
+    parse(readText(latencyDataFile(name)), `data/latency/${name}`);
+  return {
+    gemm: read('h100-gemm.csv', parseGemmTable),
+    prefill: read('h100-attention-prefill.csv', parsePrefillTable),
+    decode: read('h100-attention-decode.csv', parseDecodeTable),
+  };
+}

@@ -1,0 +1,98 @@
+/** `tierkv latency fit`: coefficients of `calibrated` or `linear` from measured steps, written as a coefficient file. */
+
+import { configError } from '../../runtime/errors.ts';
+import {
+  type CalibratedCoefficients,
+  coefficientSchema,
+  fitEngine,
+  fitLinear,
+  kernelCoefficients,
+  linearTerms,
+  parseLinkCalibration,
+  predictRecords,
+  prepareRecords,
+  type Score,
+  scoreOf,
+} from '../../sim/latency/index.ts';
+import { loadHardware, loadKernelTables, readText } from './dataFiles.ts';
+import { fittableRuns, loadMeasurements, modelLookup } from './measurements.ts';
+
+export interface FitOptions {
+  readonly backend: 'calibrated' | 'linear';
+  readonly gpu: string;
+  readonly steps?: string;
+  readonly runs?: string;
+  /** Experiments that are kept out of the fit. */
+  readonly holdOut: readonly string[];
+  readonly links?: string;
+}
+
+export interface FitReport {
+  /** What goes into the coefficient file. */
+  readonly file: Record<string, unknown>;
+  readonly fitted: Score;
+  readonly heldOut?: Score;
+}
+
+/** Numbers as they are kept in files: six significant digits are more than any fit here can tell. */
+function rounded(value: unknown): unknown {
+  if (typeof value === 'number') return Number(value.toPrecision(6));
+  if (typeof value !== 'object' || value === null) return value;
+  return Object.fromEntries(Object.entries(value).map(([key, inner]) => [key, rounded(inner)]));
+}
+
+/** @throws {TierKVError} for a file, model, GPU or experiment that does not exist, or nothing left to fit. */
+export function fitCoefficients(options: FitOptions): FitReport {
+  const hardware = loadHardware(options.gpu);
+  const measurements = loadMeasurements(options.steps, options.runs);
+  const lookup = modelLookup();
+  const experiments = [...new Set(measurements.steps.map(({ experiment }) => experiment))];
+  for (const name of options.holdOut) {
+    if (experiments.includes(name)) continue;
+    throw configError('--hold-out', `names "${name}"`, `The records have: ${experiments.join(', ')}.`);
+  }
+  const judged = measurements.steps.filter(({ experiment }) => options.holdOut.includes(experiment));
+  const steps = measurements.steps.filter(({ experiment }) => !options.holdOut.includes(experiment));
+  const links = options.links === undefined ? {} : linksOf(options.links);
+  const about = {
+    experiments: [...new Set(steps.map(({ experiment }) => experiment))].join(', '),
+    heldOut: options.holdOut.join(', '),
+  };
+  if (options.backend === 'linear') {
+    const { coefficients, predict } = fitLinear(steps);
+    return {
+      file: {
+        schema: coefficientSchema,
+        backend: 'linear',
+        fit: about,
+        alpha: { alpha0: 0, alpha1: 0, alpha2: 0 },
+        beta: rounded(Object.fromEntries(linearTerms.map((term, i) => [term, coefficients.beta[i] ?? 0]))),
+      },
+      fitted: scoreOf(predict(steps)),
+      ...(judged.length > 0 ? { heldOut: scoreOf(predict(judged)) } : {}),
+    };
+  }
+  const runs = fittableRuns(measurements, lookup);
+  const start = kernelCoefficients(hardware, loadKernelTables());
+  const coefficients = rounded(
+    fitEngine(start, hardware, [...steps, ...runs], lookup),
+  ) as CalibratedCoefficients;
+  const score = (records: typeof steps): Score =>
+    scoreOf(predictRecords(coefficients, hardware, prepareRecords(records, hardware, lookup)));
+  return {
+    file: {
+      schema: coefficientSchema,
+      backend: 'calibrated',
+      gpu: hardware.name,
+      fit: { ...about, runs: runs.map(({ experiment }) => experiment).join(', ') },
+      ...coefficients,
+      ...links,
+    },
+    fitted: score(steps),
+    ...(judged.length > 0 ? { heldOut: score(judged) } : {}),
+  };
+}
+
+function linksOf(file: string): { links: unknown } {
+  return { links: rounded(parseLinkCalibration(readText(file), file).links) };
+}
