@@ -53,6 +53,7 @@ interface MutableGroup {
 }
 
 const MAX_GROUPS = 10_000;
+const OTHERS = '(others)';
 
 export class WorkloadSummarizer {
   readonly arrivalsUs: NumberColumn = new NumberColumn();
@@ -81,7 +82,10 @@ export class WorkloadSummarizer {
   #count(groups: Map<string, MutableGroup>, name: string, request: WorkloadRequest): void {
     let group = groups.get(name);
     if (group === undefined) {
-      if (groups.size >= MAX_GROUPS) return this.#count(groups, '(others)', request);
+      if (groups.size >= MAX_GROUPS && name !== OTHERS) {
+        this.#count(groups, OTHERS, request);
+        return;
+      }
       groups.set(name, (group = { requests: 0, inputTokens: 0, outputTokens: 0 }));
     }
     group.requests++;

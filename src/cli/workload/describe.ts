@@ -1,0 +1,60 @@
+/** What `tierkv workload describe` prints: one table of lengths and arrivals, one of who sends. */
+
+import type { Distribution, GroupSummary, WorkloadSummary } from '../../sim/workload/index.ts';
+import { formatCount, formatSeconds, formatShare, renderTable } from '../output/index.ts';
+
+const number = (value: number): string => (value >= 100 ? formatCount(Math.round(value)) : value.toFixed(1));
+
+function distributionRow(name: string, distribution: Distribution): string[] {
+  const { mean, p50, p90, p99, max } = distribution;
+  return [name, number(mean), ...[p50, p90, p99, max].map(formatCount)];
+}
+
+const right = (title: string): { title: string; align: 'right' } => ({ title, align: 'right' });
+const MAX_ROWS = 12;
+
+function groupTable(title: string, groups: readonly GroupSummary[], requests: number): string {
+  if (groups.length === 0 || (groups.length === 1 && groups[0].name === '')) return '';
+  const rows = groups
+    .slice(0, MAX_ROWS)
+    .map((group) => [
+      group.name === '' ? '(none)' : group.name,
+      formatCount(group.requests),
+      formatShare(group.requests, requests),
+      formatCount(group.inputTokens),
+      formatCount(group.outputTokens),
+    ]);
+  const more = groups.length > MAX_ROWS ? `and ${formatCount(groups.length - MAX_ROWS)} more\n` : '';
+  return `${renderTable([{ title }, right('requests'), right('share'), right('input tokens'), right('output tokens')], rows)}${more}`;
+}
+
+export function renderSummary(summary: WorkloadSummary): string {
+  const lasts = (summary.lastArrivalUs - summary.firstArrivalUs) / 1e6;
+  const facts: string[][] = [
+    ['requests', formatCount(summary.requests)],
+    [
+      'arrivals',
+      `${formatSeconds(lasts)}, ${number(summary.requestsPerS)} a second, CV of gaps ${summary.gapCv.toFixed(2)}`,
+    ],
+    ['tokens', `${formatCount(summary.inputTokens)} in, ${formatCount(summary.outputTokens)} out`],
+  ];
+  if (summary.sessions > 0) facts.push(['sessions', formatCount(summary.sessions)]);
+  facts.push(['prompt tokens seen before', formatShare(summary.reusedTokens, summary.inputTokens)]);
+  if (summary.blocks > 0) {
+    facts.push([
+      'blocks seen before',
+      `${formatCount(summary.reusedBlocks)} of ${formatCount(summary.blocks)}, ${formatShare(summary.reusedBlocks, summary.blocks)}`,
+    ]);
+  }
+  const lengths = renderTable(
+    [{ title: 'tokens a request' }, right('mean'), right('p50'), right('p90'), right('p99'), right('max')],
+    [distributionRow('input', summary.input), distributionRow('output', summary.output)],
+  );
+  return [
+    renderTable([{ title: 'workload' }, { title: '' }], facts),
+    lengths,
+    groupTable('tenant', summary.tenants, summary.requests),
+    groupTable('class', summary.classes, summary.requests),
+    groupTable('client', summary.clients, summary.requests),
+  ].join('');
+}
