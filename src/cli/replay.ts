@@ -94,7 +94,7 @@ async function run(options: ReplayOptions): Promise<ReplayReport> {
   return interruptible((signal) => {
     const listener: ReplayListener = {
       signal,
-      notice: (message) => bar.say(`tierkv: ${message}`),
+      notice: (message) => bar.say(message.startsWith('tierkv: ') ? message : `tierkv: ${message}`),
       progress(state) {
         const seconds = (performance.now() - startMs) / 1000;
         bar.update({

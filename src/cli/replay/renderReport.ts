@@ -13,6 +13,7 @@ import {
 } from '../output/index.ts';
 import { type LinkName, linkNames, type ReplayReport } from './report.ts';
 
+const tierOrder = ['hbm', 'ddr', 'nvme'] as const;
 const tierTitles = { hbm: 'HBM', ddr: 'DDR', nvme: 'NVMe' } as const;
 
 const linkTitles: Readonly<Record<LinkName, string>> = {
@@ -24,32 +25,53 @@ const linkTitles: Readonly<Record<LinkName, string>> = {
   nvmeToHbm: 'NVMe -> HBM',
 };
 
-function describeStore(facts: Readonly<Record<string, string | number | boolean>> | undefined): string {
-  return Object.entries(facts ?? {})
-    .map(([name, fact]) => (fact === true ? name : fact === false ? `no ${name}` : `${name} ${fact}`))
-    .join(', ');
+const lineWidth = 110;
+
+function factText(name: string, fact: string | number | boolean): string {
+  if (fact === true) return name;
+  if (fact === false) return `no ${name}`;
+  return `${name} ${typeof fact === 'number' && /bytes/i.test(name) ? formatBytes(fact) : fact}`;
+}
+
+/** `title` and its facts, broken into lines under each other. Facts without a value are left out. */
+function storeLines(title: string, facts: Readonly<Record<string, string | number | boolean>>): string {
+  const indent = ' '.repeat(6);
+  const lines = [title.padEnd(indent.length)];
+  for (const text of Object.entries(facts).flatMap(([name, fact]) =>
+    fact === '' ? [] : factText(name, fact),
+  )) {
+    const line = lines.at(-1)!;
+    if (line.trim() === title || line.trim() === '') lines[lines.length - 1] = line + text;
+    else if (line.length + text.length + 2 <= lineWidth) lines[lines.length - 1] = `${line}, ${text}`;
+    else {
+      lines[lines.length - 1] = `${line},`;
+      lines.push(indent + text);
+    }
+  }
+  return `${lines.join('\n')}\n`;
+}
+
+function storesText(report: ReplayReport): string {
+  return tierOrder
+    .filter((tier) => report.tiers[tier] !== undefined)
+    .map((tier) => storeLines(tierTitles[tier], report.tiers[tier]!))
+    .join('');
 }
 
 function tierTable(report: ReplayReport): string {
   const { hits, blockLookups } = report;
-  const row = (title: string, blocks: number, store: string): string[] => [
+  const row = (title: string, blocks: number): string[] => [
     title,
     formatCount(blocks),
     formatShare(blocks, blockLookups),
-    store,
   ];
-  const tiers = (['hbm', 'ddr', 'nvme'] as const).filter((tier) => tier in report.tiers || hits[tier] > 0);
+  const tiers = tierOrder.filter((tier) => tier in report.tiers || hits[tier] > 0);
   return renderTable(
+    [{ title: 'served by' }, { title: 'blocks', align: 'right' }, { title: 'of lookups', align: 'right' }],
     [
-      { title: 'served by' },
-      { title: 'blocks', align: 'right' },
-      { title: 'of lookups', align: 'right' },
-      { title: 'store' },
-    ],
-    [
-      ...tiers.map((tier) => row(tierTitles[tier], hits[tier], describeStore(report.tiers[tier]))),
-      row('prefill', blockLookups - hits.hbm - hits.ddr - hits.nvme, 'computed anew'),
-      row('all', blockLookups, ''),
+      ...tiers.map((tier) => row(tierTitles[tier], hits[tier])),
+      row('prefill', blockLookups - hits.hbm - hits.ddr - hits.nvme),
+      row('all', blockLookups),
     ],
   );
 }
@@ -98,6 +120,7 @@ export function renderReport(report: ReplayReport): string {
   return [
     tierTable(report),
     ...(Object.keys(report.bytesMoved).length > 0 ? [linkTable(report)] : []),
+    ...(Object.keys(report.tiers).length > 0 ? [storesText(report)] : []),
     facts.map(([name, value]) => `${name.padEnd(width)}  ${value}\n`).join(''),
     `verifyFailures ${report.verifyFailures}\n`,
   ].join('\n');
