@@ -27,7 +27,7 @@ export function formatBytes(bytes: number): string {
 }
 
 export function formatBytesPerS(bytesPerS: number): string {
-  if (bytesPerS >= 1e8) return `${threeDigits(bytesPerS / 1e9)} GB/s`;
+  if (bytesPerS >= 1e9) return `${threeDigits(bytesPerS / 1e9)} GB/s`;
   return bytesPerS >= 1e5 ? `${threeDigits(bytesPerS / 1e6)} MB/s` : `${threeDigits(bytesPerS / 1e3)} kB/s`;
 }
 

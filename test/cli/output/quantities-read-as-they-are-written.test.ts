@@ -68,7 +68,7 @@ describe('other quantities', () => {
   it('rates are decimal, in the unit that fits', () => {
     expect([2_340_000_000, 125_000_000, 42_000_000, 900].map(formatBytesPerS)).toEqual([
       '2.34 GB/s',
-      '0.13 GB/s',
+      '125 MB/s',
       '42 MB/s',
       '0.9 kB/s',
     ]);
