@@ -39,6 +39,12 @@ export class IntrusiveLists {
     return first < this.#members ? first : -1;
   }
 
+  /** The member that was appended last, or -1. */
+  newest(list: number): number {
+    const last = this.#prev[this.#members + list]!;
+    return last < this.#members ? last : -1;
+  }
+
   /** The member after `member` towards the newest, or -1. */
   newer(member: number): number {
     const next = this.#next[member]!;

@@ -2,7 +2,8 @@
  * The places of one tier, handed out and taken back. Two levels: large pages, of which slots of one size class are cut
  * (Jenga, arXiv 2503.18292, does this for layer groups; slab allocators do it for objects). A page whose last slot comes
  * back is uncut again, so no tier is divided between sizes in advance. Of the pages of a class the fullest is used
- * first, which empties the others.
+ * first, which empties the others; of uncut pages the one that was used last, so that a pool that is never full touches
+ * little of its memory or file.
  *
  * Each slot has a generation that grows when it is taken; (slot, generation) names one use of a slot for ever.
  */
@@ -44,7 +45,7 @@ export class SlotPool {
       lists += shape.slotsPerPage[c]! + 1;
     }
     this.#pages = new IntrusiveLists(shape.pages, lists);
-    for (let page = 0; page < shape.pages; page++) this.#pages.append(0, page);
+    for (let page = shape.pages - 1; page >= 0; page--) this.#pages.append(0, page);
     this.#freeSlots = new Int32Array(shape.slotBytes.length);
   }
 
@@ -73,7 +74,7 @@ export class SlotPool {
   take(sizeClass: number): number {
     let page = this.#fullestPage(sizeClass);
     if (page === -1) {
-      page = this.#pages.oldest(0);
+      page = this.#pages.newest(0);
       if (page === -1) return -1;
       this.#cut(page, sizeClass);
     }

@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
 import { fileLayout, recordOffset } from '../../../src/backends/file/fileLayout.ts';
 import { KVRuntime, type KVSequence } from '../../../src/backends/index.ts';
+import { BufferUsage, MapMode } from '../../../src/backends/webgpu/gpuConstants.ts';
 import { kvLayout, Outcome } from '../../../src/runtime/index.ts';
 import { editFile } from '../file/scratch.ts';
 
@@ -19,7 +20,11 @@ afterEach(async () => {
   for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
 });
 
-async function open(tiers: { ddr: boolean; nvme: boolean }): Promise<{ kv: KVRuntime; file: string }> {
+async function open(tiers: {
+  ddr: boolean;
+  nvme: boolean;
+  nvmeBlocks?: number;
+}): Promise<{ kv: KVRuntime; file: string }> {
   const dir = mkdtempSync(join(tmpdir(), 'tierkv-corrupt-'));
   cleanups.push(() => rmSync(dir, { recursive: true }));
   const kv = await KVRuntime.open({
@@ -28,7 +33,7 @@ async function open(tiers: { ddr: boolean; nvme: boolean }): Promise<{ kv: KVRun
     secretKey: new Uint8Array(32).fill(7),
     hbmBytes: blocks(20),
     ...(tiers.ddr ? { ddrBytes: blocks(40) } : {}),
-    ...(tiers.nvme ? { nvme: { dir, bytes: blocks(80) } } : {}),
+    ...(tiers.nvme ? { nvme: { dir, bytes: blocks(tiers.nvmeBlocks ?? 80) } } : {}),
     offloadThreshold: 1,
   });
   cleanups.push(() => kv[Symbol.asyncDispose]());
@@ -53,12 +58,12 @@ async function contents(kv: KVRuntime, sequence: KVSequence): Promise<number[]> 
     const { buffer, offsetBytes, sizeBytes } = kv.slot(sequence, i);
     const read = kv.device.createBuffer({
       size: sizeBytes,
-      usage: GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST,
+      usage: BufferUsage.MAP_READ | BufferUsage.COPY_DST,
     });
     const encoder = kv.device.createCommandEncoder();
     encoder.copyBufferToBuffer(buffer, offsetBytes, read, 0, sizeBytes);
     kv.device.queue.submit([encoder.finish()]);
-    await read.mapAsync(GPUMapMode.READ);
+    await read.mapAsync(MapMode.READ);
     const bytes = new Uint8Array(read.getMappedRange());
     found.push(bytes.every((b) => b === bytes[0]) ? bytes[0]! : -1);
     read.destroy();
