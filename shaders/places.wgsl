@@ -1,0 +1,39 @@
+// What all kernels over slots share. A dispatch covers `workgroups.y` places of one slab, each by `workgroups.x`
+// workgroups. Words are numbered from the start of their slot; a slot starts at any word of the slab.
+
+struct Place {
+  wordOffset: u32,
+  wordCount: u32,
+  seedLo: u32,
+  seedHi: u32,
+}
+
+@group(0) @binding(1) var<storage, read> places: array<Place>;
+
+// Two words a place: the lanes of a digest, or a count and nothing.
+@group(0) @binding(2) var<storage, read_write> results: array<atomic<u32>>;
+
+// Invocations of a workgroup.
+override lanes: u32 = 64u;
+
+const golden = 0x9E3779B1u;
+
+// The 32-bit finalizer of MurmurHash3 (Appleby, public domain), as in src/runtime/digest.ts.
+fn mixWords(value: vec4<u32>) -> vec4<u32> {
+  var x = value;
+  x = (x ^ (x >> vec4(16u))) * 0x85ebca6bu;
+  x = (x ^ (x >> vec4(13u))) * 0xc2b2ae35u;
+  return x ^ (x >> vec4(16u));
+}
+
+// The half-open range of `count` units that workgroup `group` of `groups` works on.
+fn rangeOf(count: u32, group: u32, groups: u32) -> vec2<u32> {
+  let share = (count + groups - 1u) / groups;
+  let first = group * share;
+  return vec2(min(first, count), min(first + share, count));
+}
+
+// The vectors of 4 words, numbered within the slab, that touch the place.
+fn vectorsOf(place: Place) -> vec2<u32> {
+  return vec2(place.wordOffset >> 2u, (place.wordOffset + place.wordCount + 3u) >> 2u);
+}

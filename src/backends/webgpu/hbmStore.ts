@@ -1,0 +1,238 @@
+/**
+ * The HBM tier: slots in a few large GPUBuffers. This file is the store's face; the work is done by four kinds of work
+ * beside each other, which meet only in the slot turns (order) and the ledger (generations):
+ *
+ *     write --> Uploads      upload ring --> slabs --> digest kernel --> loaded | corrupt
+ *     read  --> Readbacks    slabs --> readback ring --> loaded
+ *     seal, fillPattern, countMismatches --> KernelCalls
+ *     copy  --> DeviceCopies
+ *
+ * Every call ends with one result an item, also when the device is lost or the pool disposed of: then `refused`.
+ */
+
+import { requireInteger } from '../../runtime/errors.ts';
+import type { PoolShape } from '../../runtime/pool/shape.ts';
+import { Tier } from '../../runtime/tier.ts';
+import { loaded, refused, SlotLedger } from '../../runtime/transfer/slotLedger.ts';
+import type { SealItem, SealResult, StoreItem, StoreResult } from '../../runtime/transfer/tierStore.ts';
+import { DeviceCopies } from './deviceCopies.ts';
+import { KernelCalls, type KernelItem, type KernelTask, kernelCall } from './kernelCalls.ts';
+import type { LiveDevice } from './liveDevice.ts';
+import { PlaceBatches } from './placeBatches.ts';
+import { PlaceKernels } from './placeKernels.ts';
+import type { PoolContext } from './poolContext.ts';
+import { ReadbackRing } from './readbackRing.ts';
+import { Readbacks } from './readbacks.ts';
+import { Slabs } from './slabs.ts';
+import { SlotTurns } from './slotTurns.ts';
+import { StoreCall } from './storeCall.ts';
+import type {
+  AdapterReport,
+  CopyItem,
+  DevicePool,
+  HbmStoreOptions,
+  MismatchResult,
+  PatternItem,
+  SlotBuffer,
+} from './types.ts';
+import { UploadRing } from './uploadRing.ts';
+import { Uploads } from './uploads.ts';
+
+const STAGING_BYTES = 4 * 1024 * 1024;
+const STAGING_BUFFERS = 8;
+const PLACES_PER_BATCH = 4096;
+const BATCHES = 16;
+
+export class HbmStore implements DevicePool {
+  readonly tier: typeof Tier.HBM = Tier.HBM;
+  readonly capacityBytes: number;
+  readonly verifies: { readonly onWrite: boolean; readonly onRead: boolean } = {
+    onWrite: true,
+    onRead: false,
+  };
+  readonly adapter: AdapterReport;
+  readonly lost: Promise<string>;
+  readonly #pool: PoolContext;
+  readonly #uploadRing: UploadRing;
+  readonly #readbackRing: ReadbackRing;
+  readonly #stagingBuffers: number;
+  readonly #uploads: Uploads;
+  readonly #readbacks: Readbacks;
+  readonly #kernelCalls: KernelCalls;
+  readonly #copies: DeviceCopies;
+  readonly #seal: KernelTask<SealItem, SealResult>;
+  readonly #fill: KernelTask<PatternItem, StoreResult>;
+  readonly #check: KernelTask<PatternItem, MismatchResult>;
+  readonly #underWay: Set<Promise<unknown>> = new Set();
+  #disposing: Promise<void> | undefined;
+
+  private constructor(pool: PoolContext, stagingBytes: number, stagingBuffers: number) {
+    const { live, ledger, label } = pool;
+    this.#pool = pool;
+    this.capacityBytes = pool.slabs.shape.capacityBytes;
+    this.adapter = live.adapter;
+    this.lost = live.lost;
+    this.#stagingBuffers = stagingBuffers;
+    this.#uploadRing = new UploadRing(live, label, stagingBytes, stagingBuffers);
+    this.#readbackRing = new ReadbackRing(live, label, stagingBytes, stagingBuffers);
+    this.#uploads = new Uploads(pool, this.#uploadRing);
+    this.#readbacks = new Readbacks(pool, this.#readbackRing);
+    this.#kernelCalls = new KernelCalls(pool);
+    this.#copies = new DeviceCopies(pool, stagingBytes);
+
+    const renew = (item: KernelItem): StoreResult | undefined => {
+      const refusal = ledger.refuseWrite(item);
+      if (refusal !== undefined) return refusal;
+      ledger.take(item);
+      ledger.fill(item);
+      return undefined;
+    };
+    this.#seal = {
+      kernel: 'digest',
+      admit: renew,
+      refuse: (end) => ({ ...end, digest: { lo: 0, hi: 0 } }),
+      end: (_, lo, hi) => ({ ...loaded, digest: { lo, hi } }),
+    };
+    this.#fill = { kernel: 'fill', admit: renew, refuse: (end) => end, end: () => loaded };
+    this.#check = {
+      kernel: 'check',
+      admit: (item) => ledger.refuseRead(item),
+      refuse: (end) => ({ ...end, mismatchedWords: 0 }),
+      end: (_, count) => ({ ...loaded, mismatchedWords: count }),
+    };
+  }
+
+  /**
+   * @throws TKV_CONFIG when a slot or page is no multiple of 4 bytes or larger than a buffer may be; TKV_DEVICE when the
+   * device is lost or has not that much memory
+   */
+  static async open(live: LiveDevice, shape: PoolShape, options: HbmStoreOptions = {}): Promise<HbmStore> {
+    const label = options.label ?? 'tierkv.hbm';
+    const stagingBytes = requireInteger('stagingBytes', options.stagingBytes ?? STAGING_BYTES, 8);
+    const stagingBuffers = requireInteger('stagingBuffers', options.stagingBuffers ?? STAGING_BUFFERS, 1);
+    const slabs = await Slabs.open(live, shape, label, options.slabBytesMax);
+    try {
+      const kernels = await PlaceKernels.open(live, slabs, label, PLACES_PER_BATCH);
+      const batches = new PlaceBatches(live, kernels, label, BATCHES);
+      const ledger = new SlotLedger(shape);
+      const turns = new SlotTurns();
+      return new HbmStore(
+        { live, slabs, kernels, batches, ledger, turns, label },
+        Math.ceil(Math.min(stagingBytes, Math.max(shape.capacityBytes, 8)) / 8) * 8,
+        stagingBuffers,
+      );
+    } catch (error) {
+      slabs.destroy();
+      throw error;
+    }
+  }
+
+  describe(): Record<string, string | number | boolean> {
+    const { slabs, live } = this.#pool;
+    return {
+      store: 'webgpu',
+      adapter: this.adapter.name,
+      vendor: this.adapter.vendor,
+      software: this.adapter.software,
+      source: this.adapter.source,
+      slabs: slabs.buffers.length,
+      slabBytes: slabs.slabBytes,
+      stagingBytes: this.#uploadRing.bufferBytes,
+      stagingBuffers: this.#stagingBuffers,
+      deviceErrors: live.deviceErrors,
+    };
+  }
+
+  write(items: readonly StoreItem[]): Promise<readonly StoreResult[]> {
+    return this.#call(
+      items,
+      slotsOf(items),
+      (end) => end,
+      (call) => this.#uploads.push(call),
+    );
+  }
+
+  read(items: readonly StoreItem[]): Promise<readonly StoreResult[]> {
+    return this.#call(
+      items,
+      slotsOf(items),
+      (end) => end,
+      (call) => this.#readbacks.push(call),
+    );
+  }
+
+  seal(items: readonly SealItem[]): Promise<readonly SealResult[]> {
+    return this.#run(this.#seal, items);
+  }
+
+  fillPattern(items: readonly PatternItem[]): Promise<readonly StoreResult[]> {
+    return this.#run(this.#fill, items);
+  }
+
+  countMismatches(items: readonly PatternItem[]): Promise<readonly MismatchResult[]> {
+    return this.#run(this.#check, items);
+  }
+
+  copy(items: readonly CopyItem[]): Promise<readonly StoreResult[]> {
+    const slots = items.flatMap((item) => [item.fromSlot, item.toSlot]);
+    return this.#call(
+      items,
+      slots,
+      (end) => end,
+      (call) => this.#copies.push(call),
+    );
+  }
+
+  buffer(slot: number, sizeClass: number): SlotBuffer {
+    return this.#pool.slabs.place(slot, sizeClass);
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    this.#disposing ??= this.#dispose();
+    return this.#disposing;
+  }
+
+  #run<Item extends KernelItem, Result extends StoreResult>(
+    task: KernelTask<Item, Result>,
+    items: readonly Item[],
+  ): Promise<readonly Result[]> {
+    return this.#call(items, slotsOf(items), task.refuse, (call) =>
+      this.#kernelCalls.push(kernelCall(task, call)),
+    );
+  }
+
+  #call<Item, Result>(
+    items: readonly Item[],
+    slots: readonly number[],
+    refuse: (end: StoreResult) => Result,
+    start: (call: StoreCall<Item, Result>) => void,
+  ): Promise<readonly Result[]> {
+    const { live, turns } = this.#pool;
+    if (this.#disposing !== undefined || live.lostReason !== '') {
+      const why = refused(this.#disposing === undefined ? live.lostReason : 'the pool is disposed of');
+      return Promise.resolve(items.map(() => refuse(why)));
+    }
+    const call = new StoreCall<Item, Result>(items, turns.enter(slots));
+    this.#underWay.add(call.ended);
+    void call.ended.then(() => this.#underWay.delete(call.ended));
+    start(call);
+    return call.ended;
+  }
+
+  /** Nothing is destroyed under work that is still on its way. */
+  async #dispose(): Promise<void> {
+    while (this.#underWay.size > 0) await Promise.all(this.#underWay);
+    await Promise.all([
+      this.#uploadRing.destroy(),
+      this.#readbackRing.destroy(),
+      this.#pool.batches.destroy(),
+    ]);
+    this.#copies.destroy();
+    this.#pool.kernels.destroy();
+    this.#pool.slabs.destroy();
+  }
+}
+
+function slotsOf(items: readonly { readonly slot: number }[]): number[] {
+  return items.map((item) => item.slot);
+}

@@ -1,0 +1,22 @@
+/**
+ * Which host memory may reach the binding. Everything that a caller hands us passes `bytesFault`, and `writeWords` is
+ * the only call of `queue.writeBuffer` in tierkv.
+ *
+ * Hazard, views of other types: `writeBuffer` with a Float16Array ends the process (SIGFPE), with a DataView or a raw
+ * SharedArrayBuffer it throws; and a Uint8Array filled from a Float16Array converts numbers instead of copying bytes.
+ * Uint8Array alone, over whatever memory, is safe.
+ */
+
+/** Why `bytes` cannot be a slot's bytes; empty where they can. */
+export function bytesFault(bytes: Uint8Array, slotBytes: number): string {
+  if (!(bytes instanceof Uint8Array)) {
+    return 'bytes are no Uint8Array. Wrap their memory: new Uint8Array(view.buffer, view.byteOffset, view.byteLength)';
+  }
+  if (bytes.byteLength === slotBytes) return '';
+  return `${bytes.byteLength} bytes for a slot of ${slotBytes}`;
+}
+
+/** Writes `bytes` to the start of `buffer`, ordered on the queue between the submits before and after. */
+export function writeWords(queue: GPUQueue, buffer: GPUBuffer, bytes: Uint8Array<ArrayBuffer>): void {
+  queue.writeBuffer(buffer, 0, bytes);
+}

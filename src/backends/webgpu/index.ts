@@ -1,0 +1,16 @@
+/** GPU memory through WebGPU: choose an adapter with `openDevice`, put a pool on it with `HbmStore.open`. */
+
+export { adoptDevice, openDevice } from './adapter.ts';
+export { HbmStore } from './hbmStore.ts';
+export { LiveDevice } from './liveDevice.ts';
+export type {
+  AdapterReport,
+  AdapterSource,
+  CopyItem,
+  DeviceOptions,
+  DevicePool,
+  HbmStoreOptions,
+  MismatchResult,
+  PatternItem,
+  SlotBuffer,
+} from './types.ts';

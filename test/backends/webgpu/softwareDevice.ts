@@ -1,0 +1,20 @@
+/** One device a test file, opened before its first test and given back after its last. Never a GPU: tests are the same everywhere. */
+
+import { afterAll, beforeAll } from 'vitest';
+import { type LiveDevice, openDevice } from '../../../src/backends/webgpu/index.ts';
+
+export function softwareDevice(): { readonly live: LiveDevice } {
+  let opened: LiveDevice | undefined;
+  beforeAll(async () => {
+    opened = await openDevice({ adapter: 'software' });
+  });
+  afterAll(async () => {
+    await opened?.[Symbol.asyncDispose]();
+  });
+  return {
+    get live(): LiveDevice {
+      if (opened === undefined) throw new Error('the device is there only while tests run');
+      return opened;
+    },
+  };
+}
