@@ -22,10 +22,9 @@ export function mountedDir(type: 'tmpfs' | 'ramfs', options: string): { dir: str
     if (mounted) spawnSync('umount', ['-l', dir]);
     rmSync(dir, { recursive: true, force: true });
   });
-  return {
-    dir,
-    why: mounted ? '' : `${type} cannot be mounted here: ${mount.stderr || mount.error?.message}`,
-  };
+  const why = mounted ? '' : `${type} cannot be mounted here: ${mount.stderr || mount.error?.message}`;
+  if (!mounted) console.warn(`test skipped: ${why}`);
+  return { dir, why };
 }
 
 /** Changes bytes of a file in place, behind the back of whoever has it open. */
