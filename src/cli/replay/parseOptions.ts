@@ -102,6 +102,13 @@ function blockBytesOf(text: string): number {
   return bytes;
 }
 
+function requireAddressable(option: string, blocks: BlockBudget, blockBytes: number): void {
+  if (blocks !== 'all' && blocks * blockBytes > Number.MAX_SAFE_INTEGER) {
+    const problem = `makes ${blocks} blocks of ${blockBytes} bytes, more than can be addressed`;
+    throw configError(option, problem, `Lower ${option} or --block-bytes.`);
+  }
+}
+
 function driverOf(text: string): DriverName {
   if (text === 'real' || text === 'modeled') return text;
   throw configError('--driver', `is "${text}"`, 'Set it to real or modeled.');
@@ -154,6 +161,9 @@ export function parseReplayOptions(
     ['--nvme-blocks', nvmeBlocks],
   ]);
   const blockBytes = blockBytesOf(raw.blockBytes);
+  requireAddressable('--hbm-blocks', hbmBlocks, blockBytes);
+  requireAddressable('--ddr-blocks', ddrBlocks, blockBytes);
+  requireAddressable('--nvme-blocks', nvmeBlocks, blockBytes);
   const blockTokens = integer('--block-tokens', raw.blockTokens, 1);
   const requests = raw.requests === undefined ? undefined : integer('--requests', raw.requests, 1);
 

@@ -125,6 +125,7 @@ describe('a bad option is an error that names it, and no scratch directory is ma
     ['--hbm-blocks', { hbmBlocks: 'all' }, /turn the lower tier off with --ddr-blocks 0/],
     ['--hbm-blocks', { hbmBlocks: 'all', ddrBlocks: '0' }, /turn the lower tier off with --nvme-blocks 0/],
     ['--ddr-blocks', { ddrBlocks: 'all' }, /nothing would ever reach the tier of --nvme-blocks/],
+    ['--nvme-blocks', { nvmeBlocks: '2000000000', blockBytes: '1GiB' }, /more than can be addressed/],
     ['--block-bytes', { blockBytes: '0' }, /not a positive multiple of 4/],
     ['--block-bytes', { blockBytes: '6' }, /is 6, not a positive multiple of 4/],
     ['--block-bytes', { blockBytes: '-4' }, /not a size/],
