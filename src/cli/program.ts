@@ -18,6 +18,16 @@ const entries: readonly CommandEntry[] = [
     summary: 'replay a request trace through the tiers, with real bytes or a model of them',
     load: async () => (await import('./replay.ts')).replayCommand(),
   },
+  {
+    name: 'workload',
+    summary: 'generate, inspect and convert workloads of requests',
+    load: async () => (await import('./workload.ts')).workloadCommand(),
+  },
+  {
+    name: 'latency',
+    summary: 'predict, fit and check how long a step of the engine takes',
+    load: async () => (await import('./latency.ts')).latencyCommand(),
+  },
 ];
 
 function version(): string {

@@ -46,9 +46,12 @@ describe('the tierkv binary', () => {
       ['--import', `data:text/javascript,${traceImports}`],
     );
     expect(status).toBe(0);
-    expect(stdout).toMatch(/^ {2}replay +replay a request trace/m);
+    const commands = [...stdout.matchAll(/^ {2}([a-z]+) /gm)].map(([, name]) => name);
+    expect(commands).toEqual(['replay', 'workload', 'latency', 'help']);
     expect(stderr).toMatch(/src\/cli\/program\.ts/); // the trace works
-    expect(stderr).not.toMatch(/webgpu|koffi|cli-table3|src\/(backends|sim)\/|src\/cli\/replay/);
+    expect(stderr).not.toMatch(
+      /webgpu|koffi|cli-table3|src\/(backends|sim)\/|src\/cli\/(replay|workload|latency)/,
+    );
   });
 
   it('--version is the version of the package', async () => {
