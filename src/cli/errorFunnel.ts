@@ -33,7 +33,8 @@ export function endingOf(error: unknown, help: string): Ending {
   }
   if (error instanceof CommanderError) {
     if (error.exitCode === 0) return { exitCode: 0, text: '' }; // --help, --version
-    const said = error.code === 'commander.help' ? 'name one of the commands' : error.message.replace(/^error: /, '');
+    const said =
+      error.code === 'commander.help' ? 'name one of the commands' : error.message.replace(/^error: /, '');
     const message = oneLine(said).replace(/\.$/, '');
     return { exitCode: 2, text: `tierkv: ${message}. See ${help} --help.` };
   }
