@@ -9,11 +9,13 @@
 
 import {
   BlockKeys,
+  type Completion,
   Entry,
   ExternalKeys,
   type JobId,
   type KVManager,
   type Sequence,
+  type Transfer,
   type TransferDriver,
 } from '../../runtime/index.ts';
 
@@ -43,6 +45,9 @@ export class ReplaySession {
   readonly #blockTokens: number;
   readonly #hbmBlocks: number;
   readonly #window: number;
+  /** Ends that the driver has handed out; from #next on the manager does not know them yet. */
+  #ends: readonly Completion[] = [];
+  #next = 0;
 
   /** @param window most blocks that are brought or computed at a time when a request is larger than HBM */
   constructor(
@@ -115,18 +120,24 @@ export class ReplaySession {
     }
   }
 
-  /** Lets the driver work until the condition holds. */
+  /**
+   * Lets the driver work until the condition holds. Ends are handed to the manager one by one, and no further than needed:
+   * what the manager has been told at each of its calls is then the same for a fast driver and a slow one.
+   */
   async #until(done: () => boolean): Promise<void> {
     for (;;) {
-      const transfers = [];
+      const transfers: Transfer[] = [];
       for (let job = this.manager.nextJob(); job !== 0; job = this.manager.nextJob()) {
         transfers.push(this.manager.transfer(job as JobId));
       }
       if (transfers.length > 0) this.#driver.submit(transfers);
       if (done()) return;
-      for (const end of await this.#driver.take()) {
-        this.manager.complete(end.job, end.outcome, this.#driver.nowUs(), end.digestLo, end.digestHi);
+      if (this.#next === this.#ends.length) {
+        this.#ends = await this.#driver.take();
+        this.#next = 0;
       }
+      const end = this.#ends[this.#next++]!;
+      this.manager.complete(end.job, end.outcome, this.#driver.nowUs(), end.digestLo, end.digestHi);
     }
   }
 }
