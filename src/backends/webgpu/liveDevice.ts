@@ -83,7 +83,7 @@ export class LiveDevice implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    this.#end('the device was disposed');
+    this.#end('the device was disposed of');
     this.device.destroy();
     await this.device.lost;
   }

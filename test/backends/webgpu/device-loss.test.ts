@@ -1,0 +1,142 @@
+import { beforeEach, describe, expect, it } from 'vitest';
+import { HbmStore, type LiveDevice, openDevice } from '../../../src/backends/webgpu/index.ts';
+import { poolShape } from '../../../src/runtime/pool/shape.ts';
+import { Outcome } from '../../../src/runtime/transfer/outcome.ts';
+import type { StoreResult } from '../../../src/runtime/transfer/tierStore.ts';
+import { emptyItem, patternItem } from '../../../src/testing/index.ts';
+
+const shape = poolShape(4, 1 << 20, [65_536]);
+const items = Array.from({ length: 64 }, (_, slot) => patternItem(shape, slot, 0, 1));
+const seeds = items.map((item) => ({ ...item, seedLo: item.slot, seedHi: 1 }));
+
+let live: LiveDevice;
+let store: HbmStore;
+beforeEach(async () => {
+  live = await openDevice({ adapter: 'software' });
+  store = await HbmStore.open(live, shape, { stagingBytes: 262_144, stagingBuffers: 2 });
+  return () => live[Symbol.asyncDispose]();
+});
+
+function expectEnds(results: readonly StoreResult[]): number {
+  let refusals = 0;
+  for (const { outcome, reason } of results) {
+    expect([Outcome.LOADED, Outcome.REFUSED]).toContain(outcome);
+    if (outcome === Outcome.REFUSED) {
+      expect(reason).toMatch(/device (lost|was)|disposed/);
+      refusals++;
+    }
+  }
+  return refusals;
+}
+
+describe('a lost device', () => {
+  it('ends an upload under way as refused, and everything that comes later', async () => {
+    const upload = store.write(items);
+    await new Promise((resolve) => setImmediate(resolve));
+    live.device.destroy();
+    expect(expectEnds(await upload)).toBeGreaterThan(0);
+    expect(await store.lost).toMatch(/device lost/);
+    for (const later of [
+      store.write(items),
+      store.read(items),
+      store.seal(items),
+      store.fillPattern(seeds),
+    ]) {
+      expect(expectEnds(await later)).toBe(items.length);
+    }
+  });
+
+  it('ends calls of every kind that are in flight together', async () => {
+    expectEnds(await store.write(items));
+    const copy = { sizeClass: 0, fromSlot: 0, fromGeneration: 1, toSlot: 63, toGeneration: 2 };
+    const calls = [
+      store.read(items.map((item) => emptyItem(item))),
+      store.seal(items.slice(0, 8)),
+      store.countMismatches(seeds.slice(8, 16)),
+      store.fillPattern(seeds.slice(16, 24)),
+      store.write(items.slice(24, 62)),
+      store.copy([copy]),
+    ];
+    setImmediate(() => live.device.destroy());
+    for (const call of calls) expectEnds(await call);
+  });
+
+  it('ends calls that were made in the very turn of the loss', async () => {
+    const before = store.write(items);
+    live.device.destroy();
+    const after = store.write(items);
+    expect(expectEnds(await before)).toBe(items.length);
+    expect(expectEnds(await after)).toBe(items.length);
+  });
+
+  it('lets the pool be disposed of, and no new one be opened', async () => {
+    const upload = store.write(items);
+    live.device.destroy();
+    await store[Symbol.asyncDispose]();
+    expectEnds(await upload);
+    await live.lost;
+    await expect(HbmStore.open(live, shape)).rejects.toMatchObject({
+      code: 'TKV_DEVICE',
+      field: 'hbm.capacityBytes',
+      message: expect.stringMatching(/device lost/),
+    });
+  });
+
+  it('is told to whoever listens, once, and not to those who stopped listening', async () => {
+    const heard: string[] = [];
+    live.onLost(() => heard.push('first'));
+    const stop = live.onLost(() => heard.push('second'));
+    stop();
+    await live[Symbol.asyncDispose]();
+    await live[Symbol.asyncDispose]();
+    expect(heard).toEqual(['first']);
+    expect(await live.lost).toBe('the device was disposed of');
+    expect(live.lostReason).toBe('the device was disposed of');
+  });
+
+  it('does not take another device along', async () => {
+    await using other = await openDevice({ adapter: 'software' });
+    await using survivor = await HbmStore.open(other, shape);
+    live.device.destroy();
+    await live.lost;
+    expect(expectEnds(await survivor.write(items))).toBe(0);
+  });
+});
+
+describe('opening a pool', () => {
+  it('names the field and the remedy when a page is larger than a buffer may be', async () => {
+    const { maxBufferSize } = live.device.limits;
+    await expect(HbmStore.open(live, poolShape(1, maxBufferSize * 2, [4096]))).rejects.toMatchObject({
+      code: 'TKV_CONFIG',
+      field: 'pageBytes',
+      message: expect.stringContaining('Lower pageBytes'),
+    });
+  });
+
+  it('names the size that is no multiple of a word', async () => {
+    await expect(HbmStore.open(live, poolShape(1, 4096, [4096, 1002]))).rejects.toMatchObject({
+      code: 'TKV_CONFIG',
+      field: 'slotBytes[1]',
+      message: expect.stringContaining('1004'),
+    });
+  });
+
+  it('says how much was asked for when the device has not that much memory', async () => {
+    const outOfMemory = Object.create(live) as LiveDevice;
+    const scopes = [null, { message: 'allocation failed' }];
+    Object.defineProperty(outOfMemory, 'lostReason', { value: '' });
+    Object.defineProperty(outOfMemory, 'device', {
+      value: {
+        limits: live.device.limits,
+        createBuffer: (descriptor: GPUBufferDescriptor) => live.device.createBuffer(descriptor),
+        pushErrorScope: () => {},
+        popErrorScope: async () => scopes.pop() ?? null,
+      },
+    });
+    await expect(HbmStore.open(outOfMemory, shape)).rejects.toMatchObject({
+      code: 'TKV_DEVICE',
+      field: 'hbm.capacityBytes',
+      message: expect.stringMatching(/4194304 bytes.*allocation failed.*Lower hbm\.capacityBytes/),
+    });
+  });
+});

@@ -1,0 +1,249 @@
+import { describe, expect, it } from 'vitest';
+import { HbmStore, type PatternItem } from '../../../src/backends/webgpu/index.ts';
+import {
+  hardwareShape,
+  type KernelShape,
+  PlaceKernels,
+  softwareShape,
+} from '../../../src/backends/webgpu/placeKernels.ts';
+import { PlaceList } from '../../../src/backends/webgpu/placeList.ts';
+import { ReadbackRing } from '../../../src/backends/webgpu/readbackRing.ts';
+import { Slabs } from '../../../src/backends/webgpu/slabs.ts';
+import { digestBytes, digestWords } from '../../../src/runtime/digest.ts';
+import { fillPattern, patternWord } from '../../../src/runtime/pattern.ts';
+import { poolShape } from '../../../src/runtime/pool/shape.ts';
+import { Outcome } from '../../../src/runtime/transfer/outcome.ts';
+import type { StoreItem } from '../../../src/runtime/transfer/tierStore.ts';
+import { patternItem, SeededRandom, testSeed } from '../../../src/testing/index.ts';
+import { softwareDevice } from './softwareDevice.ts';
+
+const device = softwareDevice();
+
+/** Slot sizes of which each puts its slots at other offsets modulo a vector of 16 bytes. */
+const oddSizes = [4, 8, 12, 16, 20, 60, 252, 1004, 4092, 4100, 65_540, 300_004];
+
+const pattern = (slot: number, sizeClass: number, generation: number): PatternItem => ({
+  slot,
+  sizeClass,
+  generation,
+  seedLo: Math.imul(slot + 1, 0x9e3779b1) >>> 0,
+  seedHi: generation,
+});
+
+function hostWords(item: PatternItem, bytes: number): Uint32Array {
+  const words = new Uint32Array(bytes / 4);
+  fillPattern(words, item.seedLo, item.seedHi);
+  return words;
+}
+
+describe('digest and pattern kernels', () => {
+  for (const bytes of oddSizes) {
+    it(`give the host's digest and the host's pattern for slots of ${bytes} bytes at any word offset`, async () => {
+      const slots = Math.max(3, Math.min(70, Math.floor(200_000 / bytes)));
+      const shape = poolShape(2, slots * bytes + 4, [bytes]);
+      await using store = await HbmStore.open(device.live, shape);
+      const items = Array.from({ length: 2 * slots }, (_, slot) => pattern(slot, 0, 1));
+
+      const fills = await store.fillPattern(items);
+      expect(fills.every((end) => end.outcome === Outcome.LOADED)).toBe(true);
+      const seals = await store.seal(items);
+      const landed = items.map((item) => ({
+        ...item,
+        key: new Uint32Array(4),
+        digest: { lo: 0, hi: 0 },
+        bytes: new Uint8Array(bytes),
+      }));
+      await store.read(landed);
+      items.forEach((item, index) => {
+        const words = hostWords(item, bytes);
+        expect(seals[index]!.digest).toEqual(digestWords(words));
+        expect(Buffer.compare(landed[index]!.bytes, new Uint8Array(words.buffer))).toBe(0);
+      });
+      const checks = await store.countMismatches(items);
+      expect(checks.map((end) => end.mismatchedWords)).toEqual(items.map(() => 0));
+    });
+  }
+
+  it('count exactly the words that differ, and none of the neighbouring slots', async () => {
+    const shape = poolShape(1, 10 * 1004, [1004]);
+    await using store = await HbmStore.open(device.live, shape);
+    const places = Array.from({ length: 10 }, (_, slot) => pattern(slot, 0, 3));
+    await store.fillPattern(places);
+    const wrongWords = [0, 1, 249, 250];
+    const words = hostWords(places[4]!, 1004);
+    for (const index of wrongWords) words[index]! ^= 1 << (index % 32);
+    const bytes = new Uint8Array(words.buffer);
+    await store.write([{ ...places[4]!, key: new Uint32Array(4), digest: digestBytes(bytes), bytes }]);
+    const counts = (await store.countMismatches(places)).map((end) => end.mismatchedWords);
+    expect(counts).toEqual([0, 0, 0, 0, wrongWords.length, 0, 0, 0, 0, 0]);
+    const foreign = await store.countMismatches([{ ...places[2]!, seedHi: 4 }]);
+    const expected = hostWords(places[2]!, 1004).filter(
+      (word, index) => word !== patternWord(places[2]!.seedLo, 4, index),
+    ).length;
+    expect(foreign[0]!.mismatchedWords).toBe(expected);
+  });
+
+  it('cover mixed size classes over many slabs in one call', async () => {
+    const shape = poolShape(40, 16_384, [16_384, 4096, 1000, 12]);
+    await using store = await HbmStore.open(device.live, shape, { slabBytesMax: 3 * 16_384 });
+    expect(store.describe().slabs).toBe(14);
+    const items: PatternItem[] = [];
+    for (let page = 39; page >= 0; page--) {
+      const sizeClass = page % 4;
+      const step = sizeClass === 3 ? 97 : 1;
+      for (let index = 0; index < shape.slotsPerPage[sizeClass]!; index += step) {
+        items.push(pattern(page * shape.slotsPerPageMax + index, sizeClass, 1));
+      }
+    }
+    await store.fillPattern(items);
+    const seals = await store.seal(items);
+    items.forEach((item, index) => {
+      expect(seals[index]!.digest).toEqual(digestWords(hostWords(item, shape.slotBytes[item.sizeClass]!)));
+    });
+  });
+
+  it('take more slots than one batch holds', async () => {
+    const shape = poolShape(4, 12 * 3000, [12]);
+    await using store = await HbmStore.open(device.live, shape, { slabBytesMax: 12 * 3000 });
+    const items = Array.from({ length: 12_000 }, (_, slot) => pattern(slot, 0, 1));
+    await store.fillPattern(items);
+    const [seals, checks] = await Promise.all([store.seal(items), store.countMismatches(items)]);
+    expect(checks.every((end) => end.mismatchedWords === 0)).toBe(true);
+    items.forEach((item, index) => {
+      expect(seals[index]!.digest).toEqual(digestWords(hostWords(item, 12)));
+    });
+  });
+
+  const shapes: Record<string, KernelShape> = {
+    'the shape for software devices': softwareShape,
+    'the shape for GPUs': hardwareShape,
+    'wide workgroups with a tree of sums': { lanes: 256, vectorsPerLane: 1, digest: 'reduced' },
+    'one invocation a workgroup': { lanes: 1, vectorsPerLane: 3, digest: 'reduced' },
+  };
+  for (const [name, kernelShape] of Object.entries(shapes)) {
+    it(`sum up to the same digest with ${name}`, async () => {
+      const shape = poolShape(1, 400_000, [99_996, 5000]);
+      const slabs = await Slabs.open(device.live, shape, 'test');
+      const kernels = await PlaceKernels.open(device.live, slabs, 'test', 64, kernelShape);
+      const results = new ReadbackRing(device.live, 'test', kernels.resultBytesMax, 1);
+      const content = new Uint32Array(100_000);
+      fillPattern(content, 77, 5);
+      device.live.device.queue.writeBuffer(slabs.buffers[0]!, 0, new Uint8Array(content.buffer));
+
+      const list = new PlaceList(64);
+      const random = new SeededRandom(testSeed(4711));
+      for (let i = 0; i < 50; i++) {
+        const words = 1 + random.below(20_000);
+        list.add(0, 4 * random.below(100_000 - words), 4 * words, 0, 0);
+      }
+      const readback = (await results.acquire())!;
+      const encoder = device.live.device.createCommandEncoder();
+      const bytes = kernels.encode(encoder, 'digest', list, readback);
+      device.live.device.queue.submit([encoder.finish()]);
+      const sums = new Uint32Array((await results.land(readback, bytes))!);
+      for (let i = 0; i < list.count; i++) {
+        const from = list.wordOffset[i]!;
+        const wanted = digestWords(content.subarray(from, from + list.wordCount[i]!));
+        expect({ lo: sums[2 * list.row[i]!], hi: sums[2 * list.row[i]! + 1] }).toEqual(wanted);
+      }
+      results.release(readback);
+      await results.destroy();
+      kernels.destroy();
+      slabs.destroy();
+    });
+  }
+});
+
+describe('seal', () => {
+  it('gives the digest of what kernels and copies of the embedder have put into the slot', async () => {
+    const shape = poolShape(3, 8192, [4096]);
+    await using store = await HbmStore.open(device.live, shape);
+    const words = new Uint32Array(1024);
+    fillPattern(words, 1, 2);
+    const { buffer, offsetBytes, sizeBytes } = store.buffer(3, 0);
+    expect(sizeBytes).toBe(4096);
+    device.live.device.queue.writeBuffer(buffer, offsetBytes, new Uint8Array(words.buffer));
+    const [seal] = await store.seal([{ slot: 3, sizeClass: 0, generation: 9 }]);
+    expect(seal).toEqual({ outcome: Outcome.LOADED, reason: '', digest: digestWords(words) });
+    const target: StoreItem = {
+      ...patternItem(shape, 3, 0, 9),
+      bytes: new Uint8Array(4096),
+    };
+    expect((await store.read([target]))[0]!.outcome).toBe(Outcome.LOADED);
+    expect(Buffer.compare(target.bytes, new Uint8Array(words.buffer))).toBe(0);
+  });
+
+  it('refuses a generation that the slot has left behind, and keeps the newer one', async () => {
+    const shape = poolShape(1, 4096, [4096]);
+    await using store = await HbmStore.open(device.live, shape);
+    await store.write([patternItem(shape, 0, 0, 5)]);
+    const [stale] = await store.seal([{ slot: 0, sizeClass: 0, generation: 4 }]);
+    expect(stale!.outcome).toBe(Outcome.REFUSED);
+    expect(stale!.reason).toMatch(/stale/);
+    const [again] = await store.read([patternItem(shape, 0, 0, 5)]);
+    expect(again!.outcome).toBe(Outcome.LOADED);
+  });
+
+  it('sees the write made before it and not the one made after it', async () => {
+    const shape = poolShape(1, 4096, [4096]);
+    await using store = await HbmStore.open(device.live, shape);
+    const first = patternItem(shape, 0, 0, 1);
+    const second = patternItem(shape, 0, 0, 2);
+    const [, [seal]] = await Promise.all([
+      store.write([first]),
+      store.seal([{ slot: 0, sizeClass: 0, generation: 1 }]),
+      store.write([second]),
+    ]);
+    expect(seal!.digest).toEqual(first.digest);
+  });
+});
+
+describe('copy', () => {
+  for (const [name, slabBytesMax] of [
+    ['within a slab', 1 << 20],
+    ['between slabs', 4],
+  ] as const) {
+    it(`brings whole slots over ${name}, larger than its scratch memory too`, async () => {
+      const shape = poolShape(4, 40_000, [40_000, 10_004]);
+      await using store = await HbmStore.open(device.live, shape, { slabBytesMax, stagingBytes: 4096 });
+      const sources = [patternItem(shape, 0, 0, 1), patternItem(shape, 4, 1, 1), patternItem(shape, 5, 1, 1)];
+      await store.write(sources);
+      const to = [shape.slotsPerPageMax * 2, shape.slotsPerPageMax * 3, shape.slotsPerPageMax * 3 + 2];
+      const ends = await store.copy(
+        sources.map((item, index) => ({
+          sizeClass: item.sizeClass,
+          fromSlot: item.slot,
+          fromGeneration: 1,
+          toSlot: to[index]!,
+          toGeneration: 7,
+        })),
+      );
+      expect(ends.map((end) => end.reason)).toEqual(['', '', '']);
+      const copies = await store.countMismatches(
+        sources.map((item, index) => ({
+          sizeClass: item.sizeClass,
+          slot: to[index]!,
+          generation: 7,
+          seedLo: item.slot,
+          seedHi: 1,
+        })),
+      );
+      expect(copies.map((end) => end.mismatchedWords)).toEqual([0, 0, 0]);
+    });
+  }
+
+  it('names what is wrong with either place', async () => {
+    const shape = poolShape(2, 4096, [4096]);
+    await using store = await HbmStore.open(device.live, shape);
+    await store.write([patternItem(shape, 0, 0, 5)]);
+    const copy = (
+      fromGeneration: number,
+      toSlot: number,
+    ): Promise<readonly { readonly outcome: Outcome }[]> =>
+      store.copy([{ sizeClass: 0, fromSlot: 0, fromGeneration, toSlot, toGeneration: 1 }]);
+    expect((await copy(4, 1))[0]!.outcome).toBe(Outcome.REFUSED);
+    expect((await copy(6, 1))[0]!.outcome).toBe(Outcome.CORRUPT);
+    expect((await copy(5, 0))[0]!.outcome).toBe(Outcome.REFUSED);
+    expect((await copy(5, 1))[0]!.outcome).toBe(Outcome.LOADED);
+  });
+});
