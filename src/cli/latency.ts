@@ -5,8 +5,9 @@
 
 import fs from 'node:fs';
 import { Command, InvalidArgumentError, Option } from 'commander';
-import { TierKVError } from '../runtime/errors.ts';
+import { configError, TierKVError } from '../runtime/errors.ts';
 import { latencyBackends, moeCommBackends } from '../sim/latency/index.ts';
+import type { FitRequestsOptions } from './latency/fitRequests.ts';
 import { requireWritableTarget, writeJsonFile } from './output/index.ts';
 
 function numberOption(text: string): number {
@@ -93,9 +94,16 @@ function fitCommand(): Command {
     .option('--runs <file>', 'totals of whole runs, .csv')
     .option('--hold-out <experiment>', 'keep an experiment out and judge by it; repeatable', collect, [])
     .option('--links <file>', 'link profile of tierkv calibrate, to go into the coefficients')
+    .option('--requests <file>', 'fit calibrated to the requests of one run instead, .csv')
+    .option('--model <name>', 'with --requests: the model that was served')
+    .option('--tp <n>', 'with --requests: tensor parallel GPUs', numberOption, 1)
+    .option('--max-num-seqs <n>', 'with --requests: requests in a batch', numberOption, 128)
+    .option('--max-num-batched-tokens <n>', 'with --requests: tokens of a step', numberOption, 2048)
+    .option('--fit-share <share>', 'with --requests: first share that the fit sees', numberOption, 0.5)
     .requiredOption('--out <file>', 'where the coefficients go')
     .action(async (raw) => {
       requireWritableTarget(raw.out);
+      if (raw.requests !== undefined) return fitOneRun(raw);
       const { fitCoefficients } = await import('./latency/fit.ts');
       const { file, fitted, heldOut } = fitCoefficients(raw);
       writeJsonFile(raw.out, file);
@@ -105,6 +113,21 @@ function fitCommand(): Command {
       if (heldOut !== undefined) process.stdout.write(line('held out', heldOut));
       process.stdout.write(`wrote ${raw.out}\n`);
     });
+}
+
+async function fitOneRun(raw: Partial<FitRequestsOptions> & { out: string }): Promise<void> {
+  if (raw.model === undefined) {
+    throw configError('--model', 'is missing', 'With --requests, name the model that was served.');
+  }
+  const { fitToRequests } = await import('./latency/fitRequests.ts');
+  const { file, fitted, judged } = fitToRequests(raw as FitRequestsOptions);
+  writeJsonFile(raw.out, file);
+  process.stdout.write(`fitted on ${fitted} requests\n`);
+  for (const { what, measuredMeanMs, meanErrorPercent, p90ErrorPercent } of judged) {
+    const errors = `mean ${meanErrorPercent.toFixed(1)}%, p90 ${p90ErrorPercent.toFixed(1)}%`;
+    process.stdout.write(`${what}: measured ${measuredMeanMs.toFixed(1)} ms, off by ${errors}\n`);
+  }
+  process.stdout.write(`wrote ${raw.out}\n`);
 }
 
 function checkCommand(): Command {

@@ -35,7 +35,7 @@ export interface FitReport {
 }
 
 /** Numbers as they are kept in files: six significant digits are more than any fit here can tell. */
-function rounded(value: unknown): unknown {
+export function rounded(value: unknown): unknown {
   if (typeof value === 'number') return Number(value.toPrecision(6));
   if (typeof value !== 'object' || value === null) return value;
   return Object.fromEntries(Object.entries(value).map(([key, inner]) => [key, rounded(inner)]));

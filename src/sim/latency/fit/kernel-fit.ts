@@ -52,7 +52,7 @@ export function parseGemmTable(text: string, file: string): GemmSample[] {
     rows: row.number('m'),
     depth: row.number('k'),
     columns: row.number('n'),
-    latencyUs: row.number('latency_us'),
+    latencyUs: row.positive('latency_us'),
   }));
 }
 
@@ -61,7 +61,7 @@ export function parsePrefillTable(text: string, file: string): PrefillSample[] {
     heads: row.number('heads'),
     headDim: row.number('head_dim'),
     tokens: row.number('seq_len'),
-    latencyUs: row.number('latency_us'),
+    latencyUs: row.positive('latency_us'),
   }));
 }
 
@@ -72,7 +72,7 @@ export function parseDecodeTable(text: string, file: string): DecodeSample[] {
     headDim: row.number('head_dim'),
     requests: row.number('batch_size'),
     contextTokens: row.number('kv_len'),
-    latencyUs: row.number('latency_us'),
+    latencyUs: row.positive('latency_us'),
   }));
 }
 

@@ -95,7 +95,7 @@ export function parseStepRecords(text: string, file: string): StepRecord[] {
     prefillTokens: row.number('prefill_tokens'),
     decodeRequests: row.number('decode_requests'),
     contextTokens: row.number('context_tokens'),
-    measuredUs: row.number('measured_us'),
+    measuredUs: row.positive('measured_us'),
   }));
 }
 

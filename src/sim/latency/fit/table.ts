@@ -11,6 +11,8 @@ export interface TableRow {
   text(column: string): string;
   /** A finite number of at least 0. */
   number(column: string): number;
+  /** A finite number above 0. */
+  positive(column: string): number;
 }
 
 /**
@@ -34,14 +36,16 @@ export function* readTable(text: string, file: string, columns: readonly string[
       throw bad(file, line, `has ${cells.length} cells, not ${header.length}`, 'Mend or remove the line');
     }
     const cell = (column: string): string => cells[index.get(column) ?? -1] ?? '';
+    const read = (column: string, isRight: (value: number) => boolean, wanted: string): number => {
+      const value = Number(cell(column));
+      if (cell(column) !== '' && Number.isFinite(value) && isRight(value)) return value;
+      throw bad(file, line, `${column} is "${cell(column)}"`, `Write a number ${wanted}`);
+    };
     yield {
       line,
       text: cell,
-      number: (column) => {
-        const value = Number(cell(column));
-        if (cell(column) !== '' && Number.isFinite(value) && value >= 0) return value;
-        throw bad(file, line, `${column} is "${cell(column)}"`, 'Write a number of at least 0');
-      },
+      number: (column) => read(column, (value) => value >= 0, 'of at least 0'),
+      positive: (column) => read(column, (value) => value > 0, 'above 0'),
     };
   }
 }
