@@ -71,6 +71,7 @@ export function unpackSoftwareDriver(archive: string, cacheDir: string = default
       const scratch = fs.mkdtempSync(path.join(cacheDir, `${name}.unpacking-`));
       try {
         unpack(brotliDecompressSync(packed), scratch);
+        discardDamaged(place);
         fs.renameSync(scratch, place);
       } catch (error) {
         fs.rmSync(scratch, { recursive: true, force: true });
@@ -128,8 +129,19 @@ function isOwnDriver(place: string): boolean {
   const uid = process.getuid?.();
   return [place, ...DRIVER_FILES.map((name) => path.join(place, name))].every((file) => {
     const stat = fs.lstatSync(file, { throwIfNoEntry: false });
-    return stat !== undefined && !stat.isSymbolicLink() && (uid === undefined || stat.uid === uid);
+    return stat !== undefined && stat.size > 0 && (stat.isFile() || file === place) && isOwn(stat, uid);
   });
+}
+
+function isOwn(stat: fs.Stats, uid: number | undefined): boolean {
+  return !stat.isSymbolicLink() && (uid === undefined || stat.uid === uid);
+}
+
+/** A copy of our own with files missing or empty, as a cleaner or a power cut leaves it. */
+function discardDamaged(place: string): void {
+  const stat = fs.lstatSync(place, { throwIfNoEntry: false });
+  if (stat === undefined || !isOwn(stat, process.getuid?.()) || isOwnDriver(place)) return;
+  fs.rmSync(place, { recursive: true, force: true });
 }
 
 /** The driver's files out of a ustar archive: blocks of 512 bytes, a header before each file. */
