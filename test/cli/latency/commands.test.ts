@@ -1,0 +1,219 @@
+/** The commands as a user calls them: what they print and write, and one line for each mistake. */
+
+import fs from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
+import { endingOf } from '../../../src/cli/errorFunnel.ts';
+import { latencyCommand } from '../../../src/cli/latency.ts';
+
+let folder: string;
+beforeAll(() => {
+  folder = fs.mkdtempSync(path.join(os.tmpdir(), 'tierkv-latency-'));
+});
+afterAll(() => {
+  fs.rmSync(folder, { recursive: true });
+});
+
+const at = (name: string, text?: string): string => {
+  const file = path.join(folder, name);
+  if (text !== undefined) fs.writeFileSync(file, text);
+  return file;
+};
+
+async function run(...args: string[]): Promise<string> {
+  let out = '';
+  const spy = vi.spyOn(process.stdout, 'write').mockImplementation((text) => {
+    out += String(text);
+    return true;
+  });
+  try {
+    const command = latencyCommand();
+    for (const one of [command, ...command.commands])
+      one.exitOverride().configureOutput({ writeErr: () => {} });
+    await command.parseAsync(args, { from: 'user' });
+  } finally {
+    spy.mockRestore();
+  }
+  return out;
+}
+
+async function failure(...args: string[]): Promise<{ exitCode: number; text: string }> {
+  try {
+    await run(...args);
+  } catch (error) {
+    return endingOf(error, 'tierkv latency');
+  }
+  throw new Error(`${args.join(' ')} did not fail`);
+}
+
+describe('predict', () => {
+  it('takes the GPU and parallelism of the model, and says what a step is made of', async () => {
+    const json = at('predict.json');
+    const out = await run(
+      'predict',
+      '--model',
+      'meta-llama/Llama-3.3-70B-Instruct'.replace('3.3', '3.1'),
+      '--json',
+      json,
+    );
+    expect(out).toContain('llama-3.1-70b-instruct on H100 x 4, calibrated');
+    const report = JSON.parse(fs.readFileSync(json, 'utf8'));
+    expect(report.batches).toHaveLength(6);
+    for (const { stepUs, floorUs } of report.batches) expect(stepUs).toBeGreaterThanOrEqual(floorUs);
+    expect(report.kvBlocks).toBeGreaterThan(1000);
+  });
+
+  it('reproduces upstream without the floor', async () => {
+    const args = [
+      '--model',
+      'llama-3.1-8b-instruct',
+      '--backend',
+      'trained-physics',
+      '--batch',
+      'prefill=8192',
+    ];
+    expect(await run('predict', ...args, '--no-floor')).toContain('32.529');
+    expect(await run('predict', ...args)).not.toContain('32.529');
+  });
+
+  it('reads batches of several kinds', async () => {
+    const json = at('mixed.json');
+    const batch = 'prefill=512@1024/4096, decode=3@100';
+    await run('predict', '--model', 'qwen3-14b', '--batch', batch, '--json', json);
+    expect(JSON.parse(fs.readFileSync(json, 'utf8')).batches[0].stepUs).toBeGreaterThan(10_000);
+  });
+
+  it('takes a model and a GPU that are only files', async () => {
+    const shipped = new URL('../../../data/', import.meta.url);
+    const config = JSON.parse(fs.readFileSync(new URL('models/llama-3.1-8b-instruct.json', shipped), 'utf8'));
+    const gpu = JSON.parse(fs.readFileSync(new URL('hardware/h100.json', shipped), 'utf8'));
+    const model = at('my-model.json', JSON.stringify({ ...config, num_hidden_layers: 16 }));
+    const hardware = at(
+      'my-gpu.json',
+      JSON.stringify({ ...gpu, name: 'Mine', aliases: '', memoryTbPerS: 6.7 }),
+    );
+    const out = await run(
+      'predict',
+      '--model',
+      model,
+      '--gpu',
+      hardware,
+      '--backend',
+      'roofline',
+      '--batch',
+      'decode=1@1',
+    );
+    expect(out).toContain('my-model on Mine x 1, roofline');
+  });
+
+  it.each([
+    [['--model', 'qwen3-41b'], /no model "qwen3-41b"\. Did you mean qwen3-14b\?/],
+    [['--model', 'qwen3-14b', '--gpu', 'H10O'], /no GPU "H10O"\. Did you mean H100\?/],
+    [['--model', 'qwen3-14b', '--tp', '3'], /tp is 3, which does not divide the 40 attention heads/],
+    [['--model', 'qwen3-14b', '--tp', '0'], /--tp is 0/],
+    [['--model', 'qwen3-14b', '--dp', '2'], /qwen3-14b is dense/],
+    [['--model', 'qwen3-14b', '--tp', 'two'], /must be a number/],
+    [['--model', 'qwen3-14b', '--gpu', 'L40S'], /no coefficients for calibrated on L40S/],
+    [['--model', 'qwen3-14b', '--batch', 'decode=0@4'], /outside 1 to 1000000000/],
+    [['--model', 'qwen3-14b', '--batch', 'prefill=9@1/5'], /more than its prompt of 5 tokens/],
+    [['--model', 'qwen3-14b', '--batch', 'decod=1'], /"decod=1" that is no prefill or decode/],
+    [['--model', 'nowhere.json'], /nowhere\.json cannot be read: ENOENT/],
+    [['--model', 'qwen3-14b', '--backend', 'magic'], /Allowed choices are trained-physics/],
+    [[], /required option '--model/],
+  ])('%j ends in one line', async (args, message) => {
+    const { exitCode, text } = await failure('predict', ...args);
+    expect(exitCode).toBe(2);
+    expect(text).toMatch(message);
+    expect(text).not.toContain('\n');
+  });
+
+  it('names file and line of a bad description', async () => {
+    const gpu = at('bad-gpu.json', '{\n "name": "X",\n "peakTflop": 3\n}\n');
+    const { text } = await failure('predict', '--model', 'qwen3-14b', '--gpu', gpu);
+    expect(text).toContain(`${gpu}:3: peakTflop is not a key here. Did you mean "peakTflops"?`);
+  });
+
+  it('refuses coefficients of another backend', async () => {
+    const file = new URL('../../../data/latency/trained-physics.json', import.meta.url).pathname;
+    const { text } = await failure('predict', '--model', 'qwen3-14b', '--coefficients', file);
+    expect(text).toMatch(/holds coefficients of trained-physics, not of calibrated/);
+  });
+});
+
+describe('fit', () => {
+  it('writes a file that predict takes, with the links of a profile', async () => {
+    const links = { hbmToDdr: { baseLatencyUs: 10, bandwidthBytesPerS: 2e10 } };
+    const profile = at('links.json', JSON.stringify({ schema: 'tierkv.links/1', device: 'x', links }));
+    const out = at('fitted.json');
+    const said = await run(
+      'fit',
+      '--out',
+      out,
+      '--links',
+      profile,
+      '--hold-out',
+      '20260218-150304-codellama-34b-tp2-general',
+    );
+    expect(said).toMatch(/held out: 716 steps, MAPE [0-5]\.\d\d%/);
+    expect(JSON.parse(fs.readFileSync(out, 'utf8')).links).toEqual(links);
+    expect(await run('predict', '--model', 'qwen3-14b', '--coefficients', out)).toContain('calibrated');
+  });
+
+  it('fits the regression too', async () => {
+    const out = at('linear.json');
+    await run('fit', '--backend', 'linear', '--out', out);
+    const args = ['--backend', 'linear', '--coefficients', out, '--batch', 'decode=8@512'];
+    expect(await run('predict', '--model', 'llama-2-70b-hf', ...args)).toContain('linear');
+  });
+
+  it.each([
+    [['--hold-out', 'nothing'], /--hold-out names "nothing"\. The records have: 2026/],
+    [['--gpu', 'H1'], /no GPU "H1"/],
+    [['--requests', 'x.csv'], /--model is missing\. With --requests/],
+  ])('%j ends in one line', async (args, message) => {
+    const { exitCode, text } = await failure('fit', '--out', at('never.json'), ...args);
+    expect([exitCode, text]).toEqual([2, expect.stringMatching(message)]);
+    expect(fs.existsSync(path.join(folder, 'never.json'))).toBe(false);
+  });
+
+  it('says which line of a table is wrong', async () => {
+    const header =
+      'experiment,model,tp,prefill_requests,prefill_tokens,decode_requests,context_tokens,measured_us';
+    const bad = at('bad.csv', `${header}\na,qwen3-14b,1,0,0,1,9,100\na,qwen3-14b,1,0,0,1,9,0\n`);
+    const { text } = await failure('fit', '--steps', bad, '--out', at('never.json'));
+    expect(text).toContain(`${bad}:3: measured_us is "0". Write a number above 0`);
+    const short = at('short.csv', `${header}\na,b\n`);
+    expect((await failure('fit', '--steps', short, '--out', at('never.json'))).text).toContain(
+      'has 2 cells, not 8',
+    );
+    const other = at('other.csv', 'x,y\n1,2\n');
+    expect((await failure('check', '--steps', other)).text).toContain('there is no column experiment');
+  });
+});
+
+describe('check', () => {
+  it('prints its tables, writes its report and draws its plot', async () => {
+    const [json, plot] = [at('check.json'), at('check.svg')];
+    const out = await run('check', '--json', json, '--plot', plot);
+    for (const word of [
+      'decode',
+      'small prefill',
+      'large prefill',
+      'trained-physics',
+      'matrix products',
+      'TTFT',
+    ]) {
+      expect(out).toContain(word);
+    }
+    expect(JSON.parse(fs.readFileSync(json, 'utf8')).steps).toHaveLength(1967);
+    const svg = fs.readFileSync(plot, 'utf8');
+    expect(svg).toMatch(/^<svg/);
+    expect(svg).toContain('predicted ms');
+  });
+
+  it('finds out before the work that a plot cannot be written', async () => {
+    const { text } = await failure('check', '--plot', path.join(folder, 'no', 'such.svg'));
+    expect(text).toMatch(/cannot be written/);
+  });
+});

@@ -1,0 +1,237 @@
+/** The fitting tools find what they are given, and tell apart what they are not. */
+
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import {
+  averageStep,
+  batchOf,
+  fitEngine,
+  fitLinear,
+  fitLink,
+  formatStepRecords,
+  kernelCoefficients,
+  nonNegativeLeastSquares,
+  parseEngineLog,
+  parseStepRecords,
+  predictRecords,
+  prepareRecords,
+  regimeOf,
+  replayRequests,
+  type StepRecord,
+  scoreOf,
+  scoresBy,
+} from '../../../src/sim/latency/index.ts';
+import { h100, loadKernelTables, modelLookup, modelOn, setups } from './setups.ts';
+
+const lookup = modelLookup();
+
+function record(over: Partial<StepRecord>): StepRecord {
+  return {
+    experiment: 'a',
+    model: 'llama-3.1-8b-instruct',
+    tp: 1,
+    prefillRequests: 0,
+    prefillTokens: 0,
+    decodeRequests: 16,
+    contextTokens: 500,
+    measuredUs: 8000,
+    ...over,
+  };
+}
+
+describe('least squares without negative coefficients', () => {
+  it('finds the coefficients that made the targets', () => {
+    fc.assert(
+      fc.property(
+        fc.array(fc.double({ min: 0, max: 50, noNaN: true }), { minLength: 3, maxLength: 3 }),
+        (truth) => {
+          const rows = Array.from({ length: 20 }, (_, i) => [1, i, (i * i) % 7]);
+          const targets = rows.map((row) => row.reduce((sum, x, j) => sum + x * truth[j]!, 0));
+          const found = nonNegativeLeastSquares(rows, targets);
+          found.forEach((value, j) => {
+            expect(value).toBeCloseTo(truth[j]!, 3);
+          });
+        },
+      ),
+      { numRuns: 30 },
+    );
+  });
+
+  it('gives 0 where only a negative one would fit', () => {
+    expect(nonNegativeLeastSquares([[1], [2]], [-1, -2])).toEqual([0]);
+  });
+
+  it('recovers a linear model from steps that it made', () => {
+    const steps = Array.from({ length: 60 }, (_, i) => {
+      const one = record({ decodeRequests: 1 + ((i * 7) % 50), contextTokens: 100 + ((i * 37) % 900) });
+      const sums = batchOf(one);
+      return { ...one, measuredUs: 4000 + 30 * sums.decodeRequests + 0.05 * sums.decodeContextTokens };
+    });
+    const [constant, , decode, context] = fitLinear(steps).coefficients.beta;
+    expect(constant).toBeCloseTo(4000, 0);
+    expect(decode).toBeCloseTo(30, 1);
+    expect(context).toBeCloseTo(0.05, 3);
+  });
+});
+
+describe('fitting the engine', () => {
+  const start = kernelCoefficients(h100, loadKernelTables());
+  const truth = { ...start, engine: { ...start.engine, perLayerUs: 51, reduceEfficiency: 0.62 } };
+  const made = [
+    { model: 'llama-3.1-8b-instruct', tp: 1, experiment: 'a' },
+    { model: 'llama-2-70b-hf', tp: 4, experiment: 'b' },
+  ].flatMap((one) => [4, 20, 60, 120].map((decodeRequests) => record({ ...one, decodeRequests })));
+  const steps = predictRecords(truth, h100, prepareRecords(made, h100, lookup)).map(
+    ({ record: one, predictedUs }) => ({ ...one, measuredUs: predictedUs }),
+  );
+
+  it('finds the overhead that made the steps', () => {
+    const { engine } = fitEngine(start, h100, steps, lookup);
+    expect(engine.perLayerUs).toBeCloseTo(51, 2);
+    expect(engine.reduceEfficiency).toBeCloseTo(0.62, 3);
+  });
+
+  it('is not moved by a step with a large prefill, whose time may be a neighbour’s', () => {
+    const odd = record({ prefillRequests: 1, prefillTokens: 1500, contextTokens: 1500, measuredUs: 10 });
+    expect(fitEngine(start, h100, [...steps, odd], lookup)).toEqual(fitEngine(start, h100, steps, lookup));
+  });
+
+  it('says so when there is nothing to fit to', () => {
+    expect(() => fitEngine(start, h100, [], lookup)).toThrow(/hold no step to fit to/);
+  });
+
+  it('leaves reductions alone when no step has any', () => {
+    const alone = steps.filter(({ tp }) => tp === 1);
+    expect(fitEngine(start, h100, alone, lookup).engine.reduceEfficiency).toBe(1);
+  });
+});
+
+describe('links', () => {
+  it('are found from the times of two or more sizes', () => {
+    const samples = [4096, 65536, 2 ** 20, 2 ** 26].map((bytes) => ({
+      bytes,
+      latencyUs: 12.5 + bytes / 21_000,
+    }));
+    const { baseLatencyUs, bandwidthBytesPerS } = fitLink(samples);
+    expect(baseLatencyUs).toBeCloseTo(12.5, 6);
+    expect(bandwidthBytesPerS / 21e9).toBeCloseTo(1, 9);
+  });
+
+  it('have no negative latency, and a bandwidth even where time does not grow', () => {
+    const steep = fitLink([
+      { bytes: 100, latencyUs: 1 },
+      { bytes: 200, latencyUs: 4 },
+    ]);
+    expect(steep.baseLatencyUs).toBe(0);
+    const flat = fitLink([
+      { bytes: 100, latencyUs: 5 },
+      { bytes: 200, latencyUs: 4 },
+    ]);
+    expect(flat).toEqual({ baseLatencyUs: 0, bandwidthBytesPerS: 200 / 4e-6 });
+  });
+});
+
+describe('step records', () => {
+  const header =
+    'step.id,step.ts_start_ns,batch.num_prefill_reqs,batch.num_decode_reqs,batch.prefill_tokens,kv.blocks_total_gpu,kv.blocks_free_gpu,experiment_id,model,tp';
+  const log = (...rows: string[]): string => `${[header, ...rows].join('\n')}\n`;
+
+  it('are steps whose successor was logged too, with its start as their end', () => {
+    const text = log(
+      '7,1000000,1,4,9,100,75,e1,m,2',
+      '8,9000000,0,5,0,100,74,e1,m,2', // the next one is missing
+      '10,20000000,0,5,0,100,74,e1,m,2', // the next one is of another experiment
+      '11,21000000,0,5,0,100,74,e2,m,2',
+      '12,421000000,0,5,0,100,74,e2,m,2', // 400 ms: the engine was idle
+    );
+    expect(parseEngineLog(text, 'log')).toEqual([
+      {
+        experiment: 'e1',
+        model: 'm',
+        tp: 2,
+        prefillRequests: 1,
+        prefillTokens: 9,
+        decodeRequests: 4,
+        contextTokens: 80,
+        measuredUs: 8000,
+      },
+    ]);
+  });
+
+  it('survive being written and read', () => {
+    const records = [record({}), record({ prefillRequests: 2, prefillTokens: 31, measuredUs: 12345.678 })];
+    expect(parseStepRecords(formatStepRecords(records), 'records')).toEqual(records);
+  });
+
+  it('become batches with all their tokens', () => {
+    const sums = batchOf(record({ prefillRequests: 3, prefillTokens: 100, contextTokens: 50 }));
+    expect([sums.prefillTokens, sums.prefillRequests, sums.decodeRequests, sums.decodeContextTokens]).toEqual(
+      [100, 3, 16, 8000],
+    );
+    expect(sums.prefillCachedTokens).toBe(3 * 50 - 100);
+  });
+
+  it('of a whole run follow from its rate and times', () => {
+    const run = { experiment: 'r', model: 'm', tp: 1, promptTokens: 700, outputTokens: 101, requestsPerS: 5 };
+    const average = averageStep({ ...run, endToEndUs: 2_100_000, firstTokenUs: 100_000 });
+    expect(average).toMatchObject({ decodeRequests: 10, contextTokens: 751, measuredUs: 20_000 });
+  });
+});
+
+describe('scores', () => {
+  const all = [
+    { predictedUs: 110, measuredUs: 100 },
+    { predictedUs: 80, measuredUs: 100 },
+  ];
+
+  it('are mean, signed mean and worst of the relative errors', () => {
+    const score = scoreOf(all);
+    expect(score.mapePercent).toBeCloseTo(15);
+    expect(score.biasPercent).toBeCloseTo(-5);
+    expect(score.worstPercent).toBeCloseTo(20);
+  });
+
+  it('are given by group', () => {
+    const groups = scoresBy(all, ({ predictedUs }) => (predictedUs > 100 ? 'slow' : 'fast'));
+    expect([...groups.keys()]).toEqual(['slow', 'fast']);
+    expect(groups.get('fast')!.biasPercent).toBeCloseTo(-20);
+  });
+
+  it('have three regimes', () => {
+    expect([0, 1, 127, 128].map(regimeOf)).toEqual([
+      'decode',
+      'small prefill',
+      'small prefill',
+      'large prefill',
+    ]);
+  });
+});
+
+describe('replaying requests', () => {
+  const model = modelOn('linear', setups[0]!, false); // 3000 + 20/prompt token + 5/decode + 0.01/context + ...
+  const one = { arrivalUs: 0, promptTokens: 100, outputTokens: 3, firstTokenUs: 0, lastTokenUs: 0 };
+
+  it('gives the first token with the prompt and then one a step', () => {
+    const [times] = replayRequests([one], model, { requests: 8, tokensPerStep: 2048 });
+    const prefillUs = Math.trunc(3000 + 20 * 100 + 0.0001 * ((100 * 99) / 2));
+    expect(times!.firstTokenUs).toBe(prefillUs);
+    expect(times!.lastTokenUs).toBe(prefillUs + Math.trunc(3005 + 1) + Math.trunc(3005 + 1.01));
+  });
+
+  it('cuts prompts at the tokens of a step and keeps requests waiting beyond the limit', () => {
+    const short = { ...one, promptTokens: 10, outputTokens: 1 };
+    const [a, b] = replayRequests([short, short], model, { requests: 1, tokensPerStep: 2048 });
+    expect(b!.firstTokenUs).toBe(2 * a!.firstTokenUs);
+    const [whole] = replayRequests([one], model, { requests: 1, tokensPerStep: 100 });
+    const [cut] = replayRequests([one], model, { requests: 1, tokensPerStep: 50 });
+    expect(cut!.firstTokenUs).toBeGreaterThan(whole!.firstTokenUs + 2900);
+  });
+
+  it('waits for an arrival', () => {
+    const [times] = replayRequests([{ ...one, arrivalUs: 50_000 }], model, {
+      requests: 1,
+      tokensPerStep: 2048,
+    });
+    expect(times!.firstTokenUs).toBeGreaterThan(55_000 - 1);
+  });
+});
