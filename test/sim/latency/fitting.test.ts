@@ -166,7 +166,7 @@ describe('step records', () => {
   it('become batches with all their tokens', () => {
     const sums = batchOf(record({ prefillRequests: 3, prefillTokens: 100, contextTokens: 50 }));
     expect([sums.prefillTokens, sums.prefillRequests, sums.decodeRequests, sums.decodeContextTokens]).toEqual(
-      [100, 3, 16, 8000],
+      [100, 3, 16, 800],
     );
     expect(sums.prefillCachedTokens).toBe(3 * 50 - 100);
   });
