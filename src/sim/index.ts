@@ -1,4 +1,7 @@
 /** BLIS: the simulator's parts. */
 
-export { ModeledTier } from './tier/modeledTier.ts';
+export * from './kernel/index.ts';
 export * from './latency/index.ts';
+export * from './random/index.ts';
+export { ModeledTier } from './tier/modeledTier.ts';
+export * from './workload/index.ts';

@@ -38,7 +38,9 @@ describe('the simulator has one source of time and one of chance', () => {
       expect
         .soft(target, `${name} imports ${target}`)
         .not.toMatch(/^node:|^(fs|os|crypto|timers|worker_threads)$/);
-      expect.soft(target, `${name} imports ${target}`).not.toMatch(/\/(cli|backends)\//);
+      if (!target.startsWith('.')) continue;
+      const resolved = new URL(target, new URL(name, root)).pathname;
+      expect.soft(resolved, `${name} imports ${target}`).not.toMatch(/\/src\/(cli|backends)\//);
     }
   });
 

@@ -14,7 +14,7 @@ import {
   nearestName,
   parseWorkloadSpec,
   readTraceHeader,
-  replayRequests,
+  recordedRequests,
   requestsOf,
   type ServeGenChunk,
   servegenCohorts,
@@ -133,7 +133,7 @@ export function openWorkload(file: string, options: OpenOptions = {}): OpenedWor
       if (header !== undefined) readTraceHeader(readText(header), header);
       return {
         format,
-        requests: () => replayRequests(() => traceRecords(fileLines(data), data), options.seed ?? 42n),
+        requests: () => recordedRequests(() => traceRecords(fileLines(data), data), options.seed ?? 42n),
       };
     }
     case 'mooncake':

@@ -159,6 +159,7 @@ describe('passing over draws', () => {
         const random = pool.seat(streams[(turn * 7) % 10]);
         random.skipIntn(turn * 3, 128000);
         values.push(random.uint64());
+        if (turn % 11 === 0) pool.release(streams[(turn * 7) % 10]);
       }
       return values;
     };

@@ -116,10 +116,13 @@ function readTraffic(
   const multimodal = readMultimodal(node, reading);
   const timeoutUs = node.optionalInteger('timeout', { min: 0 });
   const closedLoop = node.flag('closed_loop');
-  const rateFraction =
-    concurrency > 0
-      ? node.number('rate_fraction', { min: 0, max: 0 }, 0)
-      : node.number('rate_fraction', { above: 0 }, Number.NaN);
+  const rateFraction = node.number('rate_fraction', { min: 0 }, concurrency > 0 ? 0 : Number.NaN);
+  if (concurrency > 0 && rateFraction > 0) {
+    throw node.error('rate_fraction', 'excludes concurrency', 'Keep one of them');
+  }
+  if (concurrency === 0 && rateFraction === 0) {
+    throw node.error('rate_fraction', 'is 0', `Give this ${kind} a share above 0`);
+  }
   if (Number.isNaN(rateFraction)) {
     throw node.error(
       'rate_fraction',

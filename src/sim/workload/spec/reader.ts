@@ -79,7 +79,7 @@ export class SpecNode {
 
   has(key: string): boolean {
     this.#asked.add(key);
-    return this.#scalar(key) !== null || this.#value(key) !== undefined;
+    return this.#value(key) !== undefined;
   }
 
   text(key: string, fallback: string = ''): string {

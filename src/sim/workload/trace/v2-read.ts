@@ -1,5 +1,5 @@
 /**
- * Reading TraceV2: a strict header and one record a CSV row, columns found by name. `replayRequests` turns records into
+ * Reading TraceV2: a strict header and one record a CSV row, columns found by name. `recordedRequests` turns records into
  * requests as upstream's fixed replay does: one random stream, first the prefixes of the groups in order of appearance,
  * then for every record its input and its output tokens.
  */
@@ -279,7 +279,7 @@ function readRecord(
  * Requests of a trace with its recorded lengths. `records` is called twice, since the prefix tokens of all groups are drawn
  * before anything else.
  */
-export function* replayRequests(
+export function* recordedRequests(
   records: () => Iterable<TraceRecord>,
   seed: bigint,
 ): Generator<WorkloadRequest> {

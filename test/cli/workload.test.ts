@@ -1,0 +1,151 @@
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { Command } from 'commander';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { workloadCommand } from '../../src/cli/workload.ts';
+
+let folder = '';
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), 'tierkv-workload-'));
+});
+afterEach(() => rmSync(folder, { recursive: true, force: true }));
+
+/** Runs `tierkv workload …` in this process and returns what it wrote. */
+async function run(...args: string[]): Promise<{ out: string; err: string }> {
+  const written = { out: '', err: '' };
+  const catchInto = (key: 'out' | 'err') => (text: string | Uint8Array) => {
+    written[key] += String(text);
+    return true;
+  };
+  const spies = [
+    vi.spyOn(process.stdout, 'write').mockImplementation(catchInto('out')),
+    vi.spyOn(process.stderr, 'write').mockImplementation(catchInto('err')),
+  ];
+  try {
+    const command = workloadCommand();
+    const quiet = (one: Command): void => {
+      one.exitOverride().configureOutput({ writeErr: () => {} });
+      one.commands.forEach(quiet);
+    };
+    quiet(command);
+    await command.parseAsync(args, { from: 'user' });
+  } finally {
+    for (const spy of spies) spy.mockRestore();
+  }
+  return written;
+}
+
+const file = (name: string): string => join(folder, name);
+const spec = new URL('../sim/workload/fixtures/specs/mixed-slo.yaml', import.meta.url).pathname;
+
+describe('tierkv workload', () => {
+  it('generates a pair that describes like its spec', async () => {
+    await run('generate', spec, '-o', file('trace'));
+    const csv = readFileSync(file('trace.csv'), 'utf8');
+    expect(csv.trimEnd().split('\n')).toHaveLength(601);
+    expect(readFileSync(file('trace.yaml'), 'utf8')).toContain('workload_seed: 7');
+    const facts = async (path: string): Promise<string> =>
+      (await run('describe', path)).out.split('client')[0];
+    expect(await facts(file('trace.csv'))).toBe(await facts(spec));
+    expect((await run('generate', spec)).out).toBe(csv);
+  });
+
+  it('describes as table, JSON and picture', async () => {
+    const { out } = await run('describe', spec, '--json', file('d.json'), '--plot', file('d.svg'));
+    expect(out).toMatch(/tenant-batch .* 185 /);
+    const json = JSON.parse(readFileSync(file('d.json'), 'utf8')) as { requests: number; tenants: unknown[] };
+    expect(json.requests).toBe(600);
+    expect(json.tenants).toHaveLength(3);
+    expect(readFileSync(file('d.svg'), 'utf8')).toMatch(/^<svg[\s\S]*requests a second[\s\S]*tenant-rt/);
+  });
+
+  it('takes presets with their options, and seeds change what comes', async () => {
+    const rows = async (...more: string[]): Promise<string> =>
+      (await run('generate', '--workload', 'chatbot', '--num-requests', '5', ...more)).out;
+    const plain = await rows();
+    expect(await rows('--seed', '42')).toBe(plain);
+    expect(await rows('--seed', '43')).not.toBe(plain);
+    expect((await rows('--prefix-tokens', '32', '--timeout', '-1')).split('\n')[1]).toMatch(
+      /shared,32,.*,0,0,1000000,/,
+    );
+  });
+
+  it('follows a load profile', async () => {
+    const { out } = await run(
+      'generate',
+      '--workload',
+      'chatbot',
+      '--num-requests',
+      '0',
+      '--profile',
+      'step:from=1,to=10,at=50,duration=100',
+    );
+    const arrivals = out
+      .trimEnd()
+      .split('\n')
+      .slice(1)
+      .map((line) => Number(line.split(',')[19]) / 1e6);
+    expect(arrivals.filter((s) => s < 50)).toHaveLength(49);
+    expect(arrivals.filter((s) => s >= 50)).toHaveLength(499);
+  });
+
+  it('converts presets to specs and specs to themselves', async () => {
+    const { out } = await run('convert', 'summarization', '--from', 'preset', '--to', 'spec', '--rate', '3');
+    writeFileSync(file('s.yaml'), out);
+    expect((await run('convert', file('s.yaml'), '--to', 'spec')).out).toBe(out);
+    const generated = await run('generate', file('s.yaml'), '--num-requests', '20');
+    expect(generated.out).toBe(
+      (await run('generate', '--workload', 'summarization', '--rate', '3', '--num-requests', '20')).out,
+    );
+  });
+
+  it('converts traces to TraceV2', async () => {
+    writeFileSync(
+      file('m.jsonl'),
+      '{"timestamp": 7, "input_length": 600, "output_length": 5, "hash_ids": [0, 1]}\n',
+    );
+    const { out } = await run('convert', file('m.jsonl'), '--to', 'tracev2');
+    expect(out.split('\n')[1]).toMatch(/^0,mooncake,.*,600,5,.*,7000,7000,/);
+  });
+
+  it('says that a closed loop goes on in the simulation', async () => {
+    const { out, err } = await run('generate', '--concurrency', '4', '--num-requests', '10');
+    expect(out.trimEnd().split('\n')).toHaveLength(5);
+    expect(err).toMatch(/first requests of 4 sessions; their up to 6 follow-ups/);
+  });
+
+  it.each([
+    [['describe', 'nowhere.yaml'], /nowhere\.yaml cannot be read: ENOENT/],
+    [['describe', '--workload', 'chatbo'], /Did you mean "chatbot"\?/],
+    [['generate', '--rate', '-1'], /--rate is -1/],
+    [['generate', '--rate', 'x'], /--rate is "x", not a number/],
+    [['generate', '--rate', '1', '--concurrency', '3'], /--concurrency excludes --rate/],
+    [['generate', '--num-requests', '0'], /no end/],
+    [['generate', '--timeout', '0'], /--timeout is 0/],
+    [['generate', '--seed', '1.5'], /--seed is "1\.5"/],
+    [['generate', '--prompt-tokens', '9000'], /prompt tokens\.mean is 9000, outside \[2, 7000\]/],
+    [['generate', '--profile', 'ramp:form=1'], /has the key "form"\. Did you mean "from"\?/],
+    [['describe', '--from', 'mooncacke', 'x'], /--from is "mooncacke"\. Did you mean "mooncake"\?/],
+    [['convert', 'x', '--to', 'csv'], /--to is "csv"/],
+  ])('%j is one line and a remedy', async (args, message) => {
+    const error = await run(...args).then(
+      () => undefined,
+      (reason: Error) => reason,
+    );
+    expect(error?.message).toMatch(message);
+    expect(error?.message).not.toContain('\n');
+  });
+
+  it('names file and line of a broken trace', async () => {
+    writeFileSync(
+      file('bad.jsonl'),
+      '{"timestamp": 7, "input_length": 1, "output_length": 5, "hash_ids": [0]}\n\n{"hash_ids":\n',
+    );
+    await expect(run('describe', file('bad.jsonl'))).rejects.toThrow(/bad\.jsonl:3: is not valid JSON/);
+    writeFileSync(file('odd.txt'), 'hello\n');
+    await expect(run('describe', file('odd.txt'))).rejects.toThrow(
+      /odd\.txt: no known workload format\. Name it with --from/,
+    );
+  });
+});
