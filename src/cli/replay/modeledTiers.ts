@@ -1,6 +1,6 @@
 /** A replay without bytes: the modeled driver with link profiles that are assumptions, and say so. */
 
-import type { KVManager } from '../../runtime/index.ts';
+import { type KVManager, tierName } from '../../runtime/index.ts';
 import { LinkModel, ModeledDriver } from '../../sim/driver/index.ts';
 import type { ReplayListener, ReplayOptions } from './options.ts';
 import { type ReplayTiers, trafficOf } from './tiers.ts';
@@ -22,7 +22,7 @@ export async function openTiers(
     bytes: null,
     adapter: { name: 'none: modeled', software: true },
     describe: () =>
-      Object.fromEntries([...driver.tiers.values()].map((tier) => [`tier ${tier.tier}`, tier.describe()])),
+      Object.fromEntries([...driver.tiers].map(([tier, store]) => [tierName(tier), store.describe()])),
     bytesMoved: () => links().reduce((sum, [, traffic]) => sum + traffic.bytes, 0),
     traffic: () => trafficOf(links()),
     [Symbol.asyncDispose]: async () => {},
