@@ -17,9 +17,10 @@ export class StreamPool {
   readonly #capacity: number;
   readonly #randoms: GoRandom[] = [];
   readonly #owners: PooledStream[] = [];
+  readonly #free: number[] = [];
   #nextVictim = 0;
 
-  constructor(capacity: number = 4096) {
+  constructor(capacity: number = 12_288) {
     this.#capacity = capacity;
   }
 
@@ -31,8 +32,10 @@ export class StreamPool {
   /** The generator of `stream`, standing at its position. Valid until the next call. */
   seat(stream: PooledStream): GoRandom {
     if (stream.seat >= 0 && this.#owners[stream.seat] === stream) return this.#randoms[stream.seat];
-    let seat = this.#randoms.length;
-    if (seat < this.#capacity) {
+    let seat = this.#free.pop() ?? this.#randoms.length;
+    if (seat < this.#randoms.length) {
+      this.#randoms[seat].seek(stream.seed, stream.position);
+    } else if (seat < this.#capacity) {
       this.#randoms.push(new GoRandom(stream.seed));
       this.#randoms[seat].skipTo(stream.position);
     } else {
@@ -46,5 +49,14 @@ export class StreamPool {
     this.#owners[seat] = stream;
     stream.seat = seat;
     return this.#randoms[seat];
+  }
+
+  /** Gives the seat of a stream that will not draw again to the next one. */
+  release(stream: PooledStream): void {
+    if (stream.seat < 0 || this.#owners[stream.seat] !== stream) return;
+    stream.position = this.#randoms[stream.seat].position;
+    this.#owners[stream.seat] = StreamPool.stream(0n);
+    this.#free.push(stream.seat);
+    stream.seat = -1;
   }
 }
