@@ -16,6 +16,7 @@ export type { ManagerConfig, ResolvedConfig, ResolvedTier, TierSize } from './ma
 export type { Counters } from './manager/counters.ts';
 export { BlockTable, LoadedBlock, OpenBlock } from './manager/handles.ts';
 export { type Eviction, KVManager, type Match } from './manager/kvManager.ts';
+export type { TierLoss } from './manager/loss.ts';
 export { Entry, entryNames, type Sequence, type SequenceId } from './manager/sequence.ts';
 export type { TierUsage } from './manager/usage.ts';
 export { countPatternMismatches, fillPattern, patternWord } from './pattern.ts';

@@ -1,6 +1,6 @@
 /**
  * Random operations on a manager with tiers of 4 to 64 slots: open, allocate, extend, seal, release, lookup, offload,
- * reload, cancel, deadlines, completions late and out of order, faults. After each operation the whole state is audited, and every
+ * reload, cancel, deadlines, completions late and out of order, faults, whole tiers lost. After each operation the whole state is audited, and every
  * block that a sequence may read holds what that sequence's key says.
  */
 
@@ -88,6 +88,7 @@ class World {
   last = 'start';
   reads = 0;
   expired = 0;
+  tiersLost = 0;
   readonly #random: Random;
   readonly #manager: KVManager;
   readonly #driver: ShadowDriver;
@@ -110,8 +111,9 @@ class World {
     this.#nowUs += random.below(3);
     const roll = random.below(100);
     if (roll < 12) this.#open();
-    else if (roll < 24) this.#withRequest('load', (r) => this.#manager.load(r.sequence, this.#nowUs));
-    else if (roll < 40) this.#withRequest('allocate', (r) => this.#allocate(r));
+    else if (roll < 24) {
+      this.#withRequest('load', (r) => this.#manager.load(r.sequence, this.#nowUs, 0, r.sequence.length));
+    } else if (roll < 40) this.#withRequest('allocate', (r) => this.#allocate(r));
     else if (roll < 52) this.#withRequest('seal', (r) => this.#seal(r));
     else if (roll < 58) this.#withRequest('release', (r) => this.#drop(r, 'release'));
     else if (roll < 62) this.#withRequest('cancel', (r) => this.#drop(r, 'cancel'));
@@ -120,7 +122,8 @@ class World {
     else if (roll < 69) this.#evict();
     else if (roll < 72) this.#prefetch();
     else if (roll < 74) this.#expire();
-    else if (roll < 78) this.#lookup();
+    else if (roll < 77) this.#lookup();
+    else if (roll < 78) this.#loseTier();
     else this.#complete();
     this.#driver.takeJobs(this.#nowUs);
     this.#write();
@@ -168,6 +171,8 @@ class World {
       refused: c.refusedAllocations,
       preemptions: c.preemptions,
       expired: this.expired,
+      tiersLost: this.tiersLost,
+      lost: c.lost,
     };
   }
 
@@ -240,6 +245,16 @@ class World {
   #expire(): void {
     this.last = 'expire';
     this.expired += this.#manager.expire(this.#nowUs, Outcome.TIMED_OUT);
+  }
+
+  #loseTier(): void {
+    this.last = 'loseTier';
+    if (!this.#random.chance(0.2)) return;
+    const position = this.#random.below(this.#manager.config.tiers.length);
+    this.#driver.lose(this.#manager.config.tiers[position]!.tier);
+    this.#manager.loseTier(position, this.#nowUs);
+    if (this.#manager.usage(position).slots.ready !== 0) throw new Error('a lost tier has ready blocks');
+    this.tiersLost++;
   }
 
   #lookup(): void {

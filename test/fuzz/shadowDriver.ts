@@ -14,6 +14,8 @@ interface Flight {
   transfer: Transfer;
   /** What was read from the source when the job began; undefined when it reads at the end. */
   early: number | undefined;
+  /** The tier that it reads from was lost before it read. */
+  sourceLost: boolean;
 }
 
 export class ShadowDriver {
@@ -42,7 +44,15 @@ export class ShadowDriver {
       const source = transfer.source;
       const early =
         source !== null && this.#random.chance(0.5) ? this.slots[source.tier]![source.slot]! : undefined;
-      this.#flights.push({ transfer, early });
+      this.#flights.push({ transfer, early, sourceLost: false });
+    }
+  }
+
+  /** Nothing lies in the tier any more; what has not read from it yet finds nothing. */
+  lose(tier: number): void {
+    this.slots[tier]!.fill(-3);
+    for (const flight of this.#flights) {
+      if (flight.transfer.source?.tier === tier && flight.early === undefined) flight.sourceLost = true;
     }
   }
 
@@ -64,7 +74,9 @@ export class ShadowDriver {
       this.#manager.complete(transfer.job, this.#random.pick(failures), nowUs);
       return;
     }
-    if (transfer.source !== null) {
+    if (flight.sourceLost) {
+      this.#manager.complete(transfer.job, Outcome.MISSING, nowUs);
+    } else if (transfer.source !== null) {
       const arrived = flight.early ?? this.slots[transfer.source.tier]![transfer.source.slot]!;
       target[transfer.target.slot] = arrived;
       this.#manager.complete(transfer.job, Outcome.LOADED, nowUs);

@@ -4,6 +4,7 @@
  */
 
 import {
+  type DecisionSink,
   InputOp,
   inputOpNames,
   type JobId,
@@ -14,7 +15,7 @@ import {
   TierKVError,
 } from '../../runtime/index.ts';
 import { readLines } from '../trace/lines.ts';
-import { type DecisionLog, logMagic } from './decisionLog.ts';
+import { logMagic } from './decisionLog.ts';
 
 const opOf = new Map<string, InputOp>(inputOpNames.map((name, op) => [name, op as InputOp]));
 
@@ -43,7 +44,7 @@ export class RecordedRun {
   readonly hitCounts: number[] = [];
   readonly #sequences: Map<number, Sequence> = new Map();
 
-  constructor(config: ManagerConfig, log: DecisionLog) {
+  constructor(config: ManagerConfig, log: DecisionSink) {
     this.manager = new KVManager(config, log);
   }
 
@@ -61,6 +62,7 @@ export class RecordedRun {
     else if (op === InputOp.SEAL) manager.seal(this.#sequence(a), b, c, keys, 0, d, nowUs);
     else if (op === InputOp.PREFETCH) manager.prefetch(keys, a, nowUs);
     else if (op === InputOp.EVICT) manager.evict(a, b, nowUs);
+    else if (op === InputOp.LOSE) manager.loseTier(a, nowUs);
     else if (op === InputOp.EXPIRE) manager.expire(nowUs, a as Outcome);
     else if (op === InputOp.DEADLINE) manager.setDeadline(a as JobId, b);
     else if (op === InputOp.PREEMPT) manager.preempt(this.#take(a), nowUs);

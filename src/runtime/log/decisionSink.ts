@@ -17,6 +17,7 @@ export const InputOp = {
   CANCEL: 9,
   EXPIRE: 10,
   DEADLINE: 11,
+  LOSE: 12,
 } as const;
 export type InputOp = (typeof InputOp)[keyof typeof InputOp];
 export const inputOpNames = [
@@ -32,6 +33,7 @@ export const inputOpNames = [
   'cancel',
   'expire',
   'deadline',
+  'lose',
 ] as const;
 
 /** In comments: the meaning of the numbers that follow. A tier is its position in the configuration, 0 = HBM. */
@@ -44,7 +46,7 @@ export const DecisionOp = {
   ISSUE: 2,
   /** tier, slot, generation: an evictable replica was chosen to leave */
   EVICT: 3,
-  /** tier, slot, generation: its last copy goes with it */
+  /** tier, slot, generation: it goes without moving down */
   DROP: 4,
   /** tier, slot, generation */
   PUBLISH: 5,

@@ -263,7 +263,7 @@ function callOff(core: Core, row: number): void {
 }
 
 /** A sequence holds the replica no more: it becomes cached, or goes. */
-function letGo(core: Core, replica: number): void {
+export function letGo(core: Core, replica: number): void {
   if (replica === -1 || !core.unhold(replica)) return;
   const { replicas } = core;
   const state = replicas.state[replica]! as State;
@@ -335,7 +335,7 @@ export function settleFailed(core: Core, row: number, outcome: Outcome): void {
   }
 }
 
-function repinOrFail(core: Core, sequence: Sequence, i: number, outcome: Outcome): void {
+export function repinOrFail(core: Core, sequence: Sequence, i: number, outcome: Outcome): void {
   const content = sequence.content[i]!;
   const other = core.fastestReady(content, HBM);
   if (other === -1) {
@@ -348,7 +348,7 @@ function repinOrFail(core: Core, sequence: Sequence, i: number, outcome: Outcome
   letGo(core, before);
 }
 
-function fail(core: Core, sequence: Sequence, i: number, outcome: Outcome): void {
+export function fail(core: Core, sequence: Sequence, i: number, outcome: Outcome): void {
   const replica = sequence.replica[i]!;
   if (sequence.content[i] !== -1) stopWaitingBelow(core, sequence, i, sequence.content[i]!);
   forget(core, sequence, i);

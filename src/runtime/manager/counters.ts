@@ -27,6 +27,8 @@ export class Counters {
   aliases = 0;
   /** Sealed blocks whose digest differs from that of the content's first copy. */
   diverged = 0;
+  /** Contents whose last copy went with the bytes of a lost tier. */
+  lost = 0;
   refusedAllocations = 0;
   preemptions = 0;
 

@@ -19,6 +19,7 @@ import type { Counters } from './counters.ts';
 import { describeTransfer } from './describe.ts';
 import { LoadedBlock, OpenBlock } from './handles.ts';
 import { checkIntegrity } from './integrity.ts';
+import { loseTier, type TierLoss } from './loss.ts';
 import { canMoveDown, evict } from './residency.ts';
 import { Entry, Sequence, type SequenceId } from './sequence.ts';
 import { detach, finish, unstick } from './transfers.ts';
@@ -304,6 +305,20 @@ export class KVManager {
     }
     unstick(this.#core);
     return expired;
+  }
+
+  /**
+   * The bytes of the tier at `position` are gone, and another store takes its place, empty. Blocks that sequences held
+   * there are MATCHED again where another tier has them (`load` them, also beyond `matched`), and FAILED where none does.
+   * Jobs that the driver has still end through `complete`.
+   */
+  loseTier(position: number, nowUs: number): TierLoss {
+    const core = this.#core;
+    requireInteger('position', position, 0, core.tiers - 1);
+    this.#input(InputOp.LOSE, nowUs, position, 0, 0, 0);
+    const loss = loseTier(core, position);
+    unstick(core);
+    return loss;
   }
 
   /** Gives an issued job a deadline, in microseconds of the manager's time. */
