@@ -99,7 +99,16 @@ function paretoLognormal(spec: LengthSpec & { type: 'pareto_lognormal' }): Lengt
   };
 }
 
+const made = new WeakMap<LengthSpec, LengthSampler>();
+
+/** The sampler of a distribution. Samplers hold no state, so one serves everybody who has the same specification. */
 export function lengthSampler(spec: LengthSpec): LengthSampler {
+  let sampler = made.get(spec);
+  if (sampler === undefined) made.set(spec, (sampler = makeSampler(spec)));
+  return sampler;
+}
+
+function makeSampler(spec: LengthSpec): LengthSampler {
   switch (spec.type) {
     case 'gaussian':
       return gaussian(spec);
