@@ -37,6 +37,7 @@ export function replaySizes(options: ReplayOptions, survey: TraceSurvey): Replay
       ...(options.ddrBlocks === 0 ? {} : { ddr: lower(options.ddrBlocks) }),
       ...(options.nvmeBlocks === 0 ? {} : { nvme: lower(options.nvmeBlocks) }),
       lowerCopy: 'move',
+      chainedKeys: false,
       offloadThreshold: options.offloadThreshold,
       maxJobs: Math.max(16_384, 4 * survey.longestRequest),
     },

@@ -1,88 +1,131 @@
 /**
- * What blocks *are*, wherever their copies lie: one row a content, with its key, its digest, the head of its replica
- * chain in each tier and the job that is bringing it into each tier. A content exists while a replica, a job or a
- * sequence's block table names it; it is in the prefix index for exactly as long.
+ * What blocks *are*, wherever their copies lie: one row a content, with its key, its digest, its
+ * parent, the chain of its replicas and the chain of jobs that bring it into further tiers. A content exists while a replica, a job or a
+ * sequence's block table or a child's row names it; it is in the prefix index for exactly as long.
  */
 
 import type { Digest } from '../digest.ts';
 import { invariant } from '../errors.ts';
 import { PrefixIndex } from './prefixIndex.ts';
 
-export const NO_CONTENT = -1;
+/** Parent of a content that begins its chain. */
+export const NO_PARENT = -1;
+/** Parent of a content whose parent was not known when it was made. */
+export const UNKNOWN_PARENT = -2;
 
 export class ContentTable {
   readonly capacity: number;
-  readonly tiers: number;
   readonly keys: Uint32Array;
   readonly sizeClass: Uint8Array;
-  readonly tokens: Uint32Array;
+  readonly tokens: Uint16Array;
   readonly digestLo: Uint32Array;
   readonly digestHi: Uint32Array;
   /** 1 once the digest is known, that is, once the first replica was sealed. */
   readonly sealed: Uint8Array;
-  /** First replica in a tier, -1 for none; further ones follow in the replica table. Index: content * tiers + tier. */
+  /** First of the chain of ready replicas, the fastest tier first; -1 for none. The replica table has the links. */
   readonly replica: Int32Array;
-  /** Job row that will make the content ready in a tier, -1 for none. Index: content * tiers + tier. */
+  /** First of the chain of jobs that bring the content into a tier; -1 for none. The job table has the links. */
   readonly incoming: Int32Array;
-  /** When the content last left HBM downwards, in microseconds; NaN if never. */
+  /** When the content last left HBM downwards, in microseconds; NaN if never. Kept where there is a lower tier. */
   readonly offloadedAtUs: Float64Array;
   readonly index: PrefixIndex;
+  /** Content of the block before it in the chain, NO_PARENT or UNKNOWN_PARENT. A child keeps its parent's row alive. */
+  readonly #parent: Int32Array;
+  /** Ready replicas and incoming jobs. */
+  readonly #copies: Uint16Array;
   readonly #uses: Int32Array;
-  readonly #free: Int32Array;
-  #freeCount: number;
+  #nextFree: number;
+  #count = 0;
+  #holes = 0;
 
   constructor(capacity: number, tiers: number) {
     this.capacity = capacity;
-    this.tiers = tiers;
     this.keys = new Uint32Array(capacity * 4);
     this.sizeClass = new Uint8Array(capacity);
-    this.tokens = new Uint32Array(capacity);
+    this.tokens = new Uint16Array(capacity);
     this.digestLo = new Uint32Array(capacity);
     this.digestHi = new Uint32Array(capacity);
     this.sealed = new Uint8Array(capacity);
-    this.replica = new Int32Array(capacity * tiers).fill(-1);
-    this.incoming = new Int32Array(capacity * tiers).fill(-1);
-    this.offloadedAtUs = new Float64Array(capacity).fill(Number.NaN);
+    this.replica = new Int32Array(capacity).fill(-1);
+    this.incoming = new Int32Array(capacity).fill(-1);
+    this.offloadedAtUs = new Float64Array(tiers > 1 ? capacity : 0).fill(Number.NaN);
     this.index = new PrefixIndex(this.keys, capacity);
+    this.#copies = new Uint16Array(capacity);
     this.#uses = new Int32Array(capacity);
-    this.#free = new Int32Array(capacity);
-    for (let i = 0; i < capacity; i++) this.#free[i] = capacity - 1 - i;
-    this.#freeCount = capacity;
+    // While a row is free, its parent is the next free row.
+    this.#parent = Int32Array.from({ length: capacity }, (_, i) => (i + 1 < capacity ? i + 1 : -1));
+    this.#nextFree = capacity > 0 ? 0 : -1;
   }
 
   get count(): number {
-    return this.capacity - this.#freeCount;
+    return this.#count;
   }
 
-  /** Content with the key at `keys[at..at + 4)`, or NO_CONTENT. */
+  /**
+   * Contents that are known but nowhere present, or whose parent is unknown. While there are none, a chain's present
+   * blocks are a prefix of it: whoever is present has all its ancestors present.
+   */
+  get holes(): number {
+    return this.#holes;
+  }
+
+  /** Content with the key at `keys[at..at + 4)`, or -1. */
   find(keys: Uint32Array, at: number): number {
     return this.index.find(keys, at);
   }
 
+  /** Whether the content is ready somewhere or on its way. */
+  isPresent(content: number): boolean {
+    return this.#copies[content]! > 0;
+  }
+
   /** The content with this key, made if it is new. It lives from the first `hold`. */
-  intern(keys: Uint32Array, at: number, sizeClass: number, tokens: number): number {
+  intern(keys: Uint32Array, at: number, sizeClass: number, tokens: number, parent: number): number {
     const known = this.index.find(keys, at);
     if (known !== -1) return known;
-    invariant(this.#freeCount > 0, 'there are as many contents as slots and jobs');
-    const content = this.#free[--this.#freeCount]!;
+    const content = this.#nextFree;
+    invariant(content !== -1, 'there are as many contents as slots and jobs');
+    this.#nextFree = this.#parent[content]!;
+    this.#count++;
     for (let w = 0; w < 4; w++) this.keys[content * 4 + w] = keys[at + w]!;
     this.sizeClass[content] = sizeClass;
     this.tokens[content] = tokens;
     this.sealed[content] = 0;
-    this.offloadedAtUs[content] = Number.NaN;
+    if (this.offloadedAtUs.length > 0) this.offloadedAtUs[content] = Number.NaN;
+    this.#parent[content] = parent;
+    if (parent === UNKNOWN_PARENT) this.#holes++;
+    else if (parent !== NO_PARENT) this.hold(parent);
     this.index.add(content);
     return content;
   }
 
   hold(content: number): void {
-    this.#uses[content]!++;
+    if (this.#uses[content]!++ === 0) this.#holes++;
   }
 
   unhold(content: number): void {
-    invariant(this.#uses[content]! > 0, 'a content is let go as often as it was held');
-    if (--this.#uses[content]! > 0) return;
-    this.index.delete(content);
-    this.#free[this.#freeCount++] = content;
+    for (let at = content; at >= 0; ) {
+      invariant(this.#uses[at]! > 0, 'a content is let go as often as it was held');
+      if (--this.#uses[at]! > 0) return;
+      invariant(this.#copies[at] === 0, 'a content with copies is held');
+      const parent = this.#parent[at]!;
+      this.#holes -= parent === UNKNOWN_PARENT ? 2 : 1;
+      this.index.delete(at);
+      this.#parent[at] = this.#nextFree;
+      this.#nextFree = at;
+      this.#count--;
+      at = parent;
+    }
+  }
+
+  /** A held content got a ready replica or a job that brings it one. */
+  addCopy(content: number): void {
+    if (this.#copies[content]!++ === 0) this.#holes--;
+  }
+
+  removeCopy(content: number): void {
+    invariant(this.#copies[content]! > 0, 'a copy is taken away as often as it was added');
+    if (--this.#copies[content]! === 0) this.#holes++;
   }
 
   uses(content: number): number {
@@ -97,8 +140,23 @@ export class ContentTable {
     return this.keys.slice(content * 4, content * 4 + 4);
   }
 
-  checkIntegrity(): void {
+  /** @param usesOfOthers uses of each content by replicas, jobs and sequences; @param copies replicas and jobs */
+  checkIntegrity(usesOfOthers: Int32Array, copies: Int32Array): void {
     this.index.checkIntegrity();
-    invariant(this.index.size === this.count, 'the index holds every content');
+    invariant(this.index.size === this.#count, 'the index holds every content');
+    const uses = usesOfOthers.slice();
+    let holes = 0;
+    for (let content = 0; content < this.capacity; content++) {
+      if (this.#uses[content] === 0) continue;
+      const parent = this.#parent[content]!;
+      if (parent >= 0) uses[parent]!++;
+      if (parent === UNKNOWN_PARENT) holes++;
+      if (this.#copies[content] === 0) holes++;
+      invariant(copies[content] === this.#copies[content], 'a content knows its copies');
+    }
+    for (let content = 0; content < this.capacity; content++) {
+      invariant(uses[content] === this.#uses[content], 'a content lives as long as something names it');
+    }
+    invariant(holes === this.#holes, 'the table knows where prefixes may have holes');
   }
 }

@@ -15,7 +15,7 @@ export class PrefixIndex {
   /** @param keys four words a content, owned by the content table */
   constructor(keys: Uint32Array, capacity: number) {
     let slots = 16;
-    while (slots < capacity * 2) slots *= 2;
+    while (slots < capacity * 1.5) slots *= 2;
     this.#keys = keys;
     this.#slots = new Int32Array(slots).fill(-1);
     this.#mask = slots - 1;

@@ -3,6 +3,7 @@
  * waits; an entry that needs a job hangs a waiter on it and is settled when the job ends.
  */
 
+import { NO_PARENT, UNKNOWN_PARENT } from '../content/contentTable.ts';
 import { invariant } from '../errors.ts';
 import { DecisionOp } from '../log/decisionSink.ts';
 import { State } from '../replica/state.ts';
@@ -61,9 +62,10 @@ function forget(core: Core, sequence: Sequence, i: number): void {
   if (content !== -1) core.contents.unhold(content);
 }
 
-/** Whether a lookup would find the content, ready or on its way. */
-export function isPresent(core: Core, content: number): boolean {
-  return core.fastestReady(content, HBM) !== -1 || fastestIncoming(core, content) !== -1;
+function parentOf(sequence: Sequence, i: number): number {
+  if (i === 0) return NO_PARENT;
+  const parent = sequence.content[i - 1]!;
+  return parent === -1 ? UNKNOWN_PARENT : parent;
 }
 
 /** The fastest tier that a job is bringing the content into, or -1. */
@@ -122,7 +124,7 @@ function createLoad(core: Core, content: number, source: number, priority: Prior
   const row = jobs.create(JobKind.MOVE, HBM, contents.sizeClass[content]!, content, priority);
   if (row === -1) return -1;
   contents.hold(content);
-  contents.incoming[content * core.tiers + HBM] = row;
+  core.addIncoming(content, row);
   if (from !== -1) {
     jobs.source[row] = from;
     jobs.sourceGeneration[row] = core.generationOf(from);
@@ -191,7 +193,7 @@ export function seal(
   const { replicas, contents, jobs } = core;
   const replica = sequence.replica[i]!;
   const sizeClass = core.sizeClassOf(replica, HBM);
-  const content = contents.intern(keys, at, sizeClass, tokens);
+  const content = contents.intern(keys, at, sizeClass, tokens, parentOf(sequence, i));
   contents.hold(content);
   const row = jobs.create(JobKind.SEAL, HBM, sizeClass, content, Priority.DEMAND_LOAD);
   if (row === -1) {
@@ -202,9 +204,8 @@ export function seal(
   replicas.become(replica, State.SEALED);
   jobs.target[row] = replica;
   jobs.targetGeneration[row] = core.generationOf(replica);
-  const incoming = content * core.tiers + HBM;
-  if (contents.incoming[incoming] === -1 && core.readyIn(content, HBM) === -1)
-    contents.incoming[incoming] = row;
+  if (core.incomingTo(content, HBM) === -1 && core.readyIn(content, HBM) === -1)
+    core.addIncoming(content, row);
   replicas.become(replica, State.VERIFYING);
   remember(core, sequence, i, content);
   sequence.claim[i] = row;

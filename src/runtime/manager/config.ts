@@ -30,6 +30,11 @@ export interface ManagerConfig {
   offloadThreshold?: number;
   /** A reload within this many microseconds of the block's offload counts as thrashing. Default 1000. */
   thrashingWindowUs?: number;
+  /**
+   * Whether equal keys mean equal prefixes, as those of a key chain do. Set it to false for ids from outside that might
+   * not be chained: lookups are then slower and never jump over a block. Default true.
+   */
+  chainedKeys?: boolean;
   /** Most jobs in flight or waiting. Default 16384. */
   maxJobs?: number;
 }
@@ -47,6 +52,7 @@ export interface ResolvedConfig {
   readonly refuseWhenFull: boolean;
   readonly offloadThreshold: number;
   readonly thrashingWindowUs: number;
+  readonly chainedKeys: boolean;
   readonly maxJobs: number;
 }
 
@@ -78,6 +84,7 @@ export function resolveConfig(config: ManagerConfig): ResolvedConfig {
     refuseWhenFull: oneOf('whenLowerFull', config.whenLowerFull ?? 'evict', ['evict', 'refuse']) === 'refuse',
     offloadThreshold: requireFraction('offloadThreshold', config.offloadThreshold ?? 1),
     thrashingWindowUs: requireInteger('thrashingWindowUs', config.thrashingWindowUs ?? 1000, 0),
+    chainedKeys: config.chainedKeys ?? true,
     maxJobs: requireInteger('maxJobs', config.maxJobs ?? 16_384, 1, 2 ** 21),
   };
 }

@@ -10,7 +10,6 @@ import { type Core, HBM } from './core.ts';
 import { Entry } from './sequence.ts';
 
 export function checkIntegrity(core: Core): void {
-  core.contents.checkIntegrity();
   core.jobs.checkIntegrity();
   core.replicas.lru.checkIntegrity();
   for (let tier = 0; tier < core.tiers; tier++) checkTier(core, tier);
@@ -121,51 +120,51 @@ function checkReferences(core: Core): void {
   }
 }
 
-/** Directory equals bytes: a content's chains hold exactly its ready replicas, its incoming jobs are its own. */
+/** Directory equals bytes: a content's chains hold exactly its ready replicas and the jobs that bring it. */
 function checkContents(core: Core): void {
   const { contents, replicas, jobs } = core;
   const uses = new Int32Array(contents.capacity);
+  const copies = new Int32Array(contents.capacity);
   let chained = 0;
   for (let content = 0; content < contents.capacity; content++) {
     if (contents.uses(content) === 0) continue;
-    for (let tier = 0; tier < core.tiers; tier++) {
-      for (let r = core.readyIn(content, tier); r !== -1; r = replicas.alias[r]!) {
-        invariant(
-          replicas.state[r] === State.READY && replicas.content[r] === content,
-          'the directory lists ready replicas',
-        );
-        invariant(
-          replicas.tierOf(r) === tier && ++chained <= replicas.size,
-          'a replica is listed once, in its tier',
-        );
-        uses[content]!++;
-      }
-      const row = core.incomingTo(content, tier);
-      if (row === -1) continue;
+    let before = -1;
+    for (let r = contents.replica[content]!; r !== -1; r = replicas.alias[r]!) {
       invariant(
-        jobs.content[row] === content && jobs.targetTier[row] === tier,
-        'an incoming job brings this content here',
+        replicas.state[r] === State.READY && replicas.content[r] === content,
+        'the directory lists ready replicas',
       );
+      invariant(++chained <= replicas.size, 'a replica is listed once');
       invariant(
-        jobs.state[row] !== JobState.DETACHED && jobs.state[row] !== JobState.NONE,
+        before === -1 || replicas.tierOf(before) <= replicas.tierOf(r),
+        'the fastest replica is listed first',
+      );
+      before = r;
+      uses[content]!++;
+      copies[content]!++;
+    }
+    for (let row = contents.incoming[content]!; row !== -1; row = jobs.nextIncoming[row]!) {
+      const tier = jobs.targetTier[row]!;
+      invariant(jobs.content[row] === content, 'an incoming job brings this content');
+      invariant(core.incomingTo(content, tier) === row, 'one job at a time brings a content into a tier');
+      invariant(
+        jobs.state[row] === JobState.WAITING || jobs.state[row] === JobState.ISSUED,
         'an incoming job is alive',
       );
       invariant(tier === HBM || core.readyIn(content, tier) === -1, 'a lower tier is not sent what it has');
+      copies[content]!++;
     }
   }
   for (let row = 0; row < jobs.capacity; row++) {
     if (jobs.state[row] !== JobState.NONE && jobs.content[row] !== -1) uses[jobs.content[row]!]!++;
   }
   for (const sequence of core.sequences.values()) {
-    for (let i = 0; i < sequence.length; i++) if (sequence.content[i] !== -1) uses[sequence.content[i]!]!++;
+    for (let i = 0; i < sequence.length; i++) {
+      if (sequence.content[i] !== -1) uses[sequence.content[i]!]!++;
+    }
   }
   let ready = 0;
   for (let tier = 0; tier < core.tiers; tier++) ready += replicas.count(tier, State.READY);
   invariant(chained === ready, 'every ready replica is in the directory');
-  for (let content = 0; content < contents.capacity; content++) {
-    invariant(
-      uses[content] === contents.uses(content),
-      'a content lives as long as a replica, a job or a sequence has it',
-    );
-  }
+  contents.checkIntegrity(uses, copies);
 }

@@ -91,13 +91,29 @@ export class KVManager {
     return { blocks: i, byTier, pending };
   }
 
-  /** Leading blocks of the chain that are ready or on their way: the fast form of `lookup`. */
+  /**
+   * Leading blocks of the chain that are ready or on their way: the fast form of `lookup`. A cached prefix has no holes as
+   * long as no block went before its descendants, so the end of the match is found by halving; after such an event, or
+   * where keys are not known to be chained, by walking.
+   */
   matchLength(keys: Uint32Array, count: number): number {
-    const core = this.#core;
+    const { contents } = this.#core;
+    if (contents.holes > 0 || !this.config.chainedKeys) return this.#walkLength(keys, count);
+    let present = 0;
+    let absent = count + 1;
+    for (let probe = count; present + 1 < absent; probe = (present + absent) >> 1) {
+      if (contents.find(keys, (probe - 1) * 4) === -1) absent = probe;
+      else present = probe;
+    }
+    return present;
+  }
+
+  #walkLength(keys: Uint32Array, count: number): number {
+    const { contents } = this.#core;
     let i = 0;
     for (; i < count; i++) {
-      const content = core.contents.find(keys, i * 4);
-      if (content === -1 || !blocks.isPresent(core, content)) break;
+      const content = contents.find(keys, i * 4);
+      if (content === -1 || !contents.isPresent(content)) break;
     }
     return i;
   }

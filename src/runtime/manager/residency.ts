@@ -50,7 +50,8 @@ function countOffload(core: Core, content: number): void {
 }
 
 function isLastIn(core: Core, content: number, victim: number, tier: number): boolean {
-  return core.readyIn(content, tier) === victim && core.replicas.alias[victim] === -1;
+  const next = core.replicas.alias[victim]!;
+  return core.readyIn(content, tier) === victim && (next === -1 || next >= core.replicas.base[tier + 1]!);
 }
 
 function hasOtherCopy(core: Core, content: number, victim: number, tier: number): boolean {
@@ -78,7 +79,7 @@ function demote(core: Core, victim: number, tier: number): boolean {
   jobs.sourceGeneration[row] = core.generationOf(victim);
   replicas.readers[victim]!++;
   contents.hold(content);
-  contents.incoming[content * core.tiers + lower] = row;
+  core.addIncoming(content, row);
   core.unpublish(victim);
   counters.demotions[tier]!++;
   if (tier === HBM) countOffload(core, content);

@@ -97,7 +97,7 @@ function finishMove(core: Core, row: number, target: number, outcome: Outcome): 
   const source = jobs.source[row]!;
   const tier = jobs.targetTier[row]!;
   const loaded = outcome === Outcome.LOADED;
-  contents.incoming[content * core.tiers + tier] = -1;
+  core.removeIncoming(content, row);
   if (loaded) {
     replicas.become(target, State.VERIFYING);
     core.publish(target, content);
@@ -119,8 +119,7 @@ function finishMove(core: Core, row: number, target: number, outcome: Outcome): 
 function finishSeal(core: Core, row: number, target: number, outcome: Outcome, lo: number, hi: number): void {
   const { jobs, replicas, contents, counters } = core;
   const content = jobs.content[row]!;
-  const at = content * core.tiers + HBM;
-  if (contents.incoming[at] === row) contents.incoming[at] = -1;
+  core.removeIncoming(content, row);
   const same =
     contents.sealed[content] === 0 ||
     (contents.digestLo[content] === lo && contents.digestHi[content] === hi);
@@ -236,8 +235,7 @@ export function cancelWaiting(core: Core, row: number, outcome: Outcome): void {
   const tier = jobs.targetTier[row]!;
   core.setJobResident(row, 0);
   if (content !== -1) {
-    const at = content * core.tiers + tier;
-    if (contents.incoming[at] === row) contents.incoming[at] = -1;
+    core.removeIncoming(content, row);
     if (tier === HBM) core.counters.loadsFailed[outcome]!++;
     else core.counters.demotionsFailed++;
   }
@@ -254,12 +252,11 @@ export function cancelWaiting(core: Core, row: number, outcome: Outcome): void {
 
 /** Nobody waits for the job any more; its slots stay taken until the driver says that it has retired. */
 export function detach(core: Core, row: number, outcome: Outcome): void {
-  const { jobs, replicas, contents } = core;
+  const { jobs, replicas } = core;
   const target = jobs.target[row]!;
   const content = jobs.content[row]!;
   const tier = jobs.targetTier[row]!;
-  const at = content * core.tiers + tier;
-  if (contents.incoming[at] === row) contents.incoming[at] = -1;
+  core.removeIncoming(content, row);
   if (jobs.kind[row] === JobKind.MOVE) {
     if (tier === HBM) core.counters.loadsFailed[outcome]!++;
     else core.counters.demotionsFailed++;

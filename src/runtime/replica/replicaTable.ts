@@ -18,9 +18,9 @@ export class ReplicaTable {
   readonly base: Int32Array;
   readonly state: Uint8Array;
   readonly content: Int32Array;
-  readonly refs: Int32Array;
-  readonly readers: Int32Array;
-  /** Next replica of the same content in the same tier, or -1. */
+  readonly refs: Uint16Array;
+  readonly readers: Uint16Array;
+  /** Next ready replica of the same content, in the same tier or a slower one; -1 for none. */
   readonly alias: Int32Array;
   /** 1 while the replica counts against its tier's capacity. */
   readonly resident: Uint8Array;
@@ -40,8 +40,8 @@ export class ReplicaTable {
     const total = this.base[this.tiers]!;
     this.state = new Uint8Array(total);
     this.content = new Int32Array(total).fill(-1);
-    this.refs = new Int32Array(total);
-    this.readers = new Int32Array(total);
+    this.refs = new Uint16Array(total);
+    this.readers = new Uint16Array(total);
     this.alias = new Int32Array(total).fill(-1);
     this.resident = new Uint8Array(total);
     this.writing = new Uint8Array(total);

@@ -32,7 +32,8 @@ export interface KVStore {
    * added to the pending latency. The last token is always computed, so a fully cached prompt keeps all but its last
    * block; `computedTokens` says where the computing has to start.
    *
-   * A request that starts before what it has stored begins anew: what it held is released first.
+   * A request that holds blocks and names cached ones, or starts before what it has stored, begins anew: what it held is
+   * released first.
    * @returns false, with nothing changed, when there is no room or `cachedBlocks` are not cached any more
    * @throws TKV_INPUT for indexes that are not in order or leave a gap
    */

@@ -72,7 +72,7 @@ export class ManagedKVStore implements KVStore {
     requireInteger('startIndex', startIndex, 0);
     requireInteger('endIndex', endIndex, startIndex, request.tokens.length);
     const admitted = this.#admitted.get(request.id);
-    if (admitted !== undefined && startIndex >= admitted.storedTokens) {
+    if (admitted !== undefined && cachedBlocks.length === 0 && startIndex >= admitted.storedTokens) {
       return this.#extend(request, admitted, startIndex, endIndex);
     }
     if (admitted !== undefined) this.releaseKVBlocks(request);

@@ -47,6 +47,8 @@ export class JobTable {
   readonly deadlineUs: Float64Array;
   /** 1 while a job without a slot counts against its target tier's capacity. */
   readonly resident: Uint8Array;
+  /** Next job that brings the same content into a tier, -1 for none. */
+  readonly nextIncoming: Int32Array;
   /** First waiter, -1 for none. */
   readonly waiter: Int32Array;
   readonly #uses: Uint32Array;
@@ -70,6 +72,7 @@ export class JobTable {
     this.targetGeneration = new Uint32Array(capacity);
     this.deadlineUs = new Float64Array(capacity).fill(Number.POSITIVE_INFINITY);
     this.resident = new Uint8Array(capacity);
+    this.nextIncoming = new Int32Array(capacity).fill(-1);
     this.waiter = new Int32Array(capacity).fill(-1);
     this.#uses = new Uint32Array(capacity);
     this.#free = new Int32Array(capacity);

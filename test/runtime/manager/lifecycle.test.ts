@@ -36,8 +36,21 @@ describe('lookup', () => {
     expect(world.manager.lookup(keys, 1)).toEqual({ blocks: 1, byTier: [1], pending: 0 });
   });
 
-  it('a gap ends the match: what lies behind it is not found', () => {
+  it('a gap ends the match: a block whose ancestor has gone is not found, until the ancestor is back', () => {
     const world = new World();
+    world.cache(1, 2, 3);
+    const tail = world.manager.open(world.keys(1, 2, 3), 3, 0);
+    world.manager.releaseRange(tail, 0, 2, 0);
+    expect(world.manager.evict(0, 2, 0).evicted).toBe(2);
+    expect(world.manager.matchLength(world.keys(1, 2, 3), 3)).toBe(0);
+    expect(world.manager.lookup(world.keys(1, 2, 3), 3).blocks).toBe(0);
+    world.manager.release(tail, 0);
+    world.cache(1, 2);
+    expect(world.manager.matchLength(world.keys(1, 2, 3), 3)).toBe(3);
+  });
+
+  it('ids that are not known to be chained are never jumped over', () => {
+    const world = new World({ chainedKeys: false });
     world.cache(1, 2, 3);
     expect(world.manager.matchLength(world.keys(1, 9, 3), 3)).toBe(1);
   });
