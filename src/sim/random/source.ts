@@ -7,42 +7,20 @@
  * sources with equal pairs produce equal words for ever.
  */
 
-import { advanceRegister, LAG, TAP_LAG } from './register.ts';
-import { advanceRegisterSimd, hasSimdRegister } from './register-simd.ts';
-import { SEED_WORDS } from './seed-table.ts';
+import { advanceRegister, LAG, seedRegister } from './register.ts';
+import { advanceRegisterSimd, hasSimdRegister, seedRegisterSimd } from './register-simd.ts';
 
 const advance: typeof advanceRegister = hasSimdRegister ? advanceRegisterSimd : advanceRegister;
+const fill: typeof seedRegister = hasSimdRegister ? seedRegisterSimd : seedRegister;
 
 const MODULUS = 2147483647; // 2^31 - 1, of the Lehmer generator that fills the register
 const ZERO_SEED = 89482311; // Go's stand-in for a seed that is 0 modulo 2^31 - 1
 
-/** One step of x -> 48271 x mod (2^31 - 1), by Schrage's decomposition so that nothing leaves 32 bits. */
-function lehmer(x: number): number {
-  const high = (x / 44488) | 0;
-  const next = Math.imul(48271, x - Math.imul(high, 44488)) - Math.imul(3399, high);
-  return next < 0 ? next + MODULUS : next;
-}
-
+/** A 64-bit seed as the generator that fills the register takes it: 1 … 2^31 - 2. */
 function reduceSeed(seed: bigint): number {
   const residue = Number(BigInt.asIntN(64, seed) % BigInt(MODULUS));
   const positive = residue < 0 ? residue + MODULUS : residue;
   return positive === 0 ? ZERO_SEED : positive;
-}
-
-/** Fills `words` with the register that Go's `rngSource.Seed(seed)` leaves, oldest word first. */
-function seedRegister(words: Int32Array, seed: bigint): void {
-  let x = reduceSeed(seed);
-  for (let i = 0; i < 20; i++) x = lehmer(x);
-  for (let i = 0; i < LAG; i++) {
-    const a = lehmer(x);
-    const b = lehmer(a);
-    const c = lehmer(b);
-    x = c;
-    // Go fills a register that it then walks downwards from LAG - TAP_LAG - 1; here words lie in the order of use.
-    const at = 2 * ((2 * LAG - TAP_LAG - 1 - i) % LAG);
-    words[at] = (b << 20) ^ c ^ SEED_WORDS[2 * i];
-    words[at + 1] = (a << 8) ^ (b >>> 12) ^ SEED_WORDS[2 * i + 1];
-  }
 }
 
 /** A state of a source as plain data. */
@@ -71,7 +49,7 @@ export class LaggedFibonacciSource {
   }
 
   reseed(seed: bigint): void {
-    seedRegister(this.#words, seed);
+    fill(this.#words, reduceSeed(seed));
     this.#consumed = LAG;
     this.#blocks = 0;
     this.#rejected = LAG;

@@ -8,8 +8,12 @@ import {
   partitionSeed,
   StreamPool,
 } from '../../../src/sim/random/index.ts';
-import { advanceRegister } from '../../../src/sim/random/register.ts';
-import { advanceRegisterSimd, hasSimdRegister } from '../../../src/sim/random/register-simd.ts';
+import { advanceRegister, seedRegister } from '../../../src/sim/random/register.ts';
+import {
+  advanceRegisterSimd,
+  hasSimdRegister,
+  seedRegisterSimd,
+} from '../../../src/sim/random/register-simd.ts';
 
 interface Stream {
   seed: string;
@@ -72,6 +76,18 @@ describe("Go's math/rand, bit for bit", () => {
 
 describe('the two loops of the register', () => {
   it('has SIMD on this machine', () => expect(hasSimdRegister).toBe(true));
+
+  it('fill the same register from every seed', () => {
+    const agree = (residue: number): void => {
+      const portable = new Int32Array(1214);
+      const simd = new Int32Array(1214);
+      seedRegister(portable, residue);
+      seedRegisterSimd(simd, residue);
+      expect(simd).toEqual(portable);
+    };
+    for (const residue of [1, 2, 48271, 2 ** 31 - 2]) agree(residue);
+    fc.assert(fc.property(fc.integer({ min: 1, max: 2 ** 31 - 2 }), agree), { numRuns: 200 });
+  });
 
   it('agree on every word and on what a limit rejects', () => {
     fc.assert(
