@@ -63,6 +63,11 @@ export class KVManager {
     return this.#core.jobs.count;
   }
 
+  /** Of these, jobs past their deadline: they may never end, and keep their slots until they do. */
+  get jobsOverdue(): number {
+    return this.#core.jobs.overdueCount;
+  }
+
   get openSequences(): number {
     return this.#core.sequences.size;
   }
@@ -315,7 +320,11 @@ export class KVManager {
     this.#input(InputOp.EXPIRE, nowUs, outcome, 0, 0, 0);
     let expired = 0;
     for (let row = 0; row < jobs.capacity; row++) {
-      if (jobs.state[row] !== JobState.ISSUED || !(jobs.deadlineUs[row]! <= nowUs)) continue;
+      const state = jobs.state[row];
+      if (state !== JobState.ISSUED && state !== JobState.DETACHED) continue;
+      if (!(jobs.deadlineUs[row]! <= nowUs)) continue;
+      jobs.markOverdue(row);
+      if (state === JobState.DETACHED) continue;
       detach(this.#core, row, outcome);
       expired++;
     }

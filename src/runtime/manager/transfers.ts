@@ -269,11 +269,12 @@ export function detach(core: Core, row: number, outcome: Outcome): void {
 }
 
 /**
- * Progress when jobs wait for slots and nothing is in flight that could free one: evict more, first in the class that
- * waits, then a page of another class; what still has no place is refused. So nothing ever waits for ever.
+ * Progress when jobs wait for slots and nothing is in flight that could free one, jobs past their deadline apart, which
+ * may never end: evict more, first in the class that waits, then a page of another class; what still has no place is
+ * refused. So nothing ever waits for ever.
  */
 export function unstick(core: Core): void {
-  while (core.jobs.issued === 0 && core.jobs.waiting > 0) {
+  while (core.jobs.issued === core.jobs.overdueCount && core.jobs.waiting > 0) {
     let progress = false;
     for (let tier = core.tiers - 1; tier >= 0 && !progress; tier--) {
       const id = core.claims[tier]!.peek();

@@ -51,10 +51,14 @@ export class JobTable {
   readonly nextIncoming: Int32Array;
   /** First waiter, -1 for none. */
   readonly waiter: Int32Array;
+  /** 1 once an issued job's deadline has passed: nobody counts on its end any more. */
+  readonly overdue: Uint8Array;
   readonly #uses: Uint32Array;
   readonly #free: Int32Array;
   #freeCount: number;
   issued = 0;
+  /** Of these, past their deadline: they may never end. */
+  overdueCount = 0;
   waiting = 0;
 
   constructor(capacity: number) {
@@ -74,6 +78,7 @@ export class JobTable {
     this.resident = new Uint8Array(capacity);
     this.nextIncoming = new Int32Array(capacity).fill(-1);
     this.waiter = new Int32Array(capacity).fill(-1);
+    this.overdue = new Uint8Array(capacity);
     this.#uses = new Uint32Array(capacity);
     this.#free = new Int32Array(capacity);
     for (let i = 0; i < capacity; i++) this.#free[i] = capacity - 1 - i;
@@ -116,11 +121,19 @@ export class JobTable {
     this.state[row] = JobState.DETACHED;
   }
 
+  markOverdue(row: number): void {
+    if (this.overdue[row] === 1) return;
+    this.overdue[row] = 1;
+    this.overdueCount++;
+  }
+
   retire(row: number): void {
     const state = this.state[row]!;
     invariant(state !== JobState.NONE, 'a job retires once');
     if (state === JobState.WAITING) this.waiting--;
     else this.issued--;
+    this.overdueCount -= this.overdue[row]!;
+    this.overdue[row] = 0;
     this.state[row] = JobState.NONE;
     this.#free[this.#freeCount++] = row;
   }
@@ -150,10 +163,17 @@ export class JobTable {
   checkIntegrity(): void {
     let issued = 0;
     let waiting = 0;
+    let overdue = 0;
     for (let row = 0; row < this.capacity; row++) {
       if (this.state[row] === JobState.WAITING) waiting++;
       else if (this.state[row] !== JobState.NONE) issued++;
+      overdue += this.overdue[row]!;
+      invariant(
+        this.overdue[row] === 0 || this.state[row] === JobState.DETACHED,
+        'nobody waits for a job past its deadline',
+      );
     }
+    invariant(overdue === this.overdueCount, 'the job table knows which jobs are overdue');
     invariant(issued === this.issued && waiting === this.waiting, 'the job table knows its jobs');
     invariant(issued + waiting === this.count, 'rows in use are jobs');
   }
