@@ -19,7 +19,7 @@ import type {
   TierStore,
 } from '../../runtime/transfer/tierStore.ts';
 import type { Place, Transfer } from '../../runtime/transfer/transfer.ts';
-import { CompletionQueue } from './completionQueue.ts';
+import { CompletionQueue, type Ticket } from './completionQueue.ts';
 import { LinkMeter, type LinkTraffic } from './linkMeter.ts';
 import type { StagingSlots } from './stagingSlots.ts';
 
@@ -31,13 +31,13 @@ export interface EngineStores {
 
 interface Ticketed {
   readonly transfer: Transfer;
-  readonly ticket: number;
+  readonly ticket: Ticket;
 }
 
 const loaded: StoreResult = { outcome: Outcome.LOADED, reason: '' };
 
 export class TransferEngine implements TransferDriver {
-  readonly #stores: EngineStores;
+  #stores: EngineStores;
   readonly #staging: StagingSlots | null;
   readonly #clockMs: () => number;
   readonly #startMs: number;
@@ -61,6 +61,26 @@ export class TransferEngine implements TransferDriver {
     return this.#ends.waiting;
   }
 
+  /** Jobs past their deadline that their stores have not ended. Each costs its slots until it does. */
+  get overdue(): number {
+    return this.#ends.overdue;
+  }
+
+  /** When the next job is due, in microseconds of `nowUs`; infinity when none is. */
+  get nextDeadlineUs(): number {
+    return this.#ends.nextDeadlineUs;
+  }
+
+  /** Jobs whose deadline has passed hold up the ends of others no more. */
+  passOverdue(): void {
+    this.#ends.pass(this.nowUs());
+  }
+
+  /** A new, empty store takes the place of one whose device was lost. Jobs under way find nothing in it. */
+  replaceDevice(hbm: DeviceTierStore): void {
+    this.#stores = { ...this.#stores, hbm };
+  }
+
   nowUs(): number {
     return Math.floor((this.#clockMs() - this.#startMs) * 1000);
   }
@@ -78,12 +98,25 @@ export class TransferEngine implements TransferDriver {
     for (const transfer of transfers) {
       const name = transfer.source === null ? 'seal' : linkName(transfer.source.tier, transfer.target.tier);
       const batch = batches.get(name);
-      const ticketed = { transfer, ticket: this.#ends.ticket() };
+      const ticketed = { transfer, ticket: this.#ends.ticket(transfer.deadlineUs) };
       if (batch === undefined) batches.set(name, [ticketed]);
       else batch.push(ticketed);
     }
     for (const [name, batch] of batches) {
-      void (name === 'seal' ? this.#seal(batch) : this.#move(name, batch));
+      void this.#carryOut(name, batch);
+    }
+  }
+
+  /** A store may not reject. One that does all the same costs its own batch, and nobody waits for ever. */
+  async #carryOut(name: string, batch: readonly Ticketed[]): Promise<void> {
+    try {
+      await (name === 'seal' ? this.#seal(batch) : this.#move(name, batch));
+    } catch (error) {
+      const reason = `the store failed: ${error instanceof Error ? error.message : String(error)}`;
+      for (const { transfer, ticket } of batch) {
+        const { job } = transfer;
+        this.#ends.settle(ticket, { job, outcome: Outcome.REFUSED, reason, digestLo: 0, digestHi: 0 });
+      }
     }
   }
 
@@ -111,10 +144,13 @@ export class TransferEngine implements TransferDriver {
       this.#ends.settle(ticket, { job: transfer.job, outcome, reason, digestLo: 0, digestHi: 0 });
     };
     const { source, target } = batch[0]!.transfer;
-    if (source!.tier === Tier.DDR) await this.#fromHost(target.tier, batch, settle);
-    else if (target.tier === Tier.DDR) await this.#toHost(source!.tier, batch, settle);
-    else await this.#staged(source!.tier, target.tier, batch, settle);
-    this.#meter.end(link, bytes);
+    try {
+      if (source!.tier === Tier.DDR) await this.#fromHost(target.tier, batch, settle);
+      else if (target.tier === Tier.DDR) await this.#toHost(source!.tier, batch, settle);
+      else await this.#staged(source!.tier, target.tier, batch, settle);
+    } finally {
+      this.#meter.end(link, bytes);
+    }
   }
 
   async #fromHost(
@@ -179,8 +215,11 @@ export class TransferEngine implements TransferDriver {
     };
     for (let at = 0; at < batch.length; ) {
       const stages = await staging.take(batch.length - at);
-      await stageChunk(batch.slice(at, at + stages.length), stages);
-      staging.giveBack(stages);
+      try {
+        await stageChunk(batch.slice(at, at + stages.length), stages);
+      } finally {
+        staging.giveBack(stages);
+      }
       at += stages.length;
     }
   }

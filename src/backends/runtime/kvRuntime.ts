@@ -37,7 +37,7 @@ export class KVRuntime implements AsyncDisposable {
     this.#config = config;
     this.manager = manager;
     this.stores = stores;
-    this.#pump = new Pump(manager, stores.engine);
+    this.#pump = new Pump(manager, stores.engine, 10_000_000);
   }
 
   /** @throws {TierKVError} naming the field, when a device, the memory or the directory is not to be had */
