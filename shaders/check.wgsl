@@ -2,6 +2,10 @@
 
 @group(0) @binding(0) var<storage, read> slab: array<vec4<u32>>;
 
+fn patternOf(place: Place, index: vec4<u32>) -> vec4<u32> {
+  return mixWords(mixWords(vec4(place.seedLo) ^ (index * golden)) + vec4(place.seedHi));
+}
+
 @compute @workgroup_size(lanes)
 fn scattered(
   @builtin(workgroup_id) group: vec3<u32>,
@@ -9,15 +13,23 @@ fn scattered(
   @builtin(local_invocation_index) lane: u32,
 ) {
   let place = places[group.y];
-  let vectors = vectorsOf(place);
-  let range = vectors.xx + rangeOf(vectors.y - vectors.x, group.x, groups.x);
-  var mismatches = vec4(0u);
+  let split = splitOf(place);
+  let range = rangeOf(split.vectors, group.x, groups.x);
+  var wrong = vec4(0u);
   for (var at = range.x + lane; at < range.y; at += lanes) {
-    let index = vec4(at * 4u) + vec4(0u, 1u, 2u, 3u) - vec4(place.wordOffset);
-    let wanted = mixWords(mixWords(vec4(place.seedLo) ^ (index * golden)) + vec4(place.seedHi));
-    mismatches += select(vec4(0u), vec4(1u), (slab[at] != wanted) & (index < vec4(place.wordCount)));
+    let wanted = patternOf(place, vec4(split.head + 4u * at) + vec4(0u, 1u, 2u, 3u));
+    wrong += select(vec4(0u), vec4(1u), slab[split.vector + at] != wanted);
   }
-  let count = mismatches.x + mismatches.y + mismatches.z + mismatches.w;
+  var count = wrong.x + wrong.y + wrong.z + wrong.w;
+  if (group.x == 0u) {
+    for (var edge = lane; edge < edges; edge += lanes) {
+      let index = edgeWord(split, edge);
+      let at = place.wordOffset + index;
+      if (index < place.wordCount && slab[at >> 2u][at & 3u] != patternOf(place, vec4(index)).x) {
+        count += 1u;
+      }
+    }
+  }
   if (count > 0u) {
     atomicAdd(&results[2u * group.y], count);
   }

@@ -1,29 +1,43 @@
 // The digest of src/runtime/digest.ts of every place: results[2 p] = lo, results[2 p + 1] = hi, both zero before.
 //
-// Sums modulo 2^32 commute, so invocations need no order. Each walks its workgroup's vectors with a stride of `lanes`,
-// and keeps i * golden and 2 i + 1 by addition. The words of neighbouring slots in the first and last vector count 0.
+// Sums modulo 2^32 commute, so invocations need no order. Each walks its workgroup's vectors with a stride of `lanes`
+// and keeps i * golden and 2 i + 1 of a vector's first word by addition. For the words (x, y, z, w) of a vector whose
+// first word has the weight W, the part of `hi` is (x + y + z + w) W + 2 y + 4 z + 6 w.
 
 @group(0) @binding(0) var<storage, read> slab: array<vec4<u32>>;
 
 var<workgroup> partial: array<vec2<u32>, lanes>;
 
-fn digestOf(place: Place, group: vec3<u32>, groups: vec3<u32>, lane: u32) -> vec2<u32> {
-  let vectors = vectorsOf(place);
-  let range = vectors.xx + rangeOf(vectors.y - vectors.x, group.x, groups.x);
-  var index = vec4((range.x + lane) * 4u) + vec4(0u, 1u, 2u, 3u) - vec4(place.wordOffset);
-  var position = index * golden;
-  var weight = 2u * index + 1u;
-  var lo = vec4(0u);
-  var hi = vec4(0u);
+const steps = vec4(0u, golden, 2u * golden, 3u * golden);
+
+fn digestOf(place: Place, group: u32, groups: u32, lane: u32) -> vec2<u32> {
+  let split = splitOf(place);
+  let range = rangeOf(split.vectors, group, groups);
+  var lo = 0u;
+  var hi = 0u;
+  let first = split.head + 4u * (range.x + lane);
+  var position = first * golden;
+  var weight = 2u * first + 1u;
   for (var at = range.x + lane; at < range.y; at += lanes) {
-    let mixed = select(vec4(0u), mixWords(slab[at] ^ position), index < vec4(place.wordCount));
-    lo += mixed;
-    hi += mixed * weight;
-    index += vec4(lanes * 4u);
-    position += vec4(lanes * 4u * golden);
-    weight += vec4(lanes * 8u);
+    let mixed = mixWords(slab[split.vector + at] ^ (vec4(position) + steps));
+    let sum = mixed.x + mixed.y + mixed.z + mixed.w;
+    lo += sum;
+    hi += sum * weight + 2u * (mixed.y + mixed.w + 2u * (mixed.z + mixed.w));
+    position += lanes * 4u * golden;
+    weight += lanes * 8u;
   }
-  return vec2(lo.x + lo.y + lo.z + lo.w, hi.x + hi.y + hi.z + hi.w);
+  if (group == 0u) {
+    for (var edge = lane; edge < edges; edge += lanes) {
+      let index = edgeWord(split, edge);
+      if (index < place.wordCount) {
+        let at = place.wordOffset + index;
+        let mixed = mixWords(vec4(slab[at >> 2u][at & 3u] ^ (index * golden))).x;
+        lo += mixed;
+        hi += mixed * (2u * index + 1u);
+      }
+    }
+  }
+  return vec2(lo, hi);
 }
 
 fn add(place: u32, digest: vec2<u32>) {
@@ -38,7 +52,7 @@ fn scattered(
   @builtin(num_workgroups) groups: vec3<u32>,
   @builtin(local_invocation_index) lane: u32,
 ) {
-  add(group.y, digestOf(places[group.y], group, groups, lane));
+  add(group.y, digestOf(places[group.y], group.x, groups.x, lane));
 }
 
 // A workgroup adds once, after a tree of sums in its own memory; `lanes` is a power of two.
@@ -48,7 +62,7 @@ fn reduced(
   @builtin(num_workgroups) groups: vec3<u32>,
   @builtin(local_invocation_index) lane: u32,
 ) {
-  partial[lane] = digestOf(places[group.y], group, groups, lane);
+  partial[lane] = digestOf(places[group.y], group.x, groups.x, lane);
   for (var half = lanes / 2u; half > 0u; half /= 2u) {
     workgroupBarrier();
     if (lane < half) {

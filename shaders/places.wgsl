@@ -33,7 +33,26 @@ fn rangeOf(count: u32, group: u32, groups: u32) -> vec2<u32> {
   return vec2(min(first, count), min(first + share, count));
 }
 
-// The vectors of 4 words, numbered within the slab, that touch the place.
-fn vectorsOf(place: Place) -> vec2<u32> {
-  return vec2(place.wordOffset >> 2u, (place.wordOffset + place.wordCount + 3u) >> 2u);
+// A place as whole vectors of 4 words of the slab, and at most 3 words before and 3 after them:
+//
+//     | n n n h | v v v v | v v v v | t t n n |       n: words of the neighbouring slots
+struct Split {
+  // The first whole vector, numbered within the slab, and how many there are.
+  vector: u32,
+  vectors: u32,
+  // Words before it.
+  head: u32,
+}
+
+fn splitOf(place: Place) -> Split {
+  let first = (place.wordOffset + 3u) >> 2u;
+  let end = max(first, (place.wordOffset + place.wordCount) >> 2u);
+  return Split(first, end - first, min(place.wordCount, 4u * first - place.wordOffset));
+}
+
+const edges = 6u;
+
+// The word of the place, if it has that many, that is number `edge` of those outside of whole vectors.
+fn edgeWord(split: Split, edge: u32) -> u32 {
+  return select(4u * split.vectors + edge, edge, edge < split.head);
 }

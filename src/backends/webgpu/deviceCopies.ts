@@ -6,7 +6,7 @@
 import { loaded, refused } from '../../runtime/transfer/slotLedger.ts';
 import type { StoreResult } from '../../runtime/transfer/tierStore.ts';
 import { BufferUsage } from './gpuConstants.ts';
-import { giveUpAfter, lossOf, type PoolContext } from './poolContext.ts';
+import { giveUpAfter, goneFor, lossOf, type PoolContext } from './poolContext.ts';
 import { Pump } from './pump.ts';
 import type { StoreCall } from './storeCall.ts';
 import type { CopyItem } from './types.ts';
@@ -91,7 +91,7 @@ export class DeviceCopies {
 
   async #finish(call: CopyCall, copied: readonly number[]): Promise<void> {
     const done = await this.#pool.live.whenDone();
-    const end = done ? loaded : (lossOf(this.#pool.live) ?? refused('the device is gone'));
+    const end = done ? loaded : goneFor(this.#pool.live);
     for (const index of copied) call.settle(index, end);
   }
 }

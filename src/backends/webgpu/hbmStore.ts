@@ -46,10 +46,7 @@ const BATCHES = 16;
 export class HbmStore implements DevicePool {
   readonly tier: typeof Tier.HBM = Tier.HBM;
   readonly capacityBytes: number;
-  readonly verifies: { readonly onWrite: boolean; readonly onRead: boolean } = {
-    onWrite: true,
-    onRead: false,
-  };
+  readonly verifies: { readonly onWrite: boolean; readonly onRead: boolean };
   readonly adapter: AdapterReport;
   readonly lost: Promise<string>;
   readonly #pool: PoolContext;
@@ -66,16 +63,22 @@ export class HbmStore implements DevicePool {
   readonly #underWay: Set<Promise<unknown>> = new Set();
   #disposing: Promise<void> | undefined;
 
-  private constructor(pool: PoolContext, stagingBytes: number, stagingBuffers: number) {
+  private constructor(
+    pool: PoolContext,
+    stagingBytes: number,
+    stagingBuffers: number,
+    verifyWrites: boolean,
+  ) {
     const { live, ledger, label } = pool;
     this.#pool = pool;
     this.capacityBytes = pool.slabs.shape.capacityBytes;
     this.adapter = live.adapter;
+    this.verifies = { onWrite: verifyWrites, onRead: false };
     this.lost = live.lost;
     this.#stagingBuffers = stagingBuffers;
     this.#uploadRing = new UploadRing(live, label, stagingBytes, stagingBuffers);
     this.#readbackRing = new ReadbackRing(live, label, stagingBytes, stagingBuffers);
-    this.#uploads = new Uploads(pool, this.#uploadRing);
+    this.#uploads = new Uploads(pool, this.#uploadRing, verifyWrites);
     this.#readbacks = new Readbacks(pool, this.#readbackRing);
     this.#kernelCalls = new KernelCalls(pool);
     this.#copies = new DeviceCopies(pool, stagingBytes);
@@ -120,6 +123,7 @@ export class HbmStore implements DevicePool {
         { live, slabs, kernels, batches, ledger, turns, label },
         Math.ceil(Math.min(stagingBytes, Math.max(shape.capacityBytes, 8)) / 8) * 8,
         stagingBuffers,
+        options.verifyWrites ?? true,
       );
     } catch (error) {
       slabs.destroy();
@@ -139,6 +143,7 @@ export class HbmStore implements DevicePool {
       slabBytes: slabs.slabBytes,
       stagingBytes: this.#uploadRing.bufferBytes,
       stagingBuffers: this.#stagingBuffers,
+      verifiesWrites: this.verifies.onWrite,
       deviceErrors: live.deviceErrors,
     };
   }

@@ -3,11 +3,10 @@
  * when its results have come back, which is also the fence behind which the slot may be used again.
  */
 
-import { refused } from '../../runtime/transfer/slotLedger.ts';
 import type { SealItem, StoreResult } from '../../runtime/transfer/tierStore.ts';
 import type { PlaceBatch } from './placeBatches.ts';
 import type { PlaceKernel } from './placeKernels.ts';
-import { giveUpAfter, lossOf, type PoolContext } from './poolContext.ts';
+import { giveUpAfter, goneFor, lossOf, type PoolContext } from './poolContext.ts';
 import { Pump } from './pump.ts';
 import type { SlotTurn } from './slotTurns.ts';
 import type { StoreCall } from './storeCall.ts';
@@ -91,7 +90,7 @@ export class KernelCalls {
         }
         const run = this.#open ?? (await this.#begin(call.kernel));
         if (run === undefined) {
-          call.refuse(index, lossOf(live) ?? refused('the pool is closed'));
+          call.refuse(index, goneFor(live));
           continue;
         }
         const { slot, sizeClass, seedLo = 0, seedHi = 0 } = item;
@@ -140,18 +139,16 @@ export class KernelCalls {
   }
 
   async #finish(run: Run, resultBytes: number): Promise<void> {
-    const { live, batches } = this.#pool;
-    const results = await batches.land(run.batch, resultBytes);
-    const loss = lossOf(live) ?? refused('the pool is closed');
-    for (let i = 0; i < run.calls.length; i++) {
-      const index = run.indexes[i]!;
-      if (results === undefined) {
-        run.calls[i]!.refuse(index, loss);
-        continue;
-      }
-      const row = 2 * run.batch.places.row[i]!;
-      run.calls[i]!.end(index, results[row]!, results[row + 1]!);
-    }
-    if (results !== undefined) batches.release(run.batch);
+    const { calls, indexes, batch } = run;
+    const landed = await this.#pool.batches.land(batch, resultBytes, (results) => {
+      calls.forEach((call, i) => {
+        const row = 2 * batch.places.row[i]!;
+        call.end(indexes[i]!, results[row]!, results[row + 1]!);
+      });
+    });
+    if (landed) return;
+    calls.forEach((call, i) => {
+      call.refuse(indexes[i]!, goneFor(this.#pool.live));
+    });
   }
 }

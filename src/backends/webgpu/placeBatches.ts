@@ -32,15 +32,11 @@ export class PlaceBatches {
     return { places, readback };
   }
 
-  /** The results, two words a row; `undefined` when the device is gone. Dead after `release`. */
-  async land(batch: PlaceBatch, bytes: number): Promise<Uint32Array | undefined> {
-    const landed = await this.#readbacks.land(batch.readback, bytes);
-    return landed === undefined ? undefined : new Uint32Array(landed);
-  }
-
-  release(batch: PlaceBatch): void {
-    this.#readbacks.release(batch.readback);
-    this.#lists.release(batch.places);
+  /** Calls `use` with the results, two words a row, and frees the batch; false when the device is gone. */
+  async land(batch: PlaceBatch, bytes: number, use: (results: Uint32Array) => void): Promise<boolean> {
+    const landed = await this.#readbacks.land(batch.readback, bytes, (range) => use(new Uint32Array(range)));
+    if (landed) this.#lists.release(batch.places);
+    return landed;
   }
 
   async destroy(): Promise<void> {

@@ -24,6 +24,11 @@ export function lossOf(live: LiveDevice): StoreResult | undefined {
   return live.lostReason === '' ? undefined : refused(live.lostReason);
 }
 
+/** The end of what a ring or a landing gave up on: the device is gone, or the pool closed. */
+export function goneFor(live: LiveDevice): StoreResult {
+  return lossOf(live) ?? refused('the pool is closed');
+}
+
 /** A call on the device threw, which it does only when it is broken: give it up, so that whoever waits is answered. */
 export function giveUpAfter(live: LiveDevice, what: string, error: unknown): StoreResult {
   if (live.lostReason === '')

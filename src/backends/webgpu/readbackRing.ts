@@ -2,7 +2,7 @@
  * Host memory that the GPU writes: MAP_READ buffers, separate from the upload ring so that neither direction waits for
  * the other's buffers.
  *
- *     acquire --> submit copies into it --> land(): bytes, when the copies have arrived --> release()
+ *     acquire --> submit copies into it --> land(): `use` sees the bytes when they have arrived --> free
  */
 
 import { BufferUsage, MapMode } from './gpuConstants.ts';
@@ -32,15 +32,21 @@ export class ReadbackRing {
     return this.#ring.acquire();
   }
 
-  /** The first `bytes` bytes of the buffer, or `undefined` when the device is gone. Dead after `release`. */
-  async land(buffer: GPUBuffer, bytes: number): Promise<ArrayBuffer | undefined> {
-    const mapped = await this.#live.whenMapped(buffer, MapMode.READ, bytes);
-    return mapped ? buffer.getMappedRange(0, bytes) : undefined;
-  }
-
-  release(buffer: GPUBuffer): void {
-    buffer.unmap();
+  /**
+   * Calls `use` with the buffer's first `bytes` bytes as soon as they have arrived, and frees the buffer. The view is
+   * dead when `use` returns. False when the device is gone, be it in the very moment of arrival.
+   */
+  async land(buffer: GPUBuffer, bytes: number, use: (landed: ArrayBuffer) => void): Promise<boolean> {
+    if (!(await this.#live.whenMapped(buffer, MapMode.READ, bytes))) return false;
+    try {
+      use(buffer.getMappedRange(0, bytes));
+      buffer.unmap();
+    } catch (error) {
+      this.#live.giveUp(`reading ${buffer.label} failed: ${error instanceof Error ? error.message : error}`);
+      return false;
+    }
     this.#ring.release(buffer);
+    return true;
   }
 
   /** Waits for what is lent, then frees the memory. */

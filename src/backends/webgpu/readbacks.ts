@@ -7,7 +7,7 @@ import { loaded, refused } from '../../runtime/transfer/slotLedger.ts';
 import type { StoreItem, StoreResult } from '../../runtime/transfer/tierStore.ts';
 import { CopyRuns } from './copyRuns.ts';
 import { bytesFault } from './hostBytes.ts';
-import { giveUpAfter, lossOf, type PoolContext } from './poolContext.ts';
+import { giveUpAfter, goneFor, lossOf, type PoolContext } from './poolContext.ts';
 import { Pump } from './pump.ts';
 import type { ReadbackRing } from './readbackRing.ts';
 import type { SlotTurn } from './slotTurns.ts';
@@ -77,7 +77,7 @@ export class Readbacks {
         for (let done = 0; done < item.bytes.byteLength; ) {
           const readback = this.#open ?? (await this.#begin());
           if (readback === undefined) {
-            call.settle(index, lossOf(live) ?? refused('the pool is closed'));
+            call.settle(index, goneFor(live));
             break;
           }
           done += this.#pack(readback, target, done);
@@ -134,23 +134,23 @@ export class Readbacks {
   }
 
   async #finish(readback: Readback): Promise<void> {
-    const landed = await this.#ring.land(readback.staging, readback.used);
-    const loss = lossOf(this.#pool.live);
-    for (const { target, from, stagingOffset, length } of readback.pieces) {
-      const { call, index } = target;
-      if (landed === undefined) {
-        call.settle(index, loss ?? refused('the pool is closed'));
-        continue;
-      }
-      const { bytes } = call.items[index]!;
-      if (bytes.byteLength < from + length) {
-        call.settle(index, refused('the bytes to read into were taken away during the read'));
-        continue;
-      }
-      bytes.set(new Uint8Array(landed, stagingOffset, length), from);
-      target.bytesLeft -= length;
-      if (target.bytesLeft === 0) call.settle(index, loaded);
+    const { pieces } = readback;
+    await this.#ring.land(readback.staging, readback.used, (landed) => {
+      for (const piece of pieces) this.#deliver(piece, landed);
+    });
+    if (this.#pool.live.lostReason === '') return;
+    for (const { target } of pieces) target.call.settle(target.index, goneFor(this.#pool.live));
+  }
+
+  #deliver({ target, from, stagingOffset, length }: Piece, landed: ArrayBuffer): void {
+    const { call, index } = target;
+    const { bytes } = call.items[index]!;
+    if (bytes.byteLength < from + length) {
+      call.settle(index, refused('the bytes to read into were taken away during the read'));
+      return;
     }
-    if (landed !== undefined) this.#ring.release(readback.staging);
+    bytes.set(new Uint8Array(landed, stagingOffset, length), from);
+    target.bytesLeft -= length;
+    if (target.bytesLeft === 0) call.settle(index, loaded);
   }
 }

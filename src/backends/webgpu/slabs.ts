@@ -104,7 +104,7 @@ async function allocate(
   pagesPerSlab: number,
 ): Promise<GPUBuffer[]> {
   const { device } = live;
-  if (live.lostReason !== '') throw unavailable(shape, live.lostReason);
+  if (live.lostReason !== '') throw gone(live);
   device.pushErrorScope('validation');
   device.pushErrorScope('out-of-memory');
   const buffers: GPUBuffer[] = [];
@@ -124,15 +124,19 @@ async function allocate(
   const error = errors.find((one) => one !== null);
   if (error === undefined && live.lostReason === '') return buffers;
   for (const buffer of buffers) buffer.destroy();
-  throw unavailable(shape, live.lostReason || (error?.message ?? ''));
-}
-
-function unavailable(shape: PoolShape, why: string): TierKVError {
+  if (live.lostReason !== '') throw gone(live);
   const field = 'hbm.capacityBytes';
-  return new TierKVError(
+  throw new TierKVError(
     'TKV_DEVICE',
-    `${field} asks for ${shape.capacityBytes} bytes that the device does not give (${why}). ` +
+    `${field} asks for ${shape.capacityBytes} bytes that the device does not give (${error?.message}). ` +
       `Lower ${field}, free device memory, or choose another adapter with TIERKV_ADAPTER.`,
     { field },
+  );
+}
+
+function gone(live: LiveDevice): TierKVError {
+  return new TierKVError(
+    'TKV_DEVICE',
+    `The device is gone (${live.lostReason}). Open another with openDevice.`,
   );
 }

@@ -42,6 +42,8 @@ export interface HbmStoreOptions {
   /** Bytes of one staging buffer and how many there are, for each direction. Default 4 MiB, 8. */
   readonly stagingBytes?: number;
   readonly stagingBuffers?: number;
+  /** Whether the digest kernel checks what arrives. Default true; without it, `write` trusts the way here. */
+  readonly verifyWrites?: boolean;
   /** Label of the pool's GPU objects. Default `tierkv.hbm`. */
   readonly label?: string;
 }

@@ -8,7 +8,7 @@
  *
  * Hazard, views that outlive their buffer: Dawn frees a mapping when the GPUBuffer is garbage-collected, and touching a
  * view on it then ends the process (SIGSEGV). So both rings hold their buffers strongly until `destroy`, mapped ranges
- * are taken in the two rings only, and no view is kept beyond `seal` here, or `release` in readbackRing.ts.
+ * are taken in the two rings only, and no view is used after `seal` here, or outside of `use` in readbackRing.ts.
  */
 
 import { BufferUsage, MapMode } from './gpuConstants.ts';
@@ -49,10 +49,14 @@ export class UploadRing {
     buffer.unmap();
   }
 
-  /** To be called when the copies from the sealed buffer are submitted. */
-  async recycle(buffer: GPUBuffer): Promise<void> {
+  /**
+   * To be called when the copies from the sealed buffer are submitted. True when they are done and the buffer is free,
+   * false when the device is gone.
+   */
+  async recycle(buffer: GPUBuffer): Promise<boolean> {
     const mapped = await this.#live.whenMapped(buffer, MapMode.WRITE, this.bufferBytes);
     if (mapped) this.#ring.release(buffer);
+    return mapped;
   }
 
   /** Waits for what is lent, then frees the memory. */

@@ -13,7 +13,7 @@ import type { StoreItem, StoreResult } from '../../runtime/transfer/tierStore.ts
 import { CopyRuns } from './copyRuns.ts';
 import { bytesFault } from './hostBytes.ts';
 import type { PlaceBatch } from './placeBatches.ts';
-import { giveUpAfter, lossOf, type PoolContext } from './poolContext.ts';
+import { giveUpAfter, goneFor, lossOf, type PoolContext } from './poolContext.ts';
 import { Pump } from './pump.ts';
 import type { StoreCall } from './storeCall.ts';
 import type { UploadRing } from './uploadRing.ts';
@@ -26,8 +26,8 @@ interface Upload {
   readonly bytes: Uint8Array;
   used: number;
   readonly copies: CopyRuns;
-  /** The slots completed, in the order of `calls` and `indexes`. */
-  readonly batch: PlaceBatch;
+  /** The slots completed, in the order of `calls` and `indexes`; undefined where arrivals are not verified. */
+  readonly batch: PlaceBatch | undefined;
   readonly calls: WriteCall[];
   readonly indexes: number[];
 }
@@ -35,12 +35,14 @@ interface Upload {
 export class Uploads {
   readonly #pool: PoolContext;
   readonly #ring: UploadRing;
+  readonly #verify: boolean;
   readonly #pump: Pump<WriteCall>;
   #open: Upload | undefined;
 
-  constructor(pool: PoolContext, ring: UploadRing) {
+  constructor(pool: PoolContext, ring: UploadRing, verify: boolean) {
     this.#pool = pool;
     this.#ring = ring;
+    this.#verify = verify;
     this.#pump = new Pump(
       (call) => this.#work(call),
       () => this.#flush(),
@@ -71,7 +73,7 @@ export class Uploads {
         for (let done = 0; done < item.bytes.byteLength; ) {
           const upload = this.#open ?? (await this.#begin());
           if (upload === undefined) {
-            call.settle(index, lossOf(live) ?? refused('the pool is closed'));
+            call.settle(index, goneFor(live));
             break;
           }
           done += this.#pack(upload, call, index, done);
@@ -91,9 +93,9 @@ export class Uploads {
   }
 
   async #begin(): Promise<Upload | undefined> {
-    const batch = await this.#pool.batches.acquire();
+    const batch = this.#verify ? await this.#pool.batches.acquire() : undefined;
     const staging = await this.#ring.acquire();
-    if (batch === undefined || staging === undefined) return undefined;
+    if (staging === undefined || (this.#verify && batch === undefined)) return undefined;
     const bytes = this.#ring.bytes(staging);
     const copies = new CopyRuns();
     this.#open = { staging, bytes, used: 0, copies, batch, calls: [], indexes: [] };
@@ -112,11 +114,11 @@ export class Uploads {
     upload.copies.add(slab, offset + from, upload.used, length);
     upload.used += length;
     if (from + length === bytes.byteLength) {
-      upload.batch.places.add(slab, offset, bytes.byteLength, 0, 0);
+      upload.batch?.places.add(slab, offset, bytes.byteLength, 0, 0);
       upload.calls.push(call);
       upload.indexes.push(index);
     }
-    if (upload.used === upload.bytes.byteLength || upload.batch.places.full) this.#flush();
+    if (upload.used === upload.bytes.byteLength || upload.batch?.places.full) this.#flush();
     return length;
   }
 
@@ -131,40 +133,44 @@ export class Uploads {
       const encoder = live.device.createCommandEncoder({ label: `${label}.upload` });
       this.#ring.seal(upload.staging);
       upload.copies.encodeToSlabs(encoder, upload.staging, slabs.buffers);
-      if (upload.calls.length > 0) {
+      if (upload.batch !== undefined && upload.calls.length > 0) {
         resultBytes = kernels.encode(encoder, 'digest', upload.batch.places, upload.batch.readback);
       }
       live.device.queue.submit([encoder.finish()]);
     } catch (error) {
       giveUpAfter(live, 'an upload', error);
     }
-    void this.#ring.recycle(upload.staging);
-    void this.#finish(upload, resultBytes);
+    void this.#finish(upload, this.#ring.recycle(upload.staging), resultBytes);
   }
 
-  async #finish(upload: Upload, resultBytes: number): Promise<void> {
-    const { live, batches } = this.#pool;
-    const results = await batches.land(upload.batch, resultBytes);
-    const loss = lossOf(live);
-    for (let i = 0; i < upload.calls.length; i++) {
-      const call = upload.calls[i]!;
-      const index = upload.indexes[i]!;
-      if (results === undefined) {
-        call.settle(index, loss ?? refused('the pool is closed'));
-        continue;
-      }
-      const row = 2 * upload.batch.places.row[i]!;
-      call.settle(index, this.#verified(call.items[index]!, results[row]!, results[row + 1]!));
-    }
-    if (results !== undefined) batches.release(upload.batch);
+  async #finish(upload: Upload, copied: Promise<boolean>, resultBytes: number): Promise<void> {
+    const { batch, calls, indexes } = upload;
+    const settle = (endOf: (item: StoreItem, i: number) => StoreResult): void => {
+      calls.forEach((call, i) => {
+        call.settle(indexes[i]!, endOf(call.items[indexes[i]!]!, i));
+      });
+    };
+    const arrived =
+      batch === undefined
+        ? await copied
+        : await this.#pool.batches.land(batch, resultBytes, (results) => {
+            settle((item, i) => {
+              const row = 2 * batch.places.row[i]!;
+              return this.#verified(item, results[row]!, results[row + 1]!);
+            });
+          });
+    if (!arrived) settle(() => goneFor(this.#pool.live));
+    else if (batch === undefined) settle((item) => this.#arrived(item));
+  }
+
+  #arrived(item: StoreItem): StoreResult {
+    this.#pool.ledger.fill(item);
+    return loaded;
   }
 
   #verified(item: StoreItem, lo: number, hi: number): StoreResult {
     const { slot, digest } = item;
-    if (lo === digest.lo && hi === digest.hi) {
-      this.#pool.ledger.fill(item);
-      return loaded;
-    }
+    if (lo === digest.lo && hi === digest.hi) return this.#arrived(item);
     return corrupt(`slot ${slot} received other bytes than its digest says`);
   }
 }

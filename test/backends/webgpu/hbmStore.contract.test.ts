@@ -11,6 +11,7 @@ const variants: Record<string, HbmStoreOptions> = {
     stagingBytes: 4096,
     stagingBuffers: 2,
   },
+  'webgpu without verification': { stagingBytes: 40_000, stagingBuffers: 3, verifyWrites: false },
   'webgpu with one staging buffer': { stagingBytes: 20_008, stagingBuffers: 1 },
 };
 
