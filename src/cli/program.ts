@@ -28,6 +28,11 @@ const entries: readonly CommandEntry[] = [
     summary: 'predict, fit and check how long a step of the engine takes',
     load: async () => (await import('./latency.ts')).latencyCommand(),
   },
+  {
+    name: 'bench',
+    summary: 'measure the manager and what the links of this machine give',
+    load: async () => (await import('./bench.ts')).benchCommand(),
+  },
 ];
 
 function version(): string {
