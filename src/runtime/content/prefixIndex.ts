@@ -6,19 +6,27 @@
 
 import { invariant } from '../errors.ts';
 
+const EMPTY = -1;
+
 export class PrefixIndex {
   readonly #keys: Uint32Array;
   readonly #slots: Int32Array;
-  readonly #mask: number;
+  readonly #slotMask: number;
+  /** A slot holds the content in its low bits and, in the rest, bits of the key's hash that tell most others apart. */
+  readonly #contentMask: number;
   #size = 0;
 
   /** @param keys four words a content, owned by the content table */
   constructor(keys: Uint32Array, capacity: number) {
     let slots = 16;
     while (slots < capacity * 1.5) slots *= 2;
+    let contents = 2;
+    while (contents <= capacity) contents *= 2;
+    invariant(contents <= 2 ** 31, 'contents within limits');
     this.#keys = keys;
-    this.#slots = new Int32Array(slots).fill(-1);
-    this.#mask = slots - 1;
+    this.#slots = new Int32Array(slots).fill(EMPTY);
+    this.#slotMask = slots - 1;
+    this.#contentMask = contents - 1;
   }
 
   get size(): number {
@@ -31,9 +39,14 @@ export class PrefixIndex {
     const w2 = keys[at + 2]!;
     const w3 = keys[at + 3]!;
     const own = this.#keys;
-    for (let i = home(w0, w1, w2, w3) & this.#mask; ; i = (i + 1) & this.#mask) {
-      const content = this.#slots[i]!;
-      if (content === -1) return -1;
+    const contentMask = this.#contentMask;
+    const hash = spread(w0, w1, w2, w3);
+    const tag = hash & ~contentMask;
+    for (let i = hash & this.#slotMask; ; i = (i + 1) & this.#slotMask) {
+      const slot = this.#slots[i]!;
+      if (slot === EMPTY) return -1;
+      if ((slot & ~contentMask) !== tag) continue;
+      const content = slot & contentMask;
       const k = content * 4;
       if (own[k] === w0 && own[k + 1] === w1 && own[k + 2] === w2 && own[k + 3] === w3) return content;
     }
@@ -41,41 +54,44 @@ export class PrefixIndex {
 
   /** Adds a content whose key the index does not hold. */
   add(content: number): void {
-    let i = this.#homeOf(content);
-    while (this.#slots[i] !== -1) i = (i + 1) & this.#mask;
-    this.#slots[i] = content;
+    const hash = this.#hashOf(content);
+    let i = hash & this.#slotMask;
+    while (this.#slots[i] !== EMPTY) i = (i + 1) & this.#slotMask;
+    this.#slots[i] = (hash & ~this.#contentMask) | content;
     this.#size++;
   }
 
   delete(content: number): void {
-    let hole = this.#homeOf(content);
-    while (this.#slots[hole] !== content) {
-      invariant(this.#slots[hole] !== -1, 'a content to delete is in the index');
-      hole = (hole + 1) & this.#mask;
+    const hash = this.#hashOf(content);
+    const wanted = (hash & ~this.#contentMask) | content;
+    let hole = hash & this.#slotMask;
+    while (this.#slots[hole] !== wanted) {
+      invariant(this.#slots[hole] !== EMPTY, 'a content to delete is in the index');
+      hole = (hole + 1) & this.#slotMask;
     }
-    for (let i = (hole + 1) & this.#mask; this.#slots[i] !== -1; i = (i + 1) & this.#mask) {
-      const wanted = this.#homeOf(this.#slots[i]!);
-      const distanceToHole = (hole - wanted) & this.#mask;
-      if (distanceToHole <= ((i - wanted) & this.#mask)) {
+    for (let i = (hole + 1) & this.#slotMask; this.#slots[i] !== EMPTY; i = (i + 1) & this.#slotMask) {
+      const home = this.#hashOf(this.#slots[i]! & this.#contentMask) & this.#slotMask;
+      if (((hole - home) & this.#slotMask) <= ((i - home) & this.#slotMask)) {
         this.#slots[hole] = this.#slots[i]!;
         hole = i;
       }
     }
-    this.#slots[hole] = -1;
+    this.#slots[hole] = EMPTY;
     this.#size--;
   }
 
-  #homeOf(content: number): number {
+  #hashOf(content: number): number {
     const k = content * 4;
     const keys = this.#keys;
-    return home(keys[k]!, keys[k + 1]!, keys[k + 2]!, keys[k + 3]!) & this.#mask;
+    return spread(keys[k]!, keys[k + 1]!, keys[k + 2]!, keys[k + 3]!);
   }
 
   checkIntegrity(): void {
     let count = 0;
-    for (const content of this.#slots) {
-      if (content === -1) continue;
+    for (const slot of this.#slots) {
+      if (slot === EMPTY) continue;
       count++;
+      const content = slot & this.#contentMask;
       invariant(
         this.find(this.#keys, content * 4) === content,
         'every indexed content is found under its key',
@@ -86,12 +102,12 @@ export class PrefixIndex {
 }
 
 /** Spreads also keys that are not hashes, such as a simulator's plain ids. */
-function home(w0: number, w1: number, w2: number, w3: number): number {
+function spread(w0: number, w1: number, w2: number, w3: number): number {
   let h = Math.imul(
     w0 ^ Math.imul(w1, 0x9e3779b1) ^ Math.imul(w2, 0x85ebca6b) ^ Math.imul(w3, 0xc2b2ae35),
     0x27d4eb2f,
   );
   h ^= h >>> 15;
   h = Math.imul(h, 0x2c1b3c6d);
-  return (h ^ (h >>> 13)) >>> 0;
+  return h ^ (h >>> 13);
 }

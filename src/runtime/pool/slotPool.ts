@@ -35,9 +35,10 @@ export class SlotPool {
     this.shape = shape;
     this.generation = new Uint32Array(shape.slotLimit);
     this.#pageClass = new Uint8Array(shape.pages).fill(UNCUT);
-    this.#pageTaken = new Uint16Array(shape.pages);
-    this.#pageFreeSlot = new Int32Array(shape.pages).fill(-1);
-    this.#nextFreeSlot = new Int32Array(shape.slotsPerPageMax > 1 ? shape.slotLimit : 0).fill(-1);
+    const cutPages = shape.slotsPerPageMax > 1 ? shape.pages : 0;
+    this.#pageTaken = new Uint16Array(cutPages);
+    this.#pageFreeSlot = new Int32Array(cutPages).fill(-1);
+    this.#nextFreeSlot = new Int32Array(cutPages * shape.slotsPerPageMax).fill(-1);
     this.#bucketBase = new Int32Array(shape.slotBytes.length);
     let lists = 1;
     for (let c = 0; c < shape.slotBytes.length; c++) {
@@ -72,16 +73,8 @@ export class SlotPool {
 
   /** A slot of the class with a new generation, or -1 when there is none. */
   take(sizeClass: number): number {
-    let page = this.#fullestPage(sizeClass);
-    if (page === -1) {
-      page = this.#pages.newest(0);
-      if (page === -1) return -1;
-      this.#cut(page, sizeClass);
-    }
-    const slot = this.#pageFreeSlot[page]!;
-    this.#pageFreeSlot[page] = this.shape.slotsPerPageMax > 1 ? this.#nextFreeSlot[slot]! : -1;
-    this.#moveBucket(page, sizeClass, 1);
-    this.#freeSlots[sizeClass]!--;
+    const slot = this.shape.slotsPerPageMax === 1 ? this.#takePage(sizeClass) : this.#takeFromPage(sizeClass);
+    if (slot === -1) return -1;
     this.#taken++;
     const generation = this.generation[slot]! + 1;
     invariant(generation <= 0xffffffff, 'a slot has generations left');
@@ -89,15 +82,44 @@ export class SlotPool {
     return slot;
   }
 
+  /** Where no page holds more than one slot, the page is the slot. */
+  #takePage(sizeClass: number): number {
+    const page = this.#pages.newest(0);
+    if (page === -1) return -1;
+    this.#pages.remove(0, page);
+    this.#pageClass[page] = sizeClass;
+    return page;
+  }
+
+  #takeFromPage(sizeClass: number): number {
+    let page = this.#fullestPage(sizeClass);
+    if (page === -1) {
+      page = this.#pages.newest(0);
+      if (page === -1) return -1;
+      this.#cut(page, sizeClass);
+    }
+    const slot = this.#pageFreeSlot[page]!;
+    this.#pageFreeSlot[page] = this.#nextFreeSlot[slot]!;
+    this.#moveBucket(page, sizeClass, 1);
+    this.#freeSlots[sizeClass]!--;
+    return slot;
+  }
+
   giveBack(slot: number): void {
     const page = this.pageOf(slot);
     const sizeClass = this.#pageClass[page]!;
-    invariant(sizeClass !== UNCUT && this.#pageTaken[page]! > 0, 'only a taken slot can be given back');
-    if (this.shape.slotsPerPageMax > 1) this.#nextFreeSlot[slot] = this.#pageFreeSlot[page]!;
+    invariant(sizeClass !== UNCUT, 'only a taken slot can be given back');
+    this.#taken--;
+    if (this.shape.slotsPerPageMax === 1) {
+      this.#pageClass[page] = UNCUT;
+      this.#pages.append(0, page);
+      return;
+    }
+    invariant(this.#pageTaken[page]! > 0, 'only a taken slot can be given back');
+    this.#nextFreeSlot[slot] = this.#pageFreeSlot[page]!;
     this.#pageFreeSlot[page] = slot;
     this.#moveBucket(page, sizeClass, -1);
     this.#freeSlots[sizeClass]!++;
-    this.#taken--;
     if (this.#pageTaken[page] === 0) {
       this.#pages.remove(this.#bucketBase[sizeClass]!, page);
       this.#freeSlots[sizeClass]! -= this.shape.slotsPerPage[sizeClass]!;
@@ -124,9 +146,7 @@ export class SlotPool {
     const slots = this.shape.slotsPerPage[sizeClass]!;
     const first = page * this.shape.slotsPerPageMax;
     this.#pageFreeSlot[page] = first;
-    if (this.shape.slotsPerPageMax > 1) {
-      for (let i = 0; i < slots; i++) this.#nextFreeSlot[first + i] = i + 1 < slots ? first + i + 1 : -1;
-    }
+    for (let i = 0; i < slots; i++) this.#nextFreeSlot[first + i] = i + 1 < slots ? first + i + 1 : -1;
     this.#pages.append(this.#bucketBase[sizeClass]!, page);
     this.#freeSlots[sizeClass]! += slots;
   }
@@ -146,6 +166,10 @@ export class SlotPool {
     for (let page = 0; page < this.shape.pages; page++) {
       const sizeClass = this.#pageClass[page]!;
       if (sizeClass === UNCUT) continue;
+      if (this.shape.slotsPerPageMax === 1) {
+        taken++;
+        continue;
+      }
       let onPage = 0;
       for (let slot = this.#pageFreeSlot[page]!; slot !== -1; slot = this.#nextFreeSlot[slot] ?? -1) onPage++;
       invariant(
