@@ -6,160 +6,58 @@
 import { Command } from 'commander';
 import { configError, TierKVError } from '../runtime/errors.ts';
 import {
-  type DistributionOptions,
-  distributionSpec,
   formatWorkloadSpec,
-  type LengthRange,
-  type Limits,
-  parseProfile,
-  presetLengths,
+  type TraceColumns,
   traceColumns,
   traceHeader,
   traceRow,
   WorkloadDigest,
   type WorkloadSpec,
   WorkloadSummarizer,
-  withProfile,
-  withTimeout,
 } from '../sim/workload/index.ts';
 import { renderSvg } from './chart.ts';
 import { writeJsonFile } from './output/index.ts';
 import { renderSummary } from './workload/describe.ts';
 import { writeText } from './workload/files.ts';
+import { type OpenedWorkload, openWorkload, readSpec, servegenSpec } from './workload/open.ts';
 import {
-  type OpenedWorkload,
-  type OpenOptions,
-  openSpec,
-  openWorkload,
-  readSpec,
-  requireFormat,
-  servegenSpec,
-} from './workload/open.ts';
+  addCommonOptions,
+  addPresetOptions,
+  adjustmentOf,
+  numberOption,
+  type Options,
+  openFrom,
+  openOptions,
+  presetSpec,
+  seedOption,
+} from './workload/options.ts';
 import { workloadChart } from './workload/plot.ts';
 
-type Options = Readonly<Record<string, string | boolean | undefined>>;
-
-function numberOption(options: Options, name: string, flag: string): number | undefined {
-  const text = options[name];
-  if (text === undefined || typeof text === 'boolean') return undefined;
-  const value = text.trim() === '' ? Number.NaN : Number(text);
-  if (Number.isFinite(value)) return value;
-  throw configError(flag, `is "${text}", not a number`, `Set ${flag} to a number.`);
-}
-
-function seedOption(options: Options): bigint | undefined {
-  const text = options.seed;
-  if (typeof text !== 'string') return undefined;
-  if (/^-?\d+$/.test(text.trim()) && BigInt(text) === BigInt.asIntN(64, BigInt(text))) return BigInt(text);
-  throw configError('--seed', `is "${text}"`, 'Set it to an integer of 64 bits.');
-}
-
-function limitsOf(options: Options): Partial<Limits> {
-  const maxRequests = numberOption(options, 'numRequests', '--num-requests');
-  const horizonUs = numberOption(options, 'horizon', '--horizon');
-  if (maxRequests !== undefined && !(Number.isSafeInteger(maxRequests) && maxRequests >= 0)) {
-    throw configError('--num-requests', `is ${maxRequests}`, 'Set it to an integer of at least 0.');
+/** Which optional columns a trace needs: the clients of a spec say so, of a recorded trace only its rows. */
+function columnsOf(opened: OpenedWorkload): TraceColumns {
+  if (opened.workload !== undefined) {
+    const { clients } = opened.workload;
+    return {
+      sloTarget: clients.some((client) => client.sloTargetUs > 0),
+      adapter: clients.some((client) => client.adapter !== ''),
+      thinkTime: false,
+    };
   }
-  if (horizonUs !== undefined && !(horizonUs > 0))
-    throw configError('--horizon', `is ${horizonUs}`, 'Set it to µs above 0.');
-  return {
-    ...(maxRequests === undefined ? {} : { maxRequests }),
-    ...(horizonUs === undefined ? {} : { horizonUs: Number.isSafeInteger(horizonUs) ? horizonUs : Infinity }),
-    ...(options.profile === undefined ? {} : { keepInWindows: true }),
-  };
-}
-
-/** What --profile and --timeout do to a spec. */
-function adjustmentOf(options: Options, synthesized: boolean): (spec: WorkloadSpec) => WorkloadSpec {
-  const timeoutS = numberOption(options, 'timeout', '--timeout');
-  const profile = typeof options.profile === 'string' ? parseProfile(options.profile) : undefined;
-  return (spec) => {
-    const timed = timeoutS === undefined || synthesized ? spec : withTimeout(spec, timeoutS);
-    return profile === undefined ? timed : withProfile(timed, profile);
-  };
-}
-
-function lengthRange(
-  options: Options,
-  side: 'prompt' | 'output',
-  preset: LengthRange | undefined,
-): LengthRange {
-  const base = preset ?? { mean: 512, stdDev: 256, min: 2, max: 7000 };
-  const get = (name: string): number | undefined =>
-    numberOption(
-      options,
-      `${side}Tokens${name}`,
-      `--${side}-tokens${name === '' ? '' : `-${name.toLowerCase()}`}`,
-    );
-  return {
-    mean: get('') ?? base.mean,
-    stdDev: get('Stdev') ?? base.stdDev,
-    min: get('Min') ?? base.min,
-    max: get('Max') ?? base.max,
-  };
-}
-
-function presetSpec(options: Options): WorkloadSpec {
-  const preset = presetLengths(typeof options.workload === 'string' ? options.workload : 'distribution');
-  const optional = (
-    key: keyof DistributionOptions,
-    name: string,
-    flag: string,
-  ): Partial<DistributionOptions> => {
-    const value = numberOption(options, name, flag);
-    return value === undefined ? {} : { [key]: value };
-  };
-  const seed = seedOption(options);
-  return distributionSpec({
-    prompt: lengthRange(options, 'prompt', preset.prompt),
-    output: lengthRange(options, 'output', preset.output),
-    ...optional('rate', 'rate', '--rate'),
-    ...optional('concurrency', 'concurrency', '--concurrency'),
-    ...optional('thinkTimeMs', 'thinkTimeMs', '--think-time-ms'),
-    ...optional('numRequests', 'numRequests', '--num-requests'),
-    ...optional('prefixTokens', 'prefixTokens', '--prefix-tokens'),
-    ...optional('timeoutS', 'timeout', '--timeout'),
-    ...(seed === undefined ? {} : { seed }),
-  });
-}
-
-function openOptions(options: Options): OpenOptions {
-  const seed = seedOption(options);
-  const rate = numberOption(options, 'rate', '--rate');
-  const blockTokens = numberOption(options, 'blockTokens', '--block-tokens');
-  const sessionGapS = numberOption(options, 'sessionGap', '--session-gap');
-  return {
-    limits: limitsOf(options),
-    adjust: adjustmentOf(options, false),
-    ...(typeof options.from === 'string' && options.from !== 'auto'
-      ? { format: requireFormat(options.from) }
-      : {}),
-    ...(seed === undefined ? {} : { seed }),
-    ...(rate === undefined ? {} : { rate }),
-    ...(blockTokens === undefined ? {} : { blockTokens }),
-    ...(sessionGapS === undefined ? {} : { sessionGapS }),
-  };
-}
-
-function open(file: string | undefined, options: Options): OpenedWorkload {
-  if (file !== undefined && options.workload === undefined) return openWorkload(file, openOptions(options));
-  if (file !== undefined) throw configError('--workload', `excludes the file ${file}`, 'Keep one of them.');
-  const { limits, adjust } = { limits: limitsOf(options), adjust: adjustmentOf(options, true) };
-  return openSpec(presetSpec(options), { limits, adjust });
-}
-
-/** Header and rows of a TraceV2 pair. Optional columns appear when a first pass finds a use for them. */
-function* traceLines(opened: OpenedWorkload): Generator<string> {
   const used = { sloTarget: false, adapter: false, thinkTime: false };
   for (const request of opened.requests()) {
     used.sloTarget ||= request.origin.sloTargetUs > 0;
     used.adapter ||= request.origin.adapter !== '';
     used.thinkTime ||= request.thinkTimeUs > 0;
-    if (used.sloTarget && used.adapter && used.thinkTime) break;
   }
-  yield `${traceColumns(used)}\n`;
+  return used;
+}
+
+/** Header line and rows of the CSV of a TraceV2 pair. */
+function* traceLines(opened: OpenedWorkload): Generator<string> {
+  const columns = columnsOf(opened);
+  yield `${traceColumns(columns)}\n`;
   let row = 0;
-  for (const request of opened.requests()) yield `${traceRow(row++, request, used)}\n`;
+  for (const request of opened.requests()) yield `${traceRow(row++, request, columns)}\n`;
 }
 
 function headerOf(opened: OpenedWorkload): string {
@@ -193,7 +91,7 @@ function noteSessions(opened: OpenedWorkload): void {
 }
 
 async function describe(file: string | undefined, options: Options): Promise<void> {
-  const opened = open(file, options);
+  const opened = openFrom(file, options);
   const summarizer = new WorkloadSummarizer();
   const digest = new WorkloadDigest();
   for (const request of opened.requests()) {
@@ -227,7 +125,7 @@ function convert(input: string, options: Options): void {
   if (to === 'tracev2') {
     const preset = options.from === 'preset';
     const opened = preset
-      ? open(undefined, { ...options, workload: input })
+      ? openFrom(undefined, { ...options, workload: input })
       : openWorkload(input, openOptions(options));
     noteSessions(opened);
     writeTrace(opened, options.output);
@@ -255,41 +153,6 @@ function specOf(input: string, options: Options): WorkloadSpec {
   return seed === undefined ? spec : { ...spec, seed };
 }
 
-function addPresetOptions(command: Command): Command {
-  command.option(
-    '--workload <name>',
-    'chatbot, contentgen, summarization, multidoc or distribution, instead of a file',
-  );
-  command
-    .option('--rate <n>', 'requests a second')
-    .option('--concurrency <n>', 'users in closed loop, instead of --rate');
-  command
-    .option('--think-time-ms <n>', 'pause of such a user')
-    .option('--prefix-tokens <n>', 'length of a shared prefix');
-  for (const side of ['prompt', 'output']) {
-    command
-      .option(`--${side}-tokens <n>`, `mean ${side} length`)
-      .option(`--${side}-tokens-stdev <n>`, 'its deviation');
-    command.option(`--${side}-tokens-min <n>`, 'its least').option(`--${side}-tokens-max <n>`, 'its most');
-  }
-  return command;
-}
-
-function addCommonOptions(command: Command): Command {
-  return command
-    .option('--from <format>', 'format of the file, found out by default')
-    .option('--seed <n>', 'random key, a 64-bit integer (spec: its own; else 42)')
-    .option('--num-requests <n>', 'at most so many requests')
-    .option('--horizon <us>', 'no arrival after this')
-    .option('--timeout <s>', 'deadline of every request in seconds; negative: none')
-    .option(
-      '--profile <profile>',
-      'load over time: constant, step, ramp, diurnal or spike, as ramp:from=2,to=20,duration=600',
-    )
-    .option('--block-tokens <n>', 'tokens of a block, for traces that name blocks')
-    .option('--session-gap <s>', 'seconds between the starts of recorded agent sessions');
-}
-
 export function workloadCommand(): Command {
   const command = new Command('workload').description('Make, inspect and translate workloads.');
   const action =
@@ -303,7 +166,7 @@ export function workloadCommand(): Command {
     .option('-o, --output <stem>', 'write <stem>.yaml and <stem>.csv (default: rows to stdout)')
     .action(
       action((file, options) => {
-        const opened = open(file, options);
+        const opened = openFrom(file, options);
         noteSessions(opened);
         writeTrace(opened, options.output);
       }),

@@ -1,0 +1,165 @@
+/**
+ * The options of `tierkv workload`, from what the user wrote to what the library takes. Every error names the option and
+ * says what to write instead.
+ */
+
+import type { Command } from 'commander';
+import { configError } from '../../runtime/errors.ts';
+import {
+  type DistributionOptions,
+  distributionSpec,
+  type LengthRange,
+  type Limits,
+  parseProfile,
+  presetLengths,
+  type WorkloadSpec,
+  withProfile,
+  withTimeout,
+} from '../../sim/workload/index.ts';
+import { type OpenedWorkload, type OpenOptions, openSpec, openWorkload, requireFormat } from './open.ts';
+
+export type Options = Readonly<Record<string, string | boolean | undefined>>;
+
+export function numberOption(options: Options, name: string, flag: string): number | undefined {
+  const text = options[name];
+  if (text === undefined || typeof text === 'boolean') return undefined;
+  const value = text.trim() === '' ? Number.NaN : Number(text);
+  if (Number.isFinite(value)) return value;
+  throw configError(flag, `is "${text}", not a number`, `Set ${flag} to a number.`);
+}
+
+export function seedOption(options: Options): bigint | undefined {
+  const text = options.seed;
+  if (typeof text !== 'string') return undefined;
+  if (/^-?\d+$/.test(text.trim()) && BigInt(text) === BigInt.asIntN(64, BigInt(text))) return BigInt(text);
+  throw configError('--seed', `is "${text}"`, 'Set it to an integer of 64 bits.');
+}
+
+function limitsOf(options: Options): Partial<Limits> {
+  const maxRequests = numberOption(options, 'numRequests', '--num-requests');
+  const horizonUs = numberOption(options, 'horizon', '--horizon');
+  if (maxRequests !== undefined && !(Number.isSafeInteger(maxRequests) && maxRequests >= 0)) {
+    throw configError('--num-requests', `is ${maxRequests}`, 'Set it to an integer of at least 0.');
+  }
+  if (horizonUs !== undefined && !(horizonUs > 0))
+    throw configError('--horizon', `is ${horizonUs}`, 'Set it to µs above 0.');
+  return {
+    ...(maxRequests === undefined ? {} : { maxRequests }),
+    ...(horizonUs === undefined ? {} : { horizonUs: Number.isSafeInteger(horizonUs) ? horizonUs : Infinity }),
+    ...(options.profile === undefined ? {} : { keepInWindows: true }),
+  };
+}
+
+/** What --profile and --timeout do to a spec. */
+export function adjustmentOf(options: Options, synthesized: boolean): (spec: WorkloadSpec) => WorkloadSpec {
+  const timeoutS = numberOption(options, 'timeout', '--timeout');
+  const profile = typeof options.profile === 'string' ? parseProfile(options.profile) : undefined;
+  return (spec) => {
+    const timed = timeoutS === undefined || synthesized ? spec : withTimeout(spec, timeoutS);
+    return profile === undefined ? timed : withProfile(timed, profile);
+  };
+}
+
+function lengthRange(
+  options: Options,
+  side: 'prompt' | 'output',
+  preset: LengthRange | undefined,
+): LengthRange {
+  const base = preset ?? { mean: 512, stdDev: 256, min: 2, max: 7000 };
+  const get = (name: string): number | undefined =>
+    numberOption(
+      options,
+      `${side}Tokens${name}`,
+      `--${side}-tokens${name === '' ? '' : `-${name.toLowerCase()}`}`,
+    );
+  return {
+    mean: get('') ?? base.mean,
+    stdDev: get('Stdev') ?? base.stdDev,
+    min: get('Min') ?? base.min,
+    max: get('Max') ?? base.max,
+  };
+}
+
+export function presetSpec(options: Options): WorkloadSpec {
+  const preset = presetLengths(typeof options.workload === 'string' ? options.workload : 'distribution');
+  const optional = (
+    key: keyof DistributionOptions,
+    name: string,
+    flag: string,
+  ): Partial<DistributionOptions> => {
+    const value = numberOption(options, name, flag);
+    return value === undefined ? {} : { [key]: value };
+  };
+  const seed = seedOption(options);
+  return distributionSpec({
+    prompt: lengthRange(options, 'prompt', preset.prompt),
+    output: lengthRange(options, 'output', preset.output),
+    ...optional('rate', 'rate', '--rate'),
+    ...optional('concurrency', 'concurrency', '--concurrency'),
+    ...optional('thinkTimeMs', 'thinkTimeMs', '--think-time-ms'),
+    ...optional('numRequests', 'numRequests', '--num-requests'),
+    ...optional('prefixTokens', 'prefixTokens', '--prefix-tokens'),
+    ...optional('timeoutS', 'timeout', '--timeout'),
+    ...(seed === undefined ? {} : { seed }),
+  });
+}
+
+export function openOptions(options: Options): OpenOptions {
+  const seed = seedOption(options);
+  const rate = numberOption(options, 'rate', '--rate');
+  const blockTokens = numberOption(options, 'blockTokens', '--block-tokens');
+  const sessionGapS = numberOption(options, 'sessionGap', '--session-gap');
+  return {
+    limits: limitsOf(options),
+    adjust: adjustmentOf(options, false),
+    ...(typeof options.from === 'string' && options.from !== 'auto'
+      ? { format: requireFormat(options.from) }
+      : {}),
+    ...(seed === undefined ? {} : { seed }),
+    ...(rate === undefined ? {} : { rate }),
+    ...(blockTokens === undefined ? {} : { blockTokens }),
+    ...(sessionGapS === undefined ? {} : { sessionGapS }),
+  };
+}
+
+export function openFrom(file: string | undefined, options: Options): OpenedWorkload {
+  if (file !== undefined && options.workload === undefined) return openWorkload(file, openOptions(options));
+  if (file !== undefined) throw configError('--workload', `excludes the file ${file}`, 'Keep one of them.');
+  const { limits, adjust } = { limits: limitsOf(options), adjust: adjustmentOf(options, true) };
+  return openSpec(presetSpec(options), { limits, adjust });
+}
+
+export function addPresetOptions(command: Command): Command {
+  command.option(
+    '--workload <name>',
+    'chatbot, contentgen, summarization, multidoc or distribution, instead of a file',
+  );
+  command
+    .option('--rate <n>', 'requests a second')
+    .option('--concurrency <n>', 'users in closed loop, instead of --rate');
+  command
+    .option('--think-time-ms <n>', 'pause of such a user')
+    .option('--prefix-tokens <n>', 'length of a shared prefix');
+  for (const side of ['prompt', 'output']) {
+    command
+      .option(`--${side}-tokens <n>`, `mean ${side} length`)
+      .option(`--${side}-tokens-stdev <n>`, 'its deviation');
+    command.option(`--${side}-tokens-min <n>`, 'its least').option(`--${side}-tokens-max <n>`, 'its most');
+  }
+  return command;
+}
+
+export function addCommonOptions(command: Command): Command {
+  return command
+    .option('--from <format>', 'format of the file, found out by default')
+    .option('--seed <n>', 'random key, a 64-bit integer (spec: its own; else 42)')
+    .option('--num-requests <n>', 'at most so many requests')
+    .option('--horizon <us>', 'no arrival after this')
+    .option('--timeout <s>', 'deadline of every request in seconds; negative: none')
+    .option(
+      '--profile <profile>',
+      'load over time: constant, step, ramp, diurnal or spike, as ramp:from=2,to=20,duration=600',
+    )
+    .option('--block-tokens <n>', 'tokens of a block, for traces that name blocks')
+    .option('--session-gap <s>', 'seconds between the starts of recorded agent sessions');
+}
