@@ -140,7 +140,7 @@ export class HbmStore implements DevicePool {
       software: this.adapter.software,
       source: this.adapter.source,
       slabs: slabs.buffers.length,
-      slabBytes: slabs.slabBytes,
+      slabBytes: Math.min(slabs.slabBytes, this.capacityBytes),
       stagingBytes: this.#uploadRing.bufferBytes,
       stagingBuffers: this.#stagingBuffers,
       verifiesWrites: this.verifies.onWrite,
