@@ -2,7 +2,7 @@
 
 import { openStores } from '../../backends/runtime/index.ts';
 import type { DevicePool } from '../../backends/webgpu/index.ts';
-import { type KVManager, Outcome } from '../../runtime/index.ts';
+import { type KVManager, Outcome, TierKVError } from '../../runtime/index.ts';
 import type { ReplayListener, ReplayOptions } from './options.ts';
 import type { BlockBytes, BlockPlace } from './session.ts';
 import { type ReplayTiers, trafficOf } from './tiers.ts';
@@ -13,7 +13,11 @@ export async function openTiers(
   options: ReplayOptions,
   listener: ReplayListener,
 ): Promise<ReplayTiers> {
-  const stores = await openStores({ nvme: { dir: options.dir }, notice: listener.notice }, manager);
+  const stores = await openStores({ nvme: { dir: options.dir }, notice: listener.notice }, manager).catch(
+    (error) => {
+      throw inOptions(error);
+    },
+  );
   const { engine, hbm } = stores;
   return {
     driver: engine,
@@ -24,6 +28,21 @@ export async function openTiers(
     traffic: () => trafficOf(engine.traffic()),
     [Symbol.asyncDispose]: () => stores[Symbol.asyncDispose](),
   };
+}
+
+const optionOf: Readonly<Record<string, string>> = {
+  'hbm.capacityBytes': '--hbm-blocks',
+  'ddr.capacityBytes': '--ddr-blocks',
+  dir: '--dir',
+};
+
+/** The library's error in the words of the command line. */
+function inOptions(error: unknown): unknown {
+  const field = error instanceof TierKVError ? error.field : undefined;
+  const option = field === undefined ? undefined : optionOf[field];
+  if (!(error instanceof TierKVError) || field === undefined || option === undefined) return error;
+  const message = error.message.replace(new RegExp(`\\b${field.replace('.', '\\.')}\\b`, 'g'), option);
+  return new TierKVError(error.code, message, { field: option, cause: error });
 }
 
 /** Blocks whose bytes the device generates from the trace's id, so that only this block can have them. */
