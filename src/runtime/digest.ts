@@ -19,20 +19,45 @@ export interface Digest {
 
 /** Digest of `words`; its lanes are unsigned 32-bit integers. */
 export function digestWords(words: Uint32Array): Digest {
+  return digestWordsFrom(words, 0);
+}
+
+function mix(word: number): number {
+  let x = Math.imul(word ^ (word >>> 16), 0x85ebca6b);
+  x = Math.imul(x ^ (x >>> 13), 0xc2b2ae35);
+  return x ^ (x >>> 16);
+}
+
+/**
+ * Digest of the words w[first], w[first + 1] .. of a unit. The digest of a unit is the lane-wise sum over its stretches.
+ *
+ * The weights cost no multiplication: with T = the sum of all partial sums, which holds the word k of n (n - k) times, the
+ * sum of k x[k] is n lo - T.
+ */
+export function digestWordsFrom(words: Uint32Array, first: number): Digest {
   let lo = 0;
-  let hi = 0;
-  let position = 0;
-  let weight = 1;
-  for (let i = 0; i < words.length; i++) {
-    let x = words[i]! ^ position;
-    x = Math.imul(x ^ (x >>> 16), 0x85ebca6b);
-    x = Math.imul(x ^ (x >>> 13), 0xc2b2ae35);
-    x ^= x >>> 16;
-    lo = (lo + x) | 0;
-    hi = (hi + Math.imul(x, weight)) | 0;
-    position = (position + 0x9e3779b1) | 0;
-    weight = (weight + 2) | 0;
+  let sums = 0;
+  let position = Math.imul(first, 0x9e3779b1);
+  const count = words.length;
+  const fours = count - (count % 4);
+  let i = 0;
+  for (; i < fours; i += 4) {
+    lo = (lo + mix(words[i]! ^ position)) | 0;
+    sums = (sums + lo) | 0;
+    lo = (lo + mix(words[i + 1]! ^ (position + 0x9e3779b1))) | 0;
+    sums = (sums + lo) | 0;
+    lo = (lo + mix(words[i + 2]! ^ (position + 0x3c6ef362))) | 0;
+    sums = (sums + lo) | 0;
+    lo = (lo + mix(words[i + 3]! ^ (position + 0xdaa66d13))) | 0;
+    sums = (sums + lo) | 0;
+    position = (position + 0x78dde6c4) | 0;
   }
+  for (; i < count; i++) {
+    lo = (lo + mix(words[i]! ^ position)) | 0;
+    sums = (sums + lo) | 0;
+    position = (position + 0x9e3779b1) | 0;
+  }
+  const hi = (Math.imul(2 * (first + count) + 1, lo) - 2 * sums) | 0;
   return { lo: lo >>> 0, hi: hi >>> 0 };
 }
 

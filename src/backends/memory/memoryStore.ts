@@ -6,12 +6,12 @@
  * and what comes back from a file was checked when it was read.
  */
 
-import { digestBytes } from '../../runtime/digest.ts';
 import { configError, requireInteger, TierKVError } from '../../runtime/errors.ts';
 import { type PoolShape, slotOffsetBytes } from '../../runtime/pool/shape.ts';
 import { Tier } from '../../runtime/tier.ts';
 import { corrupt, loaded, refused, SlotLedger } from '../../runtime/transfer/slotLedger.ts';
 import type { HostTierStore, StoreItem, StoreResult } from '../../runtime/transfer/tierStore.ts';
+import { hostDigest } from '../digest/index.ts';
 import { HostArena } from './hostArena.ts';
 
 export interface MemoryStoreOptions {
@@ -125,7 +125,7 @@ export class MemoryStore implements HostTierStore {
     if (refusal !== undefined) return refusal;
     const bytes = this.#bytesOf(item.slot, item.sizeClass);
     if (this.verifies.onRead) {
-      const found = digestBytes(bytes);
+      const found = hostDigest(bytes);
       if (found.lo !== item.digest.lo || found.hi !== item.digest.hi) {
         return corrupt(`slot ${item.slot} holds other bytes than its digest says`);
       }

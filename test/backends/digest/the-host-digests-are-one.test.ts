@@ -1,0 +1,103 @@
+import { describe, expect, it } from 'vitest';
+import { hostDigest, portableDigest, simdDigester } from '../../../src/backends/digest/hostDigest.ts';
+import { digestEngine } from '../../../src/backends/digest/index.ts';
+import { CHUNK_BYTES, STEP_BYTES } from '../../../src/backends/digest/simdModule.ts';
+import { type Digest, digestBytes, digestWords } from '../../../src/runtime/digest.ts';
+import { fillPattern } from '../../../src/runtime/pattern.ts';
+
+/** The definition in digest.ts, in exact integers. */
+function byDefinition(words: Uint32Array, first: number): Digest {
+  const mask = 0xffff_ffffn;
+  let lo = 0n;
+  let hi = 0n;
+  words.forEach((word, k) => {
+    const i = BigInt(first + k);
+    let x = BigInt(word) ^ ((i * 0x9e37_79b1n) & mask);
+    x = ((x ^ (x >> 16n)) * 0x85eb_ca6bn) & mask;
+    x = ((x ^ (x >> 13n)) * 0xc2b2_ae35n) & mask;
+    x ^= x >> 16n;
+    lo = (lo + x) & mask;
+    hi = (hi + x * (2n * i + 1n)) & mask;
+  });
+  return { lo: Number(lo), hi: Number(hi) };
+}
+
+const simd = simdDigester();
+const lengths = [
+  0,
+  4,
+  12,
+  16,
+  28,
+  STEP_BYTES,
+  STEP_BYTES + 4,
+  4096,
+  CHUNK_BYTES - 4,
+  CHUNK_BYTES,
+  CHUNK_BYTES + 20,
+  3 * CHUNK_BYTES + 8,
+];
+const starts = [0, 1, 3, 1000, 2 ** 20 + 1, 2 ** 29 + 7];
+
+function pattern(bytes: number, seed: number): Uint32Array<ArrayBuffer> {
+  const words = new Uint32Array(bytes / 4);
+  fillPattern(words, seed, 9);
+  return words;
+}
+
+describe('the digest on the host', () => {
+  it('runs in WebAssembly on the Node that the tests run on', () => {
+    expect(simd).toBeDefined();
+    expect(digestEngine()).toBe('wasm-simd');
+  });
+
+  it('is what the definition says, in both forms, from any word on', () => {
+    for (const bytes of lengths) {
+      for (const first of starts) {
+        const words = pattern(bytes, first);
+        const wanted = byDefinition(words, first);
+        expect(portableDigest(new Uint8Array(words.buffer), first), `${bytes} bytes from ${first}`).toEqual(
+          wanted,
+        );
+        expect(simd!(new Uint8Array(words.buffer), first), `${bytes} bytes from ${first}`).toEqual(wanted);
+      }
+    }
+  });
+
+  it('of a unit is the sum over its stretches, wherever it is cut', () => {
+    const bytes = new Uint8Array(pattern(50_000, 5).buffer);
+    const whole = digestBytes(bytes);
+    for (const cut of [4, 16, 4096, 32_772, 49_996]) {
+      const head = hostDigest(bytes.subarray(0, cut));
+      const tail = hostDigest(bytes.subarray(cut), cut / 4);
+      expect({ lo: (head.lo + tail.lo) >>> 0, hi: (head.hi + tail.hi) >>> 0 }).toEqual(whole);
+    }
+  });
+
+  it('does not depend on where the bytes start in memory', () => {
+    const words = pattern(40_000, 8);
+    const wanted = digestWords(words);
+    for (const offset of [0, 1, 2, 3, 5, 64]) {
+      const room = new Uint8Array(40_000 + offset);
+      room.set(new Uint8Array(words.buffer), offset);
+      expect(hostDigest(room.subarray(offset))).toEqual(wanted);
+      expect(portableDigest(room.subarray(offset), 0)).toEqual(wanted);
+    }
+  });
+
+  it('notices each single flipped bit, and two words changed for one another', () => {
+    const words = pattern(256, 11);
+    const wanted = digestWords(words);
+    for (let bit = 0; bit < 8 * 256; bit++) {
+      words[bit >> 5]! ^= 1 << (bit & 31);
+      expect(hostDigest(new Uint8Array(words.buffer))).not.toEqual(wanted);
+      words[bit >> 5]! ^= 1 << (bit & 31);
+    }
+    for (let i = 1; i < words.length; i++) {
+      const swapped = words.slice();
+      swapped[i] = words[i - 1]!;
+      swapped[i - 1] = words[i]!;
+      expect(hostDigest(new Uint8Array(swapped.buffer))).not.toEqual(wanted);
+    }
+  });
+});
