@@ -141,8 +141,19 @@ describe('the tarball', () => {
   it('carries no data that a README beside it or above it does not explain', () => {
     const data = paths.filter((path) => path.startsWith('data/') && !path.endsWith('/README.md'));
     const readmes = paths.filter((path) => path.startsWith('data/') && path.endsWith('/README.md'));
+    const names = (readme: string): RegExp[] =>
+      [...text(readme).matchAll(/`([^`\s]+)`/g)].map(([, name]) => {
+        const pattern = name!.replace(/[.+?^${}()|[\]\\]/g, '\\$&').replaceAll('*', '[^/]*');
+        return new RegExp(`^${pattern}$`);
+      });
     const explained = (path: string): boolean =>
-      readmes.some((readme) => path.startsWith(dirname(readme)) && text(readme).includes(basename(path)));
+      readmes.some((readme) => {
+        const within = path.slice(dirname(readme).length + 1);
+        return (
+          path.startsWith(dirname(readme)) &&
+          names(readme).some((name) => name.test(within) || name.test(basename(path)))
+        );
+      });
     expect(data.filter((path) => !explained(path))).toEqual([]);
   });
 
