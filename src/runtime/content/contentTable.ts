@@ -83,6 +83,8 @@ export class ContentTable {
   intern(keys: Uint32Array, at: number, sizeClass: number, tokens: number, parent: number): number {
     const known = this.index.find(keys, at);
     if (known !== -1) return known;
+    if (parent >= 0) this.hold(parent);
+    if (this.#nextFree === -1) this.#forgetAbsentParents();
     const content = this.#nextFree;
     invariant(content !== -1, 'there are as many contents as slots and jobs');
     this.#nextFree = this.#parent[content]!;
@@ -94,9 +96,23 @@ export class ContentTable {
     if (this.offloadedAtUs.length > 0) this.offloadedAtUs[content] = Number.NaN;
     this.#parent[content] = parent;
     if (parent === UNKNOWN_PARENT) this.#holes++;
-    else if (parent !== NO_PARENT) this.hold(parent);
     this.index.add(content);
     return content;
+  }
+
+  /**
+   * Rows for as many contents as there are slots and jobs are enough as long as every row has one of them; rows that only
+   * live for their children have not, and there can be as many again. When all are in use, those go.
+   */
+  #forgetAbsentParents(): void {
+    for (let child = 0; child < this.capacity; child++) {
+      if (this.#uses[child] === 0) continue;
+      const parent = this.#parent[child]!;
+      if (parent < 0 || this.#copies[parent]! > 0) continue;
+      this.#parent[child] = UNKNOWN_PARENT;
+      this.#holes++;
+      this.unhold(parent);
+    }
   }
 
   hold(content: number): void {
