@@ -103,16 +103,20 @@ function checkReferences(core: Core): void {
     }
     invariant(pending === sequence.pending, 'a sequence knows how many of its blocks wait');
   }
+  let waiters = 0;
   for (let row = 0; row < jobs.capacity; row++) {
     if (jobs.state[row] === JobState.NONE) continue;
     if (jobs.source[row] !== -1) readers[jobs.source[row]!]!++;
     if (jobs.state[row] !== JobState.WAITING) writing[jobs.target[row]!] = 1;
-    let waiters = 0;
     for (let w = jobs.waiter[row]!; w !== -1; w = core.waiters.next(w)) {
       const sequence = sequences.get(core.waiters.sequence(w) as never);
-      invariant(sequence !== undefined && ++waiters < 1e6, 'whoever waits for a job is alive');
+      invariant(
+        sequence !== undefined && ++waiters <= core.waiters.count,
+        'whoever waits for a job is alive',
+      );
     }
   }
+  invariant(waiters === core.waiters.count, 'every waiter hangs on a job');
   for (let r = 0; r < replicas.size; r++) {
     invariant(refs[r] === replicas.refs[r], () => `replica ${r} has as many holders as sequences hold it`);
     invariant(readers[r] === replicas.readers[r], () => `replica ${r} has as many readers as jobs read it`);

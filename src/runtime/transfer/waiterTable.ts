@@ -8,6 +8,12 @@ export class WaiterTable {
   #next: Int32Array = new Int32Array(64);
   #free = -1;
   #made = 0;
+  #count = 0;
+
+  /** Waiters that hang on a job. */
+  get count(): number {
+    return this.#count;
+  }
 
   sequence(waiter: number): number {
     return this.#sequence[waiter]!;
@@ -59,6 +65,7 @@ export class WaiterTable {
   }
 
   #take(): number {
+    this.#count++;
     if (this.#free !== -1) {
       const waiter = this.#free;
       this.#free = this.#next[waiter]!;
@@ -69,6 +76,7 @@ export class WaiterTable {
   }
 
   #giveBack(waiter: number): void {
+    this.#count--;
     this.#next[waiter] = this.#free;
     this.#free = waiter;
   }
