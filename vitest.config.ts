@@ -4,6 +4,7 @@ const config: ViteUserConfig = defineConfig({
   test: {
     pool: 'forks', // worker threads hide the environment from the Vulkan loader
     include: ['test/**/*.test.ts'],
+    reporters: ['default', './test/absentDataReporter.ts'],
     testTimeout: 120_000,
     hookTimeout: 60_000,
   },

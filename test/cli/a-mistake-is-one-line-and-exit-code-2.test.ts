@@ -47,10 +47,10 @@ describe('the tierkv binary', () => {
     );
     expect(status).toBe(0);
     const commands = [...stdout.matchAll(/^ {2}([a-z]+) /gm)].map(([, name]) => name);
-    expect(commands).toEqual(['replay', 'workload', 'latency', 'help']);
+    expect(commands).toEqual(expect.arrayContaining(['replay', 'workload', 'latency', 'bench', 'help']));
     expect(stderr).toMatch(/src\/cli\/program\.ts/); // the trace works
     expect(stderr).not.toMatch(
-      /webgpu|koffi|cli-table3|src\/(backends|sim)\/|src\/cli\/(replay|workload|latency)/,
+      /webgpu|koffi|cli-table3|src\/(backends|sim)\/|src\/cli\/(replay|workload|latency|bench)/,
     );
   });
 
