@@ -1,0 +1,40 @@
+/** The real engine, with somebody looking over its shoulder. */
+
+import { type EngineStores, type StagingSlots, TransferEngine } from '../../src/backends/engine/index.ts';
+import type { Completion, Transfer } from '../../src/runtime/index.ts';
+
+export interface EngineObserver {
+  submitted(transfers: readonly Transfer[]): void;
+  ended(end: Completion): void;
+  passed(nowUs: number): void;
+}
+
+export class ObservedEngine extends TransferEngine {
+  readonly #observer: EngineObserver;
+
+  constructor(
+    stores: EngineStores,
+    staging: StagingSlots | null,
+    clockMs: () => number,
+    observer: EngineObserver,
+  ) {
+    super(stores, staging, clockMs);
+    this.#observer = observer;
+  }
+
+  override submit(transfers: readonly Transfer[]): void {
+    this.#observer.submitted(transfers);
+    super.submit(transfers);
+  }
+
+  override async take(): Promise<readonly Completion[]> {
+    const ends = await super.take();
+    for (const end of ends) this.#observer.ended(end);
+    return ends;
+  }
+
+  override passOverdue(): void {
+    this.#observer.passed(this.nowUs());
+    super.passOverdue();
+  }
+}
