@@ -1,11 +1,12 @@
 /**
- * The one file that holds a tier's records, as positioned vectored I/O on an open descriptor. This is the seam where a
- * fault driver stands. A call either moves every byte or rejects with an error whose `code` names the errno; a call cut
+ * A file of the tier, as positioned vectored I/O on an open descriptor. This is the seam where a fault driver stands; one
+ * that knows crashes also stands at `DirectoryOps`, what changes names in the directory. A call either moves every byte or rejects with an error whose `code` names the errno; a call cut
  * short by the system goes on where it stopped.
  */
 
 import * as fs from 'node:fs';
-import { close, fstat, type Stats } from 'node:fs';
+import { close, fstat, promises, type Stats } from 'node:fs';
+import { join } from 'node:path';
 import type { Libc } from '../posix/index.ts';
 
 export interface DataFile {
@@ -15,7 +16,17 @@ export interface DataFile {
   writev(parts: readonly Uint8Array[], positionBytes: number): Promise<void>;
   /** Makes sure that the range has disk space, or can be written at all where `sparse`. */
   allocate(positionBytes: number, bytes: number): Promise<void>;
+  /** Everything written before the call survives a loss of power once it is fulfilled (fdatasync). */
+  sync(): Promise<void>;
   close(): Promise<void>;
+}
+
+/** Changes of names in the tier's directory. `sync` makes those before it survive a loss of power. */
+export interface DirectoryOps {
+  rename(from: string, to: string): Promise<void>;
+  /** Removes a file; one that is not there is no error. */
+  remove(name: string): Promise<void>;
+  sync(): Promise<void>;
 }
 
 /** An error as the file system gives it. */
@@ -40,11 +51,37 @@ export function isFull(errno: string): boolean {
   return errno === 'ENOSPC' || errno === 'EDQUOT' || errno === 'EFBIG';
 }
 
+export class NodeDirectoryOps implements DirectoryOps {
+  readonly #dir: string;
+
+  constructor(dir: string) {
+    this.#dir = dir;
+  }
+
+  rename(from: string, to: string): Promise<void> {
+    return promises.rename(join(this.#dir, from), join(this.#dir, to));
+  }
+
+  remove(name: string): Promise<void> {
+    return promises.rm(join(this.#dir, name), { force: true });
+  }
+
+  async sync(): Promise<void> {
+    const handle = await promises.open(this.#dir, 'r');
+    try {
+      await handle.sync();
+    } finally {
+      await handle.close();
+    }
+  }
+}
+
 type Vectored = typeof fs.readv | typeof fs.writev;
 
 export class NodeDataFile implements DataFile {
   readonly fd: number;
   readonly #libc: Libc | undefined;
+  #closing: Promise<void> | undefined;
 
   /** Without `libc` space is not allocated, the file only grows: sparse. */
   constructor(fd: number, libc: Libc | undefined) {
@@ -66,8 +103,17 @@ export class NodeDataFile implements DataFile {
     if (error !== '') throw new IoError(error, 'fallocate');
   }
 
+  sync(): Promise<void> {
+    return new Promise((resolve, reject) =>
+      fs.fdatasync(this.fd, (error) => (error ? reject(error) : resolve())),
+    );
+  }
+
   close(): Promise<void> {
-    return new Promise((resolve, reject) => close(this.fd, (error) => (error ? reject(error) : resolve())));
+    this.#closing ??= new Promise((resolve, reject) =>
+      close(this.fd, (error) => (error ? reject(error) : resolve())),
+    );
+    return this.#closing;
   }
 
   #growTo(bytes: number): Promise<void> {

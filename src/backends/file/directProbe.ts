@@ -1,18 +1,27 @@
 /**
- * Whether the file system really does direct I/O the way the store will use it: one round trip of the largest record,
- * header and payload in one vectored call, at the place and with the memory of real records. An answer that differs from
- * what was written counts as a refusal, as does any error.
+ * Whether the file system really does direct I/O the way the store will use it, with the memory of real records. In an
+ * empty file that is one round trip of the largest record, header and payload in one vectored call, at the place of a
+ * record. In a file with records it is a round trip through the scratch block, and a read of the largest record. An answer
+ * that differs from what was written counts as a refusal, as does any error.
  */
 
 import * as fs from 'node:fs';
 import { fillPattern } from '../../runtime/pattern.ts';
 import { errnoOf } from './dataFile.ts';
-import { DATA_START_BYTES, type FileLayout } from './fileLayout.ts';
+import { DATA_START_BYTES, type FileLayout, SCRATCH_START_BYTES } from './fileLayout.ts';
 import { BLOCK_BYTES } from './record.ts';
 import type { StagingPool } from './stagingPool.ts';
 
-/** A descriptor for direct I/O, or why there is none. */
-export function probeDirectIo(path: string, layout: FileLayout, staging: StagingPool): number | string {
+/**
+ * A descriptor for direct I/O, or why there is none.
+ * @param holdsRecords whether the file has records, which the probe must not touch
+ */
+export function probeDirectIo(
+  path: string,
+  layout: FileLayout,
+  staging: StagingPool,
+  holdsRecords: boolean,
+): number | string {
   const { O_DIRECT, O_RDWR, O_NOFOLLOW } = fs.constants;
   if (O_DIRECT === undefined) return 'this system has no O_DIRECT';
   let fd: number;
@@ -21,13 +30,34 @@ export function probeDirectIo(path: string, layout: FileLayout, staging: Staging
   } catch (error) {
     return `open with O_DIRECT failed with ${errnoOf(error)}`;
   }
-  const why = roundTrip(fd, Math.max(...layout.records.map((record) => record.recordBytes)), staging);
+  const recordBytes = Math.max(...layout.records.map((record) => record.recordBytes));
+  const why = holdsRecords
+    ? roundTrip(fd, SCRATCH_START_BYTES, BLOCK_BYTES, staging) || readOnly(fd, recordBytes, staging)
+    : roundTrip(fd, DATA_START_BYTES, recordBytes, staging);
   if (why === '') return fd;
   fs.closeSync(fd);
   return why;
 }
 
-function roundTrip(fd: number, recordBytes: number, staging: StagingPool): string {
+function readOnly(fd: number, bytes: number, staging: StagingPool): string {
+  const memory = staging.take(bytes);
+  if (memory === undefined) return 'no aligned memory for the probe';
+  try {
+    const parts = [memory.subarray(0, BLOCK_BYTES), memory.subarray(BLOCK_BYTES)];
+    fs.readvSync(
+      fd,
+      parts.filter((part) => part.length > 0),
+      DATA_START_BYTES,
+    );
+    return '';
+  } catch (error) {
+    return `a direct read of ${bytes} bytes failed with ${errnoOf(error)}`;
+  } finally {
+    staging.give(memory);
+  }
+}
+
+function roundTrip(fd: number, at: number, recordBytes: number, staging: StagingPool): string {
   const memory = staging.take(recordBytes);
   if (memory === undefined) return 'no aligned memory for the probe';
   const words = new Uint32Array(memory.buffer, memory.byteOffset, recordBytes / 4);
@@ -37,9 +67,9 @@ function roundTrip(fd: number, recordBytes: number, staging: StagingPool): strin
   try {
     fillPattern(words, recordBytes, 0);
     const written = words.slice();
-    if (fs.writevSync(fd, parts, DATA_START_BYTES) !== recordBytes) return 'a direct write was cut short';
+    if (fs.writevSync(fd, parts, at) !== recordBytes) return 'a direct write was cut short';
     words.fill(0);
-    if (fs.readvSync(fd, parts, DATA_START_BYTES) !== recordBytes) return 'a direct read was cut short';
+    if (fs.readvSync(fd, parts, at) !== recordBytes) return 'a direct read was cut short';
     return Buffer.compare(Buffer.from(written.buffer), memory) === 0 ? '' : 'direct I/O returned other bytes';
   } catch (error) {
     return `direct I/O of ${recordBytes} bytes failed with ${errnoOf(error)}`;

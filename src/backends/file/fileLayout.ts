@@ -2,11 +2,13 @@
  * Where the records of a pool lie in its file. Pages keep the pool's order and each is as long as its longest cut, so
  * that a slot's record has one place whatever other pages hold:
  *
- *      0             4096
- *      +-------------+---------------------------+---------------------------+---
- *      | superblock  | page 0: record 0, 1, 2 .. | page 1                    |
- *      +-------------+---------------------------+---------------------------+---
- *                    |<------- pageStride ------>|
+ *      0            4096      8192
+ *      +------------+---------+---------------------------+---------------------------+---
+ *      | superblock | scratch | page 0: record 0, 1, 2 .. | page 1                    |
+ *      +------------+---------+---------------------------+---------------------------+---
+ *                             |<------- pageStride ------>|
+ *
+ * The scratch block is written and read back when a store is opened, to see whether direct I/O works.
  */
 
 import { createHash } from 'node:crypto';
@@ -15,7 +17,8 @@ import { configError } from '../../runtime/errors.ts';
 import type { PoolShape } from '../../runtime/pool/shape.ts';
 import { BLOCK_BYTES, RECORD_VERSION, type RecordShape, recordShape } from './record.ts';
 
-export const DATA_START_BYTES: number = BLOCK_BYTES;
+export const SCRATCH_START_BYTES: number = BLOCK_BYTES;
+export const DATA_START_BYTES: number = 2 * BLOCK_BYTES;
 
 export interface FileLayout {
   readonly shape: PoolShape;
@@ -60,8 +63,8 @@ export function recordOffset(layout: FileLayout, slot: number, sizeClass: number
 }
 
 /** Fingerprint of how bytes are laid out and of what they mean: 64 bits of a SHA-256. */
-export function layoutFingerprint(shape: PoolShape, meaning: string): Digest {
-  const facts = JSON.stringify([RECORD_VERSION, shape.pageBytes, shape.slotBytes, meaning]);
+export function layoutFingerprint(pageBytes: number, slotBytes: readonly number[], meaning: string): Digest {
+  const facts = JSON.stringify([RECORD_VERSION, pageBytes, slotBytes, meaning]);
   const hash = createHash('sha256').update(facts).digest();
   return { lo: hash.readUInt32LE(0), hi: hash.readUInt32LE(4) };
 }

@@ -10,6 +10,7 @@
  * - An I/O past its deadline ends as `timedOut`, but only when it retires; until then it shows in `describe().stuck`.
  */
 
+import { dirname, join } from 'node:path';
 import { invariant, requireInteger } from '../../runtime/errors.ts';
 import type { PoolShape } from '../../runtime/pool/shape.ts';
 import { Tier } from '../../runtime/tier.ts';
@@ -19,6 +20,7 @@ import type { StoreItem, StoreResult, TierStore } from '../../runtime/transfer/t
 import { startsAtPage } from '../memory/index.ts';
 import { type Libc, loadLibc } from '../posix/index.ts';
 import { errnoOf } from './dataFile.ts';
+import { dirError } from './fileErrors.ts';
 import { type FileLayout, fileLayout, recordOffset } from './fileLayout.ts';
 import {
   checkedOptions,
@@ -27,11 +29,13 @@ import {
   type StuckIo,
 } from './fileStoreOptions.ts';
 import { IoQueue } from './ioQueue.ts';
-import { type OpenedFile, openDataFile } from './openFile.ts';
+import { bytesOnDisk, type OpenedFile, openDataFile } from './openFile.ts';
 import { BLOCK_BYTES } from './record.ts';
 import { disposed, RecordRun, type RunContext } from './recordRun.ts';
 import { SlotOrder, type SlotRequest } from './slotOrder.ts';
+import type { SlotEntry } from './slotTable.ts';
 import { StagingPool } from './stagingPool.ts';
+import { INDEX_NAME } from './storeFiles.ts';
 
 const STAGING_BYTES_MIN = 16 * 1024 * 1024;
 /** One vectored call takes at most 1,024 parts, and a record is two. */
@@ -77,13 +81,19 @@ export class FileStore implements TierStore {
     this.#onStuck = onStuck;
     this.#queue = new IoQueue(settings.queueDepth, settings.deadlineMs);
     this.#ledger = new SlotLedger(layout.shape);
+    for (const record of this.recovered()) {
+      this.#ledger.take(record);
+      this.#ledger.fill(record);
+    }
     this.#context = {
       file: opened.file,
       extents: opened.extents,
       staging,
       layout,
       family: opened.family,
-      nextSequence: () => ++this.#sequence,
+      nextSequence: () => opened.warm?.nextSequence() ?? ++this.#sequence,
+      sequenceOf: (slot) => opened.warm?.sequenceOf(slot) ?? 0,
+      spoiled: (slot) => opened.warm?.spoiled(slot),
       finish: (request, result) => this.#finish(request, result),
       retry: (requests) => {
         for (const request of requests) this.#queue.push(new RecordRun(this.#context, [request]));
@@ -98,9 +108,10 @@ export class FileStore implements TierStore {
   }
 
   /**
-   * Opens the directory for this process alone, and begins empty.
+   * Opens the directory for this process alone, and begins empty or, with `restart: 'warm'`, with what is there.
    * @throws TKV_CONFIG for an option or the shape; with field `dir`: TKV_IO, TKV_LOCKED when another process owns it,
-   * TKV_MISMATCH when it holds a file that is not ours.
+   * TKV_MISMATCH when it holds a file that is not ours; TKV_MISMATCH with the part of the identity that differs as field
+   * when a warm restart finds blocks of another meaning.
    */
   static async open(dir: string, shape: PoolShape, options: FileStoreOptions = {}): Promise<FileStore> {
     const settings = checkedOptions(options);
@@ -113,7 +124,8 @@ export class FileStore implements TierStore {
     const staging = await StagingPool.open(stagingBytes, settings.native);
     try {
       const wrapFile = options.wrapFile ?? ((file) => file);
-      const opened = await openDataFile({ dir, layout, settings, staging, libc, wrapFile });
+      const wrapDirectory = options.wrapDirectory ?? ((ops) => ops);
+      const opened = await openDataFile({ dir, layout, settings, staging, libc, wrapFile, wrapDirectory });
       const native = typeof libc === 'string' ? undefined : libc;
       return new FileStore(opened, layout, settings, staging, native, options.onStuck ?? (() => {}));
     } catch (error) {
@@ -139,7 +151,28 @@ export class FileStore implements TierStore {
       timedOut: this.#timedOut,
       ioErrors: this.#ioErrors,
       lastError: this.#lastError,
+      physicalBytes: bytesOnDisk(path) + bytesOnDisk(join(dirname(path), INDEX_NAME)),
+      ...describeWarm(this.#opened),
     };
+  }
+
+  /** What an earlier run left and this one may read, the record used longest ago first. Empty without a warm restart. */
+  *recovered(): Generator<SlotEntry> {
+    const table = this.#opened.warm?.table;
+    if (table === undefined) return;
+    for (const slot of table.byLastUse()) yield table.entry(slot);
+  }
+
+  /**
+   * Fulfilled when every write that had ended before the call would survive a loss of power. At once where restarts are empty.
+   * @throws TKV_IO when the disk refuses
+   */
+  async sync(): Promise<void> {
+    try {
+      await this.#opened.warm?.sync();
+    } catch (error) {
+      throw dirError(dirname(this.#opened.path), 'making writes durable', error);
+    }
   }
 
   write(items: readonly StoreItem[]): Promise<readonly StoreResult[]> {
@@ -159,10 +192,20 @@ export class FileStore implements TierStore {
     return this.#disposing;
   }
 
+  /** Writes a checkpoint now, so that a start after a crash would read nothing that was written before. @throws TKV_IO */
+  async checkpoint(): Promise<void> {
+    try {
+      await this.#opened.warm?.checkpoint();
+    } catch (error) {
+      throw dirError(dirname(this.#opened.path), 'writing a checkpoint', error);
+    }
+  }
+
   /** @throws an invariant when requests, staging and queue disagree. For tests, while nothing is in flight. */
   checkIntegrity(): void {
     invariant(this.#outstanding === 0 && this.#order.size === 0, 'requests are still under way');
     this.#staging.checkIntegrity();
+    this.#opened.warm?.checkIntegrity();
   }
 
   async #dispose(): Promise<void> {
@@ -172,6 +215,7 @@ export class FileStore implements TierStore {
       if (this.#outstanding === 0) resolve();
     });
     const closed = idle.then(async () => {
+      await this.#opened.warm?.close();
       await this.#opened.close().catch((error: unknown) => this.#context.failed(errnoOf(error)));
       this.#staging[Symbol.dispose]();
     });
@@ -202,6 +246,8 @@ export class FileStore implements TierStore {
           end,
           staged: !this.#reachable(item.bytes),
           offset: 0,
+          sequence: 0,
+          begun: false,
           next: undefined,
         });
       });
@@ -217,7 +263,10 @@ export class FileStore implements TierStore {
   }
 
   #finish(request: SlotRequest, result: StoreResult): void {
-    if (request.kind === 'write' && result.outcome === Outcome.LOADED) this.#ledger.fill(request.item);
+    const loaded = result.outcome === Outcome.LOADED;
+    if (request.kind === 'write' && loaded) this.#ledger.fill(request.item);
+    if (request.begun) this.#opened.warm?.end(request.item, loaded ? request.sequence : 0);
+    else if (loaded) this.#opened.warm?.used(request.item.slot);
     if (result.outcome === Outcome.TIMED_OUT) this.#timedOut += 1;
     this.#outstanding -= 1;
     this.#order.leave(request);
@@ -251,7 +300,35 @@ export class FileStore implements TierStore {
       (request.kind === 'write' ? writes : reads).push(request);
     }
     this.#begin(reads);
-    this.#begin(writes);
+    this.#beginWrites(writes);
+  }
+
+  /** Where restarts are warm, the regions of the file that are written are marked first. */
+  #beginWrites(writes: SlotRequest[]): void {
+    const { warm } = this.#opened;
+    if (warm === undefined) {
+      this.#begin(writes);
+      return;
+    }
+    for (const request of writes) request.begun = true;
+    const marked = warm.begin(writes.map(({ item }) => item));
+    if (marked === undefined) {
+      this.#begin(writes);
+      return;
+    }
+    marked.then(
+      () => {
+        if (this.#disposing === undefined) this.#begin(writes);
+        else for (const request of writes) this.#finish(request, disposed);
+      },
+      (error: unknown) => {
+        const errno = errnoOf(error);
+        this.#context.failed(errno);
+        const reason = `the index could not be marked: ${errno}`;
+        const outcome = errno === 'ETIMEDOUT' ? Outcome.TIMED_OUT : Outcome.REFUSED;
+        for (const request of writes) this.#finish(request, { outcome, reason });
+      },
+    );
   }
 
   #refusal({ kind, item }: SlotRequest): StoreResult | undefined {
@@ -282,4 +359,18 @@ export class FileStore implements TierStore {
     }
     if (run.length > 0) this.#queue.push(new RecordRun(this.#context, run));
   }
+}
+
+/** How the start went and where the index stands. */
+function describeWarm({ warm, recovered }: OpenedFile): Record<string, string | number | boolean> {
+  if (warm === undefined || recovered === undefined) return { restart: 'empty' };
+  return {
+    restart: 'warm',
+    recoveredFrom: recovered.indexProblem === '' ? 'checkpoint' : `all records: ${recovered.indexProblem}`,
+    recoveredClosed: recovered.closed,
+    recoveryReadBytes: recovered.bytesRead,
+    recoveryReadRegions: recovered.regionsRead,
+    recoveryLeftovers: recovered.leftovers.length,
+    ...warm.describe(),
+  };
 }

@@ -1,7 +1,11 @@
 /** What a file store may be told, with the defaults, checked once. */
 
 import { configError, requireInteger } from '../../runtime/errors.ts';
-import type { DataFile } from './dataFile.ts';
+import type { DirectoryOps } from './dataFile.ts';
+import type { WrapFile } from './openFile.ts';
+import type { StoreIdentity } from './superblock.ts';
+
+const MiB = 1024 * 1024;
 
 export interface FileStoreOptions {
   /** `direct` insists on direct I/O, `buffered` on the page cache; `auto` takes direct I/O where a probe succeeds. */
@@ -10,8 +14,22 @@ export interface FileStoreOptions {
   readonly allocation?: 'whole' | 'extents';
   /** Disk space taken at once under `extents`. Default 64 MiB. */
   readonly extentBytes?: number;
-  /** What gives the bytes their meaning (model, dtype, geometry): records of another layout are never read. */
-  readonly layout?: string;
+  /**
+   * `warm` goes on with what an earlier run left in the directory, after a crash too; `empty` forgets it, and spares the
+   * index file and the durability points that a warm restart needs. Default `empty`.
+   */
+  readonly restart?: 'empty' | 'warm';
+  /** What gives the bytes their meaning. A warm restart refuses another one by name. Default: empty texts, epoch 0. */
+  readonly identity?: Partial<StoreIdentity>;
+  /** A durability point (fdatasync) follows after so many bytes were written. Default 64 MiB. */
+  readonly syncBytes?: number;
+  /** No written record waits longer than this for a durability point to begin. Default 1,000 ms. */
+  readonly syncMs?: number;
+  /**
+   * A checkpoint follows after so many bytes were written, or 32 times its own size if that is more: the next start after
+   * a crash reads about so much. Default 1 GiB.
+   */
+  readonly checkpointBytes?: number;
   /** I/Os in flight at once. More than UV_THREADPOOL_SIZE threads cannot run at once. Default 16. */
   readonly queueDepth?: number;
   /** Records that lie side by side are moved in one I/O of at most this size. Default 1 MiB. */
@@ -23,7 +41,9 @@ export interface FileStoreOptions {
   /** Whether native calls (fallocate, flock, addresses) may be used. Default true. */
   readonly native?: boolean;
   /** Stands between the store and its file, to count or to inject faults. */
-  readonly wrapFile?: (file: DataFile) => DataFile;
+  readonly wrapFile?: WrapFile;
+  /** Stands between the store and the names in its directory. */
+  readonly wrapDirectory?: (ops: DirectoryOps) => DirectoryOps;
 }
 
 export interface StuckIo {
@@ -32,7 +52,11 @@ export interface StuckIo {
   readonly retired: boolean;
 }
 
-export type FileStoreSettings = Required<Omit<FileStoreOptions, 'onStuck' | 'wrapFile'>>;
+export type FileStoreSettings = Required<
+  Omit<FileStoreOptions, 'onStuck' | 'wrapFile' | 'wrapDirectory' | 'identity'>
+> & {
+  readonly identity: StoreIdentity;
+};
 
 /** @throws TKV_CONFIG naming the option at fault. */
 export function checkedOptions(options: FileStoreOptions): FileStoreSettings {
@@ -44,13 +68,21 @@ export function checkedOptions(options: FileStoreOptions): FileStoreSettings {
   if (!['whole', 'extents'].includes(allocation)) {
     throw configError('allocation', `is '${allocation}'`, "Set it to 'whole' or 'extents'.");
   }
+  const restart = options.restart ?? 'empty';
+  if (!['empty', 'warm'].includes(restart)) {
+    throw configError('restart', `is '${restart}'`, "Set it to 'empty' or 'warm'.");
+  }
   return {
     mode,
     allocation,
-    extentBytes: requireInteger('extentBytes', options.extentBytes ?? 64 * 1024 * 1024, 4096),
-    layout: options.layout ?? '',
+    restart,
+    extentBytes: requireInteger('extentBytes', options.extentBytes ?? 64 * MiB, 4096),
+    identity: { model: '', layout: '', secretKey: '', extras: '', epoch: 0, ...options.identity },
+    syncBytes: requireInteger('syncBytes', options.syncBytes ?? 64 * MiB, 1),
+    syncMs: requireInteger('syncMs', options.syncMs ?? 1000, 1, 2 ** 31 - 1),
+    checkpointBytes: requireInteger('checkpointBytes', options.checkpointBytes ?? 1024 * MiB, 1),
     queueDepth: requireInteger('queueDepth', options.queueDepth ?? 16, 1, 1024),
-    coalescedBytes: requireInteger('coalescedBytes', options.coalescedBytes ?? 1024 * 1024, 0),
+    coalescedBytes: requireInteger('coalescedBytes', options.coalescedBytes ?? MiB, 0),
     deadlineMs: requireInteger('deadlineMs', options.deadlineMs ?? 30_000, 1, 2 ** 31 - 1),
     native: options.native ?? true,
   };

@@ -1,5 +1,7 @@
 /** Files: the NVMe tier. */
 
-export { type DataFile, IoError } from './dataFile.ts';
+export { type DataFile, type DirectoryOps, IoError } from './dataFile.ts';
 export { FileStore } from './fileStore.ts';
 export type { FileStoreOptions, StuckIo } from './fileStoreOptions.ts';
+export type { SlotEntry } from './slotTable.ts';
+export type { StoreIdentity } from './superblock.ts';

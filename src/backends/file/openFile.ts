@@ -1,6 +1,8 @@
 /**
- * Opens a tier's data file in an existing directory, in steps of which each may refuse: lock, look who owns the file that
- * is there, space, superblock, direct I/O. Whatever refuses, nothing half-made stays behind. The file begins empty.
+ * Opens a tier's files in an existing directory, in steps of which each may refuse: lock, look whose files are there, make
+ * new ones or take over those, space, direct I/O, recovery. Whatever refuses, nothing half-made stays behind. New files
+ * are made under another name and take their own in one step, the index first: so where `tierkv.blocks` is, it is whole,
+ * and a store that was killed while it was made is none.
  */
 
 import * as fs from 'node:fs';
@@ -8,18 +10,28 @@ import { join } from 'node:path';
 import type { Digest } from '../../runtime/digest.ts';
 import { configError, TierKVError } from '../../runtime/errors.ts';
 import type { Libc } from '../posix/index.ts';
-import { type DataFile, IoError, isFull, NodeDataFile } from './dataFile.ts';
+import {
+  type DataFile,
+  type DirectoryOps,
+  IoError,
+  isFull,
+  NodeDataFile,
+  NodeDirectoryOps,
+} from './dataFile.ts';
 import { DirectoryLock } from './directoryLock.ts';
 import { probeDirectIo } from './directProbe.ts';
 import { Extents } from './extents.ts';
 import { dirError } from './fileErrors.ts';
-import { DATA_START_BYTES, type FileLayout, layoutFingerprint } from './fileLayout.ts';
+import { DATA_START_BYTES, type FileLayout } from './fileLayout.ts';
 import type { FileStoreSettings } from './fileStoreOptions.ts';
+import { geometryOf } from './indexBlocks.ts';
 import { BLOCK_BYTES, type RecordFamily } from './record.ts';
+import type { Recovered } from './recovery.ts';
 import type { StagingPool } from './stagingPool.ts';
-import { encodeSuperblock, foreignness } from './superblock.ts';
-
-export const DATA_FILE_NAME = 'tierkv.blocks';
+import { BLOCKS_NAME, INDEX_NAME, NEW_SUFFIX, storeThere } from './storeFiles.ts';
+import { encodeSuperblock, factsOf, familyOf, requireSameMeaning, type StoreFacts } from './superblock.ts';
+import { warmStart } from './warmStart.ts';
+import type { WarmState } from './warmState.ts';
 
 export interface OpenedFile {
   readonly file: DataFile;
@@ -27,7 +39,10 @@ export interface OpenedFile {
   readonly family: RecordFamily;
   readonly path: string;
   readonly facts: OpenFacts;
-  /** Closes the file and leaves the directory to others. Nothing may be in flight. */
+  /** Undefined when the store is to begin empty at each start. */
+  readonly warm: WarmState | undefined;
+  readonly recovered: Recovered | undefined;
+  /** Closes the files and leaves the directory to others. Nothing may be in flight. */
   close(): Promise<void>;
 }
 
@@ -42,6 +57,8 @@ export interface OpenFacts {
   readonly filesystem: string;
 }
 
+export type WrapFile = (file: DataFile, name: 'blocks' | 'index') => DataFile;
+
 export interface OpenRequest {
   readonly dir: string;
   readonly layout: FileLayout;
@@ -49,47 +66,154 @@ export interface OpenRequest {
   readonly staging: StagingPool;
   /** The C library, or why there is none. */
   readonly libc: Libc | string;
-  readonly wrapFile: (file: DataFile) => DataFile;
+  readonly wrapFile: WrapFile;
+  readonly wrapDirectory: (ops: DirectoryOps) => DirectoryOps;
 }
 
-/** @throws TKV_IO, TKV_LOCKED or TKV_MISMATCH with field `dir`; TKV_CONFIG when direct I/O is a must and refused. */
+/** @throws TKV_IO, TKV_LOCKED or TKV_MISMATCH; TKV_CONFIG when direct I/O is a must and refused. */
 export async function openDataFile(request: OpenRequest): Promise<OpenedFile> {
-  const { dir, layout, settings, staging, libc } = request;
-  const native = typeof libc === 'string' ? undefined : libc;
-  const undo: (() => void)[] = [];
-  let doing = 'opening the directory';
+  const opening = new Opening(request);
   try {
+    return await opening.run();
+  } catch (error) {
+    await opening.undo();
+    throw dirError(request.dir, opening.doing, error);
+  }
+}
+
+class Opening {
+  doing = 'opening the directory';
+  readonly #request: OpenRequest;
+  readonly #native: Libc | undefined;
+  readonly #ops: DirectoryOps;
+  readonly #undo: (() => void | Promise<void>)[] = [];
+
+  constructor(request: OpenRequest) {
+    this.#request = request;
+    this.#native = typeof request.libc === 'string' ? undefined : request.libc;
+    this.#ops = request.wrapDirectory(new NodeDirectoryOps(request.dir));
+  }
+
+  async undo(): Promise<void> {
+    for (const step of this.#undo.reverse()) await step();
+  }
+
+  async run(): Promise<OpenedFile> {
+    const { dir, layout, settings } = this.#request;
     if (!fs.statSync(dir).isDirectory()) throw new IoError('ENOTDIR', 'stat');
-    doing = 'locking it';
-    const lock = await DirectoryLock.acquire(dir, native);
-    undo.push(() => lock.release());
+    this.doing = 'locking it';
+    const lock = await DirectoryLock.acquire(dir, this.#native);
+    this.#undo.push(() => lock.release());
 
-    doing = `opening ${DATA_FILE_NAME}`;
-    const path = join(dir, DATA_FILE_NAME);
-    const isNew = !holdsOurFile(path);
-    let fd = openOwned(path, O_CREAT);
-    if (isNew) undo.push(() => fs.rmSync(path, { force: true }));
-    undo.push(() => fs.closeSync(fd));
+    this.doing = `opening ${BLOCKS_NAME}`;
+    const facts = this.#keptFacts() ?? factsOf(drawStoreId(), settings.identity, layout);
+    const kept = facts.kept === true;
+    if (!kept) await this.#removeOld();
+    const path = join(dir, BLOCKS_NAME);
+    const from = kept ? path : path + NEW_SUFFIX;
+    const fd = fs.openSync(from, O_RDWR | O_NOFOLLOW | (kept ? 0 : O_CREAT | O_EXCL), 0o600);
+    if (!kept) this.#undo.push(() => fs.rmSync(from, { force: true }));
+    let current = fd;
+    this.#undo.push(() => fs.closeSync(current));
 
-    doing = 'reserving disk space';
-    fs.ftruncateSync(fd, 0);
-    const firstBytes = DATA_START_BYTES + Math.max(...layout.records.map((record) => record.recordBytes));
-    const reservedBytes = settings.allocation === 'whole' ? layout.fileBytes : firstBytes;
-    requireFreeSpace(dir, reservedBytes);
-    const refusal = native === undefined ? String(libc) : native.tryAllocate(fd, BLOCK_BYTES);
-    if (isFull(refusal)) throw new IoError(refusal, 'fallocate');
-    const allocator = refusal === '' ? native : undefined;
-    await new NodeDataFile(fd, allocator).allocate(0, reservedBytes);
-
-    doing = 'writing the superblock';
-    const family = { layout: layoutFingerprint(layout.shape, settings.layout), store: drawStoreId() };
-    const block = new Uint8Array(BLOCK_BYTES);
-    encodeSuperblock(block, family, layout);
-    fs.writeSync(fd, block, 0, BLOCK_BYTES, 0);
-
-    doing = 'trying direct I/O';
-    const probed = settings.mode === 'buffered' ? 'it was not wanted' : probeDirectIo(path, layout, staging);
+    const family = familyOf(facts);
+    const { allocator, spaceReason } = await this.#reserve(fd, kept, facts);
+    this.doing = 'trying direct I/O';
+    const probed = this.#probe(from, kept);
+    if (typeof probed === 'number') {
+      fs.closeSync(fd);
+      current = probed;
+    }
     const modeReason = typeof probed === 'string' ? probed : '';
+    const file = this.#request.wrapFile(new NodeDataFile(current, allocator), 'blocks');
+
+    this.doing = 'reading what it holds';
+    const fileBytes = fs.fstatSync(current).size;
+    const started =
+      settings.restart === 'warm' ? await this.#warm(file, family, kept, fileBytes, allocator) : undefined;
+    this.doing = `naming ${BLOCKS_NAME}`;
+    if (!kept) {
+      if (started !== undefined) await file.sync();
+      this.#undo.push(() => fs.rmSync(path, { force: true }));
+      await this.#ops.rename(BLOCKS_NAME + NEW_SUFFIX, BLOCKS_NAME);
+      if (started !== undefined) await this.#ops.sync();
+    } else if (fileBytes > layout.fileBytes) fs.ftruncateSync(current, layout.fileBytes);
+
+    const pages = settings.allocation === 'whole' ? layout.shape.pages : 0;
+    return {
+      file,
+      extents: new Extents(file, layout, settings.extentBytes, pages),
+      family,
+      path,
+      facts: {
+        mode: modeReason === '' ? 'direct' : 'buffered',
+        modeReason,
+        space: allocator === undefined ? 'sparse' : 'fallocate',
+        spaceReason,
+        filesystem: filesystemName(dir),
+      },
+      warm: started?.warm,
+      recovered: started?.recovered,
+      async close() {
+        try {
+          await started?.index.close();
+          await file.close();
+        } finally {
+          lock.release();
+        }
+      },
+    };
+  }
+
+  /** The facts of the store that is there, if it is to be gone on with. @throws TKV_MISMATCH */
+  #keptFacts(): (StoreFacts & { kept?: true }) | undefined {
+    const { dir, layout, settings } = this.#request;
+    const there = storeThere(dir);
+    if (there === undefined || settings.restart !== 'warm') return undefined;
+    const wanted = factsOf(there.storeId, settings.identity, layout);
+    requireSameMeaning(there, wanted, dir, join(dir, BLOCKS_NAME));
+    return there.identity.epoch === settings.identity.epoch ? { ...there, kept: true } : undefined;
+  }
+
+  async #removeOld(): Promise<void> {
+    for (const name of [BLOCKS_NAME, INDEX_NAME, BLOCKS_NAME + NEW_SUFFIX, INDEX_NAME + NEW_SUFFIX]) {
+      await this.#ops.remove(name);
+    }
+  }
+
+  /** Sets disk space aside, and writes the superblock of a new file. */
+  async #reserve(
+    fd: number,
+    kept: boolean,
+    facts: StoreFacts,
+  ): Promise<{ allocator: Libc | undefined; spaceReason: string }> {
+    const { dir, layout, settings, libc, wrapFile } = this.#request;
+    this.doing = 'reserving disk space';
+    const firstBytes = DATA_START_BYTES + Math.max(...layout.records.map((record) => record.recordBytes));
+    const bytes = settings.allocation === 'whole' ? layout.fileBytes : firstBytes;
+    const indexBytes = settings.restart === 'warm' ? geometryOf(layout).fileBytes : 0;
+    requireFreeSpace(
+      dir,
+      bytes + indexBytes,
+      bytesOnDisk(join(dir, INDEX_NAME)) + fs.fstatSync(fd).blocks * 512,
+    );
+    const refusal = this.#native === undefined ? String(libc) : this.#native.tryAllocate(fd, BLOCK_BYTES);
+    if (isFull(refusal)) throw new IoError(refusal, 'fallocate');
+    const allocator = refusal === '' ? this.#native : undefined;
+    const file = wrapFile(new NodeDataFile(fd, allocator), 'blocks');
+    await file.allocate(0, bytes);
+    if (!kept) {
+      this.doing = 'writing the superblock';
+      await file.writev([encodeSuperblock(facts)], 0);
+    }
+    return { allocator, spaceReason: refusal };
+  }
+
+  /** A descriptor for direct I/O, or why there is none. @throws TKV_CONFIG when it is a must */
+  #probe(path: string, kept: boolean): number | string {
+    const { layout, settings, staging } = this.#request;
+    if (settings.mode === 'buffered') return 'it was not wanted';
+    const probed = probeDirectIo(path, layout, staging, kept);
     if (typeof probed === 'string' && settings.mode === 'direct') {
       throw configError(
         'mode',
@@ -97,64 +221,65 @@ export async function openDataFile(request: OpenRequest): Promise<OpenedFile> {
         "Set it to 'auto', or use another file system.",
       );
     }
-    if (typeof probed === 'number') {
-      fs.closeSync(fd);
-      fd = probed;
-    }
-    const file = request.wrapFile(new NodeDataFile(fd, allocator));
-    const pages = settings.allocation === 'whole' ? layout.shape.pages : 0;
-    const extents = new Extents(file, layout, settings.extentBytes, pages);
-    const facts: OpenFacts = {
-      mode: modeReason === '' ? 'direct' : 'buffered',
-      modeReason,
-      space: allocator === undefined ? 'sparse' : 'fallocate',
-      spaceReason: refusal,
-      filesystem: filesystemName(dir),
+    return probed;
+  }
+
+  async #warm(
+    blocks: DataFile,
+    family: RecordFamily,
+    kept: boolean,
+    blocksBytes: number,
+    allocator: Libc | undefined,
+  ): Promise<{ warm: WarmState; recovered: Recovered; index: DataFile }> {
+    const { dir, layout, settings, staging, wrapFile } = this.#request;
+    const open = (name: string, flags: number): DataFile => {
+      const path = join(dir, name);
+      const fd = fs.openSync(path, O_RDWR | O_NOFOLLOW | flags, 0o600);
+      if (flags !== 0) this.#undo.push(() => fs.rmSync(path, { force: true }));
+      const file = wrapFile(new NodeDataFile(fd, allocator), 'index');
+      this.#undo.push(() => file.close().catch(() => {}));
+      return file;
     };
-    const close = (): Promise<void> => file.close().finally(() => lock.release());
-    return { file, extents, family, path, facts, close };
-  } catch (error) {
-    for (const step of undo.reverse()) step();
-    throw dirError(dir, doing, error);
+    const started = await warmStart({
+      blocks,
+      blocksBytes,
+      layout,
+      family,
+      settings,
+      staging,
+      kept: kept ? (fs.existsSync(join(dir, INDEX_NAME)) ? open(INDEX_NAME, 0) : 'none') : 'new',
+      async create() {
+        return open(INDEX_NAME + NEW_SUFFIX, O_CREAT | O_TRUNC);
+      },
+    });
+    if (started.created) {
+      this.#undo.push(() => {
+        if (!kept) fs.rmSync(join(dir, INDEX_NAME), { force: true });
+      });
+      await this.#ops.rename(INDEX_NAME + NEW_SUFFIX, INDEX_NAME);
+      await this.#ops.sync();
+    }
+    return started;
   }
 }
 
-const { O_RDWR, O_CREAT, O_NOFOLLOW } = fs.constants;
+const { O_RDWR, O_CREAT, O_EXCL, O_NOFOLLOW, O_TRUNC } = fs.constants;
 
-/** Opens without following a link that somebody else may have put there; what it makes is private. */
-function openOwned(path: string, flags: number): number {
-  return fs.openSync(path, O_RDWR | O_NOFOLLOW | flags, 0o600);
-}
-
-/** Whether a data file is there that this tierkv made. @throws TKV_MISMATCH when it is somebody else's. */
-function holdsOurFile(path: string): boolean {
-  const stats = fs.lstatSync(path, { throwIfNoEntry: false });
-  if (stats === undefined) return false;
-  let why = 'is not a regular file';
-  if (stats.isFile()) {
-    const fd = fs.openSync(path, 'r');
-    const head = new Uint8Array(BLOCK_BYTES);
-    const length = fs.readSync(fd, head, 0, BLOCK_BYTES, 0);
-    fs.closeSync(fd);
-    why = foreignness(head.subarray(0, length));
-  }
-  if (why === '') return true;
-  throw new TierKVError(
-    'TKV_MISMATCH',
-    `dir holds ${path}, which ${why}. Move it away, or use another directory.`,
-    { field: 'dir', path },
-  );
-}
-
-function requireFreeSpace(dir: string, bytes: number): void {
+/** @param haveBytes what the file has already */
+function requireFreeSpace(dir: string, bytes: number, haveBytes: number): void {
   const { blocks, bavail, bsize } = fs.statfsSync(dir);
-  const freeBytes = bavail * bsize;
+  const freeBytes = bavail * bsize + haveBytes;
   if (blocks === 0 || bytes <= freeBytes) return; // a file system without size, such as ramfs, reports no blocks
   throw new TierKVError(
     'TKV_IO',
     `dir ${dir} has ${freeBytes} bytes free, the tier needs ${bytes} (ENOSPC). Lower the number of blocks, or name a directory on a larger disk.`,
     { field: 'dir', path: dir },
   );
+}
+
+/** Bytes that a file takes, 0 when there is none. */
+export function bytesOnDisk(path: string): number {
+  return (fs.statSync(path, { throwIfNoEntry: false })?.blocks ?? 0) * 512;
 }
 
 function drawStoreId(): Digest {

@@ -1,17 +1,17 @@
 /**
  * The record: what lies on disk for one slot. It says by itself whose bytes it holds, so that a reader trusts nothing
- * but the record and the item it asks for. Little-endian; all lengths in bytes.
+ * but the record and the item it asks for. Little-endian; all lengths in bytes. docs/disk-format.md has every field.
  *
  *      0        8    12     16          32           40           44         48        56       64       72       80
  *      +--------+----+------+-----------+------------+------------+----------+---------+--------+--------+--------+
  *      | magic  | v  | head | key       | generation | size class | payload  | layout  | digest | store  | slot   |
  *      | 8      | 4  | 4    | 16        | 8          | 4          | 4        | 8       | 8      | 8      | 8      |
  *      +--------+----+------+-----------+------------+------------+----------+---------+--------+--------+--------+
- *     80         88                             120                128
- *      +----------+------------------------------+-------------------+
- *      | sequence | zero (reserved)              | header's digest   |    digest of the 30 words before it
- *      | 8        | 32                           | 8                 |
- *      +----------+------------------------------+-------------------+
+ *     80         88       92                        120                128
+ *      +----------+--------+-------------------------+-------------------+
+ *      | sequence | tokens | zero (reserved)         | header's digest   |    digest of the 30 words before it
+ *      | 8        | 4      | 28                      | 8                 |
+ *      +----------+--------+-------------------------+-------------------+
  *
  *     `head` is where the payload starts. Payloads that are whole blocks lie apart from the header, so that direct I/O
  *     moves them from and to the caller's memory; others follow it in the same block:
@@ -31,7 +31,7 @@ import type { StoreItem } from '../../runtime/transfer/tierStore.ts';
 /** Unit of offsets, lengths and addresses in direct I/O: no disk or file system in use asks for more. */
 export const BLOCK_BYTES = 4096;
 export const HEADER_BYTES = 128;
-export const RECORD_VERSION = 1;
+export const RECORD_VERSION = 2;
 
 const MAGIC_LO = 0x42564b54; // 'TKVB' in the file
 const MAGIC_HI = 0x4b434f4c; // 'LOCK'
@@ -82,48 +82,102 @@ export function encodeHeader(
   setDigest(words, 16, family.store);
   setWide(words, 18, item.slot);
   setWide(words, 20, sequence);
-  words.fill(0, 22, CHECKED_WORDS);
+  words[22] = item.tokens ?? 0;
+  words.fill(0, 23, CHECKED_WORDS);
   setDigest(words, CHECKED_WORDS, digestWords(words.subarray(0, CHECKED_WORDS)));
 }
 
-/** What disagrees between the header in `words` and the item asked for; empty where nothing does. */
-export function headerDisagreement(
+/** Whether the words begin as a record does; free space does not. */
+export function hasMagic(words: Uint32Array): boolean {
+  return words[0] === MAGIC_LO && words[1] === MAGIC_HI;
+}
+
+/** What keeps the header in `words` from being one of a record of this store in this slot; empty where nothing does. */
+export function headerFault(
   words: Uint32Array,
   family: RecordFamily,
+  place: { readonly slot: number; readonly sizeClass: number },
   shape: RecordShape,
-  item: StoreItem,
 ): string {
-  if (words[0] !== MAGIC_LO || words[1] !== MAGIC_HI) return 'there is no record (magic)';
+  if (!hasMagic(words)) return 'there is no record (magic)';
   const checksum = digestWords(words.subarray(0, CHECKED_WORDS));
   if (!isDigest(words, CHECKED_WORDS, checksum)) return "the header's digest is wrong";
   if (words[2] !== RECORD_VERSION) return `record version ${words[2]}, not ${RECORD_VERSION}`;
   if (!isDigest(words, 16, family.store)) return 'the record is of another store';
   if (!isDigest(words, 12, family.layout)) return 'the record is of another layout';
-  if (wide(words, 18) !== item.slot) return `the record is of slot ${wide(words, 18)}`;
-  if (wide(words, 8) !== item.generation) return `the record is of generation ${wide(words, 8)}`;
-  for (let lane = 0; lane < 4; lane++)
-    if (words[4 + lane] !== item.key[lane]) return 'the record is of another key';
-  if (words[10] !== item.sizeClass) return `the record is of size class ${words[10]}`;
+  if (wide(words, 18) !== place.slot) return `the record is of slot ${wide(words, 18)}`;
+  if (words[10] !== place.sizeClass) return `the record is of size class ${words[10]}`;
   if (words[3] !== shape.payloadOffset || words[11] !== shape.payloadBytes)
     return 'the record is of another length';
+  return '';
+}
+
+/** Whether the header is that of the record `sequence`, whoever may ask for it. */
+export function isRecord(
+  words: Uint32Array,
+  family: RecordFamily,
+  shape: RecordShape,
+  place: { readonly slot: number; readonly sizeClass: number },
+  sequence: number,
+): boolean {
+  return headerFault(words, family, place, shape) === '' && wide(words, 20) === sequence;
+}
+
+/** What a header without fault says of its record. */
+export interface RecordFacts {
+  readonly key: Uint32Array;
+  readonly generation: number;
+  readonly digest: Digest;
+  /** Grows with each record that the store writes. */
+  readonly sequence: number;
+  readonly tokens: number;
+}
+
+export function recordFacts(words: Uint32Array): RecordFacts {
+  return {
+    key: words.slice(4, 8),
+    generation: wide(words, 8),
+    digest: { lo: words[14]!, hi: words[15]! },
+    sequence: wide(words, 20),
+    tokens: words[22]!,
+  };
+}
+
+/**
+ * What disagrees between the header in `words` and the item asked for; empty where nothing does.
+ * @param sequence number of the record that was written there last, 0 where that is not known
+ */
+export function headerDisagreement(
+  words: Uint32Array,
+  family: RecordFamily,
+  shape: RecordShape,
+  item: StoreItem,
+  sequence: number,
+): string {
+  const fault = headerFault(words, family, item, shape);
+  if (fault !== '') return fault;
+  if (wide(words, 8) !== item.generation) return `the record is of generation ${wide(words, 8)}`;
+  if (sequence !== 0 && wide(words, 20) !== sequence) return 'the record is an older one (sequence)';
+  for (let lane = 0; lane < 4; lane++)
+    if (words[4 + lane] !== item.key[lane]) return 'the record is of another key';
   if (!isDigest(words, 14, item.digest)) return 'the record is of other content (digest)';
   return '';
 }
 
-function setDigest(words: Uint32Array, at: number, digest: Digest): void {
+export function setDigest(words: Uint32Array, at: number, digest: Digest): void {
   words[at] = digest.lo;
   words[at + 1] = digest.hi;
 }
 
-function isDigest(words: Uint32Array, at: number, digest: Digest): boolean {
+export function isDigest(words: Uint32Array, at: number, digest: Digest): boolean {
   return words[at] === digest.lo && words[at + 1] === digest.hi;
 }
 
-function setWide(words: Uint32Array, at: number, value: number): void {
+export function setWide(words: Uint32Array, at: number, value: number): void {
   words[at] = value >>> 0;
   words[at + 1] = Math.floor(value / 2 ** 32);
 }
 
-function wide(words: Uint32Array, at: number): number {
+export function wide(words: Uint32Array, at: number): number {
   return words[at]! + words[at + 1]! * 2 ** 32;
 }

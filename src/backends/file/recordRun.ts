@@ -4,10 +4,10 @@
  * caller's memory itself where direct I/O can reach it, else through staging.
  */
 
-import { digestWords } from '../../runtime/digest.ts';
 import { Outcome } from '../../runtime/transfer/outcome.ts';
 import { corrupt, loaded, refused } from '../../runtime/transfer/slotLedger.ts';
 import type { StoreResult } from '../../runtime/transfer/tierStore.ts';
+import { hostDigest } from '../digest/index.ts';
 import { type DataFile, errnoOf } from './dataFile.ts';
 import type { Extents } from './extents.ts';
 import { type FileLayout, pageOf } from './fileLayout.ts';
@@ -17,6 +17,7 @@ import {
   encodeHeader,
   HEADER_BYTES,
   headerDisagreement,
+  isRecord,
   type RecordFamily,
   type RecordShape,
 } from './record.ts';
@@ -32,6 +33,10 @@ export interface RunContext {
   readonly family: RecordFamily;
   /** Number of the next record written. */
   nextSequence(): number;
+  /** Number of the record that was written into the slot last, 0 where that is not known. */
+  sequenceOf(slot: number): number;
+  /** What lies in the slot is not what was written there. */
+  spoiled(slot: number): void;
   /** The request has its result and touches nothing any more. */
   finish(request: SlotRequest, result: StoreResult): void;
   /** Do it again, each request by itself. */
@@ -133,7 +138,8 @@ export class RecordRun implements IoJob {
           payload.set(request.item.bytes);
           own.fill(0, record.payloadOffset + record.payloadBytes);
         }
-        encodeHeader(header, family, record, request.item, this.#context.nextSequence());
+        request.sequence = this.#context.nextSequence();
+        encodeHeader(header, family, record, request.item, request.sequence);
       }
       return { request, record, header, payload };
     });
@@ -146,11 +152,14 @@ export class RecordRun implements IoJob {
   #check({ request, record, header, payload }: Place): StoreResult {
     if (this.kind === 'write') return loaded;
     const { item } = request;
-    const disagreement = headerDisagreement(header, this.#context.family, record, item);
+    const { family, sequenceOf, spoiled } = this.#context;
+    const sequence = sequenceOf(item.slot);
+    if (sequence !== 0 && !isRecord(header, family, record, item, sequence)) spoiled(item.slot);
+    const disagreement = headerDisagreement(header, family, record, item, sequence);
     if (disagreement !== '') return corrupt(`slot ${item.slot}: ${disagreement}`);
-    const words = new Uint32Array(payload.buffer, payload.byteOffset, payload.byteLength / 4);
-    const digest = digestWords(words);
+    const digest = hostDigest(payload);
     if (digest.lo !== item.digest.lo || digest.hi !== item.digest.hi) {
+      spoiled(item.slot);
       return corrupt(`slot ${item.slot}: the bytes do not have their digest`);
     }
     if (request.staged) item.bytes.set(payload);

@@ -13,6 +13,10 @@ export interface SlotRequest {
   offset: number;
   /** The item's own memory did not do for direct I/O: go through staging. */
   staged: boolean;
+  /** Number of the record that a write made of it, 0 before it began. */
+  sequence: number;
+  /** Its region counts it among the writes under way. */
+  begun: boolean;
   next: SlotRequest | undefined;
 }
 

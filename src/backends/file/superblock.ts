@@ -1,5 +1,6 @@
 /**
- * The first block of a data file: whose file it is. A file without it, or with that of another version, is not touched.
+ * The first block of a data file: whose file it is and what its bytes mean. A file without it, or with that of another
+ * version, is not touched; one of another model, layout or key is refused by the name of what differs.
  *
  *      0          8         12        16         24                     4096
  *      +----------+---------+---------+----------+----------------------+
@@ -8,33 +9,44 @@
  */
 
 import { type Digest, digestBytes } from '../../runtime/digest.ts';
-import type { FileLayout } from './fileLayout.ts';
+import { configError, TierKVError } from '../../runtime/errors.ts';
+import type { PoolShape } from '../../runtime/pool/shape.ts';
+import { type FileLayout, layoutFingerprint } from './fileLayout.ts';
 import { BLOCK_BYTES, type RecordFamily } from './record.ts';
 
 const MAGIC = 'TKVSTORE';
-const VERSION = 1;
+const VERSION = 2;
 const TEXT_START = 24;
+
+/** What gives a store's bytes and keys their meaning. Texts are compared, never interpreted. */
+export interface StoreIdentity {
+  /** Name and revision of the weights. */
+  readonly model: string;
+  /** Shape and type of the KV. */
+  readonly layout: string;
+  /** A fingerprint of the secret key, from which the key does not follow. */
+  readonly secretKey: string;
+  /** What else determines the bytes. */
+  readonly extras: string;
+  /** Contents of another epoch are forgotten, not refused. */
+  readonly epoch: number;
+}
 
 export interface StoreFacts {
   readonly storeId: Digest;
-  readonly layout: Digest;
+  readonly identity: StoreIdentity;
   readonly pageBytes: number;
   readonly slotBytes: readonly number[];
-  readonly pageStrideBytes: number;
 }
 
-/** @throws TKV_CONFIG never; a pool has few size classes, which always fit. */
-export function encodeSuperblock(block: Uint8Array, family: RecordFamily, layout: FileLayout): void {
-  const facts: StoreFacts = {
-    storeId: family.store,
-    layout: family.layout,
-    pageBytes: layout.shape.pageBytes,
-    slotBytes: layout.shape.slotBytes,
-    pageStrideBytes: layout.pageStrideBytes,
-  };
+/** @throws TKV_CONFIG when the identity's texts do not fit a block */
+export function encodeSuperblock(facts: StoreFacts): Uint8Array {
+  const block = new Uint8Array(BLOCK_BYTES);
   const text = new TextEncoder().encode(JSON.stringify(facts));
-  const header = new DataView(block.buffer, block.byteOffset, TEXT_START);
-  block.fill(0);
+  if (text.byteLength > BLOCK_BYTES - TEXT_START) {
+    throw configError('identity', `takes ${text.byteLength} bytes as text`, 'Use shorter names.');
+  }
+  const header = new DataView(block.buffer, 0, TEXT_START);
   block.set(new TextEncoder().encode(MAGIC));
   block.set(text, TEXT_START);
   header.setUint32(8, VERSION, true);
@@ -42,6 +54,7 @@ export function encodeSuperblock(block: Uint8Array, family: RecordFamily, layout
   const digest = digestBytes(block.subarray(TEXT_START));
   header.setUint32(16, digest.lo, true);
   header.setUint32(20, digest.hi, true);
+  return block;
 }
 
 /** Why a file that begins with `bytes` is not one of ours to overwrite; empty where it is. */
@@ -54,7 +67,52 @@ export function foreignness(bytes: Uint8Array): string {
   const version = header.getUint32(8, true);
   if (version !== VERSION) return `has format version ${version}, this tierkv reads ${VERSION}`;
   if (bytes.byteLength < BLOCK_BYTES) return 'is cut off';
-  const digest = digestBytes(bytes.subarray(TEXT_START, BLOCK_BYTES));
+  const digest = digestBytes(bytes.slice(TEXT_START, BLOCK_BYTES));
   const right = header.getUint32(16, true) === digest.lo && header.getUint32(20, true) === digest.hi;
   return right ? '' : 'has a damaged superblock';
+}
+
+/** The facts in a block that is not foreign. */
+export function decodeSuperblock(block: Uint8Array): StoreFacts {
+  const length = new DataView(block.buffer, block.byteOffset, TEXT_START).getUint32(12, true);
+  const text = new TextDecoder().decode(block.subarray(TEXT_START, TEXT_START + length));
+  return JSON.parse(text) as StoreFacts;
+}
+
+/** What all records of the store share. */
+export function familyOf({ storeId, identity, pageBytes, slotBytes }: StoreFacts): RecordFamily {
+  return { store: storeId, layout: layoutFingerprint(pageBytes, slotBytes, JSON.stringify(identity)) };
+}
+
+/**
+ * @throws TKV_MISMATCH with the part of the identity that differs as its field, when the store in `stored` holds bytes
+ * of another meaning than `wanted` gives them
+ */
+export function requireSameMeaning(stored: StoreFacts, wanted: StoreFacts, dir: string, path: string): void {
+  const sizes = ({ pageBytes, slotBytes }: Pick<PoolShape, 'pageBytes' | 'slotBytes'>): string =>
+    `pages of ${pageBytes} bytes cut into ${slotBytes.join(', ')}`;
+  const compared: readonly (readonly [field: string, has: string, want: string])[] = [
+    ['model', `model '${stored.identity.model}'`, `model '${wanted.identity.model}'`],
+    ['layout', `'${stored.identity.layout}'`, `'${wanted.identity.layout}'`],
+    ['layout', sizes(stored), sizes(wanted)],
+    ['extras', `extras ${stored.identity.extras}`, `extras ${wanted.identity.extras}`],
+  ];
+  for (const [field, has, want] of compared) {
+    if (has !== want) throw mismatch(field, `dir ${dir} holds blocks of ${has}, not of ${want}`, path);
+  }
+  if (stored.identity.secretKey !== wanted.identity.secretKey) {
+    throw mismatch('secretKey', `dir ${dir} holds blocks under another secret key`, path);
+  }
+}
+
+function mismatch(field: string, problem: string, path: string): TierKVError {
+  return new TierKVError(
+    'TKV_MISMATCH',
+    `${problem}. Use the ${field} that wrote it or another directory, or remove ${path} to begin empty.`,
+    { field, path },
+  );
+}
+
+export function factsOf(storeId: Digest, identity: StoreIdentity, layout: FileLayout): StoreFacts {
+  return { storeId, identity, pageBytes: layout.shape.pageBytes, slotBytes: layout.shape.slotBytes };
 }

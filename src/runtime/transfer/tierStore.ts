@@ -26,6 +26,8 @@ export interface StoreItem {
   readonly key: Uint32Array;
   /** The digest that the content must have. */
   readonly digest: Digest;
+  /** Tokens that the content covers, for stores that outlive the process. 0 or absent: not known. */
+  readonly tokens?: number;
   /** Host bytes: the source of a write, the destination of a read; exactly the slot's size. Not kept after the call. */
   readonly bytes: Uint8Array;
 }

@@ -12,6 +12,7 @@ const kinds: Record<string, FileStoreOptions> = {
   'direct where the disk allows': { mode: 'auto' },
   buffered: { mode: 'buffered' },
   'without native calls': { native: false },
+  'with warm restarts': { restart: 'warm', syncBytes: 100_000, checkpointBytes: 300_000 },
   'in extents, two I/Os deep, nothing coalesced': {
     allocation: 'extents',
     extentBytes: 100_000,

@@ -50,6 +50,7 @@ function faulty(fault: Fault): (file: DataFile) => DataFile {
       await fault('allocate', at);
       await file.allocate(at, bytes);
     },
+    sync: () => file.sync(),
     close: () => file.close(),
   });
 }

@@ -16,6 +16,7 @@ const seed = testSeed(4711);
 const pool = poolShape(625, 16 * 256, [256]);
 const kinds: Record<string, FileStoreOptions> = {
   'whole, direct': {},
+  'whole, direct, warm restarts': { restart: 'warm', syncBytes: 2 ** 20, checkpointBytes: 2 ** 22 },
   'extents, buffered': { allocation: 'extents', mode: 'buffered', extentBytes: 2 ** 20 },
 };
 

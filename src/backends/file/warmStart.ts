@@ -1,0 +1,70 @@
+/** From files to a store that runs: recovery, then an index file that says what was recovered and has nothing marked. */
+
+import type { DataFile } from './dataFile.ts';
+import type { FileLayout } from './fileLayout.ts';
+import type { FileStoreSettings } from './fileStoreOptions.ts';
+import { bytesOf, geometryOf, headBlock, type IndexGeometry } from './indexBlocks.ts';
+import type { RecordFamily } from './record.ts';
+import { nothingRecovered, type Recovered, recover } from './recovery.ts';
+import { RegionBits } from './regionBits.ts';
+import type { StagingPool } from './stagingPool.ts';
+import { WarmState } from './warmState.ts';
+
+export interface WarmStartRequest {
+  readonly blocks: DataFile;
+  readonly blocksBytes: number;
+  readonly layout: FileLayout;
+  readonly family: RecordFamily;
+  readonly settings: FileStoreSettings;
+  readonly staging: StagingPool;
+  /** The index file of a store that was there, that it has none, or that the store is new. */
+  readonly kept: DataFile | 'none' | 'new';
+  /** Makes an empty index file under a preliminary name. */
+  readonly create: () => Promise<DataFile>;
+}
+
+export interface WarmStarted {
+  readonly warm: WarmState;
+  readonly recovered: Recovered;
+  readonly index: DataFile;
+  /** Whether the index file is a new one, that still has its preliminary name. */
+  readonly created: boolean;
+}
+
+export async function warmStart(request: WarmStartRequest): Promise<WarmStarted> {
+  const { blocks, blocksBytes, layout, family, settings, staging, kept } = request;
+  const old = typeof kept === 'string' ? undefined : kept;
+  const recovered =
+    kept === 'new'
+      ? nothingRecovered(layout)
+      : await recover({ blocks, index: old, blocksBytes }, layout, family, staging);
+  const geometry = geometryOf(layout);
+  const reuse = old !== undefined && recovered.indexProblem === '' && isSame(geometry, recovered.geometry);
+  const { table, sequence } = recovered;
+  const parts = { blocks, layout, geometry, family, table, sequence, settings };
+
+  if (reuse) {
+    const { epoch, markEpoch, marked, closed } = recovered;
+    const done = { epoch, sequence, records: table.records, closed };
+    const warm = new WarmState({ ...parts, index: old, marked, markEpoch, done });
+    await warm.open();
+    // Two, when the crash came within a checkpoint: the first finishes its epoch, the second begins one without marks.
+    if (!marked.isEmpty) await warm.checkpoint();
+    if (markEpoch > epoch) await warm.checkpoint();
+    return { warm, recovered, index: old, created: false };
+  }
+
+  await old?.close();
+  const index = await request.create();
+  await index.allocate(0, geometry.fileBytes);
+  await index.writev([bytesOf(headBlock(geometry, family.store))], 0);
+  for (const half of [0, 1]) table.makeStale(half);
+  const done = { epoch: 0, sequence, records: 0, closed: false };
+  const warm = new WarmState({ ...parts, index, marked: new RegionBits(), markEpoch: 0, done });
+  await warm.checkpoint();
+  return { warm, recovered, index, created: true };
+}
+
+function isSame(a: IndexGeometry, b: IndexGeometry): boolean {
+  return a.pages === b.pages && a.slotsPerPageMax === b.slotsPerPageMax && a.regionPages === b.regionPages;
+}
