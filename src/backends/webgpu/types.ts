@@ -1,3 +1,5 @@
+/// <reference types="@webgpu/types" preserve="true" />
+
 /**
  * The words of the WebGPU backend that others type against: which adapter a device came from, and what an HBM pool offers
  * beyond the tier store contract. `openDevice` gives a `LiveDevice`, `HbmStore.open(liveDevice, shape)` gives a
