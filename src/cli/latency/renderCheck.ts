@@ -61,12 +61,13 @@ export function checkChart(report: CheckReport): VegaLiteSpec {
     regime: step.regime,
   }));
   const all = values.flatMap(({ measured, predicted }) => [measured, predicted]);
-  const range = [Math.min(...all), Math.max(...all)].map((at) => ({ measured: at, predicted: at }));
+  const [least, most] = [Math.min(...all) * 0.9, Math.max(...all) * 1.1];
+  const range = [least, most].map((at) => ({ measured: at, predicted: at }));
   const axis = (field: string, title: string): VegaLiteSpec => ({
     field,
     type: 'quantitative',
     title,
-    scale: { type: 'log' },
+    scale: { type: 'log', nice: false, domain: [least, most] },
   });
   return {
     width: 560,
