@@ -1,4 +1,4 @@
-/** A fresh directory under the system's temporary directory that goes with all it holds when disposed or at process exit. */
+/** A fresh directory, by default under the system's temporary directory, that goes with all it holds when disposed or at process exit. */
 
 import fs from 'node:fs';
 import os from 'node:os';
@@ -9,16 +9,16 @@ export interface TemporaryDirectory extends Disposable {
   readonly path: string;
 }
 
-/** @throws {TierKVError} TKV_IO when none can be made. */
-export function temporaryDirectory(prefix: string): TemporaryDirectory {
+/** @param parent where it is made; default: the system's temporary directory. @throws {TierKVError} TKV_IO when none can be made. */
+export function temporaryDirectory(prefix: string, parent: string = os.tmpdir()): TemporaryDirectory {
   let made: string;
   try {
-    made = fs.mkdtempSync(path.join(os.tmpdir(), prefix));
+    made = fs.mkdtempSync(path.join(parent, prefix));
   } catch (cause) {
     throw new TierKVError(
       'TKV_IO',
-      `no directory can be made in ${os.tmpdir()}. Name one with --dir, or set TMPDIR.`,
-      { path: os.tmpdir(), field: '--dir', cause },
+      `no directory can be made in ${parent}. Name another with --dir, or set TMPDIR.`,
+      { path: parent, field: '--dir', cause },
     );
   }
   const remove = (): void => fs.rmSync(made, { recursive: true, force: true });

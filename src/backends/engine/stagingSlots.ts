@@ -3,6 +3,9 @@
 import { requireInteger } from '../../runtime/errors.ts';
 import { HostArena } from '../memory/hostArena.ts';
 
+const STAGING_BYTES = 16 * 1024 * 1024;
+const SLOTS_MAX = 1024;
+
 export class StagingSlots implements Disposable {
   readonly #arena: HostArena;
   readonly #slotBytes: number;
@@ -13,6 +16,11 @@ export class StagingSlots implements Disposable {
     this.#arena = arena;
     this.#slotBytes = slotBytes;
     this.#free = Array.from({ length: slots }, (_, i) => slots - 1 - i);
+  }
+
+  /** How many slots keep both neighbours of the staging memory busy: 16 MiB of them, and never fewer than two. */
+  static countFor(unitBytes: number): number {
+    return Math.max(2, Math.min(SLOTS_MAX, Math.floor(STAGING_BYTES / unitBytes)));
   }
 
   /** @param unitBytes the largest block that passes through */

@@ -21,6 +21,8 @@ export interface Libc {
   tryFlock(fd: number): string;
   /** Whether the file system can allocate ranges by itself: '' or why not. Allocates the first `bytes`. */
   tryAllocate(fd: number, bytes: number): string;
+  /** Forgets what the page cache holds of the file and the disk has too. */
+  dropCache(fd: number): string;
   /** Allocates a range on a thread of the pool. */
   allocate(fd: number, offset: number, bytes: number): Promise<string>;
 }
@@ -32,6 +34,7 @@ export type Advice = (typeof Advice)[keyof typeof Advice];
 const PROT_READ_WRITE = 3;
 const MAP_PRIVATE_ANONYMOUS = 0x22;
 const MAP_FAILED = 0xffff_ffff_ffff_ffffn;
+const FADVISE_DONTNEED = 4;
 const LOCK_EXCLUSIVE_NONBLOCKING = 2 | 4;
 
 type Call<A extends unknown[], R> = ((...args: A) => R) & {
@@ -67,6 +70,9 @@ async function bind(): Promise<Libc | string> {
     const fallocate = bound<[number, number, number, number], number>(
       'int fallocate(int fd, int mode, int64_t offset, int64_t bytes)',
     );
+    const posixFadvise = bound<[number, number, number, number], number>(
+      'int posix_fadvise(int fd, int64_t offset, int64_t bytes, int advice)',
+    );
     const posixFallocate = bound<[number, number, number], number>(
       'int posix_fallocate(int fd, int64_t offset, int64_t bytes)',
     );
@@ -84,6 +90,10 @@ async function bind(): Promise<Libc | string> {
       addressOf: (bytes) => koffi.address(bytes),
       tryFlock: (fd) => ended(flock(fd, LOCK_EXCLUSIVE_NONBLOCKING)),
       tryAllocate: (fd, bytes) => ended(fallocate(fd, 0, 0, bytes)),
+      dropCache(fd) {
+        const errno = posixFadvise(fd, 0, 0, FADVISE_DONTNEED);
+        return errno === 0 ? '' : errnoName(errno);
+      },
       allocate: (fd, offset, bytes) =>
         new Promise((resolve, reject) => {
           // posix_fallocate returns the errno itself, so it does not matter on which thread it was set.

@@ -1,0 +1,184 @@
+/**
+ * The link bench: for each unit size it sets up the tiers, lets everything that is compared run in the same interleaved
+ * rounds, and makes one row of each route and pattern.
+ */
+
+import type { LiveDevice } from '../../../backends/webgpu/index.ts';
+import { formatBytes } from '../../output/index.ts';
+import { DeviceRuns } from './deviceRuns.ts';
+import { DiskRuns } from './diskRuns.ts';
+import { type Arrangement, LinkRig } from './rig.ts';
+import { type Contestant, measureRounds, quantile, type Speed } from './rounds.ts';
+import { diskRoutes, type Machine, moveOver, type Route, type StageName, transferRoutes } from './routes.ts';
+import type { LinkRow } from './row.ts';
+
+export interface LinkBenchOptions {
+  readonly links: 'transfers' | 'disk' | 'all';
+  readonly unitBytes: readonly number[];
+  /** Bytes that one run of a contestant moves, at least; always two units or more. */
+  readonly totalBytes: number;
+  readonly rounds: number;
+  readonly dir: string;
+  readonly signal: AbortSignal;
+  /** Lines for a person. */
+  readonly say: (line: string) => void;
+  /** fio's GB/s at a size, where it runs. */
+  readonly fio?: (operation: 'read' | 'write', unitBytes: number, depth: number) => number;
+}
+
+export const fullSizes: readonly number[] = [16, 64, 256, 1024, 2048, 8192, 65536].map((kib) => kib * 1024);
+export const quickSizes: readonly number[] = [16, 64, 256, 2048].map((kib) => kib * 1024);
+
+const DEPTHS = [1, 4, 8, 16] as const;
+/** Lone transfers for the latencies, after each round and of each row: as many as fit into so many milliseconds. */
+const LATENCY_MS = 6;
+const LATENCY_SAMPLES = 24;
+
+interface Case {
+  readonly route: Route;
+  readonly arrangement: Arrangement;
+  readonly name: string;
+  readonly latenciesUs: number[];
+}
+
+export async function benchLinks(live: LiveDevice, options: LinkBenchOptions): Promise<LinkRow[]> {
+  const rows: LinkRow[] = [];
+  const withDisk = options.links !== 'transfers';
+  const routes = [...(options.links === 'disk' ? [] : transferRoutes), ...(withDisk ? diskRoutes : [])];
+  for (const unitBytes of options.unitBytes) {
+    options.say(`units of ${formatBytes(unitBytes)}`);
+    const units = Math.max(2, Math.ceil(options.totalBytes / unitBytes));
+    await using rig = await LinkRig.open(live, unitBytes, units, withDisk ? options.dir : undefined);
+    const first = rig.ddr.view(0, 0);
+    using device = new DeviceRuns(live, new Uint8Array(first.buffer as ArrayBuffer, 0, rig.bytes), unitBytes);
+    using disk = withDisk ? await DiskRuns.open(options.dir, rig.bytes, unitBytes) : undefined;
+    if (disk !== undefined) warnOf(disk, options.say);
+    rows.push(...(await rowsOf({ rig, device, disk }, routes, options)));
+  }
+  return rows;
+}
+
+function warnOf(disk: DiskRuns, say: (line: string) => void): void {
+  if (!disk.direct) say('the file system refuses direct I/O: the limit is that of buffered I/O');
+  if (!disk.dropsCache)
+    say('without koffi the page cache cannot be emptied: naive reads may come from memory');
+}
+
+async function rowsOf(
+  machine: Machine,
+  routes: readonly Route[],
+  options: LinkBenchOptions,
+): Promise<LinkRow[]> {
+  const { rig } = machine;
+  const arrangements: Arrangement[] = rig.units < 4 ? ['contiguous'] : ['contiguous', 'scattered'];
+  const cases = routes.flatMap((route) =>
+    arrangements.map((arrangement): Case => {
+      const name = `${route.link} ${arrangement} ${route.verify}`;
+      return { route, arrangement, name, latenciesUs: [] };
+    }),
+  );
+  const contestants = contestantsOf(machine, cases);
+  const speeds = await measureRounds(
+    contestants,
+    options.rounds,
+    async () => {
+      for (const one of cases) await sampleLatency(machine, one);
+    },
+    options.signal,
+  );
+  return cases.map((one) => rowOf(machine, one, speeds, options));
+}
+
+function contestantsOf(machine: Machine, cases: readonly Case[]): Contestant[] {
+  const { rig, device, disk } = machine;
+  const all = new Map<string, Contestant>();
+  const add = (name: string, run: () => Promise<void>, prepare?: () => void): void => {
+    if (!all.has(name)) {
+      all.set(name, { name, bytes: rig.bytes, run, ...(prepare === undefined ? {} : { prepare }) });
+    }
+  };
+  const stages = new Set(cases.flatMap(({ route }) => route.stages));
+  if (stages.has('device copy')) add('device copy', () => device.deviceCopy());
+  if (stages.has('memcpy')) {
+    add('memcpy whole', () => device.memcpy('whole'));
+    add('memcpy pieces', () => device.memcpy('pieces'));
+  }
+  for (const operation of ['read', 'write'] as const) {
+    if (!stages.has(`disk ${operation}`)) continue;
+    for (const depth of DEPTHS) add(`disk ${operation} ${depth}`, () => disk!.directAt(operation, depth));
+  }
+  for (const { route, arrangement, name } of cases) {
+    const emptyCache = route.link.includes('nvmeTo') ? () => disk!.emptyCache() : undefined;
+    const base = arrangement === 'contiguous' ? 0 : rig.units;
+    const slots = Array.from({ length: rig.units }, (_, i) => rig.slotOf(i, arrangement) - base);
+    add(name, () => moveOver(machine, route, arrangement));
+    add(`single ${route.link}`, () => route.single(machine, rig.bytes));
+    add(`naive ${route.link} ${arrangement}`, () => route.naive(machine, slots), emptyCache);
+  }
+  return [...all.values()];
+}
+
+/** One unit alone, or one each way. */
+async function sampleLatency(machine: Machine, { route, arrangement, latenciesUs }: Case): Promise<void> {
+  const { rig } = machine;
+  const width = route.bothWays ? 2 : 1;
+  const until = performance.now() + LATENCY_MS;
+  for (let i = 0; i < LATENCY_SAMPLES; i++) {
+    const from = (latenciesUs.length * width) % (rig.units - width + 1);
+    const started = performance.now();
+    await moveOver(machine, route, arrangement, from, from + width);
+    const ended = performance.now();
+    latenciesUs.push((ended - started) * 1000);
+    if (ended > until) return;
+  }
+}
+
+function rowOf(
+  { rig }: Machine,
+  { route, arrangement, name, latenciesUs }: Case,
+  speeds: ReadonlyMap<string, Speed>,
+  options: LinkBenchOptions,
+): LinkRow {
+  const own = speeds.get(name)!;
+  const naive = speeds.get(`naive ${route.link} ${arrangement}`)!;
+  const limits = route.stages.map((stage) => bestOf(stage, speeds));
+  const limit = limits.reduce((slowest, one) => (one.gbps < slowest.gbps ? one : slowest));
+  const { adapter } = rig.live;
+  const fioGbps =
+    options.fio !== undefined && limit.stage.startsWith('disk')
+      ? options.fio(limit.stage === 'disk read' ? 'read' : 'write', rig.unitBytes, limit.depth)
+      : undefined;
+  return {
+    link: route.link,
+    bytes: rig.unitBytes,
+    pattern: route.bothWays ? `${arrangement}, both ways` : arrangement,
+    verify: route.verify,
+    gbps: own.gbps,
+    singleGbps: speeds.get(`single ${route.link}`)!.gbps,
+    naiveGbps: naive.gbps,
+    limitGbps: limit.gbps,
+    limitStage: limit.stage,
+    ratio: own.gbps / limit.gbps,
+    p50Us: quantile(latenciesUs, 0.5),
+    p99Us: quantile(latenciesUs, 0.99),
+    cpuCores: own.cores,
+    naiveCpuCores: naive.cores,
+    ...(fioGbps === undefined ? {} : { fioGbps }),
+    software: route.touchesHbm && adapter.software,
+    adapter: adapter.name,
+    rounds: options.rounds,
+  };
+}
+
+/** A stage has several ways to be run; its best one counts. */
+function bestOf(
+  stage: StageName,
+  speeds: ReadonlyMap<string, Speed>,
+): { stage: StageName; gbps: number; depth: number } {
+  let best = { stage, gbps: 0, depth: 1 };
+  for (const [name, { gbps }] of speeds) {
+    if (name !== stage && !name.startsWith(`${stage} `)) continue;
+    if (gbps > best.gbps) best = { stage, gbps, depth: Number(name.slice(stage.length)) || 1 };
+  }
+  return best;
+}

@@ -1,0 +1,80 @@
+/** What one line of `tierkv bench transfers|disk|all` says, as JSON and as a table. */
+
+import { formatBytes, renderTable } from '../../output/index.ts';
+
+/** Which digests a transfer computes on its way: on the host, of what arrived in HBM, both or none. */
+export type Verification = 'none' | 'host' | 'hbm' | 'host+hbm';
+
+export interface LinkRow {
+  readonly link: string;
+  /** Size of one unit; a round moves many of them in one batch. */
+  readonly bytes: number;
+  readonly pattern: string;
+  readonly verify: Verification;
+  /** tierkv's engine, in 10^9 bytes a second. Both ways: the sum of the two directions. */
+  readonly gbps: number;
+  /** The best single transfer of the same total bytes. */
+  readonly singleGbps: number;
+  /** One plain call a unit: one writeBuffer, one map, one buffered file call. */
+  readonly naiveGbps: number;
+  /** The slowest stage of the link, alone and at its best, in the same rounds. */
+  readonly limitGbps: number;
+  readonly limitStage: string;
+  /** gbps / limitGbps. */
+  readonly ratio: number;
+  /** Of a unit that travels alone, from its submission to its end. */
+  readonly p50Us: number;
+  readonly p99Us: number;
+  /** Cores busy in this process, a software device's included. */
+  readonly cpuCores: number;
+  readonly naiveCpuCores: number;
+  /** fio's direct I/O at this size, where it was asked for. */
+  readonly fioGbps?: number;
+  /** Whether a software device is part of the link. */
+  readonly software: boolean;
+  readonly adapter: string;
+  readonly rounds: number;
+}
+
+const digits = (value: number, count: number): string => value.toFixed(count);
+
+export function renderRows(rows: readonly LinkRow[]): string {
+  const right = (title: string) => ({ title, align: 'right' as const });
+  const withFio = rows.some((row) => row.fioGbps !== undefined);
+  return renderTable(
+    [
+      { title: 'link' },
+      right('unit'),
+      { title: 'pattern' },
+      { title: 'verified' },
+      right('GB/s'),
+      right('single'),
+      right('naive'),
+      right('limit'),
+      { title: 'by' },
+      right('of limit'),
+      right('p50 µs'),
+      right('p99 µs'),
+      right('cores'),
+      right('naive c.'),
+      ...(withFio ? [right('fio')] : []),
+    ],
+    rows.map((row) => [
+      row.link,
+      formatBytes(row.bytes),
+      row.pattern,
+      row.verify,
+      digits(row.gbps, 2),
+      digits(row.singleGbps, 2),
+      digits(row.naiveGbps, 2),
+      digits(row.limitGbps, 2),
+      row.limitStage,
+      `${digits(row.ratio * 100, 0)} %`,
+      digits(row.p50Us, 0),
+      digits(row.p99Us, 0),
+      digits(row.cpuCores, 2),
+      digits(row.naiveCpuCores, 2),
+      ...(withFio ? [row.fioGbps === undefined ? '-' : digits(row.fioGbps, 2)] : []),
+    ]),
+  );
+}
