@@ -11,6 +11,7 @@ import {
   KeyChain,
   type KeyElements,
   KVManager,
+  type LoadedBlock,
   type Match,
   type OpenBlock,
   TierKVError,
@@ -43,6 +44,7 @@ export class KVRuntime implements AsyncDisposable {
   /** @throws {TierKVError} naming the field, when a device, the memory or the directory is not to be had */
   static async open(config: KVRuntimeConfig): Promise<KVRuntime> {
     const manager = new KVManager(managerConfigOf(config));
+    keyChain(config, 'any tenant'); // a bad key or model name is found before anything is opened
     return new KVRuntime(config, manager, await openStores(config, manager));
   }
 
@@ -104,26 +106,34 @@ export class KVRuntime implements AsyncDisposable {
     return open;
   }
 
-  /** Where block `index` lies, for kernels that write it (open) or attend over it (loaded). */
+  /**
+   * Where block `index` lies, for kernels that write it (open) or attend over it (loaded).
+   * @throws TKV_STATE when it is neither
+   */
   slot(sequence: KVSequence, index: number): SlotBuffer {
-    const block =
-      this.manager.loadedBlock(sequence.table, index) ?? this.manager.openBlock(sequence.table, index);
-    if (block === undefined) {
-      throw new TierKVError('TKV_STATE', `block ${index} is not in HBM. Await begin or append first.`, {
-        field: 'index',
-      });
-    }
+    const block = this.#block(sequence, index);
     return this.stores.hbm.buffer(block.slot, block.sizeClass);
   }
 
-  /** The sequence's block table, of blocks that may be attended over. */
+  /**
+   * The sequence's blocks in order, for attention.
+   * @throws TKV_STATE when one of them is neither loaded nor open: a table with a gap would attend over wrong positions
+   */
   blockTable(sequence: KVSequence): BlockTable {
     const table = new BlockTable();
-    for (let i = 0; i < sequence.blocks; i++) {
-      const block = this.manager.loadedBlock(sequence.table, i) ?? this.manager.openBlock(sequence.table, i);
-      if (block !== undefined) table.append(block);
-    }
+    for (let i = 0; i < sequence.blocks; i++) table.append(this.#block(sequence, i));
     return table;
+  }
+
+  #block(sequence: KVSequence, index: number): LoadedBlock | OpenBlock {
+    const block =
+      this.manager.loadedBlock(sequence.table, index) ?? this.manager.openBlock(sequence.table, index);
+    if (block === undefined) {
+      throw new TierKVError('TKV_STATE', `block ${index} is not in HBM. Await begin, append or seal first.`, {
+        field: 'index',
+      });
+    }
+    return block;
   }
 
   /**
@@ -167,28 +177,24 @@ export class KVRuntime implements AsyncDisposable {
     await this.stores[Symbol.asyncDispose]();
   }
 
+  /** Blocks that could not be brought are opened to be computed. What cannot even be opened ends the sequence. */
   async #reopenFailed(table: KVSequence['table']): Promise<void> {
-    for (let failed = table.firstFailed(); failed !== -1; failed = table.firstFailed()) {
-      if (!this.manager.allocate(table, failed, failed + 1, this.nowUs())) {
+    for (let failed = table.firstFailed(); failed !== -1; ) {
+      const opened = this.manager.allocate(table, failed, failed + 1, this.nowUs());
+      await this.#pump.until(() => table.pending === 0);
+      const next = table.firstFailed();
+      if (!opened || next === failed) {
         this.manager.release(table, this.nowUs());
         throw this.#full(table.length);
       }
-      await this.#pump.until(() => table.pending === 0);
+      failed = next;
     }
   }
 
   #chain(tenant: string): KeyChain {
     let chain = this.#chains.get(tenant);
     if (chain === undefined) {
-      const { secretKey, epoch = 0, model, layout, extras } = this.#config;
-      chain = new KeyChain({
-        secretKey,
-        tenant,
-        epoch,
-        model,
-        layout,
-        ...(extras === undefined ? {} : { extras }),
-      });
+      chain = keyChain(this.#config, tenant);
       this.#chains.set(tenant, chain);
     }
     return chain;
@@ -202,4 +208,16 @@ export class KVRuntime implements AsyncDisposable {
       { field: 'hbmBytes' },
     );
   }
+}
+
+function keyChain(config: KVRuntimeConfig, tenant: string): KeyChain {
+  const { secretKey, epoch = 0, model, layout, extras } = config;
+  return new KeyChain({
+    secretKey,
+    tenant,
+    epoch,
+    model,
+    layout,
+    ...(extras === undefined ? {} : { extras }),
+  });
 }
