@@ -26,12 +26,16 @@ export class LinkModel {
     this.#fallback = fallback;
   }
 
-  /** When a transfer that is ready at `nowUs` ends, in integer microseconds; the link is busy until then. */
+  /** How long the link is busy with a transfer, in integer microseconds. */
+  transferUs(from: Tier, to: Tier, bytes: number): number {
+    const { baseLatencyUs, bandwidthBytesPerS } = this.#profiles[linkName(from, to)] ?? this.#fallback;
+    return Math.ceil(baseLatencyUs + (bytes * 1e6) / bandwidthBytesPerS);
+  }
+
+  /** When a transfer that is ready at `nowUs` ends; the link is busy until then. */
   endUs(from: Tier, to: Tier, bytes: number, nowUs: number): number {
     const name = linkName(from, to);
-    const { baseLatencyUs, bandwidthBytesPerS } = this.#profiles[name] ?? this.#fallback;
-    const start = Math.max(nowUs, this.#freeAtUs.get(name) ?? 0);
-    const end = start + Math.ceil(baseLatencyUs + (bytes * 1e6) / bandwidthBytesPerS);
+    const end = Math.max(nowUs, this.#freeAtUs.get(name) ?? 0) + this.transferUs(from, to, bytes);
     this.#freeAtUs.set(name, end);
     return end;
   }

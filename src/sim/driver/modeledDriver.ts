@@ -75,7 +75,7 @@ export class ModeledDriver implements TransferDriver {
     const traffic = this.traffic.get(name) ?? { bytes: 0, busyUs: 0 };
     this.traffic.set(name, traffic);
     traffic.bytes += bytes;
-    traffic.busyUs = endUs;
+    traffic.busyUs += this.#links.transferUs(source.tier, target.tier, bytes);
     return endUs;
   }
 
