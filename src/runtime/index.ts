@@ -12,6 +12,7 @@ export {
   InputOp,
   inputOpNames,
 } from './log/decisionSink.ts';
+export { type AdoptedBlock, adoptedFrom } from './manager/adoption.ts';
 export type { ManagerConfig, ResolvedConfig, ResolvedTier, TierSize } from './manager/config.ts';
 export type { Counters } from './manager/counters.ts';
 export { BlockTable, LoadedBlock, OpenBlock } from './manager/handles.ts';

@@ -104,6 +104,36 @@ class World {
     this.#manager = new KVManager(config);
     this.#driver = new ShadowDriver(this.#manager, this.#random);
     this.#faults = this.#random.pick([0, 0, 0.05, 0.3]);
+    if (this.#manager.config.tiers.length > 1 && this.#random.chance(0.5)) this.#adopt();
+  }
+
+  /** Begins with what an earlier run left in a lower tier: chains, in any order, some of them with gaps. */
+  #adopt(): void {
+    this.last = 'adopt';
+    const random = this.#random;
+    const position = random.between(1, this.#manager.config.tiers.length - 1);
+    const { tier, shape } = this.#manager.config.tiers[position]!;
+    for (let chains = random.between(1, 12); chains > 0; chains--) {
+      const blocks = random.between(1, 12);
+      const keys = this.#chain(blocks);
+      for (let tries = blocks; tries > 0; tries--) {
+        const i = random.below(blocks);
+        const slot = random.below(shape.slotLimit);
+        const value = keys[i * 4]! * 16 + i;
+        const parent = i === 0 ? new Uint32Array(4) : keys.slice(i * 4 - 4, i * 4);
+        const block = {
+          slot,
+          generation: random.between(1, 5),
+          sizeClass: random.below(this.#classes),
+          key: keys.slice(i * 4, i * 4 + 4),
+          parent: random.chance(0.9) ? parent : undefined,
+          digest: { lo: value, hi: 0 },
+          tokens: 16,
+        };
+        if (this.#manager.adopt(position, block, this.#nowUs)) this.#driver.slots[tier]![slot] = value;
+        this.#manager.checkIntegrity();
+      }
+    }
   }
 
   step(): void {
@@ -173,6 +203,7 @@ class World {
       expired: this.expired,
       tiersLost: this.tiersLost,
       lost: c.lost,
+      adopted: c.adopted,
     };
   }
 

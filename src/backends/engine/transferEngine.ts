@@ -245,6 +245,8 @@ function itemOf(transfer: Transfer, place: Place, bytes: Uint8Array): StoreItem 
     sizeClass: transfer.sizeClass,
     key: transfer.key,
     digest: transfer.digest,
+    tokens: transfer.tokens,
+    parent: transfer.parent,
     bytes,
   };
 }

@@ -19,7 +19,7 @@ import { BLOCK_BYTES, isDigest, setDigest, setWide, wide } from './record.ts';
 
 export const BLOCK_WORDS: number = BLOCK_BYTES / 4;
 export const HEAD_WORDS = 16;
-export const ENTRY_WORDS = 12;
+export const ENTRY_WORDS = 16;
 export const ENTRIES_PER_BLOCK: number = (BLOCK_WORDS - HEAD_WORDS) / ENTRY_WORDS;
 export const REGIONS_PER_BLOCK: number = (BLOCK_WORDS - HEAD_WORDS) * 32;
 /** A region is at least a page, and whole pages up to about this. */

@@ -106,8 +106,9 @@ class Opening {
     this.#undo.push(() => lock.release());
 
     this.doing = `opening ${BLOCKS_NAME}`;
-    const facts = this.#keptFacts() ?? factsOf(drawStoreId(), settings.identity, layout);
-    const kept = facts.kept === true;
+    const found = this.#keptFacts();
+    const kept = found !== undefined;
+    const facts = found ?? factsOf(drawStoreId(), settings.identity, layout);
     if (!kept) await this.#removeOld();
     const path = join(dir, BLOCKS_NAME);
     const from = kept ? path : path + NEW_SUFFIX;
@@ -166,13 +167,13 @@ class Opening {
   }
 
   /** The facts of the store that is there, if it is to be gone on with. @throws TKV_MISMATCH */
-  #keptFacts(): (StoreFacts & { kept?: true }) | undefined {
+  #keptFacts(): StoreFacts | undefined {
     const { dir, layout, settings } = this.#request;
     const there = storeThere(dir);
     if (there === undefined || settings.restart !== 'warm') return undefined;
     const wanted = factsOf(there.storeId, settings.identity, layout);
     requireSameMeaning(there, wanted, dir, join(dir, BLOCKS_NAME));
-    return there.identity.epoch === settings.identity.epoch ? { ...there, kept: true } : undefined;
+    return there.identity.epoch === settings.identity.epoch ? there : undefined;
   }
 
   async #removeOld(): Promise<void> {

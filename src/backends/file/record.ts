@@ -7,11 +7,11 @@
  *      | magic  | v  | head | key       | generation | size class | payload  | layout  | digest | store  | slot   |
  *      | 8      | 4  | 4    | 16        | 8          | 4          | 4        | 8       | 8      | 8      | 8      |
  *      +--------+----+------+-----------+------------+------------+----------+---------+--------+--------+--------+
- *     80         88       92                        120                128
- *      +----------+--------+-------------------------+-------------------+
- *      | sequence | tokens | zero (reserved)         | header's digest   |    digest of the 30 words before it
- *      | 8        | 4      | 28                      | 8                 |
- *      +----------+--------+-------------------------+-------------------+
+ *     80         88       92       108               120                128
+ *      +----------+--------+--------+-----------------+-------------------+
+ *      | sequence | tokens | parent | zero (reserved) | header's digest   |    digest of the 30 words before it
+ *      | 8        | 4      | 16     | 12              | 8                 |    parent: key of the block before it
+ *      +----------+--------+--------+-----------------+-------------------+
  *
  *     `head` is where the payload starts. Payloads that are whole blocks lie apart from the header, so that direct I/O
  *     moves them from and to the caller's memory; others follow it in the same block:
@@ -83,7 +83,8 @@ export function encodeHeader(
   setWide(words, 18, item.slot);
   setWide(words, 20, sequence);
   words[22] = item.tokens ?? 0;
-  words.fill(0, 23, CHECKED_WORDS);
+  setParent(words, 23, item.parent);
+  words.fill(0, 27, CHECKED_WORDS);
   setDigest(words, CHECKED_WORDS, digestWords(words.subarray(0, CHECKED_WORDS)));
 }
 
@@ -131,6 +132,8 @@ export interface RecordFacts {
   /** Grows with each record that the store writes. */
   readonly sequence: number;
   readonly tokens: number;
+  /** Key of the block before it in its chain; zeros for the first, undefined where it is not known. */
+  readonly parent: Uint32Array | undefined;
 }
 
 export function recordFacts(words: Uint32Array): RecordFacts {
@@ -140,6 +143,7 @@ export function recordFacts(words: Uint32Array): RecordFacts {
     digest: { lo: words[14]!, hi: words[15]! },
     sequence: wide(words, 20),
     tokens: words[22]!,
+    parent: parentIn(words, 23),
   };
 }
 
@@ -162,6 +166,19 @@ export function headerDisagreement(
     if (words[4 + lane] !== item.key[lane]) return 'the record is of another key';
   if (!isDigest(words, 14, item.digest)) return 'the record is of other content (digest)';
   return '';
+}
+
+const UNKNOWN_WORD = 0xffff_ffff;
+
+/** All ones stand for a parent that is not known. */
+export function setParent(words: Uint32Array, at: number, parent: Uint32Array | undefined): void {
+  if (parent === undefined) words.fill(UNKNOWN_WORD, at, at + 4);
+  else words.set(parent, at);
+}
+
+export function parentIn(words: Uint32Array, at: number): Uint32Array | undefined {
+  const parent = words.slice(at, at + 4);
+  return parent.every((word) => word === UNKNOWN_WORD) ? undefined : parent;
 }
 
 export function setDigest(words: Uint32Array, at: number, digest: Digest): void {

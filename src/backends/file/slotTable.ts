@@ -1,11 +1,11 @@
 /**
- * What the store knows of the record in each slot, in the form in which the index file keeps it: an entry of 12 words a
+ * What the store knows of the record in each slot, in the form in which the index file keeps it: an entry of 16 words a
  * slot, 0 for none. Memory grows with the highest slot that was written.
  *
- *      0          8          16       32       40           44             48
- *      +----------+----------+--------+--------+------------+--------------+
- *      | sequence | last use | key    | digest | generation | class, tokens|     class in the upper 8 bits
- *      +----------+----------+--------+--------+------------+--------------+
+ *      0          8          16       32       40           44              48       64
+ *      +----------+----------+--------+--------+------------+---------------+--------+
+ *      | sequence | last use | key    | digest | generation | class, tokens | parent |     class in the upper 8 bits
+ *      +----------+----------+--------+--------+------------+---------------+--------+
  *
  * `last use` is the number of the record that was written last when this one was read or written last: the order of use.
  */
@@ -13,7 +13,7 @@
 import type { Digest } from '../../runtime/digest.ts';
 import { invariant } from '../../runtime/errors.ts';
 import { ENTRIES_PER_BLOCK, ENTRY_WORDS, HEAD_WORDS } from './indexBlocks.ts';
-import { setDigest, setWide, wide } from './record.ts';
+import { parentIn, setDigest, setParent, setWide, wide } from './record.ts';
 
 const TOKENS_MAX = 0xff_ffff;
 
@@ -26,6 +26,7 @@ export interface SlotEntry {
   readonly tokens: number;
   readonly sequence: number;
   readonly lastUse: number;
+  readonly parent: Uint32Array | undefined;
 }
 
 export class SlotTable {
@@ -66,6 +67,7 @@ export class SlotTable {
       tokens: words[at + 11]! & TOKENS_MAX,
       sequence: wide(words, at),
       lastUse: wide(words, at + 2),
+      parent: parentIn(words, at + 12),
     };
   }
 
@@ -81,6 +83,7 @@ export class SlotTable {
     setDigest(words, at + 8, entry.digest);
     words[at + 10] = entry.generation;
     words[at + 11] = (entry.sizeClass << 24) | Math.min(entry.tokens, TOKENS_MAX);
+    setParent(words, at + 12, entry.parent);
     this.#touchBlock(slot);
   }
 

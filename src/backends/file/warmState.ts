@@ -121,7 +121,7 @@ export class WarmState {
     const { layout, geometry } = this.#parts;
     this.#marks.end(regionOf(layout, geometry, item.slot));
     if (sequence === 0) return;
-    const { slot, sizeClass, generation, key, digest, tokens = 0 } = item;
+    const { slot, sizeClass, generation, key, digest, tokens = 0, parent } = item;
     this.#table.set({
       slot,
       sizeClass,
@@ -131,6 +131,7 @@ export class WarmState {
       tokens,
       sequence,
       lastUse: this.#sequence,
+      parent,
     });
     const { recordBytes } = layout.records[sizeClass]!;
     this.#writtenBytes += recordBytes;

@@ -4,6 +4,7 @@
  */
 
 import {
+  adoptedFrom,
   type DecisionSink,
   InputOp,
   inputOpNames,
@@ -63,6 +64,7 @@ export class RecordedRun {
     else if (op === InputOp.PREFETCH) manager.prefetch(keys, a, nowUs);
     else if (op === InputOp.EVICT) manager.evict(a, b, nowUs);
     else if (op === InputOp.LOSE) manager.loseTier(a, nowUs);
+    else if (op === InputOp.ADOPT) manager.adopt(a, adoptedFrom(b, c, d, keys), nowUs);
     else if (op === InputOp.EXPIRE) manager.expire(nowUs, a as Outcome);
     else if (op === InputOp.DEADLINE) manager.setDeadline(a as JobId, b);
     else if (op === InputOp.PREEMPT) manager.preempt(this.#take(a), nowUs);

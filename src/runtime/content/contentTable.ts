@@ -101,6 +101,31 @@ export class ContentTable {
   }
 
   /**
+   * The parent of a content that came without it is known now. Only for chained keys: there a content has one parent, and
+   * no content is its own ancestor.
+   */
+  learnParent(content: number, parent: number): void {
+    if (parent === UNKNOWN_PARENT || this.#parent[content] !== UNKNOWN_PARENT) return;
+    this.#parent[content] = parent;
+    this.#holes--;
+    if (parent >= 0) this.hold(parent);
+  }
+
+  /** Gives back a row that was made and that nobody held. */
+  dropUnused(content: number): void {
+    if (content < 0 || this.#uses[content] !== 0) return;
+    this.hold(content);
+    this.unhold(content);
+  }
+
+  /** The parent's key: zeros for a content that begins its chain, undefined where the parent is not known. */
+  parentKey(content: number): Uint32Array | undefined {
+    const parent = this.#parent[content]!;
+    if (parent === UNKNOWN_PARENT) return undefined;
+    return parent === NO_PARENT ? new Uint32Array(4) : this.key(parent);
+  }
+
+  /**
    * Rows for as many contents as there are slots and jobs are enough as long as every row has one of them; rows that only
    * live for their children have not, and there can be as many again. When all are in use, those go.
    */

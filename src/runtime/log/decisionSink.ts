@@ -18,6 +18,7 @@ export const InputOp = {
   EXPIRE: 10,
   DEADLINE: 11,
   LOSE: 12,
+  ADOPT: 13,
 } as const;
 export type InputOp = (typeof InputOp)[keyof typeof InputOp];
 export const inputOpNames = [
@@ -34,6 +35,7 @@ export const inputOpNames = [
   'expire',
   'deadline',
   'lose',
+  'adopt',
 ] as const;
 
 /** In comments: the meaning of the numbers that follow. A tier is its position in the configuration, 0 = HBM. */

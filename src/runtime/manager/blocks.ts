@@ -193,7 +193,9 @@ export function seal(
   const { replicas, contents, jobs } = core;
   const replica = sequence.replica[i]!;
   const sizeClass = core.sizeClassOf(replica, HBM);
-  const content = contents.intern(keys, at, sizeClass, tokens, parentOf(sequence, i));
+  const parent = parentOf(sequence, i);
+  const content = contents.intern(keys, at, sizeClass, tokens, parent);
+  if (core.config.chainedKeys) contents.learnParent(content, parent);
   contents.hold(content);
   const row = jobs.create(JobKind.SEAL, HBM, sizeClass, content, Priority.DEMAND_LOAD);
   if (row === -1) {

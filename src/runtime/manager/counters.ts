@@ -29,6 +29,8 @@ export class Counters {
   diverged = 0;
   /** Contents whose last copy went with the bytes of a lost tier. */
   lost = 0;
+  /** Blocks that a lower tier held since an earlier run. */
+  adopted = 0;
   refusedAllocations = 0;
   preemptions = 0;
 

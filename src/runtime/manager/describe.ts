@@ -17,6 +17,8 @@ export function describeTransfer(core: Core, row: number): Transfer {
     sizeClass,
     bytes: core.unitBytes(sizeClass),
     key: contents.key(content),
+    parent: contents.parentKey(content),
+    tokens: contents.tokens[content]!,
     digest: contents.digest(content),
     priority: jobs.priority[row]! as Priority,
     deadlineUs: jobs.deadlineUs[row]!,

@@ -12,6 +12,7 @@ import type { Tier } from '../tier.ts';
 import { type JobId, JobState } from '../transfer/jobTable.ts';
 import type { Outcome } from '../transfer/outcome.ts';
 import type { Transfer } from '../transfer/transfer.ts';
+import { type AdoptedBlock, adopt, adoptionWords } from './adoption.ts';
 import * as blocks from './blocks.ts';
 import { type ManagerConfig, type ResolvedConfig, resolveConfig } from './config.ts';
 import { Core, HBM } from './core.ts';
@@ -70,6 +71,11 @@ export class KVManager {
 
   get openSequences(): number {
     return this.#core.sequences.size;
+  }
+
+  /** Whether no cached block lacks its prefix, so that lookups need not walk. */
+  get prefixesAreWhole(): boolean {
+    return this.#core.contents.holes === 0;
   }
 
   usage(position: number): TierUsage {
@@ -288,6 +294,20 @@ export class KVManager {
     }
     unstick(core);
     return started;
+  }
+
+  /**
+   * A lower tier's store holds this block since an earlier run, durable or just verified: lookups find it from now on. Call
+   * it before anything else, for the block used longest ago first.
+   * @returns false when it stays out: its slot is not free, the tier is full, or it has that content already. The slot's
+   * generation counts either way
+   */
+  adopt(position: number, block: AdoptedBlock, nowUs: number): boolean {
+    const core = this.#core;
+    requireInteger('position', position, 1, core.tiers - 1);
+    const { slot, generation, sizeClass } = block;
+    this.#input(InputOp.ADOPT, nowUs, position, slot, generation, sizeClass, adoptionWords(block));
+    return adopt(core, position, block);
   }
 
   /** Evicts up to `count` cached blocks of the tier at `position`, the least recently used first. */

@@ -105,6 +105,43 @@ export class SlotPool {
     return slot;
   }
 
+  /**
+   * Takes one free slot by name, with a given generation: what a file holds since an earlier run. A slot that is not free
+   * in that class is left alone.
+   */
+  takeSlot(slot: number, sizeClass: number, generation: number): boolean {
+    const { slotsPerPageMax, slotsPerPage } = this.shape;
+    const page = this.pageOf(slot);
+    invariant(slot - page * slotsPerPageMax < slotsPerPage[sizeClass]!, 'the slot exists in its class');
+    invariant(generation >= this.generation[slot]!, 'a generation never falls');
+    const cut = this.#pageClass[page]!;
+    if (cut !== UNCUT && (cut !== sizeClass || slotsPerPageMax === 1)) return false;
+    if (slotsPerPageMax === 1) {
+      this.#pages.remove(0, page);
+      this.#pageClass[page] = sizeClass;
+    } else {
+      if (cut === UNCUT) this.#cut(page, sizeClass);
+      if (!this.#unlinkFree(page, slot)) return false;
+      this.#moveBucket(page, sizeClass, 1);
+      this.#freeSlots[sizeClass]!--;
+    }
+    this.#taken++;
+    this.generation[slot] = generation;
+    return true;
+  }
+
+  /** Takes the slot out of its page's list of free ones; false when it is not there. */
+  #unlinkFree(page: number, slot: number): boolean {
+    let before = -1;
+    for (let at = this.#pageFreeSlot[page]!; at !== -1; before = at, at = this.#nextFreeSlot[at]!) {
+      if (at !== slot) continue;
+      if (before === -1) this.#pageFreeSlot[page] = this.#nextFreeSlot[slot]!;
+      else this.#nextFreeSlot[before] = this.#nextFreeSlot[slot]!;
+      return true;
+    }
+    return false;
+  }
+
   giveBack(slot: number): void {
     const page = this.pageOf(slot);
     const sizeClass = this.#pageClass[page]!;

@@ -27,7 +27,9 @@ export interface StoreItem {
   /** The digest that the content must have. */
   readonly digest: Digest;
   /** Tokens that the content covers, for stores that outlive the process. 0 or absent: not known. */
-  readonly tokens?: number;
+  readonly tokens?: number | undefined;
+  /** Key of the block before it in its chain, for the same stores; zeros for the first. Absent: not known. */
+  readonly parent?: Uint32Array | undefined;
   /** Host bytes: the source of a write, the destination of a read; exactly the slot's size. Not kept after the call. */
   readonly bytes: Uint8Array;
 }

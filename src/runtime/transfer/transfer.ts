@@ -14,6 +14,9 @@ export interface Transfer {
   readonly bytes: number;
   /** The content's key: four words. */
   readonly key: Uint32Array;
+  /** Key of the block before it in its chain; zeros for the first, absent where it is not known. */
+  readonly parent?: Uint32Array | undefined;
+  readonly tokens?: number | undefined;
   /** What a move must bring. */
   readonly digest: Digest;
   readonly priority: Priority;
