@@ -2,7 +2,7 @@
  * The HBM tier: slots in a few large GPUBuffers. This file is the store's face; the work is done by four kinds of work
  * beside each other, which meet only in the slot turns (order) and the ledger (generations):
  *
- *     write --> Uploads      upload ring --> slabs --> digest kernel --> loaded | corrupt
+ *     write --> Uploads      upload path --> slabs --> check of what arrived --> loaded | corrupt
  *     read  --> Readbacks    slabs --> readback ring --> loaded
  *     seal, fillPattern, countMismatches --> KernelCalls
  *     copy  --> DeviceCopies
@@ -15,6 +15,7 @@ import type { PoolShape } from '../../runtime/pool/shape.ts';
 import { Tier } from '../../runtime/tier.ts';
 import { loaded, refused, SlotLedger } from '../../runtime/transfer/slotLedger.ts';
 import type { SealItem, SealResult, StoreItem, StoreResult } from '../../runtime/transfer/tierStore.ts';
+import { type ArrivalChecks, openArrivalChecks } from './arrivals.ts';
 import { DeviceCopies } from './deviceCopies.ts';
 import { KernelCalls, type KernelItem, type KernelTask, kernelCall } from './kernelCalls.ts';
 import type { LiveDevice } from './liveDevice.ts';
@@ -26,6 +27,7 @@ import { Readbacks } from './readbacks.ts';
 import { Slabs } from './slabs.ts';
 import { SlotTurns } from './slotTurns.ts';
 import { StoreCall } from './storeCall.ts';
+import { chooseStrategy, type UploadStrategy, type UploadWishes } from './strategy.ts';
 import type {
   AdapterReport,
   CopyItem,
@@ -35,7 +37,7 @@ import type {
   PatternItem,
   SlotBuffer,
 } from './types.ts';
-import { UploadRing } from './uploadRing.ts';
+import { openUploadPath, type UploadPath } from './uploadPath.ts';
 import { Uploads } from './uploads.ts';
 
 const STAGING_BYTES = 4 * 1024 * 1024;
@@ -50,7 +52,9 @@ export class HbmStore implements DevicePool {
   readonly adapter: AdapterReport;
   readonly lost: Promise<string>;
   readonly #pool: PoolContext;
-  readonly #uploadRing: UploadRing;
+  readonly #uploadPath: UploadPath;
+  readonly #checks: ArrivalChecks;
+  readonly #strategy: UploadStrategy;
   readonly #readbackRing: ReadbackRing;
   readonly #stagingBuffers: number;
   readonly #uploads: Uploads;
@@ -67,18 +71,27 @@ export class HbmStore implements DevicePool {
     pool: PoolContext,
     stagingBytes: number,
     stagingBuffers: number,
-    verifyWrites: boolean,
+    strategy: UploadStrategy,
   ) {
     const { live, ledger, label } = pool;
     this.#pool = pool;
     this.capacityBytes = pool.slabs.shape.capacityBytes;
     this.adapter = live.adapter;
-    this.verifies = { onWrite: verifyWrites, onRead: false };
+    this.#strategy = strategy;
+    this.verifies = { onWrite: strategy.verification !== 'none', onRead: false };
     this.lost = live.lost;
     this.#stagingBuffers = stagingBuffers;
-    this.#uploadRing = new UploadRing(live, label, stagingBytes, stagingBuffers);
+    this.#uploadPath = openUploadPath(
+      strategy.uploadPath,
+      live,
+      pool.slabs.buffers,
+      label,
+      stagingBytes,
+      stagingBuffers,
+    );
+    this.#checks = openArrivalChecks(strategy.verification, pool, stagingBytes, stagingBuffers);
     this.#readbackRing = new ReadbackRing(live, label, stagingBytes, stagingBuffers);
-    this.#uploads = new Uploads(pool, this.#uploadRing, verifyWrites);
+    this.#uploads = new Uploads(pool, this.#uploadPath, this.#checks);
     this.#readbacks = new Readbacks(pool, this.#readbackRing);
     this.#kernelCalls = new KernelCalls(pool);
     this.#copies = new DeviceCopies(pool, stagingBytes);
@@ -123,7 +136,13 @@ export class HbmStore implements DevicePool {
         { live, slabs, kernels, batches, ledger, turns, label },
         Math.ceil(Math.min(stagingBytes, Math.max(shape.capacityBytes, 8)) / 8) * 8,
         stagingBuffers,
-        options.verifyWrites ?? true,
+        await chooseStrategy(live, wishesOf(options), (trialShape, trial) =>
+          HbmStore.open(live, trialShape, {
+            label: `${label}.trial`,
+            uploadPath: trial.uploadPath,
+            verifyWrites: trial.verification,
+          }),
+        ),
       );
     } catch (error) {
       slabs.destroy();
@@ -141,9 +160,11 @@ export class HbmStore implements DevicePool {
       source: this.adapter.source,
       slabs: slabs.buffers.length,
       slabBytes: Math.min(slabs.slabBytes, this.capacityBytes),
-      stagingBytes: this.#uploadRing.bufferBytes,
+      stagingBytes: this.#uploadPath.bufferBytes,
       stagingBuffers: this.#stagingBuffers,
-      verifiesWrites: this.verifies.onWrite,
+      uploadPath: this.#strategy.uploadPath,
+      verification: this.#strategy.verification,
+      strategy: this.#strategy.found,
       deviceErrors: live.deviceErrors,
     };
   }
@@ -228,7 +249,8 @@ export class HbmStore implements DevicePool {
   async #dispose(): Promise<void> {
     while (this.#underWay.size > 0) await Promise.all(this.#underWay);
     await Promise.all([
-      this.#uploadRing.destroy(),
+      this.#uploadPath.destroy(),
+      this.#checks.destroy(),
       this.#readbackRing.destroy(),
       this.#pool.batches.destroy(),
     ]);
@@ -240,4 +262,9 @@ export class HbmStore implements DevicePool {
 
 function slotsOf(items: readonly { readonly slot: number }[]): number[] {
   return items.map((item) => item.slot);
+}
+
+function wishesOf({ uploadPath, verifyWrites = true }: HbmStoreOptions): UploadWishes {
+  const verification = verifyWrites === false ? 'none' : verifyWrites === true ? undefined : verifyWrites;
+  return { uploadPath, verification };
 }

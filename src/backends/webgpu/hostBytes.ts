@@ -16,7 +16,7 @@ export function bytesFault(bytes: Uint8Array, slotBytes: number): string {
   return `${bytes.byteLength} bytes for a slot of ${slotBytes}`;
 }
 
-/** Writes `bytes` to the start of `buffer`, ordered on the queue between the submits before and after. */
-export function writeWords(queue: GPUQueue, buffer: GPUBuffer, bytes: Uint8Array<ArrayBuffer>): void {
-  queue.writeBuffer(buffer, 0, bytes);
+/** Writes `bytes` at byte `offset` of `buffer`, ordered on the queue between the submits before and after. */
+export function writeWords(queue: GPUQueue, buffer: GPUBuffer, bytes: Uint8Array, offset: number): void {
+  queue.writeBuffer(buffer, offset, bytes as Uint8Array<ArrayBuffer>);
 }

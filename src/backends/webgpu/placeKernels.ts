@@ -142,7 +142,7 @@ export class PlaceKernels {
    */
   encode(encoder: GPUCommandEncoder, kernel: PlaceKernel, list: PlaceList, readback: GPUBuffer): number {
     const rows = this.#pack(list);
-    writeWords(this.#live.device.queue, this.#places, this.#packedBytes.subarray(0, rows * PLACE_BYTES));
+    writeWords(this.#live.device.queue, this.#places, this.#packedBytes.subarray(0, rows * PLACE_BYTES), 0);
     if (kernel !== 'fill') encoder.clearBuffer(this.#results, 0, rows * RESULT_BYTES);
     const pass = encoder.beginComputePass({ label: `${this.#label}.${kernel}` });
     pass.setPipeline(this.#pipelines[kernel]);

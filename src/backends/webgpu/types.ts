@@ -7,6 +7,8 @@
  */
 
 import type { DeviceTierStore, SealItem, StoreResult } from '../../runtime/transfer/tierStore.ts';
+import type { VerificationName } from './arrivals.ts';
+import type { UploadPathName } from './uploadPath.ts';
 
 /** How the Vulkan driver, or the platform's own backend, was found. */
 export type AdapterSource =
@@ -44,8 +46,13 @@ export interface HbmStoreOptions {
   /** Bytes of one staging buffer and how many there are, for each direction. Default 4 MiB, 8. */
   readonly stagingBytes?: number;
   readonly stagingBuffers?: number;
-  /** Whether the digest kernel checks what arrives. Default true; without it, `write` trusts the way here. */
-  readonly verifyWrites?: boolean;
+  /**
+   * Whether, and how, what arrives is checked; without it, `write` trusts the way here. Default true: by the digest kernel,
+   * or on a software device by the faster of kernel and readback.
+   */
+  readonly verifyWrites?: boolean | VerificationName;
+  /** How bytes get to the device. Default: the faster one, measured once a device. */
+  readonly uploadPath?: UploadPathName;
   /** Label of the pool's GPU objects. Default `tierkv.hbm`. */
   readonly label?: string;
 }

@@ -13,6 +13,20 @@ const variants: Record<string, HbmStoreOptions> = {
   },
   'webgpu without verification': { stagingBytes: 40_000, stagingBuffers: 3, verifyWrites: false },
   'webgpu with one staging buffer': { stagingBytes: 20_008, stagingBuffers: 1 },
+  'webgpu through a ring, verified by the kernel': { uploadPath: 'ring', verifyWrites: 'kernel' },
+  'webgpu through a ring smaller than a slot, verified by readback': {
+    uploadPath: 'ring',
+    verifyWrites: 'readback',
+    stagingBytes: 4096,
+    stagingBuffers: 2,
+  },
+  'webgpu through writeBuffer, verified by the kernel': { uploadPath: 'writeBuffer', verifyWrites: 'kernel' },
+  'webgpu through writeBuffer, verified by readback': {
+    uploadPath: 'writeBuffer',
+    verifyWrites: 'readback',
+    stagingBytes: 20_008,
+    stagingBuffers: 1,
+  },
 };
 
 for (const [name, options] of Object.entries(variants)) {

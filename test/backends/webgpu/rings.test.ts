@@ -65,7 +65,10 @@ describe('staging rings', () => {
 
   it('bring many small calls of one turn over in one submit, neighbours in one copy', async () => {
     const shape = poolShape(4, 65_536, [4096]);
-    await using store = await HbmStore.open(device.live, shape);
+    await using store = await HbmStore.open(device.live, shape, {
+      uploadPath: 'ring',
+      verifyWrites: 'kernel',
+    });
     const { queue } = device.live.device;
     const submit = vi.spyOn(queue, 'submit');
     const copies: number[] = [];
