@@ -19,7 +19,12 @@ export interface KVRuntimeConfig {
   /** Locked host memory for blocks that GPU memory has no room for. Default 0: off. */
   readonly ddrBytes?: number;
   /** Files for blocks that host memory has no room for. The directory must exist. Default: off. */
-  readonly nvme?: { readonly dir: string; readonly bytes: number };
+  readonly nvme?: {
+    readonly dir: string;
+    readonly bytes: number;
+    /** `warm` begins with the blocks that an earlier run left, also after a crash; `empty` forgets them. Default `warm`. */
+    readonly restart?: 'warm' | 'empty';
+  };
   /** Share of HBM above which a release offloads cached blocks. Default 0.9. */
   readonly offloadThreshold?: number;
   /** Which adapter to use; see `openDevice`. */

@@ -21,6 +21,10 @@ import { type KVRuntimeConfig, managerConfigOf } from './config.ts';
 import { KVSequence } from './kvSequence.ts';
 import { Pump } from './pump.ts';
 import { type OpenStores, openStores } from './stores.ts';
+import { adoptRecovered, warmNvme } from './warm.ts';
+
+/** Blocks that `save` sends down at a time: few enough that all of them find jobs. */
+const SAVE_BLOCKS = 256;
 
 export class KVRuntime implements AsyncDisposable {
   readonly manager: KVManager;
@@ -45,7 +49,10 @@ export class KVRuntime implements AsyncDisposable {
   static async open(config: KVRuntimeConfig): Promise<KVRuntime> {
     const manager = new KVManager(managerConfigOf(config));
     keyChain(config, 'any tenant'); // a bad key or model name is found before anything is opened
-    return new KVRuntime(config, manager, await openStores(config, manager));
+    const stores = await openStores({ ...config, nvme: warmNvme(config) }, manager);
+    const runtime = new KVRuntime(config, manager, stores);
+    if (stores.nvme !== undefined) adoptRecovered(manager, stores.nvme, runtime.nowUs());
+    return runtime;
   }
 
   /** The device that holds HBM, for kernels of your own. */
@@ -160,6 +167,23 @@ export class KVRuntime implements AsyncDisposable {
   /** Waits until no transfer is in flight. */
   async idle(): Promise<void> {
     await this.#pump.until(() => this.manager.jobsInFlight === 0);
+  }
+
+  /**
+   * Sends what is cached in HBM and DDR down to the files and makes it durable, so that the next start finds it: call it
+   * before a planned end. Where the files have no room for all, the blocks used last are kept.
+   * @returns blocks that the files hold then; 0 without files
+   * @throws TKV_IO when the disk refuses to make it durable
+   */
+  async save(): Promise<number> {
+    const { nvme } = this.stores;
+    if (nvme === undefined) return 0;
+    const last = this.manager.tiers.length - 1;
+    for (let position = 0; position < last; position++) {
+      while (this.manager.evict(position, SAVE_BLOCKS, this.nowUs()).evicted > 0) await this.idle();
+    }
+    await nvme.sync();
+    return this.manager.usage(last).slots.ready;
   }
 
   /** The runtime's clock, in microseconds since it was opened: what calls of the manager want. */

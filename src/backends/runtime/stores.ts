@@ -2,7 +2,7 @@
 
 import { type KVManager, Tier } from '../../runtime/index.ts';
 import { StagingSlots, TransferEngine } from '../engine/index.ts';
-import { FileStore } from '../file/index.ts';
+import { FileStore, type FileStoreOptions } from '../file/index.ts';
 import { MemoryStore } from '../memory/index.ts';
 import { type DevicePool, HbmStore, openDevice } from '../webgpu/index.ts';
 
@@ -10,7 +10,7 @@ const STAGING_BYTES = 16 * 1024 * 1024;
 const STAGING_SLOTS_MAX = 256;
 
 export interface StoreConfig {
-  readonly nvme?: { readonly dir: string } | undefined;
+  readonly nvme?: { readonly dir: string; readonly options?: FileStoreOptions } | undefined;
   readonly adapter?: string | undefined;
   readonly notice?: ((line: string) => void) | undefined;
 }
@@ -43,8 +43,12 @@ export async function openStores(config: StoreConfig, manager: KVManager): Promi
   const nvme =
     nvmeShape === undefined || config.nvme === undefined
       ? undefined
-      : opened.use(await FileStore.open(config.nvme.dir, nvmeShape));
-  if (nvme?.describe().mode === 'buffered') notice(`NVMe: files are buffered (${nvme.describe().why})`);
+      : opened.use(await FileStore.open(config.nvme.dir, nvmeShape, config.nvme.options));
+  const files = nvme?.describe() ?? {};
+  if (files.mode === 'buffered') notice(`NVMe: files are buffered (${files.modeReason})`);
+  if (files.restart === 'warm' && files.recoveredFrom !== 'checkpoint') {
+    notice(`NVMe: what the files hold was found by reading ${files.recoveredFrom}`);
+  }
   const unitBytes = Math.max(...manager.config.unitBytes);
   const slots = Math.max(1, Math.min(STAGING_SLOTS_MAX, Math.floor(STAGING_BYTES / unitBytes)));
   const staging = nvme === undefined ? null : opened.use(await StagingSlots.open(unitBytes, slots));

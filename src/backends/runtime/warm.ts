@@ -1,0 +1,45 @@
+/** Warm restarts: what a file store must know of the runtime to go on with an earlier run's blocks, and how they come back. */
+
+import { blake2s, type KVManager, layoutFingerprint, Tier } from '../../runtime/index.ts';
+import type { FileStore } from '../file/index.ts';
+import type { KVRuntimeConfig } from './config.ts';
+import type { StoreConfig } from './stores.ts';
+
+/** Bytes of the secret key's fingerprint: enough to tell keys apart, of no use for guessing one. */
+const FINGERPRINT_BYTES = 16;
+
+export function warmNvme(config: KVRuntimeConfig): StoreConfig['nvme'] {
+  const { nvme, model, layout, secretKey, extras = {}, epoch = 0 } = config;
+  if (nvme === undefined) return undefined;
+  const fingerprint = blake2s(
+    new TextEncoder().encode('tierkv secret key fingerprint'),
+    FINGERPRINT_BYTES,
+    secretKey,
+  );
+  const sorted = Object.keys(extras)
+    .sort()
+    .map((name) => [name, extras[name]]);
+  const identity = {
+    model,
+    layout: layoutFingerprint(layout),
+    secretKey: Buffer.from(fingerprint).toString('hex'),
+    extras: JSON.stringify(sorted),
+    epoch,
+  };
+  return { dir: nvme.dir, options: { restart: nvme.restart ?? 'warm', identity } };
+}
+
+/** Makes the blocks that the files hold since an earlier run findable again. @returns blocks that were taken */
+export function adoptRecovered(manager: KVManager, nvme: FileStore, nowUs: number): number {
+  const position = manager.config.tiers.findIndex(({ tier }) => tier === Tier.NVME);
+  const blocks = [...nvme.recovered()];
+  const { unitBytes } = manager.config;
+  // The files can hold more than the tier may: those used longest ago come last, and find no room.
+  let room = manager.usage(position).capacityBytes;
+  let first = blocks.length;
+  while (first > 0 && room >= unitBytes[blocks[first - 1]!.sizeClass]!) {
+    room -= unitBytes[blocks[--first]!.sizeClass]!;
+  }
+  const ordered = [...blocks.slice(first), ...blocks.slice(0, first)];
+  return ordered.filter((block) => manager.adopt(position, block, nowUs)).length;
+}
