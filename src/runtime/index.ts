@@ -15,6 +15,7 @@ export {
 export { type AdoptedBlock, adoptedFrom } from './manager/adoption.ts';
 export type { ManagerConfig, ResolvedConfig, ResolvedTier, TierSize } from './manager/config.ts';
 export type { Counters } from './manager/counters.ts';
+export type { ManagerDump } from './manager/dump.ts';
 export { BlockTable, LoadedBlock, OpenBlock } from './manager/handles.ts';
 export { type Eviction, KVManager, type Match } from './manager/kvManager.ts';
 export type { TierLoss } from './manager/loss.ts';

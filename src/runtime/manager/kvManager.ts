@@ -18,6 +18,7 @@ import { type ManagerConfig, type ResolvedConfig, resolveConfig } from './config
 import { Core, HBM } from './core.ts';
 import type { Counters } from './counters.ts';
 import { describeTransfer } from './describe.ts';
+import { dump, type ManagerDump } from './dump.ts';
 import { LoadedBlock, OpenBlock } from './handles.ts';
 import { checkIntegrity } from './integrity.ts';
 import { loseTier, type TierLoss } from './loss.ts';
@@ -290,7 +291,9 @@ export class KVManager {
     const matched = this.matchLength(keys, count);
     let started = 0;
     for (let i = 0; i < matched && this.canAllocate(1); i++) {
-      if (blocks.prefetch(core, core.contents.find(keys, i * 4))) started++;
+      const content = core.contents.find(keys, i * 4);
+      if (content === -1) break; // the room for an earlier block was made at its cost
+      if (blocks.prefetch(core, content)) started++;
     }
     unstick(core);
     return started;
@@ -385,6 +388,11 @@ export class KVManager {
 
   checkIntegrity(): void {
     checkIntegrity(this.#core);
+  }
+
+  /** The whole state as plain data, for debuggers and model checkers. Walks everything. */
+  dump(): ManagerDump {
+    return dump(this.#core);
   }
 
   /** The block, if it may be read now: it is in HBM and its bytes were verified. */

@@ -21,6 +21,14 @@ export class JobQueue {
     this.#ring[(this.#head + this.#size++) & (this.#ring.length - 1)] = job;
   }
 
+  /** The jobs in order. */
+  toArray(): JobId[] {
+    return Array.from(
+      { length: this.#size },
+      (_, i) => this.#ring[(this.#head + i) & (this.#ring.length - 1)]! as JobId,
+    );
+  }
+
   /** The first job, or 0, which is no job's id. */
   peek(): JobId {
     return (this.#size === 0 ? 0 : this.#ring[this.#head]!) as JobId;
