@@ -1,7 +1,8 @@
 /**
- * Executes the manager's transfer jobs on real stores. Jobs submitted together that take the same link go as one batch.
- * Blocks that lie in host memory are copied straight between the arena and the other store; a block that goes between
- * device and file passes through a staging slot.
+ * Executes the manager's transfer jobs on real stores. Jobs of a link go in batches, the most urgent first, and so many
+ * bytes at once (linkQueue.ts). Blocks that lie in host memory are copied straight between the arena and the other store; a block that goes between
+ * device and file passes through a staging slot; its link's batches are small and several of them are under way, so that disk,
+ * host and device work at the same time on different blocks.
  *
  *     HBM <--- rings of mapped buffers ---> DDR arena <--- direct I/O ---> file
  *      ^                                                                    ^
@@ -21,6 +22,7 @@ import type {
 import type { Place, Transfer } from '../../runtime/transfer/transfer.ts';
 import { CompletionQueue, type Ticket } from './completionQueue.ts';
 import { LinkMeter, type LinkTraffic } from './linkMeter.ts';
+import { type LinkLimits, LinkQueue } from './linkQueue.ts';
 import type { StagingSlots } from './stagingSlots.ts';
 
 export interface EngineStores {
@@ -34,6 +36,12 @@ interface Ticketed {
   readonly ticket: Ticket;
 }
 
+const MIB = 1024 * 1024;
+/** Enough to fill the rings of a store, and small enough that an urgent job is not long behind others. */
+const directLimits: LinkLimits = { windowBytes: 64 * MIB, batchBytes: 8 * MIB };
+/** Batches through staging are what alternates between its two neighbours. */
+const stagedLimits: LinkLimits = { windowBytes: 32 * MIB, batchBytes: 2 * MIB };
+
 const loaded: StoreResult = { outcome: Outcome.LOADED, reason: '' };
 
 export class TransferEngine implements TransferDriver {
@@ -43,6 +51,7 @@ export class TransferEngine implements TransferDriver {
   readonly #startMs: number;
   readonly #ends: CompletionQueue = new CompletionQueue();
   readonly #meter: LinkMeter;
+  readonly #queues: Map<string, LinkQueue<Ticketed>> = new Map();
 
   /** @param staging needed when HBM and files are neighbours, or blocks are reloaded from files straight to HBM */
   constructor(
@@ -73,7 +82,9 @@ export class TransferEngine implements TransferDriver {
 
   /** Jobs whose deadline has passed hold up the ends of others no more. */
   passOverdue(): void {
-    this.#ends.pass(this.nowUs());
+    const nowUs = this.nowUs();
+    this.#ends.pass(nowUs);
+    for (const queue of this.#queues.values()) queue.pass(nowUs);
   }
 
   /** A new, empty store takes the place of one whose device was lost. Jobs under way find nothing in it. */
@@ -94,17 +105,38 @@ export class TransferEngine implements TransferDriver {
   }
 
   submit(transfers: readonly Transfer[]): void {
-    const batches = new Map<string, Ticketed[]>();
+    const seals: Ticketed[] = [];
+    const pushed = new Set<LinkQueue<Ticketed>>();
     for (const transfer of transfers) {
-      const name = transfer.source === null ? 'seal' : linkName(transfer.source.tier, transfer.target.tier);
-      const batch = batches.get(name);
       const ticketed = { transfer, ticket: this.#ends.ticket(transfer.deadlineUs) };
-      if (batch === undefined) batches.set(name, [ticketed]);
-      else batch.push(ticketed);
+      if (transfer.source === null) seals.push(ticketed);
+      else {
+        const queue = this.#queueOf(transfer.source.tier, transfer.target.tier);
+        queue.push(ticketed);
+        pushed.add(queue);
+      }
     }
-    for (const [name, batch] of batches) {
-      void this.#carryOut(name, batch);
+    if (seals.length > 0) void this.#carryOut('seal', seals);
+    for (const queue of pushed) queue.pump();
+  }
+
+  #queueOf(from: Tier, to: Tier): LinkQueue<Ticketed> {
+    const name = linkName(from, to);
+    let queue = this.#queues.get(name);
+    if (queue === undefined) {
+      const staged = from !== Tier.DDR && to !== Tier.DDR;
+      queue = new LinkQueue(
+        staged ? stagedLimits : directLimits,
+        () => this.nowUs(),
+        (batch) => this.#carryOut(name, batch),
+        ({ transfer: { job }, ticket }) => {
+          const reason = 'its deadline passed before it began';
+          this.#ends.settle(ticket, { job, outcome: Outcome.TIMED_OUT, reason, digestLo: 0, digestHi: 0 });
+        },
+      );
+      this.#queues.set(name, queue);
     }
+    return queue;
   }
 
   /** A store may not reject. One that does all the same costs its own batch, and nobody waits for ever. */

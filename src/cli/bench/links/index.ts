@@ -32,7 +32,7 @@ export async function runLinkBench(request: LinkBenchRequest): Promise<LinkRow[]
   const dir = scratch.path;
   const totalBytes = (quick ? 32 : 64) * MIB;
   const fio = against === undefined ? undefined : fioIn(dir, totalBytes);
-  return interruptible(async (signal) => {
+  return await interruptible(async (signal) => {
     await using live = await openDevice({ notice: say, ...(adapter === undefined ? {} : { adapter }) });
     return await benchLinks(live, {
       links,

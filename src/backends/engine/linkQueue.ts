@@ -1,0 +1,153 @@
+/**
+ * Jobs that wait for one link, and how many bytes of them are under way. A job waits as a line in a queue, without memory or
+ * room in a ring; it begins in a batch, the most urgent first, as soon as the link's window has room for it:
+ *
+ *     +----------------------- window ------------------------+
+ *     | under way, any priority            | demand loads only |
+ *     +------------------------------------+-------------------+
+ *
+ * The last quarter is the landing zone of demand loads, which therefore never wait behind write-backs. What has not begun by
+ * its deadline never begins. A batch that is past its deadline counts no longer, so that one that never retires cannot close
+ * the link.
+ */
+
+import { Priority } from '../../runtime/index.ts';
+import type { Transfer } from '../../runtime/transfer/transfer.ts';
+
+export interface LinkLimits {
+  /** Bytes under way at most; a single job larger than that goes alone. */
+  readonly windowBytes: number;
+  /** Bytes of one batch at most, or one job. */
+  readonly batchBytes: number;
+}
+
+export interface LinkJob {
+  readonly transfer: Transfer;
+}
+
+interface Flight {
+  readonly bytes: number;
+  readonly dueUs: number;
+  counted: boolean;
+}
+
+const LANDING_SHARE = 1 / 4;
+
+export class LinkQueue<Job extends LinkJob> {
+  readonly #limits: LinkLimits;
+  readonly #nowUs: () => number;
+  readonly #begin: (batch: readonly Job[]) => Promise<void>;
+  readonly #expired: (job: Job) => void;
+  readonly #waiting: Job[][] = Object.values(Priority).map(() => []);
+  readonly #heads: Uint32Array = new Uint32Array(this.#waiting.length);
+  readonly #flights: Set<Flight> = new Set();
+  #bytesUnderWay = 0;
+
+  /**
+   * @param begin carries a batch out; never rejects
+   * @param expired ends a job whose deadline passed before it began
+   */
+  constructor(
+    limits: LinkLimits,
+    nowUs: () => number,
+    begin: (batch: readonly Job[]) => Promise<void>,
+    expired: (job: Job) => void,
+  ) {
+    this.#limits = limits;
+    this.#nowUs = nowUs;
+    this.#begin = begin;
+    this.#expired = expired;
+  }
+
+  /** Bytes of jobs that have begun and count against the window. */
+  get bytesUnderWay(): number {
+    return this.#bytesUnderWay;
+  }
+
+  /** Jobs that have not begun. */
+  get waiting(): number {
+    return this.#waiting.reduce((sum, list, priority) => sum + list.length - this.#heads[priority]!, 0);
+  }
+
+  push(job: Job): void {
+    this.#waiting[job.transfer.priority]!.push(job);
+  }
+
+  /** Begins what the window has room for. To be called after pushes. */
+  pump(): void {
+    for (let batch = this.#nextBatch(); batch.length > 0; batch = this.#nextBatch()) {
+      const flight = this.#enter(batch);
+      void this.#begin(batch).then(() => {
+        this.#uncount(flight);
+        this.pump();
+      });
+    }
+  }
+
+  /** Batches and waiting jobs that are due at `nowUs` give up their room. */
+  pass(nowUs: number): void {
+    for (const flight of this.#flights) if (flight.dueUs <= nowUs) this.#uncount(flight);
+    this.#waiting.forEach((list, priority) => {
+      const due = (job: Job): boolean => job.transfer.deadlineUs <= nowUs;
+      const left = list.slice(this.#heads[priority]!);
+      this.#heads[priority] = 0;
+      this.#waiting[priority] = left.filter((job) => !due(job));
+      for (const job of left) if (due(job)) this.#expired(job);
+    });
+    this.pump();
+  }
+
+  #nextBatch(): Job[] {
+    const { windowBytes, batchBytes } = this.#limits;
+    const batch: Job[] = [];
+    let bytes = 0;
+    for (let priority = 0; priority < this.#waiting.length; priority++) {
+      const room = priority === Priority.DEMAND_LOAD ? windowBytes : windowBytes * (1 - LANDING_SHARE);
+      for (let job = this.#peek(priority); job !== undefined; job = this.#peek(priority)) {
+        const size = job.transfer.bytes;
+        const alone = batch.length === 0 && this.#bytesUnderWay === 0;
+        if (!alone && this.#bytesUnderWay + bytes + size > room) break;
+        if (batch.length > 0 && bytes + size > batchBytes) return batch;
+        this.#shift(priority);
+        if (job.transfer.deadlineUs <= this.#nowUs()) {
+          this.#expired(job);
+          continue;
+        }
+        batch.push(job);
+        bytes += size;
+      }
+    }
+    return batch;
+  }
+
+  #enter(batch: readonly Job[]): Flight {
+    let bytes = 0;
+    let dueUs = 0;
+    for (const { transfer } of batch) {
+      bytes += transfer.bytes;
+      dueUs = Math.max(dueUs, transfer.deadlineUs);
+    }
+    const flight: Flight = { bytes, dueUs, counted: true };
+    this.#flights.add(flight);
+    this.#bytesUnderWay += bytes;
+    return flight;
+  }
+
+  #uncount(flight: Flight): void {
+    if (flight.counted) this.#bytesUnderWay -= flight.bytes;
+    flight.counted = false;
+    this.#flights.delete(flight);
+  }
+
+  #peek(priority: number): Job | undefined {
+    return this.#waiting[priority]![this.#heads[priority]!];
+  }
+
+  #shift(priority: number): void {
+    const list = this.#waiting[priority]!;
+    const head = ++this.#heads[priority]!;
+    if (head < list.length) return;
+    list.length = 0;
+    this.#heads[priority] = 0;
+  }
+}

@@ -1,0 +1,105 @@
+import { describe, expect, it } from 'vitest';
+import { type LinkJob, LinkQueue } from '../../../src/backends/engine/linkQueue.ts';
+import { type JobId, Priority, Tier, type Transfer } from '../../../src/runtime/index.ts';
+
+const KIB = 1024;
+const limits = { windowBytes: 64 * KIB, batchBytes: 16 * KIB };
+
+function transfer(job: number, priority: Priority, bytes = 8 * KIB, deadlineUs = 1000): Transfer {
+  return {
+    job: job as JobId,
+    kind: 'move',
+    source: { tier: Tier.DDR, slot: job, generation: 1 },
+    target: { tier: Tier.HBM, slot: job, generation: 1 },
+    sizeClass: 0,
+    bytes,
+    key: new Uint32Array(4),
+    digest: { lo: 0, hi: 0 },
+    priority,
+    deadlineUs,
+  };
+}
+
+/** A queue whose batches end when the test says so. */
+function world() {
+  const state = { nowUs: 0, expired: [] as number[], begun: [] as number[][], ends: [] as (() => void)[] };
+  const queue = new LinkQueue<LinkJob>(
+    limits,
+    () => state.nowUs,
+    (batch) => {
+      state.begun.push(batch.map((job) => job.transfer.job));
+      return new Promise((resolve) => state.ends.push(resolve));
+    },
+    (job) => state.expired.push(job.transfer.job),
+  );
+  const push = (...transfers: Transfer[]): void => {
+    for (const one of transfers) queue.push({ transfer: one });
+    queue.pump();
+  };
+  const end = async (batch: number): Promise<void> => {
+    state.ends[batch]!();
+    await new Promise((resolve) => setImmediate(resolve));
+  };
+  return { queue, state, push, end };
+}
+
+describe('the queue of a link', () => {
+  it('begins the most urgent first, in batches of bounded size', () => {
+    const { state, push } = world();
+    push(
+      transfer(1, Priority.SCRUB),
+      transfer(2, Priority.WRITE_THROUGH),
+      transfer(3, Priority.DEMAND_LOAD),
+      transfer(4, Priority.PREFETCH),
+    );
+    expect(state.begun).toEqual([
+      [3, 4],
+      [2, 1],
+    ]);
+  });
+
+  it('bounds the bytes under way, keeps a quarter for demand loads, and goes on as batches end', async () => {
+    const { queue, state, push, end } = world();
+    push(...Array.from({ length: 20 }, (_, i) => transfer(i, Priority.WRITE_THROUGH)));
+    expect(queue.bytesUnderWay).toBe(48 * KIB);
+    expect(queue.waiting).toBe(14);
+    push(
+      transfer(100, Priority.DEMAND_LOAD),
+      transfer(101, Priority.DEMAND_LOAD),
+      transfer(102, Priority.DEMAND_LOAD),
+    );
+    expect(state.begun.at(-1)).toEqual([100, 101]);
+    expect(queue.bytesUnderWay).toBe(64 * KIB);
+    await end(0);
+    expect(state.begun.at(-1)).toEqual([102]);
+    expect(queue.bytesUnderWay).toBeLessThanOrEqual(64 * KIB);
+    for (let i = 1; i < state.ends.length; i++) await end(i);
+    expect(queue.waiting).toBe(0);
+    expect(state.begun.flat().toSorted((a, b) => a - b)).toEqual([...Array(20).keys(), 100, 101, 102]);
+    expect(queue.bytesUnderWay).toBe(0);
+  });
+
+  it('lets a job larger than the window go, alone', async () => {
+    const { queue, state, push, end } = world();
+    push(transfer(1, Priority.PREFETCH, 100 * KIB), transfer(2, Priority.DEMAND_LOAD, 100 * KIB));
+    expect(state.begun).toEqual([[2]]);
+    await end(0);
+    expect(state.begun).toEqual([[2], [1]]);
+    await end(1);
+    expect(queue.bytesUnderWay).toBe(0);
+  });
+
+  it('never begins what is due, and is not closed by what never ends', async () => {
+    const { queue, state, push } = world();
+    push(...Array.from({ length: 10 }, (_, i) => transfer(i, Priority.PREFETCH, 8 * KIB, i < 8 ? 10 : 50)));
+    expect(state.begun.flat()).toEqual([0, 1, 2, 3, 4, 5]);
+    state.nowUs = 20;
+    queue.pass(20);
+    expect(state.expired).toEqual([6, 7]);
+    expect(state.begun.flat()).toEqual([0, 1, 2, 3, 4, 5, 8, 9]);
+    expect(queue.bytesUnderWay).toBe(16 * KIB);
+    state.ends[0]!(); // late: its room was given up long ago
+    await new Promise((resolve) => setImmediate(resolve));
+    expect(queue.bytesUnderWay).toBe(16 * KIB);
+  });
+});
