@@ -81,22 +81,34 @@ export class DirectoryLock {
   }
 }
 
+/** The claim of a living process, if the directory has one. Changes nothing, unlike `acquire`. */
+export function requireUnowned(dir: string, libc: Libc | undefined): void {
+  const owner = livingClaim(dir, '', libc, false);
+  if (owner !== undefined) throw locked(dir, owner);
+}
+
 /** The name of a claim other than `own` whose process lives. Removes those of dead processes. */
-function livingClaim(dir: string, own: string, libc: Libc | undefined): string | undefined {
+function livingClaim(
+  dir: string,
+  own: string,
+  libc: Libc | undefined,
+  remove: boolean = true,
+): string | undefined {
   for (const name of fs.readdirSync(dir)) {
     const path = join(dir, name);
     if (!name.startsWith(PREFIX) || path === own) continue;
     const identity = identityIn(name);
-    if (identity === undefined || !removedAsDead(path, identity, libc)) return path;
+    if (identity === undefined || !isDead(path, identity, libc, remove)) return path;
   }
   return undefined;
 }
 
-function removedAsDead(path: string, claim: Identity, libc: Libc | undefined): boolean {
+/** @param remove whether the claim of a dead process is taken away, before anybody else can lock it */
+function isDead(path: string, claim: Identity, libc: Libc | undefined, remove: boolean): boolean {
   const own = ownIdentity();
   if (claim.place === own.place) {
     if (claim.boot === own.boot && isAlive(claim)) return false;
-    fs.rmSync(path, { force: true });
+    if (remove) fs.rmSync(path, { force: true });
     return true;
   }
   if (libc === undefined) return false;
@@ -107,7 +119,7 @@ function removedAsDead(path: string, claim: Identity, libc: Libc | undefined): b
     return errnoOf(error) === 'ENOENT';
   }
   const dead = libc.tryFlock(fd) === '';
-  if (dead) fs.rmSync(path, { force: true });
+  if (dead && remove) fs.rmSync(path, { force: true });
   fs.closeSync(fd);
   return dead;
 }

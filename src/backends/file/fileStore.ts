@@ -81,7 +81,7 @@ export class FileStore implements TierStore {
     this.#onStuck = onStuck;
     this.#queue = new IoQueue(settings.queueDepth, settings.deadlineMs);
     this.#ledger = new SlotLedger(layout.shape);
-    for (const record of this.recovered()) {
+    for (const record of this.records()) {
       this.#ledger.take(record);
       this.#ledger.fill(record);
     }
@@ -156,11 +156,13 @@ export class FileStore implements TierStore {
     };
   }
 
-  /** What an earlier run left and this one may read, the record used longest ago first. Empty without a warm restart. */
-  *recovered(): Generator<SlotEntry> {
+  /**
+   * What lies in the slots, the record used longest ago first: right after the open that is what an earlier run left. None
+   * where restarts are empty.
+   */
+  records(): SlotEntry[] {
     const table = this.#opened.warm?.table;
-    if (table === undefined) return;
-    for (const slot of table.byLastUse()) yield table.entry(slot);
+    return table === undefined ? [] : Array.from(table.byLastUse(), (slot) => table.entry(slot));
   }
 
   /**

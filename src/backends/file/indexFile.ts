@@ -28,8 +28,9 @@ import { RegionBits } from './regionBits.ts';
 import { SlotTable } from './slotTable.ts';
 
 export interface IndexFault {
-  /** Such as `SLOT block 3 of half 1`. */
-  readonly where: string;
+  readonly kind: BlockKind;
+  readonly block: number;
+  readonly half: number;
   readonly problem: string;
 }
 
@@ -162,7 +163,7 @@ class IndexReader {
   }
 
   #fault(kind: BlockKind, block: number, half: number, problem: string): void {
-    this.#faults.push({ where: `${kind} block ${block} of half ${half}`, problem });
+    this.#faults.push({ kind, block, half, problem });
   }
 }
 
@@ -186,6 +187,13 @@ async function readBlock(
 ): Promise<string> {
   const problem = await readWords(file, words, at);
   return problem === '' ? blockFault(words, kind, number, store) : problem;
+}
+
+/** How the index file is cut, as its HEAD block says; undefined when that is damaged. */
+export async function storedGeometry(file: DataFile, store: Digest): Promise<IndexGeometry | undefined> {
+  const head = new Uint32Array(BLOCK_WORDS);
+  const problem = await readBlock(file, head, 0, BlockKind.HEAD, 0, store);
+  return problem === '' ? geometryIn(head) : undefined;
 }
 
 /** Every region of `geometry`, for a store whose index is lost. */

@@ -71,6 +71,19 @@ export class RecordScan {
     }
   }
 
+  /** The bytes of a record that was found whole. */
+  async payload(slot: number, sizeClass: number): Promise<Uint8Array | string> {
+    const shape = this.#layout.records[sizeClass]!;
+    const memory = this.#take(shape.recordBytes);
+    try {
+      const errno = await this.#read(memory.subarray(0, shape.recordBytes), slot, sizeClass);
+      if (errno !== '') return `cannot be read (${errno})`;
+      return memory.slice(shape.payloadOffset, shape.payloadOffset + shape.payloadBytes);
+    } finally {
+      this.#staging.give(memory);
+    }
+  }
+
   async #ofClass(page: number, sizeClass: number): Promise<FoundRecord[]> {
     const { shape, records } = this.#layout;
     const { recordBytes } = records[sizeClass]!;

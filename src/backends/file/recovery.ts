@@ -28,6 +28,8 @@ export interface Recovered {
   readonly sequence: number;
   /** The store was closed and not opened since, so everything in it should be right. */
   readonly closed: boolean;
+  /** Records that the checkpoint counted. */
+  readonly doneRecords: number;
   /** Why the index could not be used at all; empty where it could. */
   readonly indexProblem: string;
   readonly indexFaults: readonly IndexFault[];
@@ -95,6 +97,7 @@ export async function recover(
     markEpoch: lost ? 0 : loaded.done.epoch + (loaded.unfinished ? 1 : 0),
     sequence,
     closed: !lost && loaded.done.closed,
+    doneRecords: lost ? 0 : loaded.done.records,
     indexProblem: lost ? loaded : '',
     indexFaults: lost ? [] : loaded.faults,
     leftovers,
@@ -114,6 +117,7 @@ export function nothingRecovered(layout: FileLayout): Recovered {
     markEpoch: 1,
     sequence: 0,
     closed: false,
+    doneRecords: 0,
     indexProblem: '',
     indexFaults: [],
     leftovers: [],

@@ -32,7 +32,7 @@ export function warmNvme(config: KVRuntimeConfig): StoreConfig['nvme'] {
 /** Makes the blocks that the files hold since an earlier run findable again. @returns blocks that were taken */
 export function adoptRecovered(manager: KVManager, nvme: FileStore, nowUs: number): number {
   const position = manager.config.tiers.findIndex(({ tier }) => tier === Tier.NVME);
-  const blocks = [...nvme.recovered()];
+  const blocks = nvme.records();
   const { unitBytes } = manager.config;
   // The files can hold more than the tier may: those used longest ago come last, and find no room.
   let room = manager.usage(position).capacityBytes;

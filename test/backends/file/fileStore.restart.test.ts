@@ -37,7 +37,7 @@ async function outcomes(store: FileStore, items: readonly StoreItem[]): Promise<
 /** What a store says that it recovered, which must be just what it serves. */
 async function recoveredSlots(store: FileStore, pool: PoolShape = shape): Promise<Map<number, number>> {
   const found = new Map<number, number>();
-  for (const { slot, sizeClass, generation, key, digest } of store.recovered()) {
+  for (const { slot, sizeClass, generation, key, digest } of store.records()) {
     const wanted = patternItem(pool, slot, sizeClass, generation);
     expect({ key, digest }).toEqual({ key: wanted.key, digest: wanted.digest });
     const [end] = await outcomes(store, [wanted]);
@@ -62,7 +62,7 @@ describe('a restart after a close', () => {
     await close(first);
 
     await using second = await FileStore.open(dir, shape, warm);
-    const order = [...second.recovered()].map(({ slot }) => slot);
+    const order = second.records().map(({ slot }) => slot);
     expect(order.slice(-3)).toEqual([3, 5, 7].sort((a, b) => order.indexOf(a) - order.indexOf(b)));
     const wanted = range(40).map((slot) => [slot, slot === 7 ? 2 : 1] as const);
     expect(await recoveredSlots(second)).toEqual(new Map(wanted));
@@ -89,12 +89,9 @@ describe('a restart after a close', () => {
     await first.write([patternItem(mixed, 2 * mixed.slotsPerPageMax, 0, 2)]);
     await close(first);
     await using second = await FileStore.open(dir, mixed, warm);
-    const found = [...second.recovered()].map(({ slot, sizeClass, generation, tokens }) => [
-      slot,
-      sizeClass,
-      generation,
-      tokens,
-    ]);
+    const found = second
+      .records()
+      .map(({ slot, sizeClass, generation, tokens }) => [slot, sizeClass, generation, tokens]);
     expect(found.sort((a, b) => a[0]! - b[0]!)).toEqual([
       [0, 1, 3, 16],
       [1, 1, 3, 16],
@@ -217,7 +214,7 @@ describe('a restart after a crash', () => {
     editFile(join(dir, 'tierkv.blocks'), 8192, 20 * KiB, (bytes) => bytes.set(old));
     const [result] = await store.read([emptyItem(item(0))]);
     expect(result).toMatchObject({ outcome: Outcome.CORRUPT, reason: expect.stringContaining('older') });
-    expect([...store.recovered()]).toEqual([]);
+    expect(store.records()).toEqual([]);
   });
 });
 
@@ -270,14 +267,14 @@ describe('a restart with other settings', () => {
   it('forgets blocks of an earlier epoch instead', async () => {
     const dir = await written();
     await using store = await FileStore.open(dir, shape, { ...warm, identity: { ...identity, epoch: 4 } });
-    expect([...store.recovered()]).toEqual([]);
+    expect(store.records()).toEqual([]);
     expect(await outcomes(store, [item(0)])).toEqual(['missing']);
   });
 
   it('begins empty where no warm restart is wanted, and then leaves nothing of the old', async () => {
     const dir = await written();
     const store = await FileStore.open(dir, shape);
-    expect([...store.recovered()]).toEqual([]);
+    expect(store.records()).toEqual([]);
     await close(store);
     expect(readdirSync(dir)).toEqual(['tierkv.blocks']);
   });

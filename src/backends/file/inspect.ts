@@ -1,0 +1,210 @@
+/**
+ * A store looked at from outside, while no process owns it: what a start would find, and whether all of it is right. It
+ * opens files for reading only and changes nothing, not even claims of dead processes.
+ */
+
+import * as fs from 'node:fs';
+import { join } from 'node:path';
+import { TierKVError } from '../../runtime/errors.ts';
+import { type PoolShape, poolShape } from '../../runtime/pool/shape.ts';
+import { loadLibc } from '../posix/index.ts';
+import { type DataFile, NodeDataFile } from './dataFile.ts';
+import { requireUnowned } from './directoryLock.ts';
+import { dirError } from './fileErrors.ts';
+import { DATA_START_BYTES, type FileLayout, fileLayout } from './fileLayout.ts';
+import { BlockKind } from './indexBlocks.ts';
+import { type IndexFault, storedGeometry } from './indexFile.ts';
+import type { RecordFamily } from './record.ts';
+import { type FoundRecord, RecordScan } from './recordScan.ts';
+import { type Recovered, recover } from './recovery.ts';
+import type { SlotEntry } from './slotTable.ts';
+import { StagingPool } from './stagingPool.ts';
+import { BLOCKS_NAME, INDEX_NAME, NEW_SUFFIX, storeThere } from './storeFiles.ts';
+import { familyOf, type StoreFacts } from './superblock.ts';
+
+export interface StoreFault {
+  /** Such as `slot 12` or `index: SLOT block 3 of half 1`. */
+  readonly where: string;
+  readonly problem: string;
+}
+
+export interface StoreReport {
+  /** What should be right and is not. */
+  readonly faults: readonly StoreFault[];
+  /** What a crash left of writes that were under way: nothing that the next start would take up. */
+  readonly leftovers: readonly StoreFault[];
+  readonly recordsChecked: number;
+  readonly bytesRead: number;
+}
+
+const STAGING_BYTES_MIN = 16 * 1024 * 1024;
+
+export class StoreView implements AsyncDisposable {
+  readonly dir: string;
+  readonly facts: StoreFacts;
+  readonly shape: PoolShape;
+  readonly recovered: Recovered;
+  /** Bytes that the files take on the disk. */
+  readonly physicalBytes: number;
+  /** Files under the names that new files have while they are made: what a crash left of that. */
+  readonly unfinishedFiles: readonly string[];
+  readonly #layout: FileLayout;
+  readonly #scan: RecordScan;
+  readonly #blocks: DataFile;
+  readonly #blocksBytes: number;
+  readonly #staging: StagingPool;
+
+  private constructor(parts: {
+    dir: string;
+    facts: StoreFacts;
+    layout: FileLayout;
+    family: RecordFamily;
+    recovered: Recovered;
+    blocks: DataFile;
+    blocksBytes: number;
+    staging: StagingPool;
+  }) {
+    const { dir, layout } = parts;
+    this.dir = dir;
+    this.facts = parts.facts;
+    this.shape = layout.shape;
+    this.recovered = parts.recovered;
+    this.#layout = layout;
+    this.#scan = new RecordScan(parts.blocks, layout, parts.family, parts.staging);
+    this.#blocks = parts.blocks;
+    this.#blocksBytes = parts.blocksBytes;
+    this.#staging = parts.staging;
+    const names = fs.readdirSync(dir);
+    this.physicalBytes = [BLOCKS_NAME, INDEX_NAME]
+      .filter((name) => names.includes(name))
+      .reduce((sum, name) => sum + fs.statSync(join(dir, name)).blocks * 512, 0);
+    this.unfinishedFiles = names.filter((name) => name.startsWith('tierkv.') && name.endsWith(NEW_SUFFIX));
+  }
+
+  /**
+   * @throws TKV_LOCKED while a process owns the directory; TKV_MISMATCH when its files are not of this version or not
+   * tierkv's; TKV_IO when they cannot be read, or there are none
+   */
+  static async open(dir: string): Promise<StoreView> {
+    let blocks: DataFile | undefined;
+    let index: DataFile | undefined;
+    let staging: StagingPool | undefined;
+    try {
+      const libc = await loadLibc();
+      requireUnowned(dir, typeof libc === 'string' ? undefined : libc);
+      const facts = storeThere(dir);
+      if (facts === undefined) {
+        throw new TierKVError(
+          'TKV_IO',
+          `dir ${dir} holds no ${BLOCKS_NAME}. Name a directory of a disk tier.`,
+          {
+            field: 'dir',
+            path: dir,
+          },
+        );
+      }
+      const opened = openReading(join(dir, BLOCKS_NAME));
+      blocks = opened.file;
+      if (fs.existsSync(join(dir, INDEX_NAME))) index = openReading(join(dir, INDEX_NAME)).file;
+      const family = familyOf(facts);
+      const geometry = index === undefined ? undefined : await storedGeometry(index, family.store);
+      const one = fileLayout(poolShape(1, facts.pageBytes, facts.slotBytes));
+      const pages =
+        geometry?.pages ?? Math.max(1, Math.floor((opened.bytes - DATA_START_BYTES) / one.pageStrideBytes));
+      const layout = fileLayout(poolShape(pages, facts.pageBytes, facts.slotBytes));
+      const recordBytesMax = Math.max(...layout.records.map(({ recordBytes }) => recordBytes));
+      staging = await StagingPool.open(Math.max(STAGING_BYTES_MIN, 4 * recordBytesMax), true);
+      const recovered = await recover({ blocks, index, blocksBytes: opened.bytes }, layout, family, staging);
+      requireUnowned(dir, typeof libc === 'string' ? undefined : libc);
+      await index?.close();
+      return new StoreView({
+        dir,
+        facts,
+        layout,
+        family,
+        recovered,
+        blocks,
+        blocksBytes: opened.bytes,
+        staging,
+      });
+    } catch (error) {
+      await blocks?.close();
+      await index?.close();
+      staging?.[Symbol.dispose]();
+      throw dirError(dir, 'reading it', error);
+    }
+  }
+
+  /** What a start would find, the record used longest ago first. */
+  *records(): Generator<SlotEntry> {
+    for (const slot of this.recovered.table.byLastUse()) yield this.recovered.table.entry(slot);
+  }
+
+  /** The payload of a record, or why it cannot be had. */
+  async payload(entry: SlotEntry): Promise<Uint8Array | string> {
+    const found = await this.#scan.record(entry.slot, entry.sizeClass);
+    const problem = disagreement(entry, found);
+    if (problem !== '') return problem;
+    return this.#scan.payload(entry.slot, entry.sizeClass);
+  }
+
+  /** Reads every record and compares it with its digest and with the index. */
+  async check(): Promise<StoreReport> {
+    const { recovered } = this;
+    const faults: StoreFault[] = [];
+    const leftovers: StoreFault[] = [];
+    if (recovered.indexProblem !== '') faults.push({ where: 'index', problem: recovered.indexProblem });
+    for (const fault of recovered.indexFaults) {
+      const where = `index: ${fault.kind} block ${fault.block} of half ${fault.half}`;
+      (this.#mayBeOfACrash(fault) ? leftovers : faults).push({ where, problem: fault.problem });
+    }
+    const neededBytes = recovered.geometry.pages * this.#layout.pageStrideBytes + DATA_START_BYTES;
+    if (recovered.closed && recovered.doneRecords !== recovered.table.records) {
+      const problem = `${recovered.table.records} records are listed, ${recovered.doneRecords} were when it was closed`;
+      faults.push({ where: 'index', problem });
+    }
+    if (this.#blocksBytes > neededBytes) {
+      const problem = `is ${this.#blocksBytes} bytes long, ${neededBytes} are its own`;
+      leftovers.push({ where: BLOCKS_NAME, problem });
+    }
+    for (const { slot, problem } of recovered.leftovers) {
+      (recovered.closed ? faults : leftovers).push({ where: `slot ${slot}`, problem });
+    }
+    let recordsChecked = 0;
+    for (const entry of this.records()) {
+      recordsChecked++;
+      const problem = disagreement(entry, await this.#scan.record(entry.slot, entry.sizeClass));
+      if (problem !== '') faults.push({ where: `slot ${entry.slot}`, problem });
+    }
+    for (const name of this.unfinishedFiles) leftovers.push({ where: name, problem: 'was being made' });
+    return { faults, leftovers, recordsChecked, bytesRead: recovered.bytesRead + this.#scan.bytesRead };
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#blocks.close();
+    this.#staging[Symbol.dispose]();
+  }
+
+  /** A crash can tear marks, and what of the other half was being written; the half that counts lay still. */
+  #mayBeOfACrash({ kind, half }: IndexFault): boolean {
+    if (this.recovered.closed) return false;
+    return kind === BlockKind.MARK || kind === BlockKind.DONE || half !== this.recovered.epoch % 2;
+  }
+}
+
+function disagreement(entry: SlotEntry, found: FoundRecord | string): string {
+  if (typeof found === 'string') return found;
+  if (found.problem !== '') return found.problem;
+  const same =
+    found.sequence === entry.sequence &&
+    found.generation === entry.generation &&
+    found.key.every((word, i) => word === entry.key[i]) &&
+    found.digest.lo === entry.digest.lo &&
+    found.digest.hi === entry.digest.hi;
+  return same ? '' : 'the record is another one than the index says';
+}
+
+function openReading(path: string): { file: DataFile; bytes: number } {
+  const fd = fs.openSync(path, fs.constants.O_RDONLY | fs.constants.O_NOFOLLOW);
+  return { file: new NodeDataFile(fd, undefined), bytes: fs.fstatSync(fd).size };
+}
