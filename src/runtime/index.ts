@@ -17,7 +17,8 @@ export type { ManagerConfig, ResolvedConfig, ResolvedTier, TierSize } from './ma
 export type { Counters } from './manager/counters.ts';
 export type { ManagerDump } from './manager/dump.ts';
 export { BlockTable, LoadedBlock, OpenBlock } from './manager/handles.ts';
-export { type Eviction, KVManager, type Match } from './manager/kvManager.ts';
+export { type Eviction, KVManager } from './manager/kvManager.ts';
+export type { Match } from './manager/lookup.ts';
 export type { TierLoss } from './manager/loss.ts';
 export { Entry, entryNames, type Sequence, type SequenceId } from './manager/sequence.ts';
 export type { TierUsage } from './manager/usage.ts';

@@ -1,7 +1,8 @@
 /**
  * The manager's state, and the small steps on it from which everything else is made: reserve, attach, publish, hold,
  * unpublish, free. Each step keeps the tables consistent with each other; what to do with them is decided in
- * residency.ts (who stays), transfers.ts (who moves) and blocks.ts (what a sequence gets).
+ * the files beside this one: who stays (residency.ts), how a job goes out and comes back (claims.ts, endings.ts), and what a
+ * sequence gets (matching.ts, loading.ts, writing.ts, releasing.ts, settling.ts).
  */
 
 import { ContentTable } from '../content/contentTable.ts';

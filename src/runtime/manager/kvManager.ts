@@ -13,28 +13,25 @@ import { type JobId, JobState } from '../transfer/jobTable.ts';
 import type { Outcome } from '../transfer/outcome.ts';
 import type { Transfer } from '../transfer/transfer.ts';
 import { type AdoptedBlock, adopt, adoptionWords } from './adoption.ts';
-import * as blocks from './blocks.ts';
+import { unstick } from './claims.ts';
 import { type ManagerConfig, type ResolvedConfig, resolveConfig } from './config.ts';
 import { Core, HBM } from './core.ts';
 import type { Counters } from './counters.ts';
 import { describeTransfer } from './describe.ts';
 import { dump, type ManagerDump } from './dump.ts';
+import { finish } from './endings.ts';
 import { LoadedBlock, OpenBlock } from './handles.ts';
 import { checkIntegrity } from './integrity.ts';
+import { load as loadBlock, prefetch as prefetchBlock } from './loading.ts';
+import { lookup, type Match, matchLength } from './lookup.ts';
 import { loseTier, type TierLoss } from './loss.ts';
-import { canMoveDown, evict } from './residency.ts';
+import { match as matchBlock } from './matching.ts';
+import { release as releaseBlock } from './releasing.ts';
+import { evict, holdersIn, trimToThreshold } from './residency.ts';
 import { Entry, Sequence, type SequenceId } from './sequence.ts';
-import { detach, finish, unstick } from './transfers.ts';
 import { type TierUsage, tierUsage } from './usage.ts';
-
-export interface Match {
-  /** Leading blocks that are ready or on their way, in any tier. */
-  readonly blocks: number;
-  /** Of these, by tier position (0 = HBM). */
-  readonly byTier: readonly number[];
-  /** Of these, not ready yet: a job is bringing them. */
-  readonly pending: number;
-}
+import { detach } from './withdrawing.ts';
+import { open as openBlock, seal as sealBlock } from './writing.ts';
 
 export interface Eviction {
   readonly evicted: number;
@@ -85,49 +82,12 @@ export class KVManager {
 
   /** What a request with these keys would find. Changes nothing, counts nothing. `keys` holds four words a block. */
   lookup(keys: Uint32Array, count: number): Match {
-    const core = this.#core;
-    const byTier = new Array<number>(core.tiers).fill(0);
-    let pending = 0;
-    let i = 0;
-    for (; i < count; i++) {
-      const content = core.contents.find(keys, i * 4);
-      if (content === -1) break;
-      const ready = core.fastestReady(content, HBM);
-      const arriving = blocks.fastestIncoming(core, content);
-      if (ready === -1 && arriving === -1) break;
-      const tier = ready === -1 ? arriving : core.replicas.tierOf(ready);
-      const joins = arriving !== -1 && (ready === -1 || arriving < tier);
-      byTier[joins ? arriving : tier]!++;
-      if (joins) pending++;
-    }
-    return { blocks: i, byTier, pending };
+    return lookup(this.#core, keys, count);
   }
 
-  /**
-   * Leading blocks of the chain that are ready or on their way: the fast form of `lookup`. A cached prefix has no holes as
-   * long as no block went before its descendants, so the end of the match is found by halving; after such an event, or
-   * where keys are not known to be chained, by walking.
-   */
+  /** Leading blocks of the chain that are ready or on their way: the fast form of `lookup`. */
   matchLength(keys: Uint32Array, count: number): number {
-    const { contents } = this.#core;
-    if (contents.holes > 0 || !this.config.chainedKeys) return this.#walkLength(keys, count);
-    let present = 0;
-    let absent = count + 1;
-    for (let probe = count; present + 1 < absent; probe = (present + absent) >> 1) {
-      if (contents.find(keys, (probe - 1) * 4) === -1) absent = probe;
-      else present = probe;
-    }
-    return present;
-  }
-
-  #walkLength(keys: Uint32Array, count: number): number {
-    const { contents } = this.#core;
-    let i = 0;
-    for (; i < count; i++) {
-      const content = contents.find(keys, i * 4);
-      if (content === -1 || !contents.isPresent(content)) break;
-    }
-    return i;
+    return matchLength(this.#core, keys, count);
   }
 
   /**
@@ -144,7 +104,7 @@ export class KVManager {
     core.sequences.set(sequence.id, sequence);
     sequence.extendTo(matched);
     const before = core.sink === null ? null : Float64Array.from(core.counters.hits);
-    for (let i = 0; i < matched; i++) blocks.match(core, sequence, i, core.contents.find(keys, i * 4));
+    for (let i = 0; i < matched; i++) matchBlock(core, sequence, i, core.contents.find(keys, i * 4));
     core.counters.misses += count - matched;
     if (before !== null) {
       const hits = core.counters.hits;
@@ -199,7 +159,7 @@ export class KVManager {
     let units = 0;
     for (let i = from; i < to; i++) if (sequence.state[i] === Entry.MATCHED) units++;
     if (!this.canAllocate(units)) return this.#refuse(sequence, from, to);
-    for (let i = from; i < to; i++) if (sequence.state[i] === Entry.MATCHED) blocks.load(core, sequence, i);
+    for (let i = from; i < to; i++) if (sequence.state[i] === Entry.MATCHED) loadBlock(core, sequence, i);
     unstick(core);
     return true;
   }
@@ -218,7 +178,7 @@ export class KVManager {
     for (let i = from; i < to; i++) if (isVacant(sequence, i)) units++;
     if (!this.canAllocate(units, sizeClass)) return this.#refuse(sequence, from, to);
     sequence.extendTo(to);
-    for (let i = from; i < to; i++) if (isVacant(sequence, i)) blocks.open(core, sequence, i, sizeClass);
+    for (let i = from; i < to; i++) if (isVacant(sequence, i)) openBlock(core, sequence, i, sizeClass);
     unstick(core);
     return true;
   }
@@ -248,7 +208,7 @@ export class KVManager {
       }
     }
     this.#input(InputOp.SEAL, nowUs, sequence.id, from, to, tokens, keys.subarray(at, at + (to - from) * 4));
-    for (let i = from; i < to; i++) blocks.seal(core, sequence, i, keys, at + (i - from) * 4, tokens);
+    for (let i = from; i < to; i++) sealBlock(core, sequence, i, keys, at + (i - from) * 4, tokens);
     unstick(core);
   }
 
@@ -257,8 +217,8 @@ export class KVManager {
     this.#live(sequence);
     this.#input(InputOp.RELEASE, nowUs, sequence.id, from, to, 0);
     for (let i = Math.min(to, sequence.length) - 1; i >= from; i--)
-      blocks.release(this.#core, sequence, i, false);
-    this.#trimToThreshold();
+      releaseBlock(this.#core, sequence, i, false);
+    trimToThreshold(this.#core);
     unstick(this.#core);
   }
 
@@ -293,7 +253,7 @@ export class KVManager {
     for (let i = 0; i < matched && this.canAllocate(1); i++) {
       const content = core.contents.find(keys, i * 4);
       if (content === -1) break; // the room for an earlier block was made at its cost
-      if (blocks.prefetch(core, content)) started++;
+      if (prefetchBlock(core, content)) started++;
     }
     unstick(core);
     return started;
@@ -325,7 +285,7 @@ export class KVManager {
       evict(core, victim, position);
     }
     unstick(core);
-    return { evicted, blockers: evicted < count ? this.#holdersIn(position) : [] };
+    return { evicted, blockers: evicted < count ? holdersIn(core, position) : [] };
   }
 
   /** The driver says how a job ended. `digest*` belong to the end of a SEAL job. @throws TKV_STALE for a job that ended before */
@@ -333,7 +293,7 @@ export class KVManager {
     const row = this.#core.jobs.rowOf(job);
     this.#input(InputOp.COMPLETE, nowUs, job, outcome, digestLo, digestHi);
     finish(this.#core, row, outcome, digestLo, digestHi);
-    this.#trimToThreshold();
+    trimToThreshold(this.#core);
     unstick(this.#core);
   }
 
@@ -420,36 +380,10 @@ export class KVManager {
 
   #close(sequence: Sequence, cancel: boolean): void {
     const core = this.#core;
-    for (let i = sequence.length - 1; i >= 0; i--) blocks.release(core, sequence, i, cancel);
+    for (let i = sequence.length - 1; i >= 0; i--) releaseBlock(core, sequence, i, cancel);
     core.sequences.delete(sequence.id);
-    this.#trimToThreshold();
+    trimToThreshold(this.#core);
     unstick(core);
-  }
-
-  /** Offloads cached blocks while HBM is fuller than the threshold and they can move without being lost. */
-  #trimToThreshold(): void {
-    const core = this.#core;
-    if (core.config.offloadThreshold >= 1 || core.tiers === 1) return;
-    const limit = core.config.offloadThreshold * core.capacityBytes[HBM]!;
-    while (core.residentBytes[HBM]! > limit) {
-      const victim = core.replicas.oldest(HBM);
-      if (victim === -1 || !canMoveDown(core, victim, HBM)) return;
-      evict(core, victim, HBM);
-    }
-  }
-
-  #holdersIn(position: number): SequenceId[] {
-    const { sequences, replicas } = this.#core;
-    const holders: SequenceId[] = [];
-    for (const sequence of sequences.values()) {
-      for (let i = 0; i < sequence.length; i++) {
-        const replica = sequence.replica[i]!;
-        if (replica === -1 || replicas.tierOf(replica) !== position) continue;
-        holders.push(sequence.id);
-        break;
-      }
-    }
-    return holders;
   }
 
   #refuse(sequence: Sequence, from: number, to: number): false {

@@ -12,11 +12,13 @@ import { DecisionOp } from '../log/decisionSink.ts';
 import { State } from '../replica/state.ts';
 import { type JobId, JobState } from '../transfer/jobTable.ts';
 import { Outcome } from '../transfer/outcome.ts';
-import { fail, letGo, repinOrFail } from './blocks.ts';
+import { grantClaims } from './claims.ts';
 import { type Core, HBM } from './core.ts';
+import { letGo } from './releasing.ts';
 import { makeRoom } from './residency.ts';
 import { Entry, type Sequence } from './sequence.ts';
-import { cancelWaiting, detach, grantClaims } from './transfers.ts';
+import { fail, repinOrFail } from './settling.ts';
+import { cancelWaiting, detach } from './withdrawing.ts';
 
 export interface TierLoss {
   /** Ready replicas that went. */

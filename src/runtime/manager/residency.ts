@@ -5,9 +5,11 @@
  */
 
 import { DecisionOp } from '../log/decisionSink.ts';
+import { State } from '../replica/state.ts';
 import { JobKind, Priority } from '../transfer/jobTable.ts';
+import { claim, grantClaims } from './claims.ts';
 import { type Core, HBM } from './core.ts';
-import { claim, grantClaims } from './transfers.ts';
+import type { SequenceId } from './sequence.ts';
 
 /** Evicts until `bytes` more are within the tier's capacity, or nothing there can be evicted now. */
 export function makeRoom(core: Core, tier: number, bytes = 0): void {
@@ -87,4 +89,50 @@ function demote(core: Core, victim: number, tier: number): boolean {
   makeRoom(core, lower);
   claim(core, row);
   return true;
+}
+
+/** Offloads cached blocks while HBM is fuller than the threshold and they can move without being lost. */
+export function trimToThreshold(core: Core): void {
+  if (core.config.offloadThreshold >= 1 || core.tiers === 1) return;
+  const limit = core.config.offloadThreshold * core.capacityBytes[HBM]!;
+  while (core.residentBytes[HBM]! > limit) {
+    const victim = core.replicas.oldest(HBM);
+    if (victim === -1 || !canMoveDown(core, victim, HBM)) return;
+    evict(core, victim, HBM);
+  }
+}
+
+/** Sequences that hold blocks of the tier: who stands in the way when it cannot evict. */
+export function holdersIn(core: Core, tier: number): SequenceId[] {
+  const { sequences, replicas } = core;
+  const holders: SequenceId[] = [];
+  for (const sequence of sequences.values()) {
+    for (let i = 0; i < sequence.length; i++) {
+      const replica = sequence.replica[i]!;
+      if (replica === -1 || replicas.tierOf(replica) !== tier) continue;
+      holders.push(sequence.id);
+      break;
+    }
+  }
+  return holders;
+}
+
+/** A cached replica whose eviction brings a slot of the class nearer: of the class itself, else on a page without holders. */
+export function evictableFor(core: Core, tier: number, sizeClass: number): number {
+  const same = core.replicas.oldestOfClass(tier, sizeClass);
+  if (same !== -1) return same;
+  const pool = core.pools[tier]!;
+  const { slotsPerPageMax } = pool.shape;
+  for (let c = 0; c < core.config.unitBytes.length; c++) {
+    for (let at = core.replicas.oldestOfClass(tier, c); at !== -1; at = core.replicas.lru.newer(at)) {
+      const first = core.replicas.base[tier]! + pool.pageOf(core.replicas.slotOf(at, tier)) * slotsPerPageMax;
+      let held = false;
+      for (let i = 0; i < slotsPerPageMax && !held; i++) {
+        const state = core.replicas.state[first + i]!;
+        held = state !== State.FREE && !core.replicas.lru.has(first + i);
+      }
+      if (!held) return at;
+    }
+  }
+  return -1;
 }
