@@ -53,6 +53,7 @@ export function replayCommand(): Command {
       replayDefaults.linkGbps,
     )
     .option('--link-latency-us <n>', 'latency that it assumes of each transfer', replayDefaults.linkLatencyUs)
+    .option('--links <file>', 'with --driver modeled: links as tierkv calibrate measured them')
     .option(
       '--offload-threshold <share>',
       'share of HBM above which cached blocks move down after each request; 1: only when room is needed',

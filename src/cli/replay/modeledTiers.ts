@@ -1,7 +1,13 @@
-/** A replay without bytes: the modeled driver with link profiles that are assumptions, and say so. */
+/**
+ * A replay without bytes: the modeled driver with links as `tierkv calibrate` measured them, or with assumed ones; the
+ * report says which.
+ */
+
+import { readFileSync } from 'node:fs';
 
 import { type KVManager, tierName } from '../../runtime/index.ts';
 import { LinkModel, ModeledDriver } from '../../sim/driver/index.ts';
+import { type LinkCalibration, parseLinkCalibration } from '../../sim/latency/index.ts';
 import type { ReplayListener, ReplayOptions } from './options.ts';
 import { type ReplayTiers, trafficOf } from './tiers.ts';
 
@@ -14,17 +20,27 @@ export async function openTiers(
     baseLatencyUs: options.linkBaseLatencyUs,
     bandwidthBytesPerS: options.linkBandwidthBytesPerS,
   };
-  const driver = new ModeledDriver(manager.config, new LinkModel({}, link));
+  const profile = profileOf(options);
+  const driver = new ModeledDriver(manager.config, new LinkModel(profile?.links ?? {}, link));
   const links = (): [string, { bytes: number; busySeconds: number }][] =>
     [...driver.traffic].map(([name, { bytes, busyUs }]) => [name, { bytes, busySeconds: busyUs / 1e6 }]);
   return {
     driver,
     bytes: null,
-    adapter: { name: 'none: modeled', software: true },
+    adapter: {
+      name: profile === undefined ? 'none: modeled' : `none: modeled after ${profile.device}`,
+      software: true,
+    },
     describe: () =>
       Object.fromEntries([...driver.tiers].map(([tier, store]) => [tierName(tier), store.describe()])),
     bytesMoved: () => links().reduce((sum, [, traffic]) => sum + traffic.bytes, 0),
     traffic: () => trafficOf(links()),
     [Symbol.asyncDispose]: async () => {},
   };
+}
+
+function profileOf({ linksPath }: ReplayOptions): LinkCalibration | undefined {
+  return linksPath === undefined
+    ? undefined
+    : parseLinkCalibration(readFileSync(linksPath, 'utf8'), linksPath);
 }

@@ -30,6 +30,8 @@ export interface ReplayOptions {
   readonly linkBandwidthBytesPerS: number;
   /** Of every transfer of the modeled driver, in microseconds. */
   readonly linkBaseLatencyUs: number;
+  /** A profile of `tierkv calibrate` whose links the modeled driver takes; those that it lacks are as assumed. */
+  readonly linksPath?: string;
   /** Write the decision log, and the inputs that led to it, here. */
   readonly logPath?: string;
   /** Inputs that an earlier run recorded, to be fed to the modeled driver. Only with `driver: 'modeled'`. */

@@ -31,6 +31,7 @@ export interface RawReplayOptions {
   readonly skipBad: boolean;
   readonly requests?: string;
   readonly dir?: string;
+  readonly links?: string;
   readonly log?: string;
   readonly inputs?: string;
   readonly json?: string;
@@ -39,7 +40,7 @@ export interface RawReplayOptions {
 /** Enough for every tier to serve some of the bundled excerpt, at a total of about 400 MB. */
 export const replayDefaults: Omit<
   RawReplayOptions,
-  'skipBad' | 'requests' | 'dir' | 'log' | 'inputs' | 'json'
+  'skipBad' | 'requests' | 'dir' | 'links' | 'log' | 'inputs' | 'json'
 > = {
   hbmBlocks: '1000',
   ddrBlocks: '4000',
@@ -175,6 +176,13 @@ export function parseReplayOptions(
     throw configError('--inputs', `is ${raw.inputs}, which is not a file`, 'Name what --log of a run wrote.');
   }
 
+  if (raw.links !== undefined && driver !== 'modeled') {
+    throw configError('--links', 'needs the modeled driver', 'Add --driver modeled, or leave --links out.');
+  }
+  if (raw.links !== undefined && fs.statSync(raw.links, { throwIfNoEntry: false })?.isFile() !== true) {
+    throw configError('--links', `is ${raw.links}, which is not a file`, 'Name what tierkv calibrate wrote.');
+  }
+
   const offloadThreshold = requireFraction(
     '--offload-threshold',
     decimal('--offload-threshold', raw.offloadThreshold),
@@ -185,6 +193,7 @@ export function parseReplayOptions(
   requireDifferentFiles([
     ['TRACE', tracePath],
     ['--inputs', raw.inputs],
+    ['--links', raw.links],
     ['--log', raw.log],
     ['--json', raw.json],
   ]);
@@ -206,6 +215,7 @@ export function parseReplayOptions(
     dir: raw.dir ?? scratchDir(),
     skipBad: raw.skipBad,
     ...(requests === undefined ? {} : { requests }),
+    ...(raw.links === undefined ? {} : { linksPath: raw.links }),
     ...(raw.log === undefined ? {} : { logPath: raw.log }),
     ...(raw.inputs === undefined ? {} : { inputsPath: raw.inputs }),
     ...(raw.json === undefined ? {} : { jsonPath: raw.json }),

@@ -1,11 +1,20 @@
-/** How long a link takes: base latency plus bytes over bandwidth, one transfer after the other in each direction. */
+/**
+ * How long a link takes: one transfer after the other in each direction, each for a base time plus its bytes over the
+ * bandwidth; and between its last byte and the moment at which its end is known a delay, in which the link carries others
+ * already. While the opposite direction is busy too, each has a share of its own bandwidth.
+ */
 
-import { requireFinite, requirePositive } from '../../runtime/errors.ts';
+import { requireFinite, requireFraction, requirePositive } from '../../runtime/errors.ts';
 import { linkName, type Tier } from '../../runtime/tier.ts';
 
 export interface LinkProfile {
+  /** Time that each transfer takes of the link, beside its bytes. */
   readonly baseLatencyUs: number;
   readonly bandwidthBytesPerS: number;
+  /** What a transfer that travels alone takes longer. Default 0. */
+  readonly delayUs?: number;
+  /** Share of its own bandwidth that a direction has while the opposite one is busy, above 0 and at most 1. Default 1. */
+  readonly bothWaysShare?: number;
 }
 
 /** Profiles by direction, under names such as `hbmToDdr`. */
@@ -16,27 +25,40 @@ export class LinkModel {
   readonly #fallback: LinkProfile;
   readonly #freeAtUs: Map<string, number> = new Map();
 
-  /** @throws TKV_CONFIG for a bandwidth that is not positive and finite or a latency that is negative */
+  /** @throws TKV_CONFIG for a bandwidth that is not positive and finite, or a latency or share out of its range */
   constructor(profiles: LinkProfiles, fallback: LinkProfile) {
     for (const [name, profile] of Object.entries({ ...profiles, fallback })) {
       requirePositive(`links.${name}.bandwidthBytesPerS`, profile.bandwidthBytesPerS);
       requireFinite(`links.${name}.baseLatencyUs`, profile.baseLatencyUs);
+      requireFinite(`links.${name}.delayUs`, profile.delayUs ?? 0);
+      const share = profile.bothWaysShare ?? 1;
+      requirePositive(`links.${name}.bothWaysShare`, requireFraction(`links.${name}.bothWaysShare`, share));
     }
     this.#profiles = profiles;
     this.#fallback = fallback;
   }
 
-  /** How long the link is busy with a transfer, in integer microseconds. */
+  /** How long the link is busy with a transfer while nobody comes the other way, in integer microseconds. */
   transferUs(from: Tier, to: Tier, bytes: number): number {
-    const { baseLatencyUs, bandwidthBytesPerS } = this.#profiles[linkName(from, to)] ?? this.#fallback;
-    return Math.ceil(baseLatencyUs + (bytes * 1e6) / bandwidthBytesPerS);
+    return busyUs(this.#profileOf(linkName(from, to)), bytes, 1);
   }
 
-  /** When a transfer that is ready at `nowUs` ends; the link is busy until then. */
+  /** When the end of a transfer that is ready at `nowUs` is known, in integer microseconds. */
   endUs(from: Tier, to: Tier, bytes: number, nowUs: number): number {
     const name = linkName(from, to);
-    const end = Math.max(nowUs, this.#freeAtUs.get(name) ?? 0) + this.transferUs(from, to, bytes);
+    const profile = this.#profileOf(name);
+    const start = Math.max(nowUs, this.#freeAtUs.get(name) ?? 0);
+    const contended = (this.#freeAtUs.get(linkName(to, from)) ?? 0) > start;
+    const end = start + busyUs(profile, bytes, contended ? (profile.bothWaysShare ?? 1) : 1);
     this.#freeAtUs.set(name, end);
-    return end;
+    return end + Math.ceil(profile.delayUs ?? 0);
   }
+
+  #profileOf(name: string): LinkProfile {
+    return this.#profiles[name] ?? this.#fallback;
+  }
+}
+
+function busyUs({ baseLatencyUs, bandwidthBytesPerS }: LinkProfile, bytes: number, share: number): number {
+  return Math.ceil(baseLatencyUs + (bytes * 1e6) / (bandwidthBytesPerS * share));
 }

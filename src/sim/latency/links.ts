@@ -5,7 +5,8 @@
  *
  *     { "schema": "tierkv.links/1", "device": "...", "software": false,
  *       "links": { "hbmToDdr": { "baseLatencyUs": 12.5, "bandwidthBytesPerS": 2.1e10 },
- *                  "ddrToHbm": { "sizes": [ { "bytes": 65536, "latencyUs": 20 }, ... ] } } }
+ *                  "ddrToHbm": { "sizes": [ { "bytes": 65536, "latencyUs": 20 }, ... ],
+ *                                "delayUs": 35, "bothWaysShare": 0.7 } } }
  */
 
 import { linkName, Tier } from '../../runtime/tier.ts';
@@ -76,13 +77,21 @@ function linkOf(node: SpecNode): LinkProfile {
   });
   const baseLatencyUs = node.optionalNumber('baseLatencyUs', { min: 0 });
   const bandwidthBytesPerS = node.optionalNumber('bandwidthBytesPerS', { above: 0 });
+  const delayUs = node.optionalNumber('delayUs', { min: 0 });
+  const bothWaysShare = node.optionalNumber('bothWaysShare', { above: 0, max: 1 });
   node.close();
-  if (bandwidthBytesPerS !== undefined) return { baseLatencyUs: baseLatencyUs ?? 0, bandwidthBytesPerS };
+  const more = {
+    ...(delayUs === undefined ? {} : { delayUs }),
+    ...(bothWaysShare === undefined ? {} : { bothWaysShare }),
+  };
+  if (bandwidthBytesPerS !== undefined) {
+    return { baseLatencyUs: baseLatencyUs ?? 0, bandwidthBytesPerS, ...more };
+  }
   if (new Set(samples.map((sample) => sample.bytes)).size < 2) {
     const remedy = 'Give it in bytes/s, or list transfers of at least two sizes under sizes';
     throw node.error('bandwidthBytesPerS', 'is missing', remedy);
   }
-  return fitLink(samples);
+  return { ...fitLink(samples), ...more };
 }
 
 /** The profiles under `links`, by direction; undefined when there is no such key. */

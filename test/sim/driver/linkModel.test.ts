@@ -26,7 +26,25 @@ describe('a link', () => {
     expect(model.transferUs(Tier.NVME, Tier.DDR, 7)).toBe(11);
   });
 
+  it('knows the end of a transfer only after its delay, in which it carries others', () => {
+    const model = new LinkModel({ hbmToDdr: { ...link, delayUs: 100 } }, link);
+    expect(model.endUs(Tier.HBM, Tier.DDR, 1000, 0)).toBe(111);
+    expect(model.endUs(Tier.HBM, Tier.DDR, 1000, 0)).toBe(122);
+    expect(model.transferUs(Tier.HBM, Tier.DDR, 1000)).toBe(11);
+  });
+
+  it('has a share of its bandwidth while the opposite direction is busy', () => {
+    const shared = { ...link, bothWaysShare: 0.5 };
+    const model = new LinkModel({ hbmToDdr: shared, ddrToHbm: shared }, link);
+    expect(model.endUs(Tier.HBM, Tier.DDR, 4000, 0)).toBe(14);
+    expect(model.endUs(Tier.DDR, Tier.HBM, 4000, 0)).toBe(18);
+    expect(model.endUs(Tier.DDR, Tier.HBM, 4000, 18)).toBe(32);
+  });
+
   it.each([
+    ['delayUs', -1],
+    ['bothWaysShare', 0],
+    ['bothWaysShare', 1.5],
     ['bandwidthBytesPerS', 0],
     ['bandwidthBytesPerS', -1],
     ['bandwidthBytesPerS', Number.NaN],

@@ -18,6 +18,8 @@ export interface LinkBenchOptions {
   /** Bytes that one run of a contestant moves, at least; always two units or more. */
   readonly totalBytes: number;
   readonly rounds: number;
+  /** When it is over, sizes make do with fewer rounds: one at least. */
+  readonly secondsMax: number;
   readonly dir: string;
   readonly signal: AbortSignal;
   /** Lines for a person. */
@@ -27,6 +29,7 @@ export interface LinkBenchOptions {
 }
 
 export const fullSizes: readonly number[] = [16, 64, 256, 1024, 2048, 8192, 65536].map((kib) => kib * 1024);
+export const calibrationSizes: readonly number[] = [16, 64, 256, 1024, 4096].map((kib) => kib * 1024);
 export const quickSizes: readonly number[] = [16, 64, 256, 2048].map((kib) => kib * 1024);
 
 const DEPTHS = [1, 4, 8, 16] as const;
@@ -45,7 +48,10 @@ export async function benchLinks(live: LiveDevice, options: LinkBenchOptions): P
   const rows: LinkRow[] = [];
   const withDisk = options.links !== 'transfers';
   const routes = [...(options.links === 'disk' ? [] : transferRoutes), ...(withDisk ? diskRoutes : [])];
-  for (const unitBytes of options.unitBytes) {
+  const untilMs = performance.now() + options.secondsMax * 1000;
+  for (const [index, unitBytes] of options.unitBytes.entries()) {
+    const leftMs = untilMs - performance.now();
+    const sizeUntilMs = performance.now() + leftMs / (options.unitBytes.length - index);
     options.say(`units of ${formatBytes(unitBytes)}`);
     const units = Math.max(2, Math.ceil(options.totalBytes / unitBytes));
     await using rig = await LinkRig.open(live, unitBytes, units, withDisk ? options.dir : undefined);
@@ -53,7 +59,7 @@ export async function benchLinks(live: LiveDevice, options: LinkBenchOptions): P
     using device = new DeviceRuns(live, new Uint8Array(first.buffer as ArrayBuffer, 0, rig.bytes), unitBytes);
     using disk = withDisk ? await DiskRuns.open(options.dir, rig.bytes, unitBytes) : undefined;
     if (disk !== undefined) warnOf(disk, options.say);
-    rows.push(...(await rowsOf({ rig, device, disk }, routes, options)));
+    rows.push(...(await rowsOf({ rig, device, disk }, routes, sizeUntilMs, options)));
   }
   return rows;
 }
@@ -67,6 +73,7 @@ function warnOf(disk: DiskRuns, say: (line: string) => void): void {
 async function rowsOf(
   machine: Machine,
   routes: readonly Route[],
+  untilMs: number,
   options: LinkBenchOptions,
 ): Promise<LinkRow[]> {
   const { rig } = machine;
@@ -78,15 +85,16 @@ async function rowsOf(
     }),
   );
   const contestants = contestantsOf(machine, cases);
-  const speeds = await measureRounds(
+  const { speeds, rounds } = await measureRounds({
     contestants,
-    options.rounds,
-    async () => {
+    rounds: options.rounds,
+    untilMs,
+    async afterRound() {
       for (const one of cases) await sampleLatency(machine, one);
     },
-    options.signal,
-  );
-  return cases.map((one) => rowOf(machine, one, speeds, options));
+    signal: options.signal,
+  });
+  return cases.map((one) => rowOf(machine, one, speeds, rounds, options));
 }
 
 function contestantsOf(machine: Machine, cases: readonly Case[]): Contestant[] {
@@ -137,6 +145,7 @@ function rowOf(
   { rig }: Machine,
   { route, arrangement, name, latenciesUs }: Case,
   speeds: ReadonlyMap<string, Speed>,
+  rounds: number,
   options: LinkBenchOptions,
 ): LinkRow {
   const own = speeds.get(name)!;
@@ -166,7 +175,7 @@ function rowOf(
     ...(fioGbps === undefined ? {} : { fioGbps }),
     software: route.touchesHbm && adapter.software,
     adapter: adapter.name,
-    rounds: options.rounds,
+    rounds,
   };
 }
 

@@ -1,14 +1,16 @@
 /** `tierkv bench transfers|disk|all`: a device, a directory, and the link bench on them. */
 
-import { openDevice } from '../../../backends/webgpu/index.ts';
+import { type LiveDevice, openDevice } from '../../../backends/webgpu/index.ts';
 import { configError } from '../../../runtime/errors.ts';
 import { interruptible } from '../../interrupt.ts';
 import { temporaryDirectory } from '../../temporaryDirectory.ts';
-import { benchLinks, fullSizes, type LinkBenchOptions, quickSizes } from './benchLinks.ts';
+import { benchLinks, calibrationSizes, fullSizes, type LinkBenchOptions, quickSizes } from './benchLinks.ts';
 import { fioIn } from './fio.ts';
+import { type MeasuredProfile, profileOf } from './profile.ts';
 import type { LinkRow } from './row.ts';
 
 export { plotOf } from './plot.ts';
+export type { LinkFigures, MeasuredProfile } from './profile.ts';
 export { type LinkRow, renderRows } from './row.ts';
 
 export interface LinkBenchRequest {
@@ -21,28 +23,61 @@ export interface LinkBenchRequest {
 }
 
 const MIB = 1024 * 1024;
+/** Seconds that a quick bench measures for; opening the device comes on top. */
+const QUICK_SECONDS = 32;
 
 /** @throws {TierKVError} for an option that is wrong, or a device or disk that is not to be had */
 export async function runLinkBench(request: LinkBenchRequest): Promise<LinkRow[]> {
-  const { links, quick, adapter, against, say } = request;
+  const { links, quick, against } = request;
   if (against !== undefined && against !== 'fio') {
     throw configError('--against', `is "${against}"`, 'Set it to fio, or leave it out.');
   }
-  using scratch = temporaryDirectory('tierkv-bench-', request.dir);
-  const dir = scratch.path;
-  const totalBytes = (quick ? 32 : 64) * MIB;
-  const fio = against === undefined ? undefined : fioIn(dir, totalBytes);
-  return await interruptible(async (signal) => {
-    await using live = await openDevice({ notice: say, ...(adapter === undefined ? {} : { adapter }) });
-    return await benchLinks(live, {
+  return withMachine(request, (live, dir, signal) => {
+    const totalBytes = (quick ? 16 : 64) * MIB;
+    return benchLinks(live, {
       links,
       unitBytes: quick ? quickSizes : fullSizes,
       totalBytes,
       rounds: quick ? 5 : 7,
+      secondsMax: quick ? QUICK_SECONDS : Number.POSITIVE_INFINITY,
+      dir,
+      signal,
+      say: request.say,
+      ...(against === undefined ? {} : { fio: fioIn(dir, totalBytes) }),
+    });
+  });
+}
+
+/** @throws {TierKVError} when a device or disk is not to be had */
+export async function calibrateLinks(
+  request: Pick<LinkBenchRequest, 'dir' | 'adapter' | 'quick' | 'say'>,
+): Promise<MeasuredProfile> {
+  const { quick, say } = request;
+  return withMachine(request, async (live, dir, signal) => {
+    const rows = await benchLinks(live, {
+      links: 'all',
+      unitBytes: quick ? quickSizes : calibrationSizes,
+      totalBytes: (quick ? 16 : 32) * MIB,
+      rounds: quick ? 3 : 5,
+      secondsMax: quick ? QUICK_SECONDS : Number.POSITIVE_INFINITY,
       dir,
       signal,
       say,
-      ...(fio === undefined ? {} : { fio }),
     });
+    const { name, software, source } = live.adapter;
+    const date = new Date().toISOString();
+    return profileOf(rows, { device: name, driver: `webgpu (${source})`, date, software });
+  });
+}
+
+/** A device and a directory that lasts as long as `work` does. */
+async function withMachine<T>(
+  { dir, adapter, say }: Pick<LinkBenchRequest, 'dir' | 'adapter' | 'say'>,
+  work: (live: LiveDevice, dir: string, signal: AbortSignal) => Promise<T>,
+): Promise<T> {
+  using scratch = temporaryDirectory('tierkv-bench-', dir);
+  return await interruptible(async (signal) => {
+    await using live = await openDevice({ notice: say, ...(adapter === undefined ? {} : { adapter }) });
+    return await work(live, scratch.path, signal);
   });
 }

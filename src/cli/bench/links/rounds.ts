@@ -17,30 +17,43 @@ export interface Speed {
   readonly cores: number;
 }
 
+export interface RoundsRequest {
+  readonly contestants: readonly Contestant[];
+  readonly rounds: number;
+  /** No round begins after this time of `performance.now()`, but the first one always does. */
+  readonly untilMs: number;
+  afterRound(): Promise<void>;
+  readonly signal: AbortSignal;
+}
+
+/** The medians by name, and over how many rounds they are. */
 export async function measureRounds(
-  contestants: readonly Contestant[],
-  rounds: number,
-  afterRound: () => Promise<void>,
-  signal: AbortSignal,
-): Promise<ReadonlyMap<string, Speed>> {
-  const samples = new Map(
-    contestants.map(({ name }) => [name, { gbps: [] as number[], cores: [] as number[] }]),
-  );
+  request: RoundsRequest,
+): Promise<{ speeds: ReadonlyMap<string, Speed>; rounds: number }> {
+  const { contestants, rounds, untilMs, afterRound, signal } = request;
+  const samples = contestants.map(() => ({ gbps: [] as number[], cores: [] as number[] }));
+  let done = 0;
   for (let round = -1; round < rounds; round++) {
+    if (round > 0 && performance.now() > untilMs) break;
     for (let i = 0; i < contestants.length; i++) {
       signal.throwIfAborted();
-      const one = contestants[(i + Math.max(0, round)) % contestants.length]!;
+      const which = (i + Math.max(0, round)) % contestants.length;
+      const one = contestants[which]!;
       await one.prepare?.();
       const speed = await timed(one);
       if (round < 0) continue; // the first round warms up
-      samples.get(one.name)!.gbps.push(speed.gbps);
-      samples.get(one.name)!.cores.push(speed.cores);
+      samples[which]!.gbps.push(speed.gbps);
+      samples[which]!.cores.push(speed.cores);
     }
-    if (round >= 0) await afterRound();
+    if (round < 0) continue;
+    await afterRound();
+    done++;
   }
-  return new Map(
-    [...samples].map(([name, { gbps, cores }]) => [name, { gbps: median(gbps), cores: median(cores) }]),
-  );
+  const speeds = contestants.map(({ name }, i): [string, Speed] => {
+    const { gbps, cores } = samples[i]!;
+    return [name, { gbps: median(gbps), cores: median(cores) }];
+  });
+  return { speeds: new Map(speeds), rounds: done };
 }
 
 async function timed({ bytes, run }: Contestant): Promise<Speed> {

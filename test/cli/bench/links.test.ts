@@ -1,0 +1,238 @@
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { benchLinks } from '../../../src/cli/bench/links/benchLinks.ts';
+import { type LinkRow, plotOf, renderRows, runLinkBench } from '../../../src/cli/bench/links/index.ts';
+import { profileOf } from '../../../src/cli/bench/links/profile.ts';
+import { measureRounds, median, quantile } from '../../../src/cli/bench/links/rounds.ts';
+import { renderSvg } from '../../../src/cli/chart.ts';
+import { openTiers } from '../../../src/cli/replay/modeledTiers.ts';
+import { parseReplayOptions, replayDefaults } from '../../../src/cli/replay/parseOptions.ts';
+import { KVManager, Tier } from '../../../src/runtime/index.ts';
+import { LinkModel } from '../../../src/sim/driver/index.ts';
+import { parseLinkCalibration } from '../../../src/sim/latency/index.ts';
+import { softwareDevice } from '../../backends/webgpu/softwareDevice.ts';
+
+const device = softwareDevice();
+const oneWay = ['hbmToDdr', 'ddrToHbm', 'ddrToNvme', 'nvmeToDdr', 'hbmToNvme', 'nvmeToHbm'];
+const pairs = ['hbmToDdr+ddrToHbm', 'ddrToNvme+nvmeToDdr', 'hbmToNvme+nvmeToHbm'];
+const KIB = 1024;
+
+let dir = '';
+let rows: LinkRow[] = [];
+
+beforeAll(async () => {
+  dir = mkdtempSync(join(tmpdir(), 'tierkv-bench-test-'));
+  rows = await benchLinks(device.live, {
+    links: 'all',
+    unitBytes: [16 * KIB, 64 * KIB],
+    totalBytes: 256 * KIB,
+    rounds: 2,
+    secondsMax: Number.POSITIVE_INFINITY,
+    dir,
+    signal: new AbortController().signal,
+    say: () => {},
+  });
+}, 60_000);
+
+afterAll(() => rmSync(dir, { recursive: true, force: true }));
+
+describe('the link bench', () => {
+  it('has a row of each link and pair, at each size, contiguous and scattered', () => {
+    for (const bytes of [16 * KIB, 64 * KIB]) {
+      for (const arrangement of ['contiguous', 'scattered']) {
+        const here = rows.filter((row) => row.bytes === bytes && row.pattern.startsWith(arrangement));
+        expect([...new Set(here.map((row) => row.link))].toSorted()).toEqual(
+          [...oneWay, ...pairs].toSorted(),
+        );
+        for (const row of here) expect(row.pattern.endsWith(', both ways')).toBe(row.link.includes('+'));
+      }
+    }
+  });
+
+  it('shows what arrives in HBM with and without verification', () => {
+    for (const link of ['ddrToHbm', 'nvmeToHbm', 'hbmToDdr+ddrToHbm']) {
+      const verified = rows.filter((row) => row.link === link).map((row) => row.verify.includes('hbm'));
+      expect(new Set(verified)).toEqual(new Set([true, false]));
+    }
+  });
+
+  it('measures every figure, and the ratio is what it is called', () => {
+    for (const row of rows) {
+      for (const name of [
+        'gbps',
+        'singleGbps',
+        'naiveGbps',
+        'limitGbps',
+        'p50Us',
+        'p99Us',
+        'cpuCores',
+      ] as const) {
+        expect(row[name], `${name} of ${row.link}`).toBeGreaterThan(0);
+        expect(row[name]).toBeLessThan(Number.POSITIVE_INFINITY);
+      }
+      expect(row.ratio).toBe(row.gbps / row.limitGbps);
+      expect(row.p99Us).toBeGreaterThanOrEqual(row.p50Us);
+      expect(row.rounds).toBe(2);
+    }
+  });
+
+  it('calls software what a software device has a part in, and nothing else', () => {
+    for (const row of rows) {
+      expect(row.software, row.link).toBe(row.link.toLowerCase().includes('hbm'));
+      expect(row.adapter).toBe(device.live.adapter.name);
+    }
+  });
+
+  it('names as the limit a stage that the link has', () => {
+    for (const { link, limitStage } of rows) {
+      const stages = [
+        ...(link.includes('nvmeTo') ? ['disk read'] : []),
+        ...(link.includes('ToNvme') ? ['disk write'] : []),
+        ...(link.toLowerCase().includes('hbm') ? ['device copy', 'memcpy'] : []),
+      ];
+      expect(stages, link).toContain(limitStage);
+    }
+  });
+
+  it('draws and tabulates its rows', async () => {
+    expect(renderRows(rows).split('\n').length).toBeGreaterThan(rows.length);
+    expect(await renderSvg(plotOf(rows))).toContain('ddrToHbm, scattered');
+  });
+
+  it('with --quick ends with the same rows at its own sizes', { timeout: 90_000 }, async () => {
+    const request = {
+      links: 'transfers',
+      quick: true,
+      dir,
+      adapter: 'software',
+      against: undefined,
+    } as const;
+    const quick = await runLinkBench({ ...request, say: () => {} });
+    expect(new Set(quick.map((row) => row.link))).toEqual(
+      new Set(['hbmToDdr', 'ddrToHbm', 'hbmToDdr+ddrToHbm']),
+    );
+    expect(Math.max(...quick.map((row) => row.bytes))).toBeGreaterThanOrEqual(2 * KIB * KIB);
+  });
+
+  it('refuses to compare with what it does not know or find', async () => {
+    const request = { links: 'disk', quick: true, dir, adapter: 'software', say: () => {} } as const;
+    await expect(runLinkBench({ ...request, against: 'dd' })).rejects.toThrow(
+      /--against is "dd".*Set it to fio/,
+    );
+  });
+});
+
+describe('rounds', () => {
+  const contestant = (name: string, log: string[]) => ({
+    name,
+    bytes: 1,
+    run: async () => void log.push(name),
+  });
+  const signal = new AbortController().signal;
+
+  it('let everyone run in each, beginning with another one', async () => {
+    const log: string[] = [];
+    const contestants = ['a', 'b', 'c'].map((name) => contestant(name, log));
+    const untilMs = Number.POSITIVE_INFINITY;
+    const { rounds } = await measureRounds({
+      contestants,
+      rounds: 3,
+      untilMs,
+      afterRound: async () => {},
+      signal,
+    });
+    expect(rounds).toBe(3);
+    expect(log.join('')).toBe('abcabcbcacab'); // the first to warm up
+  });
+
+  it('end when their time is over, but not before one is done', async () => {
+    const log: string[] = [];
+    const request = { contestants: [contestant('a', log)], rounds: 9, afterRound: async () => {}, signal };
+    const { rounds, speeds } = await measureRounds({ ...request, untilMs: 0 });
+    expect(rounds).toBe(1);
+    expect(speeds.get('a')!.gbps).toBeGreaterThan(0);
+  });
+
+  it('have medians and quantiles that are among the values', () => {
+    expect(median([5, 1, 9])).toBe(5);
+    expect(median([4, 2])).toBe(2);
+    expect(quantile([1, 2, 3, 4], 0.99)).toBe(4);
+    expect(quantile([], 0.5)).toBe(0);
+  });
+});
+
+describe('the profile of the links', () => {
+  const about = { device: 'a device', driver: 'a driver', date: '2026-01-01T00:00:00Z', software: true };
+
+  it('is what the simulator loads, with all six links', () => {
+    const profile = profileOf(rows, about);
+    const read = parseLinkCalibration(JSON.stringify(profile), 'profile.json');
+    expect(read).toMatchObject({ device: 'a device', software: true });
+    expect(Object.keys(read.links).toSorted()).toEqual(oneWay.toSorted());
+    const fallback = { baseLatencyUs: 0, bandwidthBytesPerS: 1 };
+    expect(() => new LinkModel(read.links, fallback)).not.toThrow();
+  });
+
+  it('gives back the bandwidth, the delay and the share that rows were made from', () => {
+    const row = (link: string, bytes: number, gbps: number, p50Us: number): LinkRow => ({
+      ...rows.find(
+        (one) => one.link === link && one.pattern.startsWith('scattered') && one.verify !== 'none',
+      )!,
+      ...{ bytes, gbps, p50Us },
+    });
+    const linkUs = (bytes: number): number => 5 + bytes / 2000; // 5 µs and 2 GB/s
+    const made = [64 * KIB, 1024 * KIB].flatMap((bytes) => [
+      row('ddrToHbm', bytes, bytes / linkUs(bytes) / 1e3, linkUs(bytes) + 30),
+      { ...row('ddrToHbm', bytes, bytes / linkUs(bytes) / 1e3, linkUs(bytes) + 30), link: 'hbmToDdr' },
+      row('hbmToDdr+ddrToHbm', bytes, (1.2 * bytes) / linkUs(bytes) / 1e3, 1),
+    ]);
+    const { links } = parseLinkCalibration(JSON.stringify(profileOf(made, about)), 'profile.json');
+    expect(links.ddrToHbm!.baseLatencyUs).toBeCloseTo(5, 1);
+    expect(links.ddrToHbm!.bandwidthBytesPerS / 1e9).toBeCloseTo(2, 2);
+    expect(links.ddrToHbm!.delayUs).toBeCloseTo(30, 0);
+    expect(links.ddrToHbm!.bothWaysShare).toBeCloseTo(0.6, 3);
+  });
+
+  it('times the modeled replay', async () => {
+    const file = join(dir, 'profile.json');
+    writeFileSync(file, JSON.stringify(profileOf(rows, about)));
+    const raw = { ...replayDefaults, driver: 'modeled', links: file, dir, skipBad: false };
+    const trace = 'data/mooncake-conversation-excerpt.jsonl.gz';
+    const options = parseReplayOptions(trace, raw, () => dir);
+    const manager = new KVManager({
+      unitBytes: [65_536],
+      hbm: { capacityBytes: 65_536 },
+      ddr: { capacityBytes: 65_536 },
+    });
+    await using tiers = await openTiers(manager, options, {
+      progress() {},
+      notice() {},
+      signal: new AbortController().signal,
+    });
+    expect(tiers.adapter.name).toContain('a device');
+    const { links } = parseLinkCalibration(readFileSync(file, 'utf8'), file);
+    const model = new LinkModel(links, { baseLatencyUs: 1, bandwidthBytesPerS: 1 });
+    tiers.driver.submit([
+      {
+        job: 1 as never,
+        kind: 'move',
+        source: { tier: Tier.DDR, slot: 0, generation: 1 },
+        target: { tier: Tier.HBM, slot: 0, generation: 1 },
+        sizeClass: 0,
+        bytes: 65_536,
+        key: new Uint32Array(4),
+        digest: { lo: 0, hi: 0 },
+        priority: 0,
+        deadlineUs: Number.POSITIVE_INFINITY,
+      },
+    ]);
+    await tiers.driver.take();
+    expect(tiers.driver.nowUs()).toBe(model.endUs(Tier.DDR, Tier.HBM, 65_536, 0));
+    expect(() => parseReplayOptions(trace, { ...raw, driver: 'real' }, () => dir)).toThrow(
+      /--links needs the modeled driver/,
+    );
+    expect(() => parseReplayOptions(trace, { ...raw, links: '/none' }, () => dir)).toThrow(/not a file/);
+  });
+});
