@@ -54,6 +54,7 @@ export async function adoptDevice(
 class AdapterChoice {
   readonly #forced: string;
   readonly #notice: (line: string) => void;
+  readonly #sleeps: boolean;
   readonly #cacheDir: string | undefined;
   readonly #userDriver: 'VK_DRIVER_FILES' | 'VK_ICD_FILENAMES' | undefined;
   readonly #tried: string[] = [];
@@ -61,6 +62,7 @@ class AdapterChoice {
   constructor(options: DeviceOptions) {
     this.#forced = (options.adapter ?? process.env.TIERKV_ADAPTER ?? '').trim();
     this.#notice = options.notice ?? (() => {});
+    this.#sleeps = options.wait === 'sleep';
     this.#cacheDir = options.cacheDir;
     this.#userDriver = (['VK_DRIVER_FILES', 'VK_ICD_FILENAMES'] as const).find(
       (name) => (process.env[name] ?? '') !== '',
@@ -69,6 +71,7 @@ class AdapterChoice {
 
   async choose(): Promise<LiveDevice> {
     const live = await this.#byWish();
+    if (this.#sleeps) live.sleepWhileWaiting();
     const { name, software, source } = live.adapter;
     if (software) {
       this.#notice(

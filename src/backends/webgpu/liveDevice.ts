@@ -9,6 +9,7 @@
  */
 
 import type { AdapterReport } from './types.ts';
+import { governWaits, type WaitGovernor } from './waitGovernor.ts';
 
 const heldInstances = new Set<GPU>();
 
@@ -21,6 +22,7 @@ export class LiveDevice implements AsyncDisposable {
   readonly #notice: (line: string) => void;
   readonly #waits: Set<(fulfilled: boolean) => void> = new Set();
   readonly #listeners: Set<() => void> = new Set();
+  #governor: WaitGovernor | undefined;
   #lostReason = '';
   #deviceErrors = 0;
   #announceLoss: (reason: string) => void = () => {};
@@ -60,6 +62,11 @@ export class LiveDevice implements AsyncDisposable {
     return this.#deviceErrors;
   }
 
+  /** From now on waiting for this device costs no core; see waitGovernor.ts. */
+  sleepWhileWaiting(): void {
+    if (this.#lostReason === '') this.#governor ??= governWaits();
+  }
+
   /** Calls `listener` in the moment of the loss. The function returned unsubscribes. */
   onLost(listener: () => void): () => void {
     this.#listeners.add(listener);
@@ -96,6 +103,7 @@ export class LiveDevice implements AsyncDisposable {
         resolve(fulfilled && this.#lostReason === '');
       };
       this.#waits.add(settle);
+      this.#governor?.poke();
       start().then(
         () => settle(true),
         (error: Error) => {
@@ -110,6 +118,7 @@ export class LiveDevice implements AsyncDisposable {
   #end(reason: string): void {
     if (this.#lostReason !== '') return;
     this.#lostReason = reason;
+    this.#governor?.[Symbol.dispose]();
     for (const settle of this.#waits) settle(false);
     for (const listener of this.#listeners) listener();
     this.#announceLoss(reason);

@@ -36,6 +36,11 @@ export interface DeviceOptions {
   readonly adapter?: string;
   /** Receives one line a person must see, such as that a software device is in use. Default: silence. */
   readonly notice?: (line: string) => void;
+  /**
+   * How this process waits for the device: `spin` looks in every turn of the event loop, `sleep` soon only once a
+   * millisecond, which leaves the core to others and replaces `globalThis.setImmediate`. Default `spin`.
+   */
+  readonly wait?: 'spin' | 'sleep';
   /** Where the software device is unpacked. Default: `tierkv` in the user's cache folder. */
   readonly cacheDir?: string;
 }
