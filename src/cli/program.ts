@@ -29,9 +29,19 @@ const entries: readonly CommandEntry[] = [
     load: async () => (await import('./latency.ts')).latencyCommand(),
   },
   {
+    name: 'disk',
+    summary: 'inspect, check and export a disk tier, offline',
+    load: async () => (await import('./disk.ts')).diskCommand(),
+  },
+  {
     name: 'bench',
     summary: 'measure the manager and what the links of this machine give',
     load: async () => (await import('./bench.ts')).benchCommand(),
+  },
+  {
+    name: 'calibrate',
+    summary: 'measure the links of this machine as a profile for the simulator',
+    load: async () => (await import('./calibrate.ts')).calibrateCommand(),
   },
 ];
 

@@ -47,11 +47,13 @@ const LIVES_PER_STORE = 8;
 const STEPS = 30;
 const child = join(import.meta.dirname, 'child.ts');
 
+/** @param firstStore stores before this one are only counted, not lived: to come back to a failure */
 export async function killCampaign(
   kills: number,
   seed: number,
   progress: (report: CampaignReport) => void = () => {},
   deadlineMs: number = Number.POSITIVE_INFINITY,
+  firstStore: number = 0,
 ): Promise<CampaignReport> {
   const report: CampaignReport = {
     kills: 0,
@@ -69,7 +71,7 @@ export async function killCampaign(
   const tried = new Set<string>();
   const begun = performance.now();
   for (let round = 0; report.kills < kills && performance.now() - begun < deadlineMs; round++) {
-    await oneStore(round, seed, kills, report, seen, tried);
+    await oneStore(round, seed, kills, report, seen, tried, firstStore);
     progress(report);
   }
   report.distinct = seen.size;
@@ -83,6 +85,7 @@ async function oneStore(
   report: CampaignReport,
   seen: Set<string>,
   tried: Set<string>,
+  firstStore: number,
 ): Promise<void> {
   const random = new SeededRandom(seed * 1_000_003 + round);
   const scenario = round % scenarios.length;
@@ -92,12 +95,15 @@ async function oneStore(
   const ledger = new Ledger(shape);
   try {
     for (let number = 0; number < LIVES_PER_STORE && report.kills < kills; number++) {
+      const point = killPoint(random, scenario, round + number, number === 0, tried);
+      const looksInside = random.chance(0.2);
+      if (round < firstStore) continue;
       const life: Life = {
         dir,
         log: join(work, `life-${number}.log`),
         scenario,
         seed: seed * 7919 + round * 101 + number,
-        ...killPoint(random, scenario, round + number, number === 0, tried),
+        ...point,
         generation: ledger.generation,
         steps: STEPS,
       };
@@ -113,10 +119,11 @@ async function oneStore(
       if (ledger.wrong > 0) throw new Error(`${where}: a read in that life returned wrong bytes`);
       const found = await verify(dir, ledger, life.moment, report, where);
       ledger.restart(found);
-      if (random.chance(0.2)) await openAndCompare(dir, scenario, found, where);
+      if (looksInside) await openAndCompare(dir, scenario, found, where);
     }
-  } finally {
     rmSync(work, { recursive: true, force: true });
+  } catch (cause) {
+    throw new Error(`the store and the logs of its lives are kept in ${work}`, { cause });
   }
 }
 
@@ -175,9 +182,14 @@ async function verify(
   await using opened = view;
   const { faults, leftovers } = await opened.check();
   // Without power, a mark that was not durable may be lost beside a record that was being overwritten.
-  const tolerated = moment === 'power' ? faults.filter(({ where: at }) => at.startsWith('slot')) : [];
+  // A DONE block that was being written can be torn; then the checkpoint before it counts.
+  const tears = moment !== 'before' && moment !== 'after';
+  const tolerated = faults.filter(
+    ({ where: at }) =>
+      (moment === 'power' && at.startsWith('slot')) || (tears && at.startsWith('index: DONE block')),
+  );
   report.leftovers += leftovers.length;
-  report.stale += tolerated.length;
+  report.stale += tolerated.filter(({ where: at }) => at.startsWith('slot')).length;
   if (faults.length > tolerated.length) {
     throw new Error(`${where}: fsck of a store that was only killed finds ${JSON.stringify(faults)}`);
   }

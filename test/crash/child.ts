@@ -11,7 +11,8 @@
 import { openSync, writeSync } from 'node:fs';
 import { FileStore } from '../../src/backends/file/index.ts';
 import { Outcome } from '../../src/runtime/transfer/outcome.ts';
-import { emptyItem, mismatchedWords, patternItem, SeededRandom } from '../../src/testing/index.ts';
+import { emptyItem, mismatchedWords, patternItem } from '../../src/testing/patternItems.ts';
+import { SeededRandom } from '../../src/testing/seededRandom.ts';
 import { KillSeam, type Moment } from './killSeam.ts';
 import { scenarios } from './scenario.ts';
 

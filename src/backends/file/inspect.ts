@@ -185,10 +185,14 @@ export class StoreView implements AsyncDisposable {
     this.#staging[Symbol.dispose]();
   }
 
-  /** A crash can tear marks, and what of the other half was being written; the half that counts lay still. */
+  /**
+   * A crash can tear marks, and what of the other half was being written; the half that counts lay still. A DONE block can
+   * be torn too, but without it nobody knows whether the store was closed.
+   */
   #mayBeOfACrash({ kind, half }: IndexFault): boolean {
     if (this.recovered.closed) return false;
-    return kind === BlockKind.MARK || kind === BlockKind.DONE || half !== this.recovered.epoch % 2;
+    if (kind === BlockKind.DONE) return false;
+    return kind === BlockKind.MARK || half !== this.recovered.epoch % 2;
   }
 }
 

@@ -1,7 +1,7 @@
 /**
  * Reads the records of marked regions, as a start after a crash must: which are whole, by header and by payload, and
- * which are not. A page holds records of one size class; where leftovers of another are found it is that of the record
- * that was written last. Small records are read many at a time, large ones by their header first.
+ * which are not. A page holds records of one size class; where leftovers of another are found it is that of the whole
+ * record that was written last. Small records are read many at a time, large ones by their header first.
  */
 
 import { digestWords } from '../../runtime/digest.ts';
@@ -50,13 +50,19 @@ export class RecordScan {
   /** The records of a page, whole and broken ones. Free space is not a record. */
   async page(page: number): Promise<FoundRecord[]> {
     const { shape } = this.#layout;
-    const byClass: FoundRecord[][] = [];
+    const found: FoundRecord[] = [];
     for (let sizeClass = 0; sizeClass < shape.slotBytes.length; sizeClass++) {
-      byClass.push(await this.#ofClass(page, sizeClass));
+      found.push(...(await this.#ofClass(page, sizeClass)));
     }
-    const newest = (records: readonly FoundRecord[]): number =>
-      records.reduce((max, { sequence }) => Math.max(max, sequence), 0);
-    return byClass.reduce((best, records) => (newest(records) > newest(best) ? records : best), []);
+    const whole = found.filter(({ problem }) => problem === '');
+    const newest = whole.reduce<FoundRecord | undefined>(
+      (best, record) => (best === undefined || record.sequence > best.sequence ? record : best),
+      undefined,
+    );
+    if (newest === undefined) return found;
+    return found.filter(({ problem, sizeClass, sequence }) =>
+      problem === '' ? sizeClass === newest.sizeClass : sequence > newest.sequence,
+    );
   }
 
   /** The record of one slot, or why there is none. */

@@ -1,0 +1,20 @@
+/** The slice of the kill -9 campaign that every run of the tests makes. The whole one: `npm run test:crash`. */
+
+import { expect, it } from 'vitest';
+import { testSeed } from '../../src/testing/index.ts';
+import { killCampaign } from './campaign.ts';
+
+const seed = testSeed(11);
+const budgetMs = 40_000;
+
+it(`a store killed at any change of its files starts again with all that it had promised (seed ${seed})`, async () => {
+  const report = await killCampaign(60, seed, () => {}, budgetMs);
+  console.log(
+    `kill -9: ${report.kills} kills, ${report.distinct} distinct points, ${report.found} of ${report.expected} records recovered`,
+  );
+  expect(report.kills).toBeGreaterThan(5);
+  expect(report.distinct).toBeGreaterThan(0.9 * report.kills);
+  expect(report.found).toBe(report.expected);
+  expect(report.found).toBeGreaterThan(20 * report.kills);
+  expect(report.wrong).toBe(0);
+});
