@@ -2,6 +2,7 @@
 
 import { configError, requireInteger } from '../../runtime/errors.ts';
 import type { KeyNamespace, KVLayout, ManagerConfig } from '../../runtime/index.ts';
+import type { EngineStores } from '../engine/index.ts';
 
 export interface KVRuntimeConfig {
   /** Shape of the model's KV; `layout.blockBytes` is the unit that moves. */
@@ -24,11 +25,17 @@ export interface KVRuntimeConfig {
     readonly bytes: number;
     /** `warm` begins with the blocks that an earlier run left, also after a crash; `empty` forgets them. Default `warm`. */
     readonly restart?: 'warm' | 'empty';
+    /** `whole` takes the disk space now, so that it cannot be missing later; `extents` takes it as it is needed. Default `whole`. */
+    readonly allocation?: 'whole' | 'extents';
   };
   /** Share of HBM above which a release offloads cached blocks. Default 0.9. */
   readonly offloadThreshold?: number;
+  /** A transfer that takes longer, in milliseconds, is given up: its block is computed instead. Default 10,000. */
+  readonly transferDeadlineMs?: number;
   /** Which adapter to use; see `openDevice`. */
   readonly adapter?: string;
+  /** Stands between the engine and the stores, to count or to inject faults. */
+  readonly wrapStores?: (stores: EngineStores) => EngineStores;
   /** Receives lines that a person should see. */
   readonly notice?: (line: string) => void;
 }
@@ -62,4 +69,12 @@ export function managerConfigOf(config: KVRuntimeConfig): ManagerConfig {
     ...(config.nvme === undefined ? {} : { nvme: size('nvme.bytes', config.nvme.bytes) }),
     offloadThreshold: config.offloadThreshold ?? 0.9,
   };
+}
+
+const DEADLINE_MS_DEFAULT = 10_000;
+
+/** In microseconds. @throws TKV_CONFIG */
+export function transferDeadlineUs({ transferDeadlineMs }: KVRuntimeConfig): number {
+  const deadlineMs = transferDeadlineMs ?? DEADLINE_MS_DEFAULT;
+  return 1000 * requireInteger('transferDeadlineMs', deadlineMs, 1, 2 ** 31 - 1);
 }

@@ -1,6 +1,6 @@
 /** The runtime as embedders use it. */
 
 export type { KVRuntimeConfig } from './config.ts';
-export { KVRuntime } from './kvRuntime.ts';
+export { KVRuntime, type StepEnd } from './kvRuntime.ts';
 export type { KVSequence } from './kvSequence.ts';
 export { type OpenStores, openStores, type StoreConfig } from './stores.ts';

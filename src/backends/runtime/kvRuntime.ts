@@ -2,6 +2,12 @@
  * The runtime for embedders: a manager, the stores under it and the engine between them, behind a few calls.
  *
  *     begin (look up, bring up, make room) -> write the open blocks -> seal -> append ... -> release
+ *                                                   ^                      | interrupted
+ *                                                   +------- recover <-----+
+ *
+ * What fails below is an outcome here. A block that cannot be brought is open, to be computed. When the device is lost,
+ * `seal` and `append` say `interrupted`, and `recover` gives the sequence back on the next device: what other tiers hold is
+ * loaded, the rest is open.
  */
 
 import {
@@ -17,7 +23,8 @@ import {
   TierKVError,
 } from '../../runtime/index.ts';
 import type { SlotBuffer } from '../webgpu/index.ts';
-import { type KVRuntimeConfig, managerConfigOf } from './config.ts';
+import { type KVRuntimeConfig, managerConfigOf, transferDeadlineUs } from './config.ts';
+import { DeviceKeeper } from './deviceKeeper.ts';
 import { KVSequence } from './kvSequence.ts';
 import { Pump } from './pump.ts';
 import { type OpenStores, openStores } from './stores.ts';
@@ -26,12 +33,19 @@ import { adoptRecovered, warmNvme } from './warm.ts';
 /** Blocks that `save` sends down at a time: few enough that all of them find jobs. */
 const SAVE_BLOCKS = 256;
 
+/** Loads and openings of one sequence before it is given up: each can be undone by a loss or refused once more. */
+const ATTEMPTS_MAX = 8;
+
+/** `interrupted`: some blocks of the sequence are gone, with the device or by an error of it. `recover` brings them back. */
+export type StepEnd = 'done' | 'interrupted';
+
 export class KVRuntime implements AsyncDisposable {
   readonly manager: KVManager;
   /** The stores themselves, for inspection; they belong to the runtime. */
   readonly stores: OpenStores;
   readonly #config: KVRuntimeConfig;
   readonly #pump: Pump;
+  readonly #keeper: DeviceKeeper;
   readonly #chains: Map<string, KeyChain> = new Map();
 
   private constructor(
@@ -42,12 +56,14 @@ export class KVRuntime implements AsyncDisposable {
     this.#config = config;
     this.manager = manager;
     this.stores = stores;
-    this.#pump = new Pump(manager, stores.engine, 10_000_000);
+    this.#pump = new Pump(manager, stores.engine, transferDeadlineUs(config));
+    this.#keeper = new DeviceKeeper(manager, stores, this.#pump, config.notice ?? (() => {}));
   }
 
   /** @throws {TierKVError} naming the field, when a device, the memory or the directory is not to be had */
   static async open(config: KVRuntimeConfig): Promise<KVRuntime> {
     const manager = new KVManager(managerConfigOf(config));
+    transferDeadlineUs(config);
     keyChain(config, 'any tenant'); // a bad key or model name is found before anything is opened
     const stores = await openStores({ ...config, nvme: warmNvme(config) }, manager);
     const runtime = new KVRuntime(config, manager, stores);
@@ -55,9 +71,14 @@ export class KVRuntime implements AsyncDisposable {
     return runtime;
   }
 
-  /** The device that holds HBM, for kernels of your own. */
+  /** The device that holds HBM, for kernels of your own. Another one after a loss: see `devicesLost`. */
   get device(): GPUDevice {
     return this.stores.device;
+  }
+
+  /** How many devices were lost so far. Kernels and buffers of your own have to be made again whenever it grows. */
+  get devicesLost(): number {
+    return this.#keeper.losses;
   }
 
   /** What a request would find: leading blocks by tier. Changes nothing, counts nothing. */
@@ -71,7 +92,8 @@ export class KVRuntime implements AsyncDisposable {
    * Begins a sequence: its cached blocks are pinned, those in lower tiers are brought up and verified, and the rest get
    * open blocks to write. What cannot be brought is among the open blocks. The last token is always left to compute.
    * @param tenant who may share this KV: from your own authentication, never from the request's body
-   * @throws TKV_CAPACITY when the blocks in use leave no room for it
+   * @throws TKV_CAPACITY when the blocks in use leave no room for it, TKV_DEVICE when the device is lost and no other is to
+   * be had
    */
   async begin(tokens: KeyElements, tenant: string): Promise<KVSequence> {
     const { blockTokens } = this.#config.layout;
@@ -80,27 +102,47 @@ export class KVRuntime implements AsyncDisposable {
     source.hashBlocks(tokens, 0, keys);
     const blocks = Math.ceil(tokens.length / blockTokens);
     const limit = Math.min(keys.length, Math.floor(Math.max(tokens.length - 1, 0) / blockTokens));
+    if (!this.#keeper.present) await this.#keeper.ready();
     const matched = this.manager.matchLength(keys.words, limit);
     if (!this.manager.canOpen(keys.words, matched, blocks)) throw this.#full(blocks);
 
     const table = this.manager.open(keys.words, keys.length, this.nowUs(), limit);
-    this.manager.load(table, this.nowUs());
-    this.manager.allocate(table, table.matched, blocks, this.nowUs());
-    await this.#pump.until(() => table.pending === 0);
+    try {
+      await this.#bring(table, blocks);
+    } catch (error) {
+      this.manager.release(table, this.nowUs());
+      this.#pump.poke();
+      throw error;
+    }
     const cachedTokens = table.readyPrefix() * blockTokens;
-    await this.#reopenFailed(table);
     return new KVSequence({ table, tenant, keys, source, cachedTokens, tokens: tokens.length });
   }
 
-  /** Room for tokens up to `tokens.length`, as a decode appends them. @throws TKV_CAPACITY when there is none */
-  async append(sequence: KVSequence, tokens: KeyElements): Promise<void> {
+  /**
+   * Room for tokens up to `tokens.length`, as a decode appends them.
+   * @throws TKV_CAPACITY when there is none
+   */
+  async append(sequence: KVSequence, tokens: KeyElements): Promise<StepEnd> {
     const { blockTokens } = this.#config.layout;
     const blocks = Math.ceil(tokens.length / blockTokens);
     const { table, keys, source } = sequence;
+    if (!this.#isWhole(table, table.length)) return 'interrupted';
     if (!this.manager.allocate(table, table.length, blocks, this.nowUs())) throw this.#full(blocks);
     await this.#pump.until(() => table.pending === 0);
     source.hashBlocks(tokens, keys.length, keys);
     sequence.tokens = tokens.length;
+    return this.#isWhole(table, blocks) ? 'done' : 'interrupted';
+  }
+
+  /**
+   * Gives an interrupted sequence back: blocks that other tiers hold are loaded, all others are open. Waits for a device.
+   * @returns the open blocks, by number in the sequence: each has to be written again, also if it was before
+   * @throws TKV_DEVICE when no device is to be had, TKV_CAPACITY when the blocks find no room; the sequence stays interrupted
+   */
+  async recover(sequence: KVSequence): Promise<number[]> {
+    await this.#bring(sequence.table, Math.ceil(sequence.tokens / this.#config.layout.blockTokens));
+    sequence.cachedTokens = sequence.table.readyPrefix() * this.#config.layout.blockTokens;
+    return this.openBlocks(sequence).map(({ index }) => index);
   }
 
   /** Blocks that wait to be written, by number in the sequence. */
@@ -136,9 +178,13 @@ export class KVRuntime implements AsyncDisposable {
     const block =
       this.manager.loadedBlock(sequence.table, index) ?? this.manager.openBlock(sequence.table, index);
     if (block === undefined) {
-      throw new TierKVError('TKV_STATE', `block ${index} is not in HBM. Await begin, append or seal first.`, {
-        field: 'index',
-      });
+      throw new TierKVError(
+        'TKV_STATE',
+        `block ${index} is not in HBM. Await begin, append or seal first; recover the sequence when it was interrupted.`,
+        {
+          field: 'index',
+        },
+      );
     }
     return block;
   }
@@ -147,7 +193,7 @@ export class KVRuntime implements AsyncDisposable {
    * The device work submitted so far has written all full open blocks: their digests are taken behind it, and from then on
    * others find them.
    */
-  async seal(sequence: KVSequence): Promise<void> {
+  async seal(sequence: KVSequence): Promise<StepEnd> {
     const { table, keys } = sequence;
     const { blockTokens } = this.#config.layout;
     for (let i = 0; i < keys.length; i++) {
@@ -156,6 +202,7 @@ export class KVRuntime implements AsyncDisposable {
       }
     }
     await this.#pump.until(() => table.pending === 0);
+    return this.#isWhole(table, table.length) ? 'done' : 'interrupted';
   }
 
   /** Ends the sequence. Its sealed blocks stay cached, here and below; blocks never sealed are gone. */
@@ -164,9 +211,9 @@ export class KVRuntime implements AsyncDisposable {
     this.#pump.poke();
   }
 
-  /** Waits until no transfer is in flight. */
+  /** Waits until no transfer is in flight, those given up at their deadline apart. */
   async idle(): Promise<void> {
-    await this.#pump.until(() => this.manager.jobsInFlight === 0);
+    await this.#pump.until(() => this.manager.jobsInFlight === this.manager.jobsOverdue);
   }
 
   /**
@@ -191,28 +238,49 @@ export class KVRuntime implements AsyncDisposable {
     return this.stores.engine.nowUs();
   }
 
-  /** What each tier really got. */
+  /**
+   * What each tier really got, and how well the whole is: `overdueTransfers` never ended and keep their slots until they do,
+   * `devicesLost` counts, and `devicePresent` says whether there is one now.
+   */
   describe(): Record<string, Record<string, string | number | boolean>> {
-    return this.stores.describe();
+    return {
+      ...this.stores.describe(),
+      runtime: {
+        overdueTransfers: this.manager.jobsOverdue,
+        devicesLost: this.#keeper.losses,
+        devicePresent: this.#keeper.present,
+      },
+    };
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
+    await this.#keeper.close();
     await this.idle();
     await this.stores[Symbol.asyncDispose]();
   }
 
-  /** Blocks that could not be brought are opened to be computed. What cannot even be opened ends the sequence. */
-  async #reopenFailed(table: KVSequence['table']): Promise<void> {
-    for (let failed = table.firstFailed(); failed !== -1; ) {
-      const opened = this.manager.allocate(table, failed, failed + 1, this.nowUs());
+  /**
+   * Every block of the table is brought to HBM or opened to be computed: once, and again for as long as losses and errors
+   * undo it.
+   */
+  async #bring(table: KVSequence['table'], blocks: number): Promise<void> {
+    for (let attempt = 0; attempt < ATTEMPTS_MAX; attempt++) {
+      if (!this.#keeper.present) await this.#keeper.ready();
+      if (!this.manager.load(table, this.nowUs(), 0, table.length)) break;
+      if (!this.manager.allocate(table, 0, blocks, this.nowUs())) break;
       await this.#pump.until(() => table.pending === 0);
-      const next = table.firstFailed();
-      if (!opened || next === failed) {
-        this.manager.release(table, this.nowUs());
-        throw this.#full(table.length);
-      }
-      failed = next;
+      if (this.#isWhole(table, blocks)) return;
     }
+    throw this.#full(blocks);
+  }
+
+  /** Whether all blocks are in HBM, to be read or written. */
+  #isWhole(table: KVSequence['table'], blocks: number): boolean {
+    if (!this.#keeper.present || table.length < blocks) return false;
+    for (let i = 0; i < blocks; i++) {
+      if (table.state[i] !== Entry.READY && table.state[i] !== Entry.OPEN) return false;
+    }
+    return true;
   }
 
   #chain(tenant: string): KeyChain {

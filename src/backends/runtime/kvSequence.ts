@@ -8,8 +8,8 @@ export class KVSequence {
   readonly tenant: string;
   readonly keys: BlockKeys;
   readonly source: KeySource;
-  /** Tokens from the front whose KV was found: prefill starts here. */
-  readonly cachedTokens: number;
+  /** Tokens from the front whose KV was found, or brought back by `recover`: prefill starts here. */
+  cachedTokens: number;
   /** Tokens that have room. */
   tokens: number;
 

@@ -1,10 +1,14 @@
-/** Opens the stores of a configuration and the engine over them; closes them in the opposite order. */
+/**
+ * Opens the stores of a configuration and the engine over them, and closes them again: first those that do the work, then
+ * the host memory between them, and that not at all while an I/O that never ended may still touch it. The device and its
+ * pool can be replaced, since a device can be lost.
+ */
 
-import { type KVManager, Tier } from '../../runtime/index.ts';
-import { StagingSlots, TransferEngine } from '../engine/index.ts';
+import { type KVManager, type PoolShape, Tier } from '../../runtime/index.ts';
+import { type EngineStores, StagingSlots, TransferEngine } from '../engine/index.ts';
 import { FileStore, type FileStoreOptions } from '../file/index.ts';
 import { MemoryStore } from '../memory/index.ts';
-import { type DevicePool, HbmStore, openDevice } from '../webgpu/index.ts';
+import { type DevicePool, HbmStore, type LiveDevice, openDevice } from '../webgpu/index.ts';
 
 const STAGING_BYTES = 16 * 1024 * 1024;
 const STAGING_SLOTS_MAX = 256;
@@ -13,6 +17,8 @@ export interface StoreConfig {
   readonly nvme?: { readonly dir: string; readonly options?: FileStoreOptions } | undefined;
   readonly adapter?: string | undefined;
   readonly notice?: ((line: string) => void) | undefined;
+  /** Stands between the engine and the stores, to count or to inject faults; called again for a new device. */
+  readonly wrapStores?: ((stores: EngineStores) => EngineStores) | undefined;
 }
 
 export interface OpenStores extends AsyncDisposable {
@@ -22,20 +28,30 @@ export interface OpenStores extends AsyncDisposable {
   readonly nvme: FileStore | undefined;
   readonly engine: TransferEngine;
   readonly describe: () => Record<string, Record<string, string | number | boolean>>;
+  /**
+   * Puts a new device and an empty pool in the place of lost ones.
+   * @throws TKV_DEVICE when no device is to be had, or it has not the memory; the lost ones stay in their place
+   */
+  replaceDevice(): Promise<void>;
 }
 
 /** @throws {TierKVError} when a device, the memory or the directory is not to be had; what was opened is closed again */
 export async function openStores(config: StoreConfig, manager: KVManager): Promise<OpenStores> {
   const shapeOf = (tier: Tier) => manager.config.tiers.find((each) => each.tier === tier)?.shape;
   const notice = config.notice ?? (() => {});
+  const wrap = config.wrapStores ?? ((stores) => stores);
+  let engine: TransferEngine | undefined;
   await using opened = new AsyncDisposableStack();
+  const memory = new AsyncDisposableStack();
+  opened.defer(async () => {
+    if (engine === undefined || engine.overdue === 0) await memory.disposeAsync();
+    else notice(`tierkv: ${engine.overdue} transfers never ended; their host memory is not given back`);
+  });
 
-  const device = opened.use(
-    await openDevice({ notice, ...(config.adapter === undefined ? {} : { adapter: config.adapter }) }),
-  );
-  const hbm = opened.use(await HbmStore.open(device, shapeOf(Tier.HBM)!));
+  let pool = await openPool(config, shapeOf(Tier.HBM)!);
+  opened.defer(() => pool[Symbol.asyncDispose]());
   const ddrShape = shapeOf(Tier.DDR);
-  const ddr = ddrShape === undefined ? undefined : opened.use(await MemoryStore.open(ddrShape));
+  const ddr = ddrShape === undefined ? undefined : memory.use(await MemoryStore.open(ddrShape));
   if (ddr?.describe().locked === false) {
     notice('DDR: the operating system did not lock the memory (see "ulimit -l"); it may be paged out');
   }
@@ -51,24 +67,47 @@ export async function openStores(config: StoreConfig, manager: KVManager): Promi
   }
   const unitBytes = Math.max(...manager.config.unitBytes);
   const slots = Math.max(1, Math.min(STAGING_SLOTS_MAX, Math.floor(STAGING_BYTES / unitBytes)));
-  const staging = nvme === undefined ? null : opened.use(await StagingSlots.open(unitBytes, slots));
-  const engine = new TransferEngine(
-    { hbm, ...(ddr === undefined ? {} : { ddr }), ...(nvme === undefined ? {} : { nvme }) },
-    staging,
-  );
+  const staging = nvme === undefined ? null : memory.use(await StagingSlots.open(unitBytes, slots));
+  const wrapped = (hbm: HbmStore): EngineStores =>
+    wrap({ hbm, ...(ddr === undefined ? {} : { ddr }), ...(nvme === undefined ? {} : { nvme }) });
+  engine = new TransferEngine(wrapped(pool.hbm), staging);
 
   const stack = opened.move();
   return {
-    device: device.device,
-    hbm,
+    get device() {
+      return pool.live.device;
+    },
+    get hbm() {
+      return pool.hbm;
+    },
     ddr,
     nvme,
     engine,
     describe: () => ({
-      hbm: hbm.describe(),
+      hbm: pool.hbm.describe(),
       ...(ddr === undefined ? {} : { ddr: ddr.describe() }),
       ...(nvme === undefined ? {} : { nvme: nvme.describe() }),
     }),
+    replaceDevice: async () => {
+      const next = await openPool(config, shapeOf(Tier.HBM)!);
+      const lost = pool;
+      pool = next;
+      engine.replaceDevice(wrapped(next.hbm).hbm);
+      await lost[Symbol.asyncDispose]();
+    },
     [Symbol.asyncDispose]: () => stack.disposeAsync(),
   };
+}
+
+interface Pool extends AsyncDisposable {
+  readonly live: LiveDevice;
+  readonly hbm: HbmStore;
+}
+
+async function openPool({ adapter, notice = () => {} }: StoreConfig, shape: PoolShape): Promise<Pool> {
+  await using opened = new AsyncDisposableStack();
+  const live = opened.use(await openDevice({ notice, ...(adapter === undefined ? {} : { adapter }) }));
+  const hbm = opened.use(await HbmStore.open(live, shape));
+  const stack = opened.move();
+  return { live, hbm, [Symbol.asyncDispose]: () => stack.disposeAsync() };
 }

@@ -26,7 +26,8 @@ export function warmNvme(config: KVRuntimeConfig): StoreConfig['nvme'] {
     extras: JSON.stringify(sorted),
     epoch,
   };
-  return { dir: nvme.dir, options: { restart: nvme.restart ?? 'warm', identity } };
+  const { restart = 'warm', allocation = 'whole' } = nvme;
+  return { dir: nvme.dir, options: { restart, allocation, identity } };
 }
 
 /** Makes the blocks that the files hold since an earlier run findable again. @returns blocks that were taken */

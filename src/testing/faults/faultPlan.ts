@@ -38,9 +38,13 @@ export class FaultPlan {
     this.stalledMax = options.stalledMax ?? 2;
   }
 
-  /** No more faults from now on; latencies stay. */
+  /** No more faults until `resume`; latencies stay. */
   pause(): void {
     this.#paused = true;
+  }
+
+  resume(): void {
+    this.#paused = false;
   }
 
   /** The fault of the next item, or null. */

@@ -1,0 +1,91 @@
+/** A KVRuntime on the software device, and what tests do with it: compute a prompt, push it down, look at its bytes. */
+
+import { KVRuntime, type KVRuntimeConfig, type KVSequence } from '../../../src/backends/index.ts';
+import { BufferUsage, MapMode } from '../../../src/backends/webgpu/gpuConstants.ts';
+import { type KVLayout, kvLayout } from '../../../src/runtime/index.ts';
+
+export const layout: KVLayout = kvLayout({
+  layers: 2,
+  kvHeads: 2,
+  headDim: 64,
+  dtype: 'f16',
+  blockTokens: 16,
+});
+export const tenant = 'tenant-a';
+/** Blocks of every prompt, and one token more. */
+export const promptBlocks = 4;
+
+export const blocks = (count: number): number => count * layout.blockBytes;
+export const prompt = (from: number): Uint32Array =>
+  Uint32Array.from({ length: promptBlocks * layout.blockTokens + 1 }, (_, i) => from * 1000 + i);
+
+export function openRuntime(config: Partial<KVRuntimeConfig>): Promise<KVRuntime> {
+  return KVRuntime.open({
+    layout,
+    model: 'test@1',
+    secretKey: new Uint8Array(32).fill(7),
+    hbmBytes: blocks(20),
+    offloadThreshold: 1,
+    ...config,
+  });
+}
+
+/** Writes the sequence's open blocks. @returns their numbers */
+export function write(kv: KVRuntime, sequence: KVSequence, seed: number): number[] {
+  const written: number[] = [];
+  for (const { index } of kv.openBlocks(sequence)) {
+    const { buffer, offsetBytes, sizeBytes } = kv.slot(sequence, index);
+    kv.device.queue.writeBuffer(buffer, offsetBytes, new Uint8Array(sizeBytes).fill(seed + index));
+    written.push(index);
+  }
+  return written;
+}
+
+/** What the blocks hold in HBM now: their byte where all bytes are equal, -1 where they are not. */
+export async function contents(kv: KVRuntime, sequence: KVSequence): Promise<number[]> {
+  const found: number[] = [];
+  for (let i = 0; i < promptBlocks; i++) {
+    const { buffer, offsetBytes, sizeBytes } = kv.slot(sequence, i);
+    const usage = BufferUsage.MAP_READ | BufferUsage.COPY_DST;
+    const read = kv.device.createBuffer({ size: sizeBytes, usage });
+    const encoder = kv.device.createCommandEncoder();
+    encoder.copyBufferToBuffer(buffer, offsetBytes, read, 0, sizeBytes);
+    kv.device.queue.submit([encoder.finish()]);
+    await read.mapAsync(MapMode.READ);
+    const bytes = new Uint8Array(read.getMappedRange());
+    found.push(bytes.every((byte) => byte === bytes[0]) ? bytes[0]! : -1);
+    read.destroy();
+  }
+  return found;
+}
+
+export const rightContents = (seed: number): number[] =>
+  Array.from({ length: promptBlocks }, (_, i) => seed + i);
+
+/** Computes a prompt and pushes its blocks down `levels` tiers, as far as they take them. */
+export async function cacheBelow(kv: KVRuntime, seed: number, levels: number): Promise<void> {
+  const sequence = await kv.begin(prompt(seed), tenant);
+  write(kv, sequence, seed);
+  await kv.seal(sequence);
+  kv.release(sequence);
+  for (let tier = 0; tier < levels; tier++) {
+    kv.manager.evict(tier, promptBlocks, kv.nowUs());
+    await kv.idle();
+  }
+}
+
+/** Asks for the prompt as a server does: computes what is missing, also when it is interrupted, and compares every byte. @returns tokens that were found */
+export async function ask(kv: KVRuntime, seed: number): Promise<{ cachedTokens: number; right: boolean }> {
+  const sequence = await kv.begin(prompt(seed), tenant);
+  const { cachedTokens } = sequence;
+  write(kv, sequence, seed);
+  while ((await kv.seal(sequence)) === 'interrupted') {
+    await kv.recover(sequence);
+    write(kv, sequence, seed);
+  }
+  const found = await contents(kv, sequence);
+  kv.release(sequence);
+  await kv.idle();
+  kv.manager.checkIntegrity();
+  return { cachedTokens, right: rightContents(seed).every((byte, i) => byte === found[i]) };
+}
