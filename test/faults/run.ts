@@ -5,7 +5,7 @@ import { kindTable, lastLine, runCampaign, silentInReport } from './campaign.ts'
 
 const { values } = parseArgs({
   options: {
-    faults: { type: 'string', default: '20000' },
+    faults: { type: 'string', default: '40000' },
     seed: { type: 'string', default: '1' },
     'no-verify': { type: 'boolean', default: false },
   },
