@@ -100,6 +100,7 @@ export class LinkQueue<Job extends LinkJob> {
   #nextBatch(): Job[] {
     const { windowBytes, batchBytes } = this.#limits;
     const batch: Job[] = [];
+    const nowUs = this.#nowUs();
     let bytes = 0;
     for (let priority = 0; priority < this.#waiting.length; priority++) {
       const room = priority === Priority.DEMAND_LOAD ? windowBytes : windowBytes * (1 - LANDING_SHARE);
@@ -109,7 +110,7 @@ export class LinkQueue<Job extends LinkJob> {
         if (!alone && this.#bytesUnderWay + bytes + size > room) break;
         if (batch.length > 0 && bytes + size > batchBytes) return batch;
         this.#shift(priority);
-        if (job.transfer.deadlineUs <= this.#nowUs()) {
+        if (job.transfer.deadlineUs <= nowUs) {
           this.#expired(job);
           continue;
         }

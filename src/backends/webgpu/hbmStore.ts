@@ -136,7 +136,7 @@ export class HbmStore implements DevicePool {
         { live, slabs, kernels, batches, ledger, turns, label },
         Math.ceil(Math.min(stagingBytes, Math.max(shape.capacityBytes, 8)) / 8) * 8,
         stagingBuffers,
-        await chooseStrategy(live, wishesOf(options), (trialShape, trial) =>
+        await chooseStrategy(live, Math.min(...shape.slotBytes), wishesOf(options), (trialShape, trial) =>
           HbmStore.open(live, trialShape, {
             label: `${label}.trial`,
             uploadPath: trial.uploadPath,

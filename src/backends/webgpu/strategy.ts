@@ -6,7 +6,7 @@
  * the way back would take the link that other transfers need.
  */
 
-import { poolShape } from '../../runtime/pool/shape.ts';
+import { type PoolShape, poolShape } from '../../runtime/pool/shape.ts';
 import { Outcome } from '../../runtime/transfer/outcome.ts';
 import type { StoreItem, TierStore } from '../../runtime/transfer/tierStore.ts';
 import { hostDigest } from '../digest/index.ts';
@@ -29,38 +29,52 @@ export interface UploadWishes {
 
 /** Opens a small pool that works in the given way. */
 export type OpenTrial = (
-  shape: ReturnType<typeof poolShape>,
+  shape: PoolShape,
   strategy: { uploadPath: UploadPathName; verification: VerificationName },
 ) => Promise<TierStore>;
 
-const UNIT_BYTES = 256 * 1024;
-const UNITS = 8;
+/** Sizes at which the way up is measured; a pool takes what was found at the one nearest to its own units. */
+const UNIT_BYTES = [16, 64, 256, 2048].map((kib) => kib * 1024);
+/** Several staging buffers of a pool for the way up, so that they can overlap; less for what may be slow. */
+const UPLOAD_BYTES = 16 * 1024 * 1024;
+const VERIFICATION_BYTES = 2 * 1024 * 1024;
+const VERIFICATION_UNIT_BYTES = 256 * 1024;
 const TRIALS = 3;
+/** The second name of a pair must be so much faster: what is as good by chance is not chosen. */
+const ADVANTAGE = 0.9;
 
 interface Findings {
-  uploadPath?: Promise<UploadPathName>;
+  /** By unit size. */
+  readonly uploadPaths: Map<number, Promise<UploadPathName>>;
   verification?: Promise<VerificationName>;
 }
 
 const known = new WeakMap<LiveDevice, Findings>();
 
+/** @param slotBytes the size of most of what the pool moves */
 export async function chooseStrategy(
   live: LiveDevice,
+  slotBytes: number,
   wishes: UploadWishes,
   open: OpenTrial,
 ): Promise<UploadStrategy> {
   const { uploadPath, verification } = wishes;
-  const findings = known.get(live) ?? {};
+  const findings: Findings = known.get(live) ?? { uploadPaths: new Map() };
   known.set(live, findings);
-  if (uploadPath === undefined) {
-    findings.uploadPath ??= fastest(['ring', 'writeBuffer'], (one) =>
-      open(trialShape, { uploadPath: one, verification: 'none' }),
+  const unitBytes = nearest(UNIT_BYTES, slotBytes);
+  let measuredPath = findings.uploadPaths.get(unitBytes);
+  if (uploadPath === undefined && measuredPath === undefined) {
+    measuredPath = fastest(['ring', 'writeBuffer'], unitBytes, UPLOAD_BYTES, (one, shape) =>
+      open(shape, { uploadPath: one, verification: 'none' }),
     );
+    findings.uploadPaths.set(unitBytes, measuredPath);
   }
-  const path = uploadPath ?? (await findings.uploadPath!);
+  const path = uploadPath ?? (await measuredPath!);
   if (verification === undefined) {
     findings.verification ??= live.adapter.software
-      ? fastest(['kernel', 'readback'], (one) => open(trialShape, { uploadPath: 'ring', verification: one }))
+      ? fastest(['kernel', 'readback'], VERIFICATION_UNIT_BYTES, VERIFICATION_BYTES, (one, shape) =>
+          open(shape, { uploadPath: 'ring', verification: one }),
+        )
       : Promise.resolve('kernel');
   }
   return {
@@ -70,19 +84,21 @@ export async function chooseStrategy(
   };
 }
 
-const trialShape = poolShape(UNITS, UNIT_BYTES, [UNIT_BYTES]);
-
-/** The name whose store takes the units in the shortest time; the first of equals, and of stores that do not work. */
+/** The name whose store takes the units in the shortest time; the first of those that are about equal or do not work. */
 async function fastest<Name>(
   names: readonly [Name, Name],
-  open: (name: Name) => Promise<TierStore>,
+  unitBytes: number,
+  totalBytes: number,
+  open: (name: Name, shape: PoolShape) => Promise<TierStore>,
 ): Promise<Name> {
+  const units = totalBytes / unitBytes;
+  const shape = poolShape(units, unitBytes, [unitBytes]);
   const bestMs = names.map(() => Number.POSITIVE_INFINITY);
-  const stores = await Promise.all(names.map(open));
+  const stores = await Promise.all(names.map((name) => open(name, shape)));
   try {
     for (let trial = 0; trial <= TRIALS; trial++) {
       for (const [i, store] of stores.entries()) {
-        const items = trialItems(trial + 1);
+        const items = trialItems(trial + 1, unitBytes, units);
         const started = performance.now();
         const ends = await store.write(items);
         const elapsedMs = performance.now() - started;
@@ -93,13 +109,19 @@ async function fastest<Name>(
   } finally {
     for (const store of stores) await store[Symbol.asyncDispose]();
   }
-  return bestMs[1]! < bestMs[0]! ? names[1] : names[0];
+  return bestMs[1]! < ADVANTAGE * bestMs[0]! ? names[1] : names[0];
 }
 
-function trialItems(generation: number): StoreItem[] {
-  const bytes = new Uint8Array(UNIT_BYTES).fill(0x3c);
+/** The size with the smallest ratio to `wanted`. */
+function nearest(sizes: readonly number[], wanted: number): number {
+  const distance = (size: number): number => Math.abs(Math.log(size / wanted));
+  return sizes.reduce((best, size) => (distance(size) < distance(best) ? size : best));
+}
+
+function trialItems(generation: number, unitBytes: number, units: number): StoreItem[] {
+  const bytes = new Uint8Array(unitBytes).fill(0x3c);
   const digest = hostDigest(bytes);
-  return Array.from({ length: UNITS }, (_, slot) => ({
+  return Array.from({ length: units }, (_, slot) => ({
     slot,
     sizeClass: 0,
     generation,
