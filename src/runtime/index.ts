@@ -22,6 +22,7 @@ export type { Match } from './manager/lookup.ts';
 export type { TierLoss } from './manager/loss.ts';
 export { Entry, entryNames, type Sequence, type SequenceId } from './manager/sequence.ts';
 export type { TierUsage } from './manager/usage.ts';
+export type { WriteBudgetConfig } from './manager/writeBudget.ts';
 export { countPatternMismatches, fillPattern, patternWord } from './pattern.ts';
 export { type PoolShape, poolShape, slotOffsetBytes } from './pool/shape.ts';
 export { SlotPool } from './pool/slotPool.ts';

@@ -81,6 +81,9 @@ function randomConfig(random: Random): ManagerConfig {
   };
   if (random.chance(0.8)) config.ddr = tier();
   if (random.chance(0.6)) config.nvme = tier();
+  if (config.nvme !== undefined && random.chance(0.3)) {
+    config.nvme.writeBudget = { bytesPerByteRead: random.below(3), bytesPerSecond: random.below(1e7) };
+  }
   return config;
 }
 
@@ -204,6 +207,7 @@ class World {
       tiersLost: this.tiersLost,
       lost: c.lost,
       adopted: c.adopted,
+      writesDeclined: c.writesDeclined,
     };
   }
 

@@ -6,12 +6,15 @@
 import { configError, requireFraction, requireInteger } from '../errors.ts';
 import { type PoolShape, poolShape } from '../pool/shape.ts';
 import { Tier, tierName } from '../tier.ts';
+import { checkedBudget, type WriteBudgetConfig } from './writeBudget.ts';
 
 export interface TierSize {
   /** What the tier may hold at rest. At least one page. */
   capacityBytes: number;
   /** Room for blocks in flight on top of that. Default 0. */
   landingBytes?: number;
+  /** Bounds what is written to a lower tier by what is read from it. Default: no bound. */
+  writeBudget?: WriteBudgetConfig;
 }
 
 export interface ManagerConfig {
@@ -43,6 +46,7 @@ export interface ResolvedTier {
   readonly tier: Tier;
   readonly shape: PoolShape;
   readonly capacityBytes: number;
+  readonly writeBudget: WriteBudgetConfig | undefined;
 }
 
 export interface ResolvedConfig {
@@ -115,7 +119,8 @@ function resolveTier(
       'Use larger blocks or less capacity.',
     );
   }
-  return { tier, shape, capacityBytes: pages * pageBytes };
+  const writeBudget = checkedBudget(name, size.writeBudget);
+  return { tier, shape, capacityBytes: pages * pageBytes, writeBudget };
 }
 
 function oneOf<T extends string>(field: string, value: T, allowed: readonly T[]): T {

@@ -17,6 +17,7 @@ import { WaiterTable } from '../transfer/waiterTable.ts';
 import type { ResolvedConfig } from './config.ts';
 import { Counters } from './counters.ts';
 import type { Sequence, SequenceId } from './sequence.ts';
+import { WriteBudget } from './writeBudget.ts';
 
 export const HBM = 0;
 
@@ -40,6 +41,8 @@ export class Core {
   /** Of these, bytes of replicas that sequences hold. */
   readonly heldBytes: Float64Array;
   readonly capacityBytes: Float64Array;
+  /** By tier, null where writes are not bounded. */
+  readonly writeBudgets: readonly (WriteBudget | null)[];
   readonly counters: Counters;
   readonly sink: DecisionSink | null;
   nowUs = 0;
@@ -61,6 +64,9 @@ export class Core {
     this.cachedBytes = new Float64Array(this.tiers);
     this.heldBytes = new Float64Array(this.tiers);
     this.capacityBytes = Float64Array.from(config.tiers, (tier) => tier.capacityBytes);
+    this.writeBudgets = config.tiers.map(({ writeBudget, capacityBytes }) =>
+      writeBudget === undefined ? null : new WriteBudget(writeBudget, capacityBytes),
+    );
     this.counters = new Counters(this.tiers);
   }
 

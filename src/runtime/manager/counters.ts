@@ -15,6 +15,12 @@ export class Counters {
   readonly reloads: Float64Array;
   /** Evictions by tier, whether moved or dropped. */
   readonly evictions: Float64Array;
+  /** Bytes sent to each tier from the one above. */
+  readonly writtenBytes: Float64Array;
+  /** Bytes that loads brought from each tier. */
+  readonly readBytes: Float64Array;
+  /** Blocks that were dropped because the write budget of the tier below did not pay for them. Part of `dropped`. */
+  writesDeclined = 0;
   /** Contents whose last copy was evicted. */
   dropped = 0;
   /** Demotions that failed, so that their content was lost. */
@@ -38,6 +44,8 @@ export class Counters {
     this.hits = new Float64Array(tiers);
     this.demotions = new Float64Array(tiers);
     this.reloads = new Float64Array(tiers);
+    this.writtenBytes = new Float64Array(tiers);
+    this.readBytes = new Float64Array(tiers);
     this.evictions = new Float64Array(tiers);
   }
 

@@ -37,6 +37,7 @@ function finishMove(core: Core, row: number, target: number, outcome: Outcome): 
   if (loaded) {
     replicas.become(target, State.VERIFYING);
     core.publish(target, content);
+    if (tier === HBM) countRead(core, source, jobs.sizeClass[row]!);
   } else {
     if (tier === HBM) counters.loadsFailed[outcome]!++;
     else counters.demotionsFailed++;
@@ -50,6 +51,13 @@ function finishMove(core: Core, row: number, target: number, outcome: Outcome): 
   jobs.retire(row);
   if (replicas.state[target] === State.DRAINING && core.freeIfDrained(target)) grantClaims(core, tier);
   makeRoom(core, tier);
+}
+
+function countRead(core: Core, source: number, sizeClass: number): void {
+  const tier = core.replicas.tierOf(source);
+  const bytes = core.unitBytes(sizeClass);
+  core.counters.readBytes[tier]! += bytes;
+  core.writeBudgets[tier]?.wasRead(bytes);
 }
 
 function finishSeal(core: Core, row: number, target: number, outcome: Outcome, lo: number, hi: number): void {

@@ -33,6 +33,9 @@ export function evict(core: Core, victim: number, tier: number): void {
     core.unpublish(victim);
   } else if (!canMoveDown(core, victim, tier) || !demote(core, victim, tier)) {
     counters.dropped++;
+    if (tier + 1 < core.tiers && !affords(core, tier + 1, core.sizeClassOf(victim, tier))) {
+      counters.writesDeclined++;
+    }
     core.logReplica(DecisionOp.DROP, victim);
     core.unpublish(victim);
   }
@@ -68,7 +71,12 @@ function hasOtherCopy(core: Core, content: number, victim: number, tier: number)
 function accepts(core: Core, tier: number, sizeClass: number): boolean {
   const bytes = core.unitBytes(sizeClass);
   const occupied = core.config.refuseWhenFull ? core.residentBytes[tier]! : core.heldBytes[tier]!;
-  return occupied + bytes <= core.capacityBytes[tier]!;
+  return occupied + bytes <= core.capacityBytes[tier]! && affords(core, tier, sizeClass);
+}
+
+function affords(core: Core, tier: number, sizeClass: number): boolean {
+  const budget = core.writeBudgets[tier]!;
+  return budget === null || budget.canPay(core.unitBytes(sizeClass), core.nowUs);
 }
 
 function demote(core: Core, victim: number, tier: number): boolean {
@@ -84,6 +92,9 @@ function demote(core: Core, victim: number, tier: number): boolean {
   core.addIncoming(content, row);
   core.unpublish(victim);
   counters.demotions[tier]!++;
+  const bytes = core.unitBytes(contents.sizeClass[content]!);
+  counters.writtenBytes[lower]! += bytes;
+  core.writeBudgets[lower]?.pay(bytes);
   if (tier === HBM) countOffload(core, content);
   core.setJobResident(row, 1);
   makeRoom(core, lower);
