@@ -41,7 +41,8 @@ import { openUploadPath, type UploadPath } from './uploadPath.ts';
 import { Uploads } from './uploads.ts';
 
 const STAGING_BYTES = 4 * 1024 * 1024;
-const STAGING_BUFFERS = 8;
+/** Enough to keep a link busy that is far away; a device that shares the host's caches does better with fewer. */
+const STAGING_BUFFERS = { hardware: 8, software: 4 } as const;
 const PLACES_PER_BATCH = 4096;
 const BATCHES = 16;
 
@@ -125,7 +126,11 @@ export class HbmStore implements DevicePool {
   static async open(live: LiveDevice, shape: PoolShape, options: HbmStoreOptions = {}): Promise<HbmStore> {
     const label = options.label ?? 'tierkv.hbm';
     const stagingBytes = requireInteger('stagingBytes', options.stagingBytes ?? STAGING_BYTES, 8);
-    const stagingBuffers = requireInteger('stagingBuffers', options.stagingBuffers ?? STAGING_BUFFERS, 1);
+    const stagingBuffers = requireInteger(
+      'stagingBuffers',
+      options.stagingBuffers ?? STAGING_BUFFERS[live.adapter.software ? 'software' : 'hardware'],
+      1,
+    );
     const slabs = await Slabs.open(live, shape, label, options.slabBytesMax);
     try {
       const kernels = await PlaceKernels.open(live, slabs, label, PLACES_PER_BATCH);

@@ -36,7 +36,7 @@ export type OpenTrial = (
 /** Sizes at which the way up is measured; a pool takes what was found at the one nearest to its own units. */
 const UNIT_BYTES = [16, 64, 256, 2048].map((kib) => kib * 1024);
 /** Several staging buffers of a pool for the way up, so that they can overlap; less for what may be slow. */
-const UPLOAD_BYTES = 16 * 1024 * 1024;
+const UPLOAD_BYTES = 32 * 1024 * 1024;
 const VERIFICATION_BYTES = 2 * 1024 * 1024;
 const VERIFICATION_UNIT_BYTES = 256 * 1024;
 const TRIALS = 3;
@@ -44,8 +44,8 @@ const TRIALS = 3;
 const ADVANTAGE = 0.9;
 
 interface Findings {
-  /** By unit size. */
-  readonly uploadPaths: Map<number, Promise<UploadPathName>>;
+  /** By unit size and verification. */
+  readonly uploadPaths: Map<string, Promise<UploadPathName>>;
   verification?: Promise<VerificationName>;
 }
 
@@ -61,15 +61,6 @@ export async function chooseStrategy(
   const { uploadPath, verification } = wishes;
   const findings: Findings = known.get(live) ?? { uploadPaths: new Map() };
   known.set(live, findings);
-  const unitBytes = nearest(UNIT_BYTES, slotBytes);
-  let measuredPath = findings.uploadPaths.get(unitBytes);
-  if (uploadPath === undefined && measuredPath === undefined) {
-    measuredPath = fastest(['ring', 'writeBuffer'], unitBytes, UPLOAD_BYTES, (one, shape) =>
-      open(shape, { uploadPath: one, verification: 'none' }),
-    );
-    findings.uploadPaths.set(unitBytes, measuredPath);
-  }
-  const path = uploadPath ?? (await measuredPath!);
   if (verification === undefined) {
     findings.verification ??= live.adapter.software
       ? fastest(['kernel', 'readback'], VERIFICATION_UNIT_BYTES, VERIFICATION_BYTES, (one, shape) =>
@@ -77,11 +68,30 @@ export async function chooseStrategy(
         )
       : Promise.resolve('kernel');
   }
+  const check = verification ?? (await findings.verification!);
   return {
-    uploadPath: path,
-    verification: verification ?? (await findings.verification!),
+    uploadPath: uploadPath ?? (await measuredPath(findings, nearest(UNIT_BYTES, slotBytes), check, open)),
+    verification: check,
     found: uploadPath === undefined || verification === undefined ? 'measured' : 'given',
   };
+}
+
+/** The way up is measured together with the check that goes with it, since they share the device. */
+function measuredPath(
+  { uploadPaths }: Findings,
+  unitBytes: number,
+  verification: VerificationName,
+  open: OpenTrial,
+): Promise<UploadPathName> {
+  const name = `${unitBytes} ${verification}`;
+  let path = uploadPaths.get(name);
+  if (path === undefined) {
+    path = fastest(['ring', 'writeBuffer'], unitBytes, UPLOAD_BYTES, (one, shape) =>
+      open(shape, { uploadPath: one, verification }),
+    );
+    uploadPaths.set(name, path);
+  }
+  return path;
 }
 
 /** The name whose store takes the units in the shortest time; the first of those that are about equal or do not work. */

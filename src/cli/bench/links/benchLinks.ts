@@ -55,6 +55,8 @@ export async function benchLinks(live: LiveDevice, options: LinkBenchOptions): P
     options.say(`units of ${formatBytes(unitBytes)}`);
     const units = Math.max(2, Math.ceil(options.totalBytes / unitBytes));
     await using rig = await LinkRig.open(live, unitBytes, units, withDisk ? options.dir : undefined);
+    const { uploadPath, verification, strategy } = rig.hbm.describe();
+    options.say(`uploads by ${uploadPath}, verified by ${verification} (${strategy})`);
     const first = rig.ddr.view(0, 0);
     using device = new DeviceRuns(live, new Uint8Array(first.buffer as ArrayBuffer, 0, rig.bytes), unitBytes);
     using disk = withDisk ? await DiskRuns.open(options.dir, rig.bytes, unitBytes) : undefined;
