@@ -1,7 +1,13 @@
 /** What an embedder gives, and the pools that follow from it. */
 
 import { configError, requireInteger } from '../../runtime/errors.ts';
-import type { KeyNamespace, KVLayout, ManagerConfig } from '../../runtime/index.ts';
+import type {
+  KeyNamespace,
+  KVLayout,
+  ManagerConfig,
+  TierSize,
+  WriteBudgetConfig,
+} from '../../runtime/index.ts';
 import type { EngineStores } from '../engine/index.ts';
 
 export interface KVRuntimeConfig {
@@ -25,6 +31,8 @@ export interface KVRuntimeConfig {
     readonly bytes: number;
     /** `warm` begins with the blocks that an earlier run left, also after a crash; `empty` forgets them. Default `warm`. */
     readonly restart?: 'warm' | 'empty';
+    /** Bounds what is written to the files by what is read from them. Default: no bound. */
+    readonly writeBudget?: WriteBudgetConfig;
     /** `whole` takes the disk space now, so that it cannot be missing later; `extents` takes it as it is needed. Default `whole`. */
     readonly allocation?: 'whole' | 'extents';
   };
@@ -66,9 +74,15 @@ export function managerConfigOf(config: KVRuntimeConfig): ManagerConfig {
     ...(config.ddrBytes === undefined || config.ddrBytes === 0
       ? {}
       : { ddr: size('ddrBytes', config.ddrBytes) }),
-    ...(config.nvme === undefined ? {} : { nvme: size('nvme.bytes', config.nvme.bytes) }),
+    ...(config.nvme === undefined
+      ? {}
+      : { nvme: { ...size('nvme.bytes', config.nvme.bytes), ...budgetOf(config.nvme) } }),
     offloadThreshold: config.offloadThreshold ?? 0.9,
   };
+}
+
+function budgetOf({ writeBudget }: NonNullable<KVRuntimeConfig['nvme']>): Pick<TierSize, 'writeBudget'> {
+  return writeBudget === undefined ? {} : { writeBudget };
 }
 
 const DEADLINE_MS_DEFAULT = 10_000;
