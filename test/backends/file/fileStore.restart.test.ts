@@ -1,4 +1,4 @@
-import { readdirSync, readFileSync, rmSync, truncateSync } from 'node:fs';
+import { readdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { FileStore, type FileStoreOptions, type StoreIdentity } from '../../../src/backends/file/index.ts';
@@ -215,6 +215,63 @@ describe('a restart after a crash', () => {
     const [result] = await store.read([emptyItem(item(0))]);
     expect(result).toMatchObject({ outcome: Outcome.CORRUPT, reason: expect.stringContaining('older') });
     expect(store.records()).toEqual([]);
+  });
+});
+
+describe('making a store for warm restarts', () => {
+  it('names a disk that is too small, and leaves nothing', async () => {
+    const dir = scratchDir();
+    const tooLarge = poolShape(2 ** 30, 2 ** 20, [2 ** 20]);
+    await expect(FileStore.open(dir, tooLarge, warm)).rejects.toMatchObject({
+      code: 'TKV_IO',
+      message: expect.stringContaining('ENOSPC'),
+    });
+    expect(readdirSync(dir)).toEqual([]);
+  });
+
+  it('begins anew where an earlier attempt was killed, whatever it left', async () => {
+    for (const left of [
+      new Uint8Array(0),
+      new Uint8Array(10_000),
+      new TextEncoder().encode('TKVS and more'),
+    ]) {
+      const dir = scratchDir();
+      writeFileSync(join(dir, 'tierkv.blocks.new'), left);
+      writeFileSync(join(dir, 'tierkv.index.new'), new Uint8Array(5000));
+      const store = await FileStore.open(dir, shape, warm);
+      await store.write([item(3)]);
+      await close(store);
+      expect(readdirSync(dir).sort()).toEqual(['tierkv.blocks', 'tierkv.index']);
+    }
+  });
+
+  it('does not touch a file of that name that somebody else made', async () => {
+    for (const name of ['tierkv.blocks.new', 'tierkv.index', 'tierkv.index.new']) {
+      const dir = scratchDir();
+      writeFileSync(join(dir, name), 'mine');
+      await expect(FileStore.open(dir, shape, warm)).rejects.toMatchObject({ code: 'TKV_MISMATCH' });
+      expect(readFileSync(join(dir, name), 'utf8')).toBe('mine');
+      expect(readdirSync(dir)).toEqual([name]);
+    }
+  });
+
+  it('goes on when its directory vanishes', async () => {
+    const dir = scratchDir();
+    const store = await FileStore.open(dir, shape, warm);
+    await store.write(range(20).map((slot) => item(slot)));
+    rmSync(dir, { recursive: true });
+    await store.write(range(20).map((slot) => item(slot, 2)));
+    expect(
+      new Set(
+        await outcomes(
+          store,
+          range(20).map((slot) => item(slot, 2)),
+        ),
+      ),
+    ).toEqual(new Set(['loaded']));
+    await store.sync();
+    await store.checkpoint();
+    await close(store);
   });
 });
 
