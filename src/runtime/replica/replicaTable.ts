@@ -18,7 +18,7 @@ export class ReplicaTable {
   readonly base: Int32Array;
   readonly state: Uint8Array;
   readonly content: Int32Array;
-  readonly refs: Uint16Array;
+  readonly refs: Int32Array;
   readonly readers: Uint16Array;
   /** Next ready replica of the same content, in the same tier or a slower one; -1 for none. */
   readonly alias: Int32Array;
@@ -40,7 +40,7 @@ export class ReplicaTable {
     const total = this.base[this.tiers]!;
     this.state = new Uint8Array(total);
     this.content = new Int32Array(total).fill(-1);
-    this.refs = new Uint16Array(total);
+    this.refs = new Int32Array(total);
     this.readers = new Uint16Array(total);
     this.alias = new Int32Array(total).fill(-1);
     this.resident = new Uint8Array(total);
