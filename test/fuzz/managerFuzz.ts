@@ -4,7 +4,7 @@
  * block that a sequence may read holds what that sequence's key says.
  */
 
-import type { ManagerConfig } from '../../src/runtime/manager/config.ts';
+import type { ManagerConfig, TierSize } from '../../src/runtime/manager/config.ts';
 import { KVManager } from '../../src/runtime/manager/kvManager.ts';
 import { Entry, type Sequence } from '../../src/runtime/manager/sequence.ts';
 import { Outcome } from '../../src/runtime/transfer/outcome.ts';
@@ -67,10 +67,12 @@ function runWorld(seed: number, operations: number, report: FuzzReport): void {
 function randomConfig(random: Random): ManagerConfig {
   const mixed = random.chance(0.3);
   const unitBytes = mixed ? [64, 16] : [64];
-  const tier = (): { capacityBytes: number; landingBytes: number } => ({
+  const tier = (): TierSize => ({
     capacityBytes: 64 * random.between(4, 64),
     landingBytes: 64 * random.pick([0, 0, 1, 2, 4]),
   });
+  const lower = (): TierSize =>
+    random.chance(0.2) ? { ...tier(), writeBudget: { bytesPerByteRead: random.pick([0, 0.5, 2]) } } : tier();
   const config: ManagerConfig = {
     unitBytes,
     hbm: tier(),
@@ -79,8 +81,8 @@ function randomConfig(random: Random): ManagerConfig {
     offloadThreshold: random.pick([1, 1, 0.9, 0.5, 0]),
     maxJobs: random.pick([4, 32, 128]),
   };
-  if (random.chance(0.8)) config.ddr = tier();
-  if (random.chance(0.6)) config.nvme = tier();
+  if (random.chance(0.8)) config.ddr = lower();
+  if (random.chance(0.6)) config.nvme = lower();
   if (config.nvme !== undefined && random.chance(0.3)) {
     config.nvme.writeBudget = { bytesPerByteRead: random.below(3), bytesPerSecond: random.below(1e7) };
   }
