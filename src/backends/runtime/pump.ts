@@ -26,7 +26,7 @@ export class Pump {
   readonly #deadlineUs: number;
   readonly #alarm: Alarm;
   #waiters: Waiter[] = [];
-  #running: Promise<void> | null = null;
+  #running = false;
   #alarmed = false;
   #held = false;
 
@@ -42,10 +42,7 @@ export class Pump {
   poke(): void {
     this.#submit();
     this.#wakeWaiters();
-    if (this.#running !== null || this.#engine.inFlight === 0) return;
-    this.#running = this.#run().finally(() => {
-      this.#running = null;
-    });
+    if (!this.#running && this.#engine.inFlight > 0) void this.#run();
   }
 
   /** Keeps what the manager issues until `resume`: there is no store to submit it to. Ends are still handed back. */
@@ -67,11 +64,17 @@ export class Pump {
     });
   }
 
+  /** It is over in the same turn in which it finds nothing in flight: whoever submits later begins it again. */
   async #run(): Promise<void> {
-    while (this.#engine.inFlight > 0) {
-      for (const end of await this.#engine.take()) this.#complete(end);
-      this.#submit();
-      this.#wakeWaiters();
+    this.#running = true;
+    try {
+      while (this.#engine.inFlight > 0) {
+        for (const end of await this.#engine.take()) this.#complete(end);
+        this.#submit();
+        this.#wakeWaiters();
+      }
+    } finally {
+      this.#running = false;
     }
   }
 
