@@ -293,10 +293,12 @@ export class KVRuntime implements AsyncDisposable {
   }
 
   #full(blocks: number): TierKVError {
-    const { heldBytes, capacityBytes } = this.manager.usage(0);
+    const { heldBytes, capacityBytes, slots } = this.manager.usage(0);
+    const late =
+      this.manager.jobsOverdue === 0 ? '' : `, ${slots.draining} slots wait for transfers that are overdue`;
     return new TierKVError(
       'TKV_CAPACITY',
-      `${blocks} blocks do not fit HBM: ${heldBytes} of ${capacityBytes} bytes are in use. Release a sequence, or raise hbmBytes.`,
+      `${blocks} blocks do not fit HBM: ${heldBytes} of ${capacityBytes} bytes are in use${late}. Release a sequence, or raise hbmBytes.`,
       { field: 'hbmBytes' },
     );
   }
