@@ -20,6 +20,8 @@ export class Ledger {
   wrong = 0;
   lastChange = '';
   opened = 0;
+  /** The store has been without power once. */
+  powerLost = false;
 
   constructor(shape: PoolShape) {
     this.#shape = shape;
