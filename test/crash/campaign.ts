@@ -134,8 +134,8 @@ async function oneStore(
 }
 
 /**
- * A point that was not tried before. Early changes are those of opening and recovery; later ones those of traffic,
- * checkpoints and closing.
+ * A point that was not tried before. Early changes are those of making the files, in a first life, or of recovery; later
+ * ones those of traffic, checkpoints and closing.
  */
 function killPoint(
   random: SeededRandom,
@@ -145,7 +145,9 @@ function killPoint(
   tried: Set<string>,
 ): { at: number; moment: Moment } {
   const moment = moments[turn % moments.length]!;
-  for (let limit = turn % 3 === 0 ? 12 : 100; ; limit++) {
+  const early = isFirstLife ? turn % 2 === 0 : turn % 3 === 0;
+  const earlyLimit = isFirstLife ? 20 : 12;
+  for (let limit = early ? earlyLimit : 100; ; limit++) {
     const at = 1 + random.below(limit);
     const point = `${scenario} ${isFirstLife} ${moment} ${at}`;
     if (tried.has(point)) continue;
