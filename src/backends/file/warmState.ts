@@ -164,7 +164,9 @@ export class WarmState {
 
   /** The store is opened for writing: from here on damage may be the trace of a crash. */
   async open(): Promise<void> {
-    if (this.#done.closed) await this.#writeDone({ ...this.#done, closed: false });
+    if (!this.#done.closed) return;
+    await this.#writeDone({ ...this.#done, closed: false });
+    await this.#parts.index.sync(); // before any mark, so that no crash leaves marks in a store that seems closed
   }
 
   /** Leaves everything durable and nothing marked, so that the next start reads no record. Nothing may be in flight. */
