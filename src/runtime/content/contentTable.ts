@@ -161,6 +161,7 @@ export class ContentTable {
 
   /** A held content got a ready replica or a job that brings it one. */
   addCopy(content: number): void {
+    invariant(this.#copies[content]! < 0xffff, 'copies of one content within limits');
     if (this.#copies[content]!++ === 0) this.#holes--;
   }
 
