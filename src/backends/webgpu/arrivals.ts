@@ -27,7 +27,7 @@ export interface Arriving {
   lo: number;
   hi: number;
   /** Called once all is in place; `found` is undefined where nobody looked. */
-  readonly arrived: (found: Digest | undefined) => void;
+  arrived(found: Digest | undefined): void;
 }
 
 /** The verification of one upload. */

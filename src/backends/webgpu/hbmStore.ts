@@ -40,9 +40,14 @@ import type {
 import { openUploadPath, type UploadPath } from './uploadPath.ts';
 import { Uploads } from './uploads.ts';
 
-const STAGING_BYTES = 4 * 1024 * 1024;
-/** Enough to keep a link busy that is far away; a device that shares the host's caches does better with fewer. */
-const STAGING_BUFFERS = { hardware: 8, software: 4 } as const;
+/**
+ * Enough to keep a link busy that is far away. A device that shares the host's caches does better with less, so that also a
+ * load of a few MiB is spread over all buffers.
+ */
+const STAGING = {
+  hardware: { bytes: 4 * 1024 * 1024, buffers: 8 },
+  software: { bytes: 2 * 1024 * 1024, buffers: 4 },
+} as const;
 const PLACES_PER_BATCH = 4096;
 const BATCHES = 16;
 
@@ -125,12 +130,9 @@ export class HbmStore implements DevicePool {
    */
   static async open(live: LiveDevice, shape: PoolShape, options: HbmStoreOptions = {}): Promise<HbmStore> {
     const label = options.label ?? 'tierkv.hbm';
-    const stagingBytes = requireInteger('stagingBytes', options.stagingBytes ?? STAGING_BYTES, 8);
-    const stagingBuffers = requireInteger(
-      'stagingBuffers',
-      options.stagingBuffers ?? STAGING_BUFFERS[live.adapter.software ? 'software' : 'hardware'],
-      1,
-    );
+    const usual = STAGING[live.adapter.software ? 'software' : 'hardware'];
+    const stagingBytes = requireInteger('stagingBytes', options.stagingBytes ?? usual.bytes, 8);
+    const stagingBuffers = requireInteger('stagingBuffers', options.stagingBuffers ?? usual.buffers, 1);
     const slabs = await Slabs.open(live, shape, label, options.slabBytesMax);
     try {
       const kernels = await PlaceKernels.open(live, slabs, label, PLACES_PER_BATCH);

@@ -6,30 +6,13 @@
  */
 
 import { BufferUsage, MapMode } from './gpuConstants.ts';
-import { LendingRing } from './lendingRing.ts';
 import type { LiveDevice } from './liveDevice.ts';
+import { StagingRing } from './stagingRing.ts';
 
-export class ReadbackRing {
-  readonly bufferBytes: number;
-  readonly #live: LiveDevice;
-  readonly #buffers: readonly GPUBuffer[];
-  readonly #ring: LendingRing<GPUBuffer>;
-
+export class ReadbackRing extends StagingRing {
   constructor(live: LiveDevice, label: string, bufferBytes: number, count: number) {
-    this.bufferBytes = bufferBytes;
-    this.#live = live;
-    this.#buffers = Array.from({ length: count }, (_, index) =>
-      live.device.createBuffer({
-        label: `${label}.readback${index}`,
-        size: bufferBytes,
-        usage: BufferUsage.MAP_READ | BufferUsage.COPY_DST,
-      }),
-    );
-    this.#ring = new LendingRing(live, this.#buffers);
-  }
-
-  acquire(): GPUBuffer | undefined | Promise<GPUBuffer | undefined> {
-    return this.#ring.acquire();
+    const usage = BufferUsage.MAP_READ | BufferUsage.COPY_DST;
+    super(live, `${label}.readback`, { usage }, bufferBytes, count);
   }
 
   /**
@@ -37,21 +20,15 @@ export class ReadbackRing {
    * dead when `use` returns. False when the device is gone, be it in the very moment of arrival.
    */
   async land(buffer: GPUBuffer, bytes: number, use: (landed: ArrayBuffer) => void): Promise<boolean> {
-    if (!(await this.#live.whenMapped(buffer, MapMode.READ, bytes))) return false;
+    if (!(await this.live.whenMapped(buffer, MapMode.READ, bytes))) return false;
     try {
       use(buffer.getMappedRange(0, bytes));
       buffer.unmap();
     } catch (error) {
-      this.#live.giveUp(`reading ${buffer.label} failed: ${error instanceof Error ? error.message : error}`);
+      this.live.giveUp(`reading ${buffer.label} failed: ${error instanceof Error ? error.message : error}`);
       return false;
     }
-    this.#ring.release(buffer);
+    this.release(buffer);
     return true;
-  }
-
-  /** Waits for what is lent, then frees the memory. */
-  async destroy(): Promise<void> {
-    await this.#ring.drain();
-    for (const buffer of this.#buffers) buffer.destroy();
   }
 }

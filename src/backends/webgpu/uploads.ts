@@ -7,7 +7,8 @@
  *     batch  | a | b | c | d .. | .. d | e |      d has arrived when the batch with its end has
  */
 
-import { corrupt, loaded, refused } from '../../runtime/transfer/slotLedger.ts';
+import type { Digest } from '../../runtime/digest.ts';
+import { corrupt, loaded, refused, type SlotLedger } from '../../runtime/transfer/slotLedger.ts';
 import type { StoreItem, StoreResult } from '../../runtime/transfer/tierStore.ts';
 import type { ArrivalCheck, ArrivalChecks, Arriving } from './arrivals.ts';
 import { bytesFault } from './hostBytes.ts';
@@ -23,6 +24,36 @@ interface Upload {
   readonly check: ArrivalCheck;
   /** Whoever waits for it, should the device be lost. */
   readonly calls: Set<WriteCall>;
+}
+
+/** An item on its way: its bytes count as there once what arrived is what its digest says. */
+class Arrival implements Arriving {
+  readonly bytes: number;
+  bytesLeft: number;
+  lo: number = 0;
+  hi: number = 0;
+  readonly #ledger: SlotLedger;
+  readonly #call: WriteCall;
+  readonly #index: number;
+
+  constructor(ledger: SlotLedger, call: WriteCall, index: number) {
+    this.#ledger = ledger;
+    this.#call = call;
+    this.#index = index;
+    this.bytes = call.items[index]!.bytes.byteLength;
+    this.bytesLeft = this.bytes;
+  }
+
+  arrived(found: Digest | undefined): void {
+    const item = this.#call.items[this.#index]!;
+    const { slot, digest } = item;
+    if (found !== undefined && (found.lo !== digest.lo || found.hi !== digest.hi)) {
+      this.#call.settle(this.#index, corrupt(`slot ${slot} received other bytes than its digest says`));
+      return;
+    }
+    this.#ledger.fill(item);
+    this.#call.settle(this.#index, loaded);
+  }
 }
 
 export class Uploads {
@@ -63,7 +94,7 @@ export class Uploads {
           continue;
         }
         this.#pool.ledger.take(item);
-        const arriving = this.#arriving(call, index);
+        const arriving = new Arrival(this.#pool.ledger, call, index);
         for (let done = 0; done < item.bytes.byteLength; ) {
           const upload = this.#open ?? (await this.#begin());
           if (upload === undefined) {
@@ -85,26 +116,6 @@ export class Uploads {
     if (refusal !== undefined) return refusal;
     const fault = bytesFault(item.bytes, slabs.shape.slotBytes[item.sizeClass]!);
     return fault === '' ? undefined : refused(fault);
-  }
-
-  #arriving(call: WriteCall, index: number): Arriving {
-    const item = call.items[index]!;
-    const bytes = item.bytes.byteLength;
-    return {
-      bytes,
-      bytesLeft: bytes,
-      lo: 0,
-      hi: 0,
-      arrived: (found) => {
-        const { slot, digest } = item;
-        if (found !== undefined && (found.lo !== digest.lo || found.hi !== digest.hi)) {
-          call.settle(index, corrupt(`slot ${slot} received other bytes than its digest says`));
-          return;
-        }
-        this.#pool.ledger.fill(item);
-        call.settle(index, loaded);
-      },
-    };
   }
 
   async #begin(): Promise<Upload | undefined> {
