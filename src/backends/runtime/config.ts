@@ -42,6 +42,11 @@ export interface KVRuntimeConfig {
   readonly transferDeadlineMs?: number;
   /** Which adapter to use; see `openDevice`. */
   readonly adapter?: string;
+  /**
+   * How this process waits for the device: `sleep` looks only once a millisecond and leaves the core to others, at the cost of
+   * replacing `globalThis.setImmediate` while the runtime is open; see `openDevice`. Default `spin`.
+   */
+  readonly wait?: 'spin' | 'sleep';
   /** Stands between the engine and the stores, to count or to inject faults. */
   readonly wrapStores?: (stores: EngineStores) => EngineStores;
   /** Receives lines that a person should see. */

@@ -8,14 +8,18 @@ import { type KVManager, type PoolShape, Tier } from '../../runtime/index.ts';
 import { type EngineStores, StagingSlots, TransferEngine } from '../engine/index.ts';
 import { FileStore, type FileStoreOptions } from '../file/index.ts';
 import { MemoryStore } from '../memory/index.ts';
-import { type DevicePool, HbmStore, type LiveDevice, openDevice } from '../webgpu/index.ts';
-
-const STAGING_BYTES = 16 * 1024 * 1024;
-const STAGING_SLOTS_MAX = 256;
+import {
+  type DeviceOptions,
+  type DevicePool,
+  HbmStore,
+  type LiveDevice,
+  openDevice,
+} from '../webgpu/index.ts';
 
 export interface StoreConfig {
   readonly nvme?: { readonly dir: string; readonly options?: FileStoreOptions } | undefined;
   readonly adapter?: string | undefined;
+  readonly wait?: DeviceOptions['wait'] | undefined;
   readonly notice?: ((line: string) => void) | undefined;
   /** Stands between the engine and the stores, to count or to inject faults; called again for a new device. */
   readonly wrapStores?: ((stores: EngineStores) => EngineStores) | undefined;
@@ -66,8 +70,10 @@ export async function openStores(config: StoreConfig, manager: KVManager): Promi
     notice(`NVMe: what the files hold was found by reading ${files.recoveredFrom}`);
   }
   const unitBytes = Math.max(...manager.config.unitBytes);
-  const slots = Math.max(1, Math.min(STAGING_SLOTS_MAX, Math.floor(STAGING_BYTES / unitBytes)));
-  const staging = nvme === undefined ? null : memory.use(await StagingSlots.open(unitBytes, slots));
+  const staging =
+    nvme === undefined
+      ? null
+      : memory.use(await StagingSlots.open(unitBytes, StagingSlots.countFor(unitBytes)));
   const wrapped = (hbm: HbmStore): EngineStores =>
     wrap({ hbm, ...(ddr === undefined ? {} : { ddr }), ...(nvme === undefined ? {} : { nvme }) });
   engine = new TransferEngine(wrapped(pool.hbm), staging);
@@ -104,9 +110,12 @@ interface Pool extends AsyncDisposable {
   readonly hbm: HbmStore;
 }
 
-async function openPool({ adapter, notice = () => {} }: StoreConfig, shape: PoolShape): Promise<Pool> {
+async function openPool(
+  { adapter, wait = 'spin', notice = () => {} }: StoreConfig,
+  shape: PoolShape,
+): Promise<Pool> {
   await using opened = new AsyncDisposableStack();
-  const live = opened.use(await openDevice({ notice, ...(adapter === undefined ? {} : { adapter }) }));
+  const live = opened.use(await openDevice({ notice, wait, ...(adapter === undefined ? {} : { adapter }) }));
   const hbm = opened.use(await HbmStore.open(live, shape));
   const stack = opened.move();
   return { live, hbm, [Symbol.asyncDispose]: () => stack.disposeAsync() };

@@ -1,0 +1,48 @@
+/** Settings that the runtime hands to what it opens: how to wait for the device, and how much staging memory there is. */
+
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, describe, expect, it, vi } from 'vitest';
+import { StagingSlots } from '../../../src/backends/engine/index.ts';
+import { ask, blocks, cacheBelow, layout, openRuntime } from './liveRuntime.ts';
+
+const before = globalThis.setImmediate;
+afterEach(() => {
+  expect(globalThis.setImmediate).toBe(before);
+  vi.restoreAllMocks();
+});
+
+describe('waiting for the device', () => {
+  it('is left to the binding unless the configuration says otherwise', async () => {
+    await using kv = await openRuntime({});
+    expect((await ask(kv, 10)).right).toBe(true);
+    expect(globalThis.setImmediate).toBe(before);
+  });
+
+  it('sleeps where it is asked to, on the device after a loss too, until the runtime is closed', async () => {
+    await using kv = await openRuntime({ wait: 'sleep', ddrBytes: blocks(20) });
+    expect(globalThis.setImmediate).not.toBe(before);
+    await cacheBelow(kv, 10, 1);
+    expect(await ask(kv, 10)).toEqual({ cachedTokens: 64, right: true });
+    kv.device.destroy();
+    while (kv.devicesLost < 1 || kv.describe().runtime!.devicePresent !== true) {
+      await new Promise((resolve) => setTimeout(resolve, 5));
+    }
+    expect(globalThis.setImmediate).not.toBe(before);
+    expect((await ask(kv, 10)).right).toBe(true);
+  });
+});
+
+it('staging memory between device and files is what the engine says keeps both busy', async () => {
+  const dir = mkdtempSync(join(tmpdir(), 'tierkv-staging-'));
+  const opened = vi.spyOn(StagingSlots, 'open');
+  try {
+    await using kv = await openRuntime({ nvme: { dir, bytes: blocks(40) } });
+    expect(opened.mock.calls).toEqual([[layout.blockBytes, StagingSlots.countFor(layout.blockBytes)]]);
+    await cacheBelow(kv, 10, 1);
+    expect(await ask(kv, 10)).toEqual({ cachedTokens: 64, right: true });
+  } finally {
+    rmSync(dir, { recursive: true, force: true });
+  }
+});
