@@ -23,6 +23,7 @@ import type { Place, Transfer } from '../../runtime/transfer/transfer.ts';
 import { CompletionQueue, type Ticket } from './completionQueue.ts';
 import { LinkMeter, type LinkTraffic } from './linkMeter.ts';
 import { type LinkLimits, LinkQueue } from './linkQueue.ts';
+import { stagedMove } from './stagedMove.ts';
 import type { StagingSlots } from './stagingSlots.ts';
 
 export interface EngineStores {
@@ -41,8 +42,6 @@ const MIB = 1024 * 1024;
 const directLimits: LinkLimits = { windowBytes: 64 * MIB, batchBytes: 8 * MIB };
 /** Batches through staging are what alternates between its two neighbours. */
 const stagedLimits: LinkLimits = { windowBytes: 32 * MIB, batchBytes: 2 * MIB };
-
-const loaded: StoreResult = { outcome: Outcome.LOADED, reason: '' };
 
 export class TransferEngine implements TransferDriver {
   #stores: EngineStores;
@@ -230,30 +229,13 @@ export class TransferEngine implements TransferDriver {
     batch: readonly Ticketed[],
     settle: (one: Ticketed, end: StoreResult) => void,
   ): Promise<void> {
-    const staging = this.#staging!;
-    const stageChunk = async (chunk: readonly Ticketed[], stages: readonly number[]): Promise<void> => {
-      const views = stages.map((stage, i) => staging.view(stage, chunk[i]!.transfer.bytes));
-      const reads = await this.#store(from).read(
-        chunk.map(({ transfer }, i) => itemOf(transfer, transfer.source!, views[i]!)),
-      );
-      const good = chunk.map((_, i) => i).filter((i) => reads[i]!.outcome === loaded.outcome);
-      const writes = await this.#store(to).write(
-        good.map((i) => itemOf(chunk[i]!.transfer, chunk[i]!.transfer.target, views[i]!)),
-      );
-      chunk.forEach((one, i) => {
-        const at = good.indexOf(i);
-        settle(one, at === -1 ? reads[i]! : writes[at]!);
-      });
-    };
-    for (let at = 0; at < batch.length; ) {
-      const stages = await staging.take(batch.length - at);
-      try {
-        await stageChunk(batch.slice(at, at + stages.length), stages);
-      } finally {
-        staging.giveBack(stages);
-      }
-      at += stages.length;
-    }
+    const jobs = batch.map((one) => ({
+      bytes: one.transfer.bytes,
+      from: (view: Uint8Array) => itemOf(one.transfer, one.transfer.source!, view),
+      to: (view: Uint8Array) => itemOf(one.transfer, one.transfer.target, view),
+      settle: (end: StoreResult) => settle(one, end),
+    }));
+    await stagedMove(this.#staging!, this.#store(from), this.#store(to), jobs);
   }
 
   #store(tier: Tier): TierStore {
