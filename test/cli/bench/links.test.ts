@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { benchLinks } from '../../../src/cli/bench/links/benchLinks.ts';
 import { type LinkRow, plotOf, renderRows, runLinkBench } from '../../../src/cli/bench/links/index.ts';
+import { limitOf } from '../../../src/cli/bench/links/limit.ts';
 import { profileOf } from '../../../src/cli/bench/links/profile.ts';
 import { measureRounds, median, quantile } from '../../../src/cli/bench/links/rounds.ts';
 import { renderSvg } from '../../../src/cli/chart.ts';
@@ -90,10 +91,36 @@ describe('the link bench', () => {
       const stages = [
         ...(link.includes('nvmeTo') ? ['disk read'] : []),
         ...(link.includes('ToNvme') ? ['disk write'] : []),
-        ...(link.toLowerCase().includes('hbm') ? ['device copy', 'memcpy'] : []),
+        ...(link.includes('nvmeTo') ? ['digest'] : []),
+        ...(link.toLowerCase().includes('hbm') ? ['device copy', 'memcpy', 'digest', 'cores'] : []),
       ];
       expect(stages, link).toContain(limitStage);
     }
+  });
+
+  it('takes the slowest stage for the limit, or the cores where the stages need more of them than there are', () => {
+    const speed = (gbps: number) => ({ gbps, cores: 1 });
+    const speeds = new Map([
+      ['device copy', speed(6)],
+      ['memcpy whole', speed(5)],
+      ['memcpy pieces', speed(9)],
+      ['digest', speed(8)],
+      ['disk read 1', speed(1)],
+      ['disk read 8', speed(2)],
+    ]);
+    const readback = { arrivalCheck: 'readback', softwareDevice: true, cores: 2 };
+    const up = { work: [['device copy', 'memcpy', 'arrival check']] } as const;
+    const verified = limitOf(up, speeds, readback);
+    expect(verified).toMatchObject({ by: 'cores', stage: 'device copy', stageGbps: 6 });
+    expect(verified.gbps).toBeCloseTo(2 / (2 / 6 + 1 / 9 + 1 / 8), 10);
+    expect(limitOf(up, speeds, { ...readback, cores: 16 })).toMatchObject({ by: 'device copy', gbps: 6 });
+    expect(limitOf(up, speeds, { ...readback, arrivalCheck: 'kernel' })).toMatchObject({ gbps: 6 });
+    expect(limitOf(up, speeds, { ...readback, cores: 1, softwareDevice: false }).gbps).toBeCloseTo(
+      1 / (1 / 9 + 1 / 8),
+      10,
+    );
+    const fromDisk = { work: [['disk read', 'digest'], ['memcpy']] } as const;
+    expect(limitOf(fromDisk, speeds, readback)).toMatchObject({ by: 'disk read', gbps: 2, depth: 8 });
   });
 
   it('draws and tabulates its rows', async () => {

@@ -7,9 +7,10 @@ import type { LiveDevice } from '../../../backends/webgpu/index.ts';
 import { formatBytes } from '../../output/index.ts';
 import { DeviceRuns } from './deviceRuns.ts';
 import { DiskRuns } from './diskRuns.ts';
+import { limitOf, stagesOf } from './limit.ts';
 import { type Arrangement, LinkRig } from './rig.ts';
 import { type Contestant, measureRounds, quantile, type Speed } from './rounds.ts';
-import { diskRoutes, type Machine, moveOver, type Route, type StageName, transferRoutes } from './routes.ts';
+import { diskRoutes, type Machine, moveOver, type Route, transferRoutes } from './routes.ts';
 import type { LinkRow } from './row.ts';
 
 export interface LinkBenchOptions {
@@ -107,12 +108,15 @@ function contestantsOf(machine: Machine, cases: readonly Case[]): Contestant[] {
       all.set(name, { name, bytes: rig.bytes, run, ...(prepare === undefined ? {} : { prepare }) });
     }
   };
-  const stages = new Set(cases.flatMap(({ route }) => route.stages));
+  const stages = new Set(
+    cases.flatMap(({ route }) => route.work.flat().flatMap((one) => stagesOf(one, rig.arrivalCheck))),
+  );
   if (stages.has('device copy')) add('device copy', () => device.deviceCopy());
   if (stages.has('memcpy')) {
     add('memcpy whole', () => device.memcpy('whole'));
     add('memcpy pieces', () => device.memcpy('pieces'));
   }
+  if (stages.has('digest')) add('digest', () => device.digest());
   for (const operation of ['read', 'write'] as const) {
     if (!stages.has(`disk ${operation}`)) continue;
     for (const depth of DEPTHS) add(`disk ${operation} ${depth}`, () => disk!.directAt(operation, depth));
@@ -122,7 +126,7 @@ function contestantsOf(machine: Machine, cases: readonly Case[]): Contestant[] {
     const base = arrangement === 'contiguous' ? 0 : rig.units;
     const slots = Array.from({ length: rig.units }, (_, i) => rig.slotOf(i, arrangement) - base);
     add(name, () => moveOver(machine, route, arrangement));
-    add(`single ${route.link}`, () => route.single(machine, rig.bytes));
+    add(`single ${route.link} ${route.verify}`, () => route.single(machine, rig.bytes));
     add(`naive ${route.link} ${arrangement}`, () => route.naive(machine, slots), emptyCache);
   }
   return [...all.values()];
@@ -152,9 +156,11 @@ function rowOf(
 ): LinkRow {
   const own = speeds.get(name)!;
   const naive = speeds.get(`naive ${route.link} ${arrangement}`)!;
-  const limits = route.stages.map((stage) => bestOf(stage, speeds));
-  const limit = limits.reduce((slowest, one) => (one.gbps < slowest.gbps ? one : slowest));
   const { adapter } = rig.live;
+  const limit = limitOf(route, speeds, {
+    arrivalCheck: rig.arrivalCheck,
+    softwareDevice: adapter.software,
+  });
   const fioGbps =
     options.fio !== undefined && limit.stage.startsWith('disk')
       ? options.fio(limit.stage === 'disk read' ? 'read' : 'write', rig.unitBytes, limit.depth)
@@ -165,11 +171,12 @@ function rowOf(
     pattern: route.bothWays ? `${arrangement}, both ways` : arrangement,
     verify: route.verify,
     gbps: own.gbps,
-    singleGbps: speeds.get(`single ${route.link}`)!.gbps,
+    singleGbps: speeds.get(`single ${route.link} ${route.verify}`)!.gbps,
     naiveGbps: naive.gbps,
     limitGbps: limit.gbps,
-    limitStage: limit.stage,
+    limitStage: limit.by,
     ratio: own.gbps / limit.gbps,
+    stageGbps: limit.stageGbps,
     p50Us: quantile(latenciesUs, 0.5),
     p99Us: quantile(latenciesUs, 0.99),
     cpuCores: own.cores,
@@ -179,17 +186,4 @@ function rowOf(
     adapter: adapter.name,
     rounds,
   };
-}
-
-/** A stage has several ways to be run; its best one counts. */
-function bestOf(
-  stage: StageName,
-  speeds: ReadonlyMap<string, Speed>,
-): { stage: StageName; gbps: number; depth: number } {
-  let best = { stage, gbps: 0, depth: 1 };
-  for (const [name, { gbps }] of speeds) {
-    if (name !== stage && !name.startsWith(`${stage} `)) continue;
-    if (gbps > best.gbps) best = { stage, gbps, depth: Number(name.slice(stage.length)) || 1 };
-  }
-  return best;
 }

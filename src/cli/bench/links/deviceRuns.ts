@@ -3,10 +3,12 @@
  * the best single transfer, and the naive one.
  */
 
+import { hostDigest } from '../../../backends/digest/index.ts';
 import { BufferUsage, MapMode } from '../../../backends/webgpu/gpuConstants.ts';
 import type { LiveDevice } from '../../../backends/webgpu/index.ts';
 
 const PIECE_BYTES = 4 * 1024 * 1024;
+const DIGEST_BYTES = 1024 * 1024;
 
 export class DeviceRuns implements Disposable {
   readonly #live: LiveDevice;
@@ -14,10 +16,12 @@ export class DeviceRuns implements Disposable {
   readonly #unitBytes: number;
   readonly #host: Uint8Array<ArrayBuffer>;
   readonly #other: Uint8Array<ArrayBuffer>;
+  readonly #buffers: GPUBuffer[] = [];
   readonly #pool: GPUBuffer;
   readonly #second: GPUBuffer;
   readonly #upload: GPUBuffer;
   readonly #readback: GPUBuffer;
+  readonly #arrived: GPUBuffer;
   readonly #unitReadback: GPUBuffer;
 
   /** @param host memory like that of the DDR tier, `bytes` long */
@@ -28,13 +32,17 @@ export class DeviceRuns implements Disposable {
     this.#unitBytes = unitBytes;
     this.#other = new Uint8Array(host.byteLength).fill(1);
     const { COPY_DST, COPY_SRC, MAP_READ, MAP_WRITE, STORAGE } = BufferUsage;
-    const buffer = (label: string, size: number, usage: GPUBufferUsageFlags, mappedAtCreation = false) =>
-      live.device.createBuffer({ label: `bench.${label}`, size, usage, mappedAtCreation });
+    const buffer = (label: string, size: number, usage: GPUBufferUsageFlags, mappedAtCreation = false) => {
+      const made = live.device.createBuffer({ label: `bench.${label}`, size, usage, mappedAtCreation });
+      this.#buffers.push(made);
+      return made;
+    };
     // the pool of the naive way is as large as a scattered one
     this.#pool = buffer('pool', 2 * this.#bytes, STORAGE | COPY_SRC | COPY_DST);
     this.#second = buffer('second', this.#bytes, COPY_SRC | COPY_DST);
     this.#upload = buffer('upload', this.#bytes, MAP_WRITE | COPY_SRC, true);
     this.#readback = buffer('readback', this.#bytes, MAP_READ | COPY_DST);
+    this.#arrived = buffer('arrived', this.#bytes, MAP_READ | COPY_DST);
     this.#unitReadback = buffer('unitReadback', unitBytes, MAP_READ | COPY_DST);
   }
 
@@ -54,12 +62,32 @@ export class DeviceRuns implements Disposable {
     }
   }
 
+  /** The host digests what lies in its caches, as it does with what has just arrived. */
+  async digest(): Promise<void> {
+    const piece = this.#host.subarray(0, Math.min(DIGEST_BYTES, this.#bytes));
+    for (let at = 0; at < this.#bytes; at += piece.byteLength) hostDigest(piece);
+  }
+
   /** One memcpy into one mapped buffer, one copy; fulfilled when the buffer is mapped again. */
   async singleUpload(bytes: number): Promise<void> {
     new Uint8Array(this.#upload.getMappedRange()).set(this.#host.subarray(0, bytes));
     this.#upload.unmap();
     this.#submitCopy(this.#upload, 0, this.#pool, 0, bytes);
     await this.#live.whenMapped(this.#upload, MapMode.WRITE, this.#bytes);
+  }
+
+  /** `singleUpload`, and what arrived comes back in one copy to be digested by the host. */
+  async singleVerifiedUpload(bytes: number): Promise<void> {
+    new Uint8Array(this.#upload.getMappedRange()).set(this.#host.subarray(0, bytes));
+    this.#upload.unmap();
+    this.#submitCopy(this.#upload, 0, this.#pool, 0, bytes);
+    this.#submitCopy(this.#pool, 0, this.#arrived, 0, bytes);
+    await Promise.all([
+      this.#live.whenMapped(this.#upload, MapMode.WRITE, this.#bytes),
+      this.#live.whenMapped(this.#arrived, MapMode.READ, bytes),
+    ]);
+    hostDigest(new Uint8Array(this.#arrived.getMappedRange(0, bytes)));
+    this.#arrived.unmap();
   }
 
   /** One copy into one mappable buffer, one map, one memcpy. */
@@ -108,8 +136,7 @@ export class DeviceRuns implements Disposable {
   }
 
   [Symbol.dispose](): void {
-    for (const one of [this.#pool, this.#second, this.#upload, this.#readback, this.#unitReadback])
-      one.destroy();
+    for (const one of this.#buffers.splice(0)) one.destroy();
   }
 
   async #copy(from: GPUBuffer, to: GPUBuffer, bytes: number): Promise<void> {

@@ -7,6 +7,7 @@
 import fs from 'node:fs';
 import path from 'node:path';
 import { promisify } from 'node:util';
+import { hostDigest } from '../../../backends/digest/index.ts';
 import { HostArena } from '../../../backends/memory/index.ts';
 import { loadLibc } from '../../../backends/posix/index.ts';
 
@@ -90,6 +91,11 @@ export class DiskRuns implements Disposable {
   /** The first `bytes` bytes in one direct call. */
   async single(operation: 'read' | 'write', bytes: number): Promise<void> {
     await this.#call(operation, this.#directFd, 0, bytes, 0);
+  }
+
+  /** The host digests the first `bytes` bytes of what was read. */
+  digest(bytes: number): void {
+    hostDigest(this.#memory.subarray(0, bytes));
   }
 
   /** Before a buffered read. */

@@ -108,6 +108,11 @@ export class LinkRig implements AsyncDisposable {
     return rig;
   }
 
+  /** How what arrives in HBM is verified. */
+  get arrivalCheck(): string {
+    return String(this.hbm.describe().verification);
+  }
+
   /** Bytes of one arrangement. */
   get bytes(): number {
     return this.units * this.unitBytes;

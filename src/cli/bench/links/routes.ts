@@ -1,6 +1,7 @@
 /**
- * The six links, and for each what runs on it: tierkv's engine, the best single transfer, the naive way, and the stages of
- * which the slowest is the link's limit. A both-ways route is a pair of links that carry half of the bytes each.
+ * The six links, and for each what runs on it: tierkv's engine, the best single transfer with the same checks, the naive way,
+ * and the stages from which its limit follows (limit.ts). A both-ways route is a pair of links that carry half of the bytes
+ * each.
  */
 
 import type { DeviceRuns } from './deviceRuns.ts';
@@ -8,7 +9,10 @@ import type { DiskRuns } from './diskRuns.ts';
 import type { Arrangement, LinkRig, PlaceName } from './rig.ts';
 import type { Verification } from './row.ts';
 
-export type StageName = 'device copy' | 'memcpy' | 'disk read' | 'disk write';
+export type StageName = 'device copy' | 'memcpy' | 'digest' | 'disk read' | 'disk write';
+
+/** What is done to each byte of a way: stages, and the check of what arrived in HBM, however that is done here. */
+export type Work = StageName | 'arrival check';
 
 /** What routes run on. `disk` is there for routes that touch the disk. */
 export interface Machine {
@@ -23,7 +27,8 @@ export interface Route {
   readonly verify: Verification;
   readonly source: PlaceName;
   readonly target: PlaceName;
-  readonly stages: readonly StageName[];
+  /** For each direction, what is done to a byte of it. */
+  readonly work: readonly (readonly Work[])[];
   readonly touchesHbm: boolean;
   single(machine: Machine, bytes: number): Promise<void>;
   /** @param slots where the units lie */
@@ -40,12 +45,20 @@ const ddrToHbm: Plain = {
   single: ({ device }, bytes) => device.singleUpload(bytes),
   naive: ({ device }, slots) => device.naiveUpload(slots),
 };
+const ddrToHbmChecked: Plain = {
+  ...ddrToHbm,
+  single: ({ device, rig }, bytes) =>
+    rig.arrivalCheck === 'readback' ? device.singleVerifiedUpload(bytes) : device.singleUpload(bytes),
+};
 const ddrToNvme: Plain = {
   single: ({ disk }, bytes) => disk!.single('write', bytes),
   naive: ({ disk }, slots) => disk!.naive('write', slots),
 };
 const nvmeToDdr: Plain = {
-  single: ({ disk }, bytes) => disk!.single('read', bytes),
+  async single({ disk }, bytes) {
+    await disk!.single('read', bytes);
+    disk!.digest(bytes);
+  },
   naive: ({ disk }, slots) => disk!.naive('read', slots),
 };
 const hbmToNvme: Plain = {
@@ -60,10 +73,11 @@ const hbmToNvme: Plain = {
     await disk!.sync();
   },
 };
-const nvmeToHbm: Plain = {
-  async single({ device, disk }, bytes) {
-    await disk!.single('read', bytes);
-    await device.singleUpload(bytes);
+/** One after the other. */
+const nvmeToHbm = (upload: Plain): Plain => ({
+  async single(machine, bytes) {
+    await nvmeToDdr.single(machine, bytes);
+    await upload.single(machine, bytes);
   },
   async naive({ device, disk }, slots) {
     for (const [i, slot] of slots.entries()) {
@@ -73,7 +87,7 @@ const nvmeToHbm: Plain = {
     }
     await device.settled();
   },
-};
+});
 
 /** Half of the bytes each way, at once. */
 function together(a: Plain, b: Plain): Plain {
@@ -88,51 +102,74 @@ function together(a: Plain, b: Plain): Plain {
   };
 }
 
-const hostStages = ['device copy', 'memcpy'] as const;
+const overDevice: readonly Work[] = ['device copy', 'memcpy'];
+const fromDisk: readonly Work[] = ['disk read', 'digest'];
+const toDisk: readonly Work[] = ['disk write'];
+const checked: readonly Work[] = ['arrival check'];
 
 function oneWay(
   link: string,
   source: PlaceName,
   target: PlaceName,
   verify: Verification,
-  stages: readonly StageName[],
+  work: readonly Work[],
   plain: Plain,
 ): Route {
   const touchesHbm = source.startsWith('hbm') || target.startsWith('hbm');
-  return { link, bothWays: false, verify, source, target, stages, touchesHbm, ...plain };
+  return { link, bothWays: false, verify, source, target, work: [work], touchesHbm, ...plain };
 }
+
+/** The verification is that of the way back, where there is more of it. */
+function bothWays(there: Route, back: Route): Route {
+  const link = `${there.link}+${back.link}`;
+  const work = [...there.work, ...back.work];
+  return { ...there, ...together(there, back), link, bothWays: true, verify: back.verify, work };
+}
+
+const down = oneWay('hbmToDdr', 'hbm', 'ddr', 'none', overDevice, hbmToDdr);
+const up = oneWay('ddrToHbm', 'ddr', 'hbm', 'hbm', [...overDevice, ...checked], ddrToHbmChecked);
+const downUnverified: Route = { ...down, source: 'hbmUnverified' };
+const upUnverified = oneWay('ddrToHbm', 'ddr', 'hbmUnverified', 'none', overDevice, ddrToHbm);
 
 /** Between GPU memory and host memory. */
 export const transferRoutes: readonly Route[] = [
-  oneWay('hbmToDdr', 'hbm', 'ddr', 'none', hostStages, hbmToDdr),
-  oneWay('ddrToHbm', 'ddr', 'hbm', 'hbm', hostStages, ddrToHbm),
-  oneWay('ddrToHbm', 'ddr', 'hbmUnverified', 'none', hostStages, ddrToHbm),
-  bothWays(oneWay('hbmToDdr', 'hbm', 'ddr', 'hbm', hostStages, hbmToDdr), ddrToHbm, 'ddrToHbm'),
-  bothWays(oneWay('hbmToDdr', 'hbmUnverified', 'ddr', 'none', hostStages, hbmToDdr), ddrToHbm, 'ddrToHbm'),
+  down,
+  up,
+  upUnverified,
+  bothWays(down, up),
+  bothWays(downUnverified, upUnverified),
 ];
+
+const write = oneWay('ddrToNvme', 'ddr', 'nvme', 'none', toDisk, ddrToNvme);
+const read = oneWay('nvmeToDdr', 'nvme', 'ddr', 'host', fromDisk, nvmeToDdr);
+const writeFromHbm = oneWay('hbmToNvme', 'hbm', 'nvme', 'none', [...toDisk, ...overDevice], hbmToNvme);
+const readToHbm = oneWay(
+  'nvmeToHbm',
+  'nvme',
+  'hbm',
+  'host+hbm',
+  [...fromDisk, ...overDevice, ...checked],
+  nvmeToHbm(ddrToHbmChecked),
+);
+const readToHbmUnverified = oneWay(
+  'nvmeToHbm',
+  'nvme',
+  'hbmUnverified',
+  'host',
+  [...fromDisk, ...overDevice],
+  nvmeToHbm(ddrToHbm),
+);
 
 /** To and from files. What is read from a file is always checked by the host. */
 export const diskRoutes: readonly Route[] = [
-  oneWay('ddrToNvme', 'ddr', 'nvme', 'none', ['disk write'], ddrToNvme),
-  oneWay('nvmeToDdr', 'nvme', 'ddr', 'host', ['disk read'], nvmeToDdr),
-  bothWays(
-    oneWay('ddrToNvme', 'ddr', 'nvme', 'host', ['disk write', 'disk read'], ddrToNvme),
-    nvmeToDdr,
-    'nvmeToDdr',
-  ),
-  oneWay('hbmToNvme', 'hbm', 'nvme', 'none', ['disk write', ...hostStages], hbmToNvme),
-  oneWay('nvmeToHbm', 'nvme', 'hbm', 'host+hbm', ['disk read', ...hostStages], nvmeToHbm),
-  oneWay('nvmeToHbm', 'nvme', 'hbmUnverified', 'host', ['disk read', ...hostStages], nvmeToHbm),
-  bothWays(
-    oneWay('hbmToNvme', 'hbm', 'nvme', 'host+hbm', ['disk write', 'disk read', ...hostStages], hbmToNvme),
-    nvmeToHbm,
-    'nvmeToHbm',
-  ),
+  write,
+  read,
+  bothWays(write, read),
+  writeFromHbm,
+  readToHbm,
+  readToHbmUnverified,
+  bothWays(writeFromHbm, readToHbm),
 ];
-
-function bothWays(route: Route, back: Plain, backLink: string): Route {
-  return { ...route, ...together(route, back), link: `${route.link}+${backLink}`, bothWays: true };
-}
 
 /** Moves contents [from, to) over the route with tierkv. */
 export function moveOver(

@@ -13,15 +13,18 @@ export interface LinkRow {
   readonly verify: Verification;
   /** tierkv's engine, in 10^9 bytes a second. Both ways: the sum of the two directions. */
   readonly gbps: number;
-  /** The best single transfer of the same total bytes. */
+  /** The best single transfer of the same total bytes, with the checks that the row has. */
   readonly singleGbps: number;
   /** One plain call a unit: one writeBuffer, one map, one buffered file call. */
   readonly naiveGbps: number;
-  /** The slowest stage of the link, alone and at its best, in the same rounds. */
+  /** The slowest stage of the link, alone and at its best, in the same rounds, or what the cores allow: see limit.ts. */
   readonly limitGbps: number;
+  /** The stage, or `cores`. */
   readonly limitStage: string;
   /** gbps / limitGbps. */
   readonly ratio: number;
+  /** The slowest stage alone, the cores left aside; equal to limitGbps where a stage is the limit. */
+  readonly stageGbps: number;
   /** Of a unit that travels alone, from its submission to its end. */
   readonly p50Us: number;
   readonly p99Us: number;
@@ -38,6 +41,8 @@ export interface LinkRow {
 
 const digits = (value: number, count: number): string => value.toFixed(count);
 
+const percent = (share: number): string => `${digits(share * 100, 0)} %`;
+
 export function renderRows(rows: readonly LinkRow[]): string {
   const right = (title: string) => ({ title, align: 'right' as const });
   const withFio = rows.some((row) => row.fioGbps !== undefined);
@@ -53,6 +58,7 @@ export function renderRows(rows: readonly LinkRow[]): string {
       right('limit'),
       { title: 'by' },
       right('of limit'),
+      right('of stage'),
       right('p50 µs'),
       right('p99 µs'),
       right('cores'),
@@ -69,7 +75,8 @@ export function renderRows(rows: readonly LinkRow[]): string {
       digits(row.naiveGbps, 2),
       digits(row.limitGbps, 2),
       row.limitStage,
-      `${digits(row.ratio * 100, 0)} %`,
+      percent(row.ratio),
+      percent(row.gbps / row.stageGbps),
       digits(row.p50Us, 0),
       digits(row.p99Us, 0),
       digits(row.cpuCores, 2),
