@@ -42,6 +42,7 @@ export class LinkQueue<Job extends LinkJob> {
   readonly #heads: Uint32Array = new Uint32Array(this.#waiting.length);
   readonly #flights: Set<Flight> = new Set();
   #bytesUnderWay = 0;
+  #pumping = false;
 
   /**
    * @param begin carries a batch out; never rejects
@@ -75,13 +76,22 @@ export class LinkQueue<Job extends LinkJob> {
 
   /** Begins what the window has room for. To be called after pushes. */
   pump(): void {
-    for (let batch = this.#nextBatch(); batch.length > 0; batch = this.#nextBatch()) {
-      const flight = this.#enter(batch);
-      void this.#begin(batch).then(() => {
-        this.#uncount(flight);
-        this.pump();
-      });
-    }
+    if (this.#pumping) return;
+    this.#pumping = true;
+    this.#pumpOne();
+  }
+
+  /** One batch at a time, so that its store is at work while the next one is put together. */
+  #pumpOne(): void {
+    const batch = this.#nextBatch();
+    this.#pumping = batch.length > 0;
+    if (!this.#pumping) return;
+    const flight = this.#enter(batch);
+    void this.#begin(batch).then(() => {
+      this.#uncount(flight);
+      this.pump();
+    });
+    queueMicrotask(() => this.#pumpOne());
   }
 
   /** Batches and waiting jobs that are due at `nowUs` give up their room. */

@@ -9,7 +9,7 @@
  *      +------------------------------ staging ----------------------------+
  */
 
-import { linkName, Tier } from '../../runtime/tier.ts';
+import { linkName, Tier, tierNames } from '../../runtime/tier.ts';
 import type { Completion, TransferDriver } from '../../runtime/transfer/driver.ts';
 import { Outcome } from '../../runtime/transfer/outcome.ts';
 import type {
@@ -50,7 +50,8 @@ export class TransferEngine implements TransferDriver {
   readonly #startMs: number;
   readonly #ends: CompletionQueue = new CompletionQueue();
   readonly #meter: LinkMeter;
-  readonly #queues: Map<string, LinkQueue<Ticketed>> = new Map();
+  /** By source, then target. */
+  readonly #queues: (LinkQueue<Ticketed> | undefined)[] = [];
 
   /** @param staging needed when HBM and files are neighbours, or blocks are reloaded from files straight to HBM */
   constructor(
@@ -83,7 +84,7 @@ export class TransferEngine implements TransferDriver {
   passOverdue(): void {
     const nowUs = this.nowUs();
     this.#ends.pass(nowUs);
-    for (const queue of this.#queues.values()) queue.pass(nowUs);
+    for (const queue of this.#queues) queue?.pass(nowUs);
   }
 
   /** A new, empty store takes the place of one whose device was lost. Jobs under way find nothing in it. */
@@ -120,9 +121,10 @@ export class TransferEngine implements TransferDriver {
   }
 
   #queueOf(from: Tier, to: Tier): LinkQueue<Ticketed> {
-    const name = linkName(from, to);
-    let queue = this.#queues.get(name);
+    const at = from * tierNames.length + to;
+    let queue = this.#queues[at];
     if (queue === undefined) {
+      const name = linkName(from, to);
       const staged = from !== Tier.DDR && to !== Tier.DDR;
       queue = new LinkQueue(
         staged ? stagedLimits : directLimits,
@@ -133,7 +135,7 @@ export class TransferEngine implements TransferDriver {
           this.#ends.settle(ticket, { job, outcome: Outcome.TIMED_OUT, reason, digestLo: 0, digestHi: 0 });
         },
       );
-      this.#queues.set(name, queue);
+      this.#queues[at] = queue;
     }
     return queue;
   }
@@ -153,7 +155,11 @@ export class TransferEngine implements TransferDriver {
 
   async #seal(batch: readonly Ticketed[]): Promise<void> {
     const ends = await this.#stores.hbm.seal(
-      batch.map(({ transfer }) => ({ ...placeOf(transfer.target), sizeClass: transfer.sizeClass })),
+      batch.map(({ transfer: { target, sizeClass } }) => ({
+        slot: target.slot,
+        generation: target.generation,
+        sizeClass,
+      })),
     );
     batch.forEach(({ transfer, ticket }, i) => {
       const { outcome, reason, digest } = ends[i]!;
@@ -249,13 +255,10 @@ function staleBytes(place: Place, lies: number): StoreResult {
   return { outcome: lies > place.generation ? Outcome.REFUSED : Outcome.CORRUPT, reason };
 }
 
-function placeOf({ slot, generation }: Place): { slot: number; generation: number } {
-  return { slot, generation };
-}
-
 function itemOf(transfer: Transfer, place: Place, bytes: Uint8Array): StoreItem {
   return {
-    ...placeOf(place),
+    slot: place.slot,
+    generation: place.generation,
     sizeClass: transfer.sizeClass,
     key: transfer.key,
     digest: transfer.digest,

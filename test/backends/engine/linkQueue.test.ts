@@ -32,9 +32,11 @@ function world() {
     },
     (job) => state.expired.push(job.transfer.job),
   );
-  const push = (...transfers: Transfer[]): void => {
+  /** Batches begin one after the other, in the microtasks that follow. */
+  const push = async (...transfers: Transfer[]): Promise<void> => {
     for (const one of transfers) queue.push({ transfer: one });
     queue.pump();
+    await new Promise((resolve) => setImmediate(resolve));
   };
   const end = async (batch: number): Promise<void> => {
     state.ends[batch]!();
@@ -44,9 +46,9 @@ function world() {
 }
 
 describe('the queue of a link', () => {
-  it('begins the most urgent first, in batches of bounded size', () => {
+  it('begins the most urgent first, in batches of bounded size', async () => {
     const { state, push } = world();
-    push(
+    await push(
       transfer(1, Priority.SCRUB),
       transfer(2, Priority.WRITE_THROUGH),
       transfer(3, Priority.DEMAND_LOAD),
@@ -60,10 +62,10 @@ describe('the queue of a link', () => {
 
   it('bounds the bytes under way, keeps a quarter for demand loads, and goes on as batches end', async () => {
     const { queue, state, push, end } = world();
-    push(...Array.from({ length: 20 }, (_, i) => transfer(i, Priority.WRITE_THROUGH)));
+    await push(...Array.from({ length: 20 }, (_, i) => transfer(i, Priority.WRITE_THROUGH)));
     expect(queue.bytesUnderWay).toBe(48 * KIB);
     expect(queue.waiting).toBe(14);
-    push(
+    await push(
       transfer(100, Priority.DEMAND_LOAD),
       transfer(101, Priority.DEMAND_LOAD),
       transfer(102, Priority.DEMAND_LOAD),
@@ -81,7 +83,7 @@ describe('the queue of a link', () => {
 
   it('lets a job larger than the window go, alone', async () => {
     const { queue, state, push, end } = world();
-    push(transfer(1, Priority.PREFETCH, 100 * KIB), transfer(2, Priority.DEMAND_LOAD, 100 * KIB));
+    await push(transfer(1, Priority.PREFETCH, 100 * KIB), transfer(2, Priority.DEMAND_LOAD, 100 * KIB));
     expect(state.begun).toEqual([[2]]);
     await end(0);
     expect(state.begun).toEqual([[2], [1]]);
@@ -91,10 +93,13 @@ describe('the queue of a link', () => {
 
   it('never begins what is due, and is not closed by what never ends', async () => {
     const { queue, state, push } = world();
-    push(...Array.from({ length: 10 }, (_, i) => transfer(i, Priority.PREFETCH, 8 * KIB, i < 8 ? 10 : 50)));
+    await push(
+      ...Array.from({ length: 10 }, (_, i) => transfer(i, Priority.PREFETCH, 8 * KIB, i < 8 ? 10 : 50)),
+    );
     expect(state.begun.flat()).toEqual([0, 1, 2, 3, 4, 5]);
     state.nowUs = 20;
     queue.pass(20);
+    await new Promise((resolve) => setImmediate(resolve));
     expect(state.expired).toEqual([6, 7]);
     expect(state.begun.flat()).toEqual([0, 1, 2, 3, 4, 5, 8, 9]);
     expect(queue.bytesUnderWay).toBe(16 * KIB);
