@@ -4,7 +4,8 @@
  *
  *     write --> Uploads      upload path --> slabs --> check of what arrived --> loaded | corrupt
  *     read  --> Readbacks    slabs --> readback ring --> loaded
- *     seal, fillPattern, countMismatches --> KernelCalls
+ *     seal  --> KernelCalls, or Readbacks where the host digests faster than the device
+ *     fillPattern, countMismatches --> KernelCalls
  *     copy  --> DeviceCopies
  *
  * Every call ends with one result an item, also when the device is lost or the pool disposed of: then `refused`.
@@ -25,6 +26,7 @@ import type { PoolContext } from './poolContext.ts';
 import { ReadbackRing } from './readbackRing.ts';
 import { Readbacks } from './readbacks.ts';
 import { Slabs } from './slabs.ts';
+import { readCall, sealCall } from './slotReads.ts';
 import { SlotTurns } from './slotTurns.ts';
 import { StoreCall } from './storeCall.ts';
 import { chooseStrategy, type UploadStrategy, type UploadWishes } from './strategy.ts';
@@ -171,6 +173,7 @@ export class HbmStore implements DevicePool {
       stagingBuffers: this.#stagingBuffers,
       uploadPath: this.#strategy.uploadPath,
       verification: this.#strategy.verification,
+      sealing: this.#strategy.sealing,
       strategy: this.#strategy.found,
       deviceErrors: live.deviceErrors,
     };
@@ -190,12 +193,16 @@ export class HbmStore implements DevicePool {
       items,
       slotsOf(items),
       (end) => end,
-      (call) => this.#readbacks.push(call),
+      (call) => this.#readbacks.push(readCall(this.#pool, call)),
     );
   }
 
   seal(items: readonly SealItem[]): Promise<readonly SealResult[]> {
-    return this.#run(this.#seal, items);
+    if (this.#strategy.sealing === 'kernel') return this.#run(this.#seal, items);
+    const { admit, refuse } = this.#seal;
+    return this.#call(items, slotsOf(items), refuse, (call) =>
+      this.#readbacks.push(sealCall(this.#pool, call, admit)),
+    );
   }
 
   fillPattern(items: readonly PatternItem[]): Promise<readonly StoreResult[]> {

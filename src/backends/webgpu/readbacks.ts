@@ -1,29 +1,18 @@
 /**
  * Device to host. Slots are packed into staging buffers of the readback ring, each of them one submit of coalesced
- * copies; as a buffer lands, its bytes are copied to the items while the device fills the next ones.
+ * copies; as a buffer lands, its bytes are taken out (slotReads.ts) while the device fills the next ones.
  */
 
-import { loaded, refused } from '../../runtime/transfer/slotLedger.ts';
-import type { StoreItem, StoreResult } from '../../runtime/transfer/tierStore.ts';
 import { CopyRuns } from './copyRuns.ts';
-import { bytesFault } from './hostBytes.ts';
 import { giveUpAfter, goneFor, lossOf, type PoolContext } from './poolContext.ts';
 import { Pump } from './pump.ts';
 import type { ReadbackRing } from './readbackRing.ts';
+import type { ReadCall, SlotRead } from './slotReads.ts';
 import type { SlotTurn } from './slotTurns.ts';
-import type { StoreCall } from './storeCall.ts';
 
-export type ReadCall = StoreCall<StoreItem, StoreResult>;
-
-interface Target {
-  readonly call: ReadCall;
-  readonly index: number;
-  bytesLeft: number;
-}
-
-/** A stretch of staging memory and where in its item it belongs. */
+/** A stretch of staging memory and where in its slot it belongs. */
 interface Piece {
-  readonly target: Target;
+  readonly read: SlotRead;
   readonly from: number;
   readonly stagingOffset: number;
   readonly length: number;
@@ -66,21 +55,20 @@ export class Readbacks {
         this.#flush();
         await call.turn.wait();
       }
-      for (let index = 0; index < call.items.length; index++) {
-        const item = call.items[index]!;
-        const refusal = this.#refusal(item);
+      for (let index = 0; index < call.count; index++) {
+        const refusal = lossOf(live) ?? call.refusal(index);
         if (refusal !== undefined) {
           call.settle(index, refusal);
           continue;
         }
-        const target: Target = { call, index, bytesLeft: item.bytes.byteLength };
-        for (let done = 0; done < item.bytes.byteLength; ) {
+        const read = call.begin(index);
+        for (let done = 0; done < read.bytes; ) {
           const readback = this.#open ?? (await this.#begin());
           if (readback === undefined) {
-            call.settle(index, goneFor(live));
+            read.settle(goneFor(live));
             break;
           }
-          done += this.#pack(readback, target, done);
+          done += this.#pack(readback, read, done);
         }
       }
     } catch (error) {
@@ -90,14 +78,6 @@ export class Readbacks {
     else this.#open.turns.push(call.turn);
   }
 
-  #refusal(item: StoreItem): StoreResult | undefined {
-    const { live, ledger, slabs } = this.#pool;
-    const refusal = lossOf(live) ?? ledger.misplaced(item);
-    if (refusal !== undefined) return refusal;
-    const fault = bytesFault(item.bytes, slabs.shape.slotBytes[item.sizeClass]!);
-    return fault === '' ? ledger.refuseRead(item) : refused(fault);
-  }
-
   async #begin(): Promise<Readback | undefined> {
     const staging = await this.#ring.acquire();
     if (staging === undefined) return undefined;
@@ -105,13 +85,13 @@ export class Readbacks {
     return this.#open;
   }
 
-  #pack(readback: Readback, target: Target, from: number): number {
+  #pack(readback: Readback, read: SlotRead, from: number): number {
     const { slabs } = this.#pool;
-    const { slot, sizeClass, bytes } = target.call.items[target.index]!;
-    const length = Math.min(bytes.byteLength - from, this.#ring.bufferBytes - readback.used);
+    const { slot, sizeClass } = read;
+    const length = Math.min(read.bytes - from, this.#ring.bufferBytes - readback.used);
     const offset = slabs.offsetOf(slot, sizeClass) + from;
     readback.copies.add(slabs.slabOf(slot, sizeClass), offset, readback.used, length);
-    readback.pieces.push({ target, from, stagingOffset: readback.used, length });
+    readback.pieces.push({ read, from, stagingOffset: readback.used, length });
     readback.used += length;
     if (readback.used === this.#ring.bufferBytes || readback.pieces.length === PIECES_MAX) this.#flush();
     return length;
@@ -136,21 +116,11 @@ export class Readbacks {
   async #finish(readback: Readback): Promise<void> {
     const { pieces } = readback;
     await this.#ring.land(readback.staging, readback.used, (landed) => {
-      for (const piece of pieces) this.#deliver(piece, landed);
+      for (const { read, from, stagingOffset, length } of pieces) {
+        read.land(landed, stagingOffset, from, length);
+      }
     });
     if (this.#pool.live.lostReason === '') return;
-    for (const { target } of pieces) target.call.settle(target.index, goneFor(this.#pool.live));
-  }
-
-  #deliver({ target, from, stagingOffset, length }: Piece, landed: ArrayBuffer): void {
-    const { call, index } = target;
-    const { bytes } = call.items[index]!;
-    if (bytes.byteLength < from + length) {
-      call.settle(index, refused('the bytes to read into were taken away during the read'));
-      return;
-    }
-    bytes.set(new Uint8Array(landed, stagingOffset, length), from);
-    target.bytesLeft -= length;
-    if (target.bytesLeft === 0) call.settle(index, loaded);
+    for (const { read } of pieces) read.settle(goneFor(this.#pool.live));
   }
 }

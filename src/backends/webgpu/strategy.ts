@@ -17,6 +17,8 @@ import type { UploadPathName } from './uploadPath.ts';
 export interface UploadStrategy {
   readonly uploadPath: UploadPathName;
   readonly verification: VerificationName;
+  /** Who digests a slot that is sealed: a kernel, or the host after a readback. The same as for what arrives. */
+  readonly sealing: Exclude<VerificationName, 'none'>;
   /** How it was found: `measured`, or `given` where nothing was left open. */
   readonly found: 'measured' | 'given';
 }
@@ -72,6 +74,7 @@ export async function chooseStrategy(
   return {
     uploadPath: uploadPath ?? (await measuredPath(findings, nearest(UNIT_BYTES, slotBytes), check, open)),
     verification: check,
+    sealing: check !== 'none' ? check : live.adapter.software ? 'readback' : 'kernel',
     found: uploadPath === undefined || verification === undefined ? 'measured' : 'given',
   };
 }
