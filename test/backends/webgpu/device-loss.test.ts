@@ -13,7 +13,6 @@ let live: LiveDevice;
 let store: HbmStore;
 beforeEach(async () => {
   live = await openDevice({ adapter: 'software' });
-  store = await HbmStore.open(live, shape, { stagingBytes: 262_144, stagingBuffers: 2 });
   return () => live[Symbol.asyncDispose]();
 });
 
@@ -29,7 +28,11 @@ function expectEnds(results: readonly StoreResult[]): number {
   return refusals;
 }
 
-describe('a lost device', () => {
+describe.each(['kernel', 'readback'] as const)('a lost device that verifies by %s', (verifyWrites) => {
+  beforeEach(async () => {
+    store = await HbmStore.open(live, shape, { stagingBytes: 262_144, stagingBuffers: 2, verifyWrites });
+  });
+
   it('ends an upload under way as refused, and everything that comes later', async () => {
     const upload = store.write(items);
     await new Promise((resolve) => setImmediate(resolve));

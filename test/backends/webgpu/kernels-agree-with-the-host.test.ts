@@ -37,11 +37,12 @@ function hostWords(item: PatternItem, bytes: number): Uint32Array {
 }
 
 describe('digest and pattern kernels', () => {
-  for (const bytes of oddSizes) {
-    it(`give the host's digest and the host's pattern for slots of ${bytes} bytes at any word offset`, async () => {
+  const ways = ['kernel', 'readback'] as const;
+  for (const [bytes, verifyWrites] of oddSizes.flatMap((one) => ways.map((way) => [one, way] as const))) {
+    it(`give the host's digest and the host's pattern for slots of ${bytes} bytes at any word offset, sealed by ${verifyWrites}`, async () => {
       const slots = Math.max(3, Math.min(70, Math.floor(200_000 / bytes)));
       const shape = poolShape(2, slots * bytes + 4, [bytes]);
-      await using store = await HbmStore.open(device.live, shape);
+      await using store = await HbmStore.open(device.live, shape, { verifyWrites });
       const items = Array.from({ length: 2 * slots }, (_, slot) => pattern(slot, 0, 1));
 
       const fills = await store.fillPattern(items);
@@ -66,7 +67,7 @@ describe('digest and pattern kernels', () => {
 
   it('count exactly the words that differ, and none of the neighbouring slots', async () => {
     const shape = poolShape(1, 10 * 1004, [1004]);
-    await using store = await HbmStore.open(device.live, shape);
+    await using store = await HbmStore.open(device.live, shape, { verifyWrites: 'kernel' });
     const places = Array.from({ length: 10 }, (_, slot) => pattern(slot, 0, 3));
     await store.fillPattern(places);
     const wrongWords = [0, 1, 249, 250];
@@ -161,7 +162,7 @@ describe('digest and pattern kernels', () => {
 describe('seal', () => {
   it('gives the digest of what kernels and copies of the embedder have put into the slot', async () => {
     const shape = poolShape(3, 8192, [4096]);
-    await using store = await HbmStore.open(device.live, shape);
+    await using store = await HbmStore.open(device.live, shape, { verifyWrites: 'kernel' });
     const words = new Uint32Array(1024);
     fillPattern(words, 1, 2);
     const { buffer, offsetBytes, sizeBytes } = store.buffer(3, 0);
@@ -179,7 +180,7 @@ describe('seal', () => {
 
   it('refuses a generation that the slot has left behind, and keeps the newer one', async () => {
     const shape = poolShape(1, 4096, [4096]);
-    await using store = await HbmStore.open(device.live, shape);
+    await using store = await HbmStore.open(device.live, shape, { verifyWrites: 'kernel' });
     await store.write([patternItem(shape, 0, 0, 5)]);
     const [stale] = await store.seal([{ slot: 0, sizeClass: 0, generation: 4 }]);
     expect(stale!.outcome).toBe(Outcome.REFUSED);
@@ -190,7 +191,7 @@ describe('seal', () => {
 
   it('sees the write made before it and not the one made after it', async () => {
     const shape = poolShape(1, 4096, [4096]);
-    await using store = await HbmStore.open(device.live, shape);
+    await using store = await HbmStore.open(device.live, shape, { verifyWrites: 'kernel' });
     const first = patternItem(shape, 0, 0, 1);
     const second = patternItem(shape, 0, 0, 2);
     const [, [seal]] = await Promise.all([
@@ -209,7 +210,11 @@ describe('copy', () => {
   ] as const) {
     it(`brings whole slots over ${name}, larger than its scratch memory too`, async () => {
       const shape = poolShape(4, 40_000, [40_000, 10_004]);
-      await using store = await HbmStore.open(device.live, shape, { slabBytesMax, stagingBytes: 4096 });
+      await using store = await HbmStore.open(device.live, shape, {
+        slabBytesMax,
+        stagingBytes: 4096,
+        verifyWrites: 'kernel',
+      });
       const sources = [patternItem(shape, 0, 0, 1), patternItem(shape, 4, 1, 1), patternItem(shape, 5, 1, 1)];
       await store.write(sources);
       const to = [shape.slotsPerPageMax * 2, shape.slotsPerPageMax * 3, shape.slotsPerPageMax * 3 + 2];
@@ -238,7 +243,7 @@ describe('copy', () => {
 
   it('names what is wrong with either place', async () => {
     const shape = poolShape(2, 4096, [4096]);
-    await using store = await HbmStore.open(device.live, shape);
+    await using store = await HbmStore.open(device.live, shape, { verifyWrites: 'kernel' });
     await store.write([patternItem(shape, 0, 0, 5)]);
     const copy = (
       fromGeneration: number,
