@@ -1,5 +1,5 @@
 /**
- * The HBM tier: slots in a few large GPUBuffers. This file is the store's face; the work is done by four kinds of work
+ * The HBM tier: slots in a few large GPUBuffers. This file is the store's face; the work is done by five kinds of work
  * beside each other, which meet only in the slot turns (order) and the ledger (generations):
  *
  *     write --> Uploads      upload path --> slabs --> check of what arrived --> loaded | corrupt
@@ -7,6 +7,7 @@
  *     seal  --> KernelCalls, or Readbacks where the host digests faster than the device
  *     fillPattern, countMismatches --> KernelCalls
  *     copy  --> DeviceCopies
+ *     readBoxes, writeBoxes --> Boxes     parts of slots, gathered and scattered by kernels
  *
  * Every call ends with one result an item, also when the device is lost or the pool disposed of: then `refused`.
  */
@@ -17,6 +18,7 @@ import { Tier } from '../../runtime/tier.ts';
 import { loaded, refused, SlotLedger } from '../../runtime/transfer/slotLedger.ts';
 import type { SealItem, SealResult, StoreItem, StoreResult } from '../../runtime/transfer/tierStore.ts';
 import { type ArrivalChecks, openArrivalChecks } from './arrivals.ts';
+import { Boxes, type BoxPathName } from './boxes/index.ts';
 import { DeviceCopies } from './deviceCopies.ts';
 import { KernelCalls, type KernelItem, type KernelTask, kernelCall } from './kernelCalls.ts';
 import type { LiveDevice } from './liveDevice.ts';
@@ -32,6 +34,7 @@ import { StoreCall } from './storeCall.ts';
 import { chooseStrategy, type UploadStrategy, type UploadWishes } from './strategy.ts';
 import type {
   AdapterReport,
+  BoxItem,
   CopyItem,
   DevicePool,
   HbmStoreOptions,
@@ -69,6 +72,7 @@ export class HbmStore implements DevicePool {
   readonly #readbacks: Readbacks;
   readonly #kernelCalls: KernelCalls;
   readonly #copies: DeviceCopies;
+  readonly #boxes: Boxes;
   readonly #seal: KernelTask<SealItem, SealResult>;
   readonly #fill: KernelTask<PatternItem, StoreResult>;
   readonly #check: KernelTask<PatternItem, MismatchResult>;
@@ -80,6 +84,7 @@ export class HbmStore implements DevicePool {
     stagingBytes: number,
     stagingBuffers: number,
     strategy: UploadStrategy,
+    boxPath: BoxPathName | undefined,
   ) {
     const { live, ledger, label } = pool;
     this.#pool = pool;
@@ -103,6 +108,7 @@ export class HbmStore implements DevicePool {
     this.#readbacks = new Readbacks(pool, this.#readbackRing);
     this.#kernelCalls = new KernelCalls(pool);
     this.#copies = new DeviceCopies(pool, stagingBytes);
+    this.#boxes = new Boxes(pool, this.#readbackRing, stagingBuffers, boxPath);
 
     const renew = (item: KernelItem): StoreResult | undefined => {
       const refusal = ledger.refuseWrite(item);
@@ -152,6 +158,7 @@ export class HbmStore implements DevicePool {
             verifyWrites: trial.verification,
           }),
         ),
+        options.boxPath,
       );
     } catch (error) {
       slabs.destroy();
@@ -223,6 +230,24 @@ export class HbmStore implements DevicePool {
     );
   }
 
+  readBoxes(items: readonly BoxItem[]): Promise<readonly StoreResult[]> {
+    return this.#call(
+      items,
+      slotsOf(items),
+      (end) => end,
+      (call) => this.#boxes.read(call),
+    );
+  }
+
+  writeBoxes(items: readonly BoxItem[]): Promise<readonly StoreResult[]> {
+    return this.#call(
+      items,
+      slotsOf(items),
+      (end) => end,
+      (call) => this.#boxes.write(call),
+    );
+  }
+
   buffer(slot: number, sizeClass: number): SlotBuffer {
     return this.#pool.slabs.place(slot, sizeClass);
   }
@@ -262,6 +287,7 @@ export class HbmStore implements DevicePool {
   /** Nothing is destroyed under work that is still on its way. */
   async #dispose(): Promise<void> {
     while (this.#underWay.size > 0) await Promise.all(this.#underWay);
+    await this.#boxes.destroy();
     await Promise.all([
       this.#uploadPath.destroy(),
       this.#checks.destroy(),

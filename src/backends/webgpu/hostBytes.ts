@@ -7,13 +7,13 @@
  * Uint8Array alone, over whatever memory, is safe.
  */
 
-/** Why `bytes` cannot be a slot's bytes; empty where they can. */
-export function bytesFault(bytes: Uint8Array, slotBytes: number): string {
+/** Why `bytes` cannot be the bytes of a slot, or of a box in it; empty where they can. */
+export function bytesFault(bytes: Uint8Array, wantedBytes: number, of: 'slot' | 'box' = 'slot'): string {
   if (!(bytes instanceof Uint8Array)) {
     return 'bytes are no Uint8Array. Wrap their memory: new Uint8Array(view.buffer, view.byteOffset, view.byteLength)';
   }
-  if (bytes.byteLength === slotBytes) return '';
-  return `${bytes.byteLength} bytes for a slot of ${slotBytes}`;
+  if (bytes.byteLength === wantedBytes) return '';
+  return `${bytes.byteLength} bytes for a ${of} of ${wantedBytes}`;
 }
 
 /** Writes `bytes` at byte `offset` of `buffer`, ordered on the queue between the submits before and after. */

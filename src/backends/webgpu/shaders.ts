@@ -2,9 +2,9 @@
 
 import { readFileSync } from 'node:fs';
 
-/** One kernel's source, with the declarations that all kernels share before it. */
-export function shaderSource(kernel: string): string {
-  return `${read('places')}\n${read(kernel)}`;
+/** One kernel's source, with the declarations that all kernels over places, or over boxes, share before it. */
+export function shaderSource(kernel: string, shared: 'places' | 'boxes' = 'places'): string {
+  return `${read(shared)}\n${read(kernel)}`;
 }
 
 function read(name: string): string {

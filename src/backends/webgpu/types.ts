@@ -8,6 +8,8 @@
 
 import type { DeviceTierStore, SealItem, StoreResult } from '../../runtime/transfer/tierStore.ts';
 import type { VerificationName } from './arrivals.ts';
+import type { BoxPathName } from './boxes/boxPath.ts';
+import type { BoxPlan } from './boxes/boxPlan.ts';
 import type { UploadPathName } from './uploadPath.ts';
 
 /** How the Vulkan driver, or the platform's own backend, was found. */
@@ -58,6 +60,8 @@ export interface HbmStoreOptions {
   readonly verifyWrites?: boolean | VerificationName;
   /** How bytes get to the device. Default: the faster one, measured once a device. */
   readonly uploadPath?: UploadPathName;
+  /** How boxes of slots move: through kernels, or by one copy a run. Default: by the length and number of the runs. */
+  readonly boxPath?: BoxPathName;
   /** Label of the pool's GPU objects. Default `tierkv.hbm`. */
   readonly label?: string;
 }
@@ -82,6 +86,16 @@ export interface CopyItem {
   readonly toGeneration: number;
 }
 
+/**
+ * A part of a slot: the box of a plan, in what lies in the slot from its first byte on. A call may name a slot more than
+ * once, with other boxes; those of one `writeBoxes` must not overlap.
+ */
+export interface BoxItem extends SealItem {
+  readonly plan: BoxPlan;
+  /** Packed bytes of the box, exactly `plan.boxBytes`: the source of a write, the destination of a read. */
+  readonly bytes: Uint8Array;
+}
+
 /** Where a slot lies, for kernels and copies of the embedder's own. */
 export interface SlotBuffer {
   readonly buffer: GPUBuffer;
@@ -100,6 +114,19 @@ export interface DevicePool extends DeviceTierStore {
   countMismatches(items: readonly PatternItem[]): Promise<readonly MismatchResult[]>;
   /** Copies whole slots within device memory. */
   copy(items: readonly CopyItem[]): Promise<readonly StoreResult[]>;
+  /**
+   * Reads a box of each slot. Places are checked as by `read`: stale is refused, nothing there is missing, another size
+   * class or a newer generation than lies there is corrupt. The bytes themselves are not verified, as by `read`.
+   */
+  readBoxes(items: readonly BoxItem[]): Promise<readonly StoreResult[]>;
+  /**
+   * Changes a box of each slot and no other byte. For slots that a sequence still writes, and nobody else reads: the content
+   * is another one afterwards, and whatever digest was known of it is void until `seal`. What arrived is not verified.
+   *
+   * A generation that lies in the slot keeps its other bytes. A newer one takes the slot, as with `write` and `seal`, and
+   * reads find nothing there until `seal`. Stale is refused, another size class than lies there is corrupt.
+   */
+  writeBoxes(items: readonly BoxItem[]): Promise<readonly StoreResult[]>;
   /** The buffer (STORAGE | COPY_SRC | COPY_DST) that holds the slot. Never destroy it; never hold it after the pool. */
   buffer(slot: number, sizeClass: number): SlotBuffer;
 }

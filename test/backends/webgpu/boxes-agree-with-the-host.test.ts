@@ -1,0 +1,287 @@
+import fc from 'fast-check';
+import { afterEach, describe, expect, it, vi } from 'vitest';
+import { BoxKernels } from '../../../src/backends/webgpu/boxes/boxKernels.ts';
+import { runOffsetBytes } from '../../../src/backends/webgpu/boxes/boxPlan.ts';
+import {
+  type BoxKernel,
+  type BoxKernelShape,
+  compileBoxPrograms,
+  hardwareBoxShape,
+  softwareBoxShape,
+} from '../../../src/backends/webgpu/boxes/boxPrograms.ts';
+import { type BoxPathName, boxPathNames } from '../../../src/backends/webgpu/boxes/index.ts';
+import { PieceList } from '../../../src/backends/webgpu/boxes/pieceList.ts';
+import { type BoxItem, boxPlan, HbmStore } from '../../../src/backends/webgpu/index.ts';
+import { ReadbackRing } from '../../../src/backends/webgpu/readbackRing.ts';
+import { Slabs } from '../../../src/backends/webgpu/slabs.ts';
+import {
+  blockBox,
+  Granularity,
+  type KVBox,
+  type KVLayout,
+  kvLayout,
+  type UnitConfig,
+  unitBox,
+  unitSpec,
+} from '../../../src/runtime/geometry/index.ts';
+import { fillPattern } from '../../../src/runtime/pattern.ts';
+import { poolShape } from '../../../src/runtime/pool/shape.ts';
+import type { StoreItem } from '../../../src/runtime/transfer/tierStore.ts';
+import { SeededRandom, testSeed } from '../../../src/testing/index.ts';
+import { boxesIn, layouts } from '../../runtime/geometry/arbitraries.ts';
+import { expectLoaded, expectPool, fillPool, gathered, scatter } from './boxTruth.ts';
+import { softwareDevice } from './softwareDevice.ts';
+
+const device = softwareDevice();
+
+afterEach(() => vi.restoreAllMocks());
+
+/** Items that read the box of each block. */
+function readItems(layout: KVLayout, box: KVBox, blocks: readonly StoreItem[], container?: KVBox): BoxItem[] {
+  const plan = boxPlan(layout, box, container);
+  return blocks.map((block) => ({ ...block, plan, bytes: new Uint8Array(plan.boxBytes).fill(0xee) }));
+}
+
+/** Items that write bytes, different everywhere, to the box of each block; `blocks` become what must lie there then. */
+function writeItems(
+  layout: KVLayout,
+  box: KVBox,
+  blocks: readonly StoreItem[],
+  container: KVBox = blockBox(layout, 0),
+): BoxItem[] {
+  const plan = boxPlan(layout, box, container);
+  return blocks.map((block) => {
+    const bytes = new Uint8Array(plan.boxBytes);
+    fillPattern(new Uint32Array(bytes.buffer), block.slot, 0xb0c5);
+    scatter(layout, box, container, block.bytes, bytes);
+    return { ...block, plan, bytes };
+  });
+}
+
+async function expectBoxes(
+  store: HbmStore,
+  layout: KVLayout,
+  box: KVBox,
+  blocks: readonly StoreItem[],
+  container: KVBox = blockBox(layout, 0),
+): Promise<void> {
+  const items = readItems(layout, box, blocks, container);
+  expectLoaded(await store.readBoxes(items));
+  const wrong = items.filter((item, index) => {
+    const wanted = gathered(layout, box, container, blocks[index]!.bytes);
+    return Buffer.compare(item.bytes, wanted) !== 0;
+  });
+  expect(wrong.map((item) => item.slot)).toEqual([]);
+}
+
+const granularities: Record<string, UnitConfig> = {
+  BLOCK: { granularity: Granularity.BLOCK },
+  TOKEN: { granularity: Granularity.TOKEN },
+  HEAD: { granularity: Granularity.HEAD, headsPerUnit: 2, layersPerUnit: 2 },
+  LAYER: { granularity: Granularity.LAYER },
+};
+const paths: (BoxPathName | undefined)[] = [...boxPathNames, undefined];
+/** Rows of 24 bytes are no whole vectors, rows of 32 are. */
+const headDims = { 'whole vectors': 16, words: 12 };
+
+describe('boxes of blocks', () => {
+  for (const [granularity, config] of Object.entries(granularities)) {
+    for (const [unit, headDim] of Object.entries(headDims)) {
+      it(`of ${granularity}s, rows of ${unit}, are gathered and scattered as the host does it`, async () => {
+        const layout = kvLayout({ layers: 3, kvHeads: 3, headDim, dtype: 'f16', blockTokens: 5 });
+        const shape = poolShape(4, 6 * layout.blockBytes, [layout.blockBytes]);
+        const spec = unitSpec(layout, config);
+        for (const boxPath of paths) {
+          await using store = await HbmStore.open(device.live, shape, {
+            slabBytesMax: 2 * shape.pageBytes,
+            ...(boxPath === undefined ? {} : { boxPath }),
+          });
+          const blocks = await fillPool(store, shape);
+          for (let number = 0; number < spec.unitsPerTokenRange; number++) {
+            const box = unitBox(layout, spec, number);
+            await expectBoxes(store, layout, box, blocks);
+            expectLoaded(await store.writeBoxes(writeItems(layout, box, blocks)));
+            await expectPool(store, blocks);
+          }
+        }
+      });
+    }
+  }
+
+  it('of any layout lie right in slots at any word, through rings of any size, beside unchanged neighbours', async () => {
+    const cases = layouts.chain((layout) =>
+      fc.record({
+        layout: fc.constant(layout),
+        box: boxesIn(blockBox(layout, 0)),
+        other: boxesIn(blockBox(layout, 0)),
+        gapWords: fc.integer({ min: 0, max: 3 }),
+        pageWords: fc.integer({ min: 0, max: 7 }),
+        every: fc.integer({ min: 1, max: 3 }),
+        stagingBytes: fc.integer({ min: 8, max: 400 }),
+        boxPath: fc.constantFrom(...paths),
+      }),
+    );
+    await fc.assert(
+      fc.asyncProperty(cases, async (one) => {
+        const { layout, box, other, gapWords, pageWords, every, stagingBytes, boxPath } = one;
+        const slotBytes = layout.blockBytes + 4 * gapWords;
+        const shape = poolShape(3, 4 * slotBytes + 4 * pageWords, [slotBytes]);
+        await using store = await HbmStore.open(device.live, shape, {
+          slabBytesMax: 2 * shape.pageBytes,
+          stagingBytes,
+          stagingBuffers: 2,
+          uploadPath: 'writeBuffer',
+          verifyWrites: 'kernel',
+          ...(boxPath === undefined ? {} : { boxPath }),
+        });
+        const slots = await fillPool(store, shape);
+        const some = slots.filter((_, index) => index % every === 0);
+        await expectBoxes(store, layout, box, some);
+        const writes = writeItems(layout, box, some);
+        const later = writeItems(layout, other, some);
+        const ends = await Promise.all([store.writeBoxes(writes), store.writeBoxes(later)]);
+        expectLoaded(ends.flat());
+        await expectPool(store, slots);
+      }),
+      { numRuns: 60 },
+    );
+  });
+
+  it('may lie in units of other granularities', async () => {
+    const layout = kvLayout({ layers: 4, kvHeads: 4, headDim: 8, dtype: 'f16', blockTokens: 8 });
+    const spec = unitSpec(layout, { granularity: Granularity.HEAD, headsPerUnit: 2, tokensPerUnit: 24 });
+    const container = unitBox(layout, spec, 3);
+    const box = { ...container, headStart: container.headStart + 1, tokenStart: container.tokenStart + 7 };
+    const shape = poolShape(2, 3 * spec.unitBytes, [spec.unitBytes]);
+    await using store = await HbmStore.open(device.live, shape);
+    const units = await fillPool(store, shape);
+    await expectBoxes(store, layout, box, units, container);
+    expectLoaded(await store.writeBoxes(writeItems(layout, box, units, container)));
+    await expectPool(store, units);
+  });
+
+  it('are refused a plan when they reach out of what contains them', () => {
+    const layout = kvLayout({ layers: 2, kvHeads: 2, headDim: 8, dtype: 'f16', blockTokens: 8 });
+    const box = { ...blockBox(layout, 0), tokenEnd: 9 };
+    expect(() => boxPlan(layout, box)).toThrowError(
+      expect.objectContaining({ code: 'TKV_CONFIG', field: 'box' }),
+    );
+    expect(() => boxPlan(layout, { ...box, tokenEnd: 8, headEnd: 3 })).toThrowError(
+      expect.objectContaining({ code: 'TKV_CONFIG', field: 'headEnd' }),
+    );
+  });
+
+  it('stream through rings many times smaller than they are, a run in several buffers where it must', async () => {
+    const layout = kvLayout({ layers: 6, kvHeads: 4, headDim: 64, dtype: 'f16', blockTokens: 16 });
+    const shape = poolShape(8, 8 * layout.blockBytes, [layout.blockBytes]);
+    const block = blockBox(layout, 0);
+    await using store = await HbmStore.open(device.live, shape, { stagingBytes: 5000, stagingBuffers: 2 });
+    const blocks = await fillPool(store, shape);
+    const submit = vi.spyOn(device.live.device.queue, 'submit');
+    for (const box of [
+      { ...block, tokenStart: 3, tokenEnd: 5 },
+      { ...block, headStart: 1, headEnd: 2 },
+      { ...block, layerStart: 2, layerEnd: 3 },
+    ]) {
+      submit.mockClear();
+      await expectBoxes(store, layout, box, blocks);
+      expect(submit.mock.calls.length).toBeGreaterThan(64);
+      expectLoaded(await store.writeBoxes(writeItems(layout, box, blocks)));
+      await expectPool(store, blocks);
+    }
+  });
+
+  it('of several layouts and shapes share a call, with more of them than a batch has room for', async () => {
+    const layout = kvLayout({ layers: 2, kvHeads: 2, headDim: 2, dtype: 'f16', blockTokens: 3 });
+    const shape = poolShape(2, 2500 * layout.blockBytes, [layout.blockBytes]);
+    await using store = await HbmStore.open(device.live, shape, { boxPath: 'kernel' });
+    const blocks = await fillPool(store, shape);
+    const block = blockBox(layout, 0);
+    const boxes = [
+      { ...block, tokenStart: 1, tokenEnd: 2 },
+      { ...block, headStart: 1 },
+      { ...block, layerStart: 1, headEnd: 1, tokenEnd: 2 },
+    ];
+    const writes = blocks.flatMap((one, index) => writeItems(layout, boxes[index % 3]!, [one]));
+    expectLoaded(await store.writeBoxes(writes));
+    await expectPool(store, blocks);
+    const reads = writes.map((item) => ({ ...item, bytes: new Uint8Array(item.bytes.byteLength) }));
+    expectLoaded(await store.readBoxes(reads));
+    expect(reads.map((item) => item.bytes)).toEqual(writes.map((item) => item.bytes));
+  });
+});
+
+describe('box kernels', () => {
+  const shapes: Record<string, BoxKernelShape> = {
+    'the shape for software devices': softwareBoxShape,
+    'the shape for GPUs': hardwareBoxShape,
+    'one invocation a workgroup': { lanes: 1, lanesPerRun: 1, unitsPerLane: 1 },
+    'wide workgroups of narrow teams': { lanes: 256, lanesPerRun: 4, unitsPerLane: 3 },
+  };
+  for (const [name, kernelShape] of Object.entries(shapes)) {
+    it(`move every run with ${name}`, async () => {
+      const layout = kvLayout({ layers: 5, kvHeads: 3, headDim: 8, dtype: 'f16', blockTokens: 7 });
+      const shape = poolShape(2, 80_000, [80_000]);
+      const packedBytes = 32 * layout.blockBytes;
+      const slabs = await Slabs.open(device.live, shape, 'test', 80_000);
+      const programs = await compileBoxPrograms(device.live, 'test', kernelShape);
+      const kernels = new BoxKernels(device.live, programs, slabs, 'test', 32, packedBytes);
+      const ring = new ReadbackRing(device.live, 'test', Math.max(80_000, packedBytes), 1);
+      const content = slabs.buffers.map((buffer, slab) => {
+        const words = new Uint32Array(20_000);
+        fillPattern(words, slab, 3);
+        const bytes = new Uint8Array(words.buffer);
+        device.live.device.queue.writeBuffer(buffer, 0, bytes);
+        return bytes;
+      });
+
+      const list = new PieceList(32);
+      const random = new SeededRandom(testSeed(99));
+      const pieces: { at: number; from: Uint8Array[] }[] = [];
+      const block = blockBox(layout, 0);
+      for (let at = 0, place = 0; !list.full; place++) {
+        const tokenStart = random.below(7);
+        const tokenEnd = tokenStart + 1 + random.below(7 - tokenStart);
+        const plan = boxPlan(layout, { ...block, headStart: random.below(3), tokenStart, tokenEnd });
+        const slotOffset = (place >> 1) * (layout.blockBytes + 4);
+        const firstRun = random.below(plan.runs);
+        const runs = 1 + random.below(plan.runs - firstRun);
+        list.add(plan, place & 1, slotOffset, at, firstRun, runs);
+        const from = Array.from({ length: runs }, (_, run) => {
+          const offset = slotOffset + runOffsetBytes(plan, firstRun + run);
+          return content[place & 1]!.subarray(offset, offset + plan.runBytes);
+        });
+        pieces.push({ at, from });
+        at += Math.ceil((runs * plan.runBytes) / 16) * 16;
+      }
+      const landed = async (buffer: GPUBuffer, bytes: number, kernel?: BoxKernel): Promise<Buffer> => {
+        const staging = (await ring.acquire())!;
+        const encoder = device.live.device.createCommandEncoder();
+        if (kernel !== undefined) kernels.encode(encoder, kernel, list);
+        encoder.copyBufferToBuffer(buffer, 0, staging, 0, bytes);
+        device.live.device.queue.submit([encoder.finish()]);
+        let found = Buffer.alloc(0);
+        await ring.land(staging, bytes, (range) => {
+          found = Buffer.from(range.slice(0));
+        });
+        return found;
+      };
+
+      const packed = await landed(kernels.packed, packedBytes, 'gather');
+      for (const { at, from } of pieces) {
+        const wanted = Buffer.concat(from);
+        expect(Buffer.compare(packed.subarray(at, at + wanted.byteLength), wanted)).toBe(0);
+      }
+
+      const changed = packed.map((byte) => byte ^ 0x5a);
+      device.live.device.queue.writeBuffer(kernels.packed, 0, new Uint8Array(changed));
+      for (const { from } of pieces) for (const run of from) run.set(run.map((byte) => byte ^ 0x5a));
+      const slabBytes = await landed(slabs.buffers[0]!, 80_000, 'scatter');
+      expect(Buffer.compare(slabBytes, content[0]!)).toBe(0);
+      expect(Buffer.compare(await landed(slabs.buffers[1]!, 80_000), content[1]!)).toBe(0);
+      await ring.destroy();
+      kernels.destroy();
+      slabs.destroy();
+    });
+  }
+});
