@@ -91,6 +91,8 @@ export class FileStore implements TierStore {
       staging,
       layout,
       family: opened.family,
+      pieceBytes: settings.pieceBytes,
+      piecesAtOnce: Math.ceil(settings.queueDepth / 2), // so that one record that hangs leaves room for others
       nextSequence: () => opened.warm?.nextSequence() ?? ++this.#sequence,
       sequenceOf: (slot) => opened.warm?.sequenceOf(slot) ?? 0,
       spoiled: (slot) => opened.warm?.spoiled(slot),

@@ -34,6 +34,8 @@ export interface FileStoreOptions {
   readonly queueDepth?: number;
   /** Records that lie side by side are moved in one I/O of at most this size. Default 1 MiB. */
   readonly coalescedBytes?: number;
+  /** A block that is longer is moved in several I/Os at once, of at most about this size. Default 1 MiB. */
+  readonly pieceBytes?: number;
   /** An I/O that takes longer has failed, and its slot waits for it. Default 30,000 ms. */
   readonly deadlineMs?: number;
   /** Told when an I/O passes its deadline, and again when it retires. */
@@ -83,6 +85,7 @@ export function checkedOptions(options: FileStoreOptions): FileStoreSettings {
     checkpointBytes: requireInteger('checkpointBytes', options.checkpointBytes ?? 1024 * MiB, 1),
     queueDepth: requireInteger('queueDepth', options.queueDepth ?? 16, 1, 1024),
     coalescedBytes: requireInteger('coalescedBytes', options.coalescedBytes ?? MiB, 0),
+    pieceBytes: requireInteger('pieceBytes', options.pieceBytes ?? MiB, 4096),
     deadlineMs: requireInteger('deadlineMs', options.deadlineMs ?? 30_000, 1, 2 ** 31 - 1),
     native: options.native ?? true,
   };

@@ -6,6 +6,8 @@
  */
 
 export interface IoJob {
+  /** How many I/Os it has in flight at once. One with many begins as soon as there is room for one. */
+  readonly ios: number;
   /** Begins the I/O and returns its end, which never rejects; or undefined when it must wait for staging memory. */
   begin(): Promise<void> | undefined;
   /** The deadline has passed and the I/O has not retired. */
@@ -19,8 +21,9 @@ export class IoQueue {
   readonly #deadlineMs: number;
   #waiting: IoJob[] = [];
   #head = 0;
-  /** Time at which each I/O in flight is due, oldest first; infinity once that was reported. */
+  /** Time at which each job in flight is due, oldest first; infinity once that was reported. */
   readonly #dueMs: Map<IoJob, number> = new Map();
+  #inFlight = 0;
   #overdue = 0;
   #timer: NodeJS.Timeout | undefined;
 
@@ -29,7 +32,7 @@ export class IoQueue {
     this.#deadlineMs = deadlineMs;
   }
 
-  /** I/Os that are past their deadline and have not retired. */
+  /** Jobs that are past their deadline and have not retired. */
   get overdue(): number {
     return this.#overdue;
   }
@@ -48,11 +51,12 @@ export class IoQueue {
   }
 
   #pump(): void {
-    while (this.#head < this.#waiting.length && this.#dueMs.size < this.#depth) {
+    while (this.#head < this.#waiting.length && this.#inFlight < this.#depth) {
       const job = this.#waiting[this.#head]!;
       const end = job.begin();
       if (end === undefined) break;
       this.#head += 1;
+      this.#inFlight += job.ios;
       this.#dueMs.set(job, performance.now() + this.#deadlineMs);
       void end.then(() => this.#retire(job));
     }
@@ -66,6 +70,7 @@ export class IoQueue {
   #retire(job: IoJob): void {
     if (this.#dueMs.get(job) === Number.POSITIVE_INFINITY) this.#overdue -= 1;
     this.#dueMs.delete(job);
+    this.#inFlight -= job.ios;
     this.#pump();
   }
 

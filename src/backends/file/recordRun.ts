@@ -1,7 +1,7 @@
 /**
- * One I/O over the records of a run of neighbouring slots: lays out header and payload of each as parts of one vectored
- * call, and when a read arrives checks each record against the item that asked for it. Payloads move from and to the
- * caller's memory itself where direct I/O can reach it, else through staging.
+ * The records of a run of neighbouring slots: lays out header and payload of each as parts of one vectored call, or of a
+ * few where a record is long, digests what a read brings piece by piece as it comes, and checks each record against the item
+ * that asked for it. Payloads move from and to the caller's memory itself where direct I/O can reach it, else through staging.
  */
 
 import { Outcome } from '../../runtime/transfer/outcome.ts';
@@ -12,6 +12,7 @@ import { type DataFile, errnoOf } from './dataFile.ts';
 import type { Extents } from './extents.ts';
 import { type FileLayout, pageOf } from './fileLayout.ts';
 import type { IoJob } from './ioQueue.ts';
+import { cutIntoPieces, movePieces, type Piece, pieceCount } from './pieces.ts';
 import {
   BLOCK_BYTES,
   encodeHeader,
@@ -31,6 +32,10 @@ export interface RunContext {
   readonly staging: StagingPool;
   readonly layout: FileLayout;
   readonly family: RecordFamily;
+  /** A longer run moves in several I/Os of at most that size. */
+  readonly pieceBytes: number;
+  /** So many of these at once. */
+  readonly piecesAtOnce: number;
   /** Number of the next record written. */
   nextSequence(): number;
   /** Number of the record that was written into the slot last, 0 where that is not known. */
@@ -51,13 +56,21 @@ interface Place {
   readonly record: RecordShape;
   readonly header: Uint32Array;
   readonly payload: Uint8Array;
+  /** Where the record starts in the run. */
+  readonly start: number;
+  /** Digest of what has arrived of the payload. */
+  lo: number;
+  hi: number;
 }
 
 export class RecordRun implements IoJob {
   readonly kind: 'read' | 'write';
   readonly requests: readonly SlotRequest[];
+  readonly ios: number;
   readonly #context: RunContext;
   readonly #offset: number;
+  readonly #bytes: number;
+  readonly #pieces: number;
   #overdue = false;
 
   /** The records of `requests` lie one after the other in the file. */
@@ -66,6 +79,9 @@ export class RecordRun implements IoJob {
     this.requests = requests;
     this.#context = context;
     this.#offset = requests[0]!.offset;
+    this.#bytes = requests.reduce((sum, request) => sum + this.#record(request).recordBytes, 0);
+    this.#pieces = pieceCount(this.#bytes, context.pieceBytes);
+    this.ios = Math.min(this.#pieces, context.piecesAtOnce);
   }
 
   begin(): Promise<void> | undefined {
@@ -92,15 +108,13 @@ export class RecordRun implements IoJob {
   }
 
   async #transfer(staging: Uint8Array): Promise<void> {
-    const { file } = this.#context;
     const parts: Uint8Array[] = [];
     const places = this.#layOut(staging, parts);
     let errno = '';
     try {
-      if (this.kind === 'write') {
-        await this.#reserveSpace();
-        await file.writev(parts, this.#offset);
-      } else await file.readv(parts, this.#offset);
+      if (this.kind === 'write') await this.#reserveSpace();
+      const pieces = cutIntoPieces(parts, this.#bytes, this.#pieces);
+      await movePieces(pieces, this.ios, (piece) => this.#move(piece, places));
     } catch (error) {
       errno = errnoOf(error);
     }
@@ -108,6 +122,13 @@ export class RecordRun implements IoJob {
     if (errno !== '') this.#fail(errno);
     else for (const place of places) this.#arrive(place);
     this.#context.staging.give(staging);
+  }
+
+  async #move(piece: Piece, places: readonly Place[]): Promise<void> {
+    const { file } = this.#context;
+    if (this.kind === 'write') return file.writev(piece.parts, this.#offset + piece.from);
+    await file.readv(piece.parts, this.#offset + piece.from);
+    for (const place of places) digestArrived(place, piece);
   }
 
   async #reserveSpace(): Promise<void> {
@@ -121,6 +142,7 @@ export class RecordRun implements IoJob {
   /** Gives each request its memory, fills it when writing, and lists all of it in the order of the file. */
   #layOut(staging: Uint8Array, parts: Uint8Array[]): Place[] {
     let used = 0;
+    let start = 0;
     return this.requests.map((request) => {
       const record = this.#record(request);
       const own = staging.subarray(used, used + this.#stagingBytes(request));
@@ -141,7 +163,8 @@ export class RecordRun implements IoJob {
         request.sequence = this.#context.nextSequence();
         encodeHeader(header, family, record, request.item, request.sequence);
       }
-      return { request, record, header, payload };
+      start += record.recordBytes;
+      return { request, record, header, payload, start: start - record.recordBytes, lo: 0, hi: 0 };
     });
   }
 
@@ -149,7 +172,7 @@ export class RecordRun implements IoJob {
     this.#context.finish(place.request, this.#overdue ? late : this.#check(place));
   }
 
-  #check({ request, record, header, payload }: Place): StoreResult {
+  #check({ request, record, header, payload, lo, hi }: Place): StoreResult {
     if (this.kind === 'write') return loaded;
     const { item } = request;
     const { family, sequenceOf, spoiled } = this.#context;
@@ -157,8 +180,7 @@ export class RecordRun implements IoJob {
     if (sequence !== 0 && !isRecord(header, family, record, item, sequence)) spoiled(item.slot);
     const disagreement = headerDisagreement(header, family, record, item, sequence);
     if (disagreement !== '') return corrupt(`slot ${item.slot}: ${disagreement}`);
-    const digest = hostDigest(payload);
-    if (digest.lo !== item.digest.lo || digest.hi !== item.digest.hi) {
+    if (lo !== item.digest.lo || hi !== item.digest.hi) {
       spoiled(item.slot);
       return corrupt(`slot ${item.slot}: the bytes do not have their digest`);
     }
@@ -191,6 +213,17 @@ const blocked: StoreResult = {
   reason: 'every I/O in flight is past its deadline',
 };
 const late: StoreResult = { outcome: Outcome.TIMED_OUT, reason: 'the I/O retired after its deadline' };
+
+/** Adds to the digest of a payload what a piece brought of it. */
+function digestArrived(place: Place, piece: Piece): void {
+  const payloadStart = place.start + place.record.payloadOffset;
+  const from = Math.max(0, piece.from - payloadStart);
+  const to = Math.min(place.record.payloadBytes, piece.to - payloadStart);
+  if (from >= to) return;
+  const { lo, hi } = hostDigest(place.payload.subarray(from, to), from / 4);
+  place.lo = (place.lo + lo) >>> 0;
+  place.hi = (place.hi + hi) >>> 0;
+}
 
 /** Adds `part`, joined to the last one where the two are neighbours in memory. */
 function append(parts: Uint8Array[], part: Uint8Array): void {

@@ -11,6 +11,7 @@ import { editFile } from './scratch.ts';
 const kinds: Record<string, FileStoreOptions> = {
   'direct where the disk allows': { mode: 'auto' },
   buffered: { mode: 'buffered' },
+  'in pieces of a block': { pieceBytes: 4096 },
   'without native calls': { native: false },
   'with warm restarts': { restart: 'warm', syncBytes: 100_000, checkpointBytes: 300_000 },
   'in extents, two I/Os deep, nothing coalesced': {

@@ -1,0 +1,201 @@
+import { describe, expect, it } from 'vitest';
+import { fileLayout, recordOffset } from '../../../src/backends/file/fileLayout.ts';
+import {
+  type DataFile,
+  FileStore,
+  type FileStoreOptions,
+  IoError,
+  type StuckIo,
+} from '../../../src/backends/file/index.ts';
+import { cutIntoPieces, movePieces, pieceCount } from '../../../src/backends/file/pieces.ts';
+import { poolShape } from '../../../src/runtime/pool/shape.ts';
+import { outcomeNames } from '../../../src/runtime/transfer/outcome.ts';
+import type { StoreItem } from '../../../src/runtime/transfer/tierStore.ts';
+import {
+  emptyItem,
+  mismatchedWords,
+  patternItem,
+  SeededRandom,
+  testSeed,
+} from '../../../src/testing/index.ts';
+import { editFile, scratchDir } from './scratch.ts';
+
+const BLOCK = 4096;
+
+describe('a run in pieces', () => {
+  const seed = testSeed(23);
+  it(`covers every byte once, in whole blocks and in order, whatever its parts are (seed ${seed})`, () => {
+    const random = new SeededRandom(seed);
+    for (let round = 0; round < 200; round++) {
+      const blocks = 1 + random.below(40);
+      const whole = Uint8Array.from({ length: blocks * BLOCK }, (_, i) => (i * 31 + (i >> 8)) & 255);
+      const parts: Uint8Array[] = [];
+      for (let at = 0; at < whole.length; ) {
+        const length = Math.min(whole.length - at, BLOCK * (1 + random.below(12)));
+        parts.push(whole.slice(at, at + length));
+        at += length;
+      }
+      const pieceBytes = BLOCK * (1 + random.below(10));
+      const pieces = cutIntoPieces(parts, whole.length, pieceCount(whole.length, pieceBytes));
+      let at = 0;
+      for (const { from, to, parts: own } of pieces) {
+        expect(from).toBe(at);
+        expect(to % BLOCK).toBe(0);
+        expect(to - from).toBeLessThanOrEqual(pieceBytes + BLOCK);
+        expect(Buffer.concat(own).equals(whole.subarray(from, to))).toBe(true);
+        at = to;
+      }
+      expect(at).toBe(whole.length);
+    }
+  });
+
+  it('moves so many at once, begins none after a failure, and ends when none is under way', async () => {
+    const pieces = cutIntoPieces([new Uint8Array(16 * BLOCK)], 16 * BLOCK, 16);
+    const begun: number[] = [];
+    let underWay = 0;
+    let most = 0;
+    const moving = movePieces(pieces, 3, async ({ from }) => {
+      begun.push(from / BLOCK);
+      most = Math.max(most, ++underWay);
+      for (let turn = 0; turn < (from === 4 * BLOCK ? 1 : 9); turn++) await new Promise(setImmediate);
+      underWay--;
+      if (from === 4 * BLOCK) throw new IoError('EIO', 'readv');
+    });
+    await expect(moving).rejects.toMatchObject({ code: 'EIO' });
+    expect(underWay).toBe(0);
+    expect(most).toBe(3);
+    expect(begun).toEqual([0, 1, 2, 3, 4, 5]);
+  });
+});
+
+describe('a file store that moves its records in pieces', () => {
+  const sizes = [64 * 1024, 40_004];
+  const shape = poolShape(8, 64 * 1024, sizes);
+  const item = (page: number, sizeClass: number, generation = 1): StoreItem =>
+    patternItem(shape, page * shape.slotsPerPageMax, sizeClass, generation);
+  const options = (wrapFile: (file: DataFile) => DataFile = (file) => file): FileStoreOptions => ({
+    pieceBytes: 2 * BLOCK,
+    deadlineMs: 500,
+    wrapFile,
+  });
+  const bytesOf = (parts: readonly Uint8Array[]): number =>
+    parts.reduce((sum, part) => sum + part.byteLength, 0);
+  const seam = (fault: (from: number, to: number) => Promise<void> | undefined) => (file: DataFile) => ({
+    readv: async (parts: readonly Uint8Array[], at: number) => {
+      await fault(at, at + bytesOf(parts));
+      await file.readv(parts, at);
+    },
+    writev: async (parts: readonly Uint8Array[], at: number) => {
+      await fault(at, at + bytesOf(parts));
+      await file.writev(parts, at);
+    },
+    allocate: (at: number, bytes: number) => file.allocate(at, bytes),
+    sync: () => file.sync(),
+    close: () => file.close(),
+  });
+  const outcomes = async (store: FileStore, call: 'read' | 'write', list: StoreItem[]): Promise<string[]> =>
+    (await store[call](list)).map(({ outcome }) => outcomeNames[outcome]);
+
+  it('writes and reads them with several I/Os at once', async () => {
+    let underWay = 0;
+    let most = 0;
+    let calls = 0;
+    const counted = (file: DataFile): DataFile => {
+      const count = async (io: Promise<void>): Promise<void> => {
+        calls++;
+        most = Math.max(most, ++underWay);
+        await io.finally(() => underWay--);
+      };
+      return {
+        readv: (parts, at) => count(file.readv(parts, at)),
+        writev: (parts, at) => count(file.writev(parts, at)),
+        allocate: (at, bytes) => file.allocate(at, bytes),
+        sync: () => file.sync(),
+        close: () => file.close(),
+      };
+    };
+    await using store = await FileStore.open(scratchDir(), shape, options(counted));
+    for (const sizeClass of [0, 1]) {
+      calls = most = 0;
+      const one = item(sizeClass, sizeClass);
+      expect(await outcomes(store, 'write', [one])).toEqual(['loaded']);
+      const target = emptyItem(one);
+      expect(await outcomes(store, 'read', [target])).toEqual(['loaded']);
+      expect(mismatchedWords(target)).toBe(0);
+      expect(calls).toBe(2 * [6, 5][sizeClass]!); // 17 blocks in threes, 10 in twos
+      expect(most).toBeGreaterThan(2);
+    }
+    store.checkIntegrity();
+  });
+
+  it('finds a flipped bit in any of them', async () => {
+    const dir = scratchDir();
+    await using store = await FileStore.open(dir, shape, options());
+    for (const sizeClass of [0, 1]) {
+      const one = item(sizeClass, sizeClass);
+      await store.write([one]);
+      const { payloadOffset } = fileLayout(shape).records[sizeClass]!;
+      const start = recordOffset(fileLayout(shape), one.slot, sizeClass) + payloadOffset;
+      for (let at = 0; at < sizes[sizeClass]!; at += BLOCK - 4) {
+        const flip = (): void =>
+          editFile(`${dir}/tierkv.blocks`, start + at, 1, (bytes) => void (bytes[0] = bytes[0]! ^ 16));
+        flip();
+        expect(await outcomes(store, 'read', [emptyItem(one)]), `byte ${at}`).toEqual(['corrupt']);
+        flip();
+      }
+      expect(await outcomes(store, 'read', [emptyItem(one)])).toEqual(['loaded']);
+    }
+  });
+
+  it('refuses a record when one of its pieces fails, and no other record', async () => {
+    let bad = -1;
+    const wrapFile = seam((from, to) =>
+      from <= bad && bad < to ? Promise.reject(new IoError('EIO', 'io')) : undefined,
+    );
+    await using store = await FileStore.open(scratchDir(), shape, options(wrapFile));
+    const all = [0, 1, 2].map((page) => item(page, 0));
+    expect(await outcomes(store, 'write', all)).toEqual(['loaded', 'loaded', 'loaded']);
+    bad = recordOffset(fileLayout(shape), all[1]!.slot, 0) + 6 * BLOCK;
+    const read = (): Promise<string[]> =>
+      outcomes(
+        store,
+        'read',
+        all.map((one) => emptyItem(one)),
+      );
+    expect(await read()).toEqual(['loaded', 'refused', 'loaded']);
+    bad = -1;
+    expect(await read()).toEqual(['loaded', 'loaded', 'loaded']);
+    store.checkIntegrity();
+  });
+
+  it('keeps the slot of a record of which one piece hangs, and no other', async () => {
+    const stuck: StuckIo[] = [];
+    let hanging = -1;
+    let release: () => void = () => {};
+    const wrapFile = seam((from, to) =>
+      from <= hanging && hanging < to ? new Promise<void>((resolve) => (release = resolve)) : undefined,
+    );
+    await using store = await FileStore.open(scratchDir(), shape, {
+      ...options(wrapFile),
+      onStuck: (one) => stuck.push(one),
+    });
+    const all = [0, 1, 2].map((page) => item(page, 0));
+    expect(await outcomes(store, 'write', all)).toEqual(['loaded', 'loaded', 'loaded']);
+    hanging = recordOffset(fileLayout(shape), all[0]!.slot, 0) + 6 * BLOCK;
+    const late = outcomes(store, 'write', [item(0, 0, 2)]);
+    await expect.poll(() => store.describe().stuck).toBe(1);
+    expect(
+      await outcomes(
+        store,
+        'read',
+        all.slice(1).map((one) => emptyItem(one)),
+      ),
+    ).toEqual(['loaded', 'loaded']);
+    hanging = -1;
+    release();
+    expect(await late).toEqual(['timedOut']);
+    expect(stuck.map(({ retired }) => retired)).toEqual([false, true]);
+    expect(await outcomes(store, 'write', [item(0, 0, 3)])).toEqual(['loaded']);
+    store.checkIntegrity();
+  });
+});
