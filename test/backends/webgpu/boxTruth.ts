@@ -16,7 +16,7 @@ export function expectLoaded(ends: readonly StoreResult[]): void {
 }
 
 /** One (offset in the container, offset in the packed bytes, length) for each run of the box. */
-function runsOf(layout: KVLayout, box: KVBox, container: KVBox): [number, number, number][] {
+export function runsOf(layout: KVLayout, box: KVBox, container: KVBox): [number, number, number][] {
   const out = new Float64Array(2 * countRuns(box, container));
   const runs = writeRuns(layout, box, container, out);
   let packed = 0;

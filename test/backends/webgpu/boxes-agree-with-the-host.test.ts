@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { BoxKernels } from '../../../src/backends/webgpu/boxes/boxKernels.ts';
-import { runOffsetBytes } from '../../../src/backends/webgpu/boxes/boxPlan.ts';
+import { inUnitsOf, runOffsetBytes } from '../../../src/backends/webgpu/boxes/boxPlan.ts';
 import {
   type BoxKernel,
   type BoxKernelShape,
@@ -29,7 +29,7 @@ import { poolShape } from '../../../src/runtime/pool/shape.ts';
 import type { StoreItem } from '../../../src/runtime/transfer/tierStore.ts';
 import { SeededRandom, testSeed } from '../../../src/testing/index.ts';
 import { boxesIn, layouts } from '../../runtime/geometry/arbitraries.ts';
-import { expectLoaded, expectPool, fillPool, gathered, scatter } from './boxTruth.ts';
+import { expectLoaded, expectPool, fillPool, gathered, runsOf, scatter } from './boxTruth.ts';
 import { softwareDevice } from './softwareDevice.ts';
 
 const device = softwareDevice();
@@ -191,25 +191,80 @@ describe('boxes of blocks', () => {
     }
   });
 
-  it('of several layouts and shapes share a call, with more of them than a batch has room for', async () => {
-    const layout = kvLayout({ layers: 2, kvHeads: 2, headDim: 2, dtype: 'f16', blockTokens: 3 });
-    const shape = poolShape(2, 2500 * layout.blockBytes, [layout.blockBytes]);
-    await using store = await HbmStore.open(device.live, shape, { boxPath: 'kernel' });
-    const blocks = await fillPool(store, shape);
-    const block = blockBox(layout, 0);
-    const boxes = [
-      { ...block, tokenStart: 1, tokenEnd: 2 },
-      { ...block, headStart: 1 },
-      { ...block, layerStart: 1, headEnd: 1, tokenEnd: 2 },
-    ];
-    const writes = blocks.flatMap((one, index) => writeItems(layout, boxes[index % 3]!, [one]));
+  it('of several layouts, long and short runs, share a call and a staging buffer', async () => {
+    const words = kvLayout({ layers: 3, kvHeads: 3, headDim: 6, dtype: 'f16', blockTokens: 3 });
+    const vectors = kvLayout({ layers: 2, kvHeads: 2, headDim: 8, dtype: 'f16', blockTokens: 10 });
+    const slotBytes = 16 * Math.ceil(Math.max(words.blockBytes, vectors.blockBytes) / 16);
+    const shape = poolShape(2, 60 * slotBytes, [slotBytes]);
+    await using store = await HbmStore.open(device.live, shape);
+    const slots = await fillPool(store, shape);
+    const layer = { ...blockBox(words, 0), layerStart: 1, layerEnd: 2 }; // one run, no whole vectors
+    const token = { ...blockBox(vectors, 0), tokenStart: 2, tokenEnd: 5 };
+    const writes = slots.flatMap((slot, index) =>
+      index % 2 === 0 ? writeItems(words, layer, [slot]) : writeItems(vectors, token, [slot]),
+    );
     expectLoaded(await store.writeBoxes(writes));
-    await expectPool(store, blocks);
+    await expectPool(store, slots);
     const reads = writes.map((item) => ({ ...item, bytes: new Uint8Array(item.bytes.byteLength) }));
     expectLoaded(await store.readBoxes(reads));
     expect(reads.map((item) => item.bytes)).toEqual(writes.map((item) => item.bytes));
   });
+
+  it('may be more than a batch has room for', async () => {
+    const layout = kvLayout({ layers: 2, kvHeads: 2, headDim: 2, dtype: 'f16', blockTokens: 3 });
+    const shape = poolShape(2, 2500 * layout.blockBytes, [layout.blockBytes]);
+    await using store = await HbmStore.open(device.live, shape);
+    const blocks = await fillPool(store, shape);
+    const box = { ...blockBox(layout, 0), tokenStart: 1, tokenEnd: 2 };
+    expectLoaded(await store.writeBoxes(writeItems(layout, box, blocks)));
+    await expectPool(store, blocks);
+    await expectBoxes(store, layout, box, blocks);
+  });
 });
+
+describe('the plan of a box', () => {
+  const cases = layouts.chain((layout) =>
+    fc.record({
+      layout: fc.constant(layout),
+      box: boxesIn(blockBox(layout, 0)),
+      slotOffset: fc.integer({ min: 0, max: 9 }).map((words) => 4 * words),
+    }),
+  );
+
+  it('has the runs that the geometry has, and knows whether all of them are whole vectors', () => {
+    const seen = new Set<boolean>();
+    fc.assert(
+      fc.property(cases, ({ layout, box, slotOffset }) => {
+        const plan = boxPlan(layout, box);
+        const runs = Array.from({ length: plan.runs }, (_, run) => [
+          runOffsetBytes(plan, run),
+          plan.runBytes,
+        ]);
+        const wanted = runsOf(layout, box, blockBox(layout, 0)).map(([offset, , bytes]) => [offset, bytes]);
+        expect(runs).toEqual(wanted);
+        const whole = wanted.every(([at, bytes]) => (slotOffset + at!) % 16 === 0 && bytes! % 16 === 0);
+        expect(inUnitsOf(plan, 16, slotOffset)).toBe(whole);
+        seen.add(whole);
+      }),
+      {
+        numRuns: 2000,
+        examples: [
+          [strided({ kvHeads: 1, blockTokens: 5 }, { tokenEnd: 4 })], // runs of 16 bytes, 20 apart
+          [strided({ kvHeads: 3, blockTokens: 1 }, { headEnd: 2 })], // runs of 16 bytes, layers 24 apart
+        ],
+      },
+    );
+    expect(seen.size).toBe(2);
+  });
+});
+
+function strided(
+  shape: { kvHeads: number; blockTokens: number },
+  part: Partial<KVBox>,
+): { layout: KVLayout; box: KVBox; slotOffset: number } {
+  const layout = kvLayout({ layers: 2, headDim: 1, dtype: 'f32', ...shape });
+  return { layout, box: { ...blockBox(layout, 0), ...part }, slotOffset: 0 };
+}
 
 describe('box kernels', () => {
   const shapes: Record<string, BoxKernelShape> = {

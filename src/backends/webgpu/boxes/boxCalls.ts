@@ -8,6 +8,7 @@
  * The turn lasts until the commands are submitted. Nothing verifies what moved: see `BoxItem`.
  */
 
+import { invariant } from '../../../runtime/errors.ts';
 import { loaded, refused } from '../../../runtime/transfer/slotLedger.ts';
 import type { StoreResult } from '../../../runtime/transfer/tierStore.ts';
 import { bytesFault } from '../hostBytes.ts';
@@ -134,6 +135,7 @@ export class BoxCalls {
           ? this.#batch.add(plan, slab, slotOffset, from, path)
           : undefined;
       if (stretch === undefined) {
+        invariant(open.pieces.length > 0, 'an empty staging buffer has room for a part of every box');
         this.#flush();
         continue;
       }

@@ -6,7 +6,7 @@
  */
 
 import { refused } from '../../../runtime/transfer/slotLedger.ts';
-import type { PoolContext } from '../poolContext.ts';
+import { lossOf, type PoolContext } from '../poolContext.ts';
 import type { ReadbackRing } from '../readbackRing.ts';
 import { UploadRing } from '../uploadRing.ts';
 import { type BoxCall, BoxCalls, type ChoosePath } from './boxCalls.ts';
@@ -70,8 +70,8 @@ export class Boxes {
       opened = await opening;
     } catch (error) {
       if (this.#opening === opening) this.#opening = undefined;
-      const why = this.#pool.live.lostReason || (error instanceof Error ? error.message : String(error));
-      call.settleRest(refused(`the device cannot move boxes: ${why}`));
+      const why = error instanceof Error ? error.message : error;
+      call.settleRest(lossOf(this.#pool.live) ?? refused(`the device cannot move boxes: ${why}`));
       this.#pool.turns.leave(call.turn);
       return;
     }
