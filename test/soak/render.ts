@@ -57,9 +57,9 @@ export function growthTable({ growths }: Verdict): string {
         what,
         show(median),
         slope === undefined ? '-' : show(slope.perUnit),
-        slope === undefined ? 'too few samples' : `${show(slope.low)} to ${show(slope.high)}`,
+        slope === undefined ? 'too short to say' : `${show(slope.low)} to ${show(slope.high)}`,
         show(tolerance),
-        growth.leaks ? 'GROWS' : 'flat',
+        growth.leaks ? 'GROWS' : slope === undefined && growth.unit === 'bytes' ? '-' : 'flat',
       ];
     }),
   );
@@ -90,7 +90,7 @@ export function lastLine({ tally, totals, idle }: SoakReport, { rss, growths }: 
   const { slope, median } = rss;
   const trend =
     slope === undefined
-      ? 'unknown (too few samples)'
+      ? 'unknown (too short to say)'
       : `${(slope.perUnit / 1024).toFixed(0)} KiB per hour-equivalent (${((100 * slope.perUnit) / median).toFixed(2)} % of RSS)`;
   const fds = growths.find(({ what }) => what === 'descriptors');
   const still = fds === undefined ? 'not counted here' : fds.leaks ? 'GROW' : 'flat';

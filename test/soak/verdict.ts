@@ -5,7 +5,8 @@ import { leaks, type Slope, theilSen } from './slope.ts';
 
 /** Share of samples, from the first, in which caches of the process still fill. */
 const WARM_UP_SHARE = 0.25;
-const SAMPLES_MIN = 8;
+/** What is projected to an hour has to have been watched for a quarter of one. */
+const SPAN_HOURS_MIN = 0.25;
 
 /** Growth over an hour's traffic that is still called flat: so much of what is resident, or so many bytes where that is more. */
 const TOLERATED_SHARE = 0.02;
@@ -17,7 +18,7 @@ export const IDLE_CORES_MAX = 0.01;
 export interface Growth {
   readonly what: string;
   readonly unit: 'bytes' | 'count';
-  /** Over an hour's traffic. Undefined: too few samples. */
+  /** Over an hour's traffic. Undefined: too short to say. */
   readonly slope: Slope | undefined;
   readonly median: number;
   readonly tolerance: number;
@@ -61,13 +62,7 @@ export function verdictOf({ samples, tally, totals, unrest, idle }: SoakReport):
 function byteGrowth(what: string, steady: readonly Sample[], of: (sample: Sample) => number): Growth {
   const median = middle(steady.map(of));
   const tolerance = Math.max(TOLERATED_SHARE * median, TOLERATED_BYTES);
-  const slope =
-    steady.length < SAMPLES_MIN
-      ? undefined
-      : theilSen(
-          steady.map(({ hours }) => hours),
-          steady.map(of),
-        );
+  const slope = slopeOf(steady, steady.map(of));
   return {
     what,
     unit: 'bytes',
@@ -85,9 +80,14 @@ function countGrowth(
 ): Growth | undefined {
   const counts = steady.map(of).filter((count) => count !== undefined);
   if (counts.length === 0) return undefined;
-  const hours = steady.map((sample) => sample.hours);
-  const slope = counts.length < SAMPLES_MIN ? undefined : theilSen(hours, counts);
+  const slope = slopeOf(steady, counts);
   return { what, unit: 'count', slope, median: middle(counts), tolerance: 0, leaks: climbs(counts) };
+}
+
+function slopeOf(steady: readonly Sample[], values: readonly number[]): Slope | undefined {
+  const hours = steady.map((sample) => sample.hours);
+  const span = (hours.at(-1) ?? 0) - (hours[0] ?? 0);
+  return span < SPAN_HOURS_MIN ? undefined : theilSen(hours, values);
 }
 
 /** Whether the last third never comes down to where the first third was: a count of what is held has no other noise. */
