@@ -47,6 +47,8 @@ export interface KVRuntimeConfig {
    * replacing `globalThis.setImmediate` while the runtime is open; see `openDevice`. Default `spin`.
    */
   readonly wait?: 'spin' | 'sleep';
+  /** A file that `tierkv calibrate` wrote on this machine: a start need not measure what it says. Default: measured. */
+  readonly linkProfile?: string;
   /** Stands between the engine and the stores, to count or to inject faults. */
   readonly wrapStores?: (stores: EngineStores) => EngineStores;
   /** Receives lines that a person should see. */

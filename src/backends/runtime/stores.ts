@@ -14,12 +14,15 @@ import {
   HbmStore,
   type LiveDevice,
   openDevice,
+  readUploadProfile,
 } from '../webgpu/index.ts';
 
 export interface StoreConfig {
   readonly nvme?: { readonly dir: string; readonly options?: FileStoreOptions } | undefined;
   readonly adapter?: string | undefined;
   readonly wait?: DeviceOptions['wait'] | undefined;
+  /** A file that `tierkv calibrate` wrote. */
+  readonly linkProfile?: string | undefined;
   readonly notice?: ((line: string) => void) | undefined;
   /** Stands between the engine and the stores, to count or to inject faults; called again for a new device. */
   readonly wrapStores?: ((stores: EngineStores) => EngineStores) | undefined;
@@ -111,12 +114,16 @@ interface Pool extends AsyncDisposable {
 }
 
 async function openPool(
-  { adapter, wait = 'spin', notice = () => {} }: StoreConfig,
+  { adapter, linkProfile, wait = 'spin', notice = () => {} }: StoreConfig,
   shape: PoolShape,
 ): Promise<Pool> {
+  const profile = linkProfile === undefined ? undefined : readUploadProfile(linkProfile);
   await using opened = new AsyncDisposableStack();
   const live = opened.use(await openDevice({ notice, wait, ...(adapter === undefined ? {} : { adapter }) }));
-  const hbm = opened.use(await HbmStore.open(live, shape));
+  if (profile !== undefined && profile.device !== live.adapter.name) {
+    notice(`HBM: ${linkProfile} is about ${profile.device}, not ${live.adapter.name}: uploads are measured`);
+  }
+  const hbm = opened.use(await HbmStore.open(live, shape, profile === undefined ? {} : { profile }));
   const stack = opened.move();
   return { live, hbm, [Symbol.asyncDispose]: () => stack.disposeAsync() };
 }

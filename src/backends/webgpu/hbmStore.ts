@@ -65,7 +65,8 @@ export class HbmStore implements DevicePool {
   readonly #pool: PoolContext;
   readonly #uploadPath: UploadPath;
   readonly #checks: ArrivalChecks;
-  readonly #strategy: UploadStrategy;
+  /** How uploads go and are verified, and how that was found. */
+  readonly strategy: UploadStrategy;
   readonly #readbackRing: ReadbackRing;
   readonly #stagingBuffers: number;
   readonly #uploads: Uploads;
@@ -90,7 +91,7 @@ export class HbmStore implements DevicePool {
     this.#pool = pool;
     this.capacityBytes = pool.slabs.shape.capacityBytes;
     this.adapter = live.adapter;
-    this.#strategy = strategy;
+    this.strategy = strategy;
     this.verifies = { onWrite: strategy.verification !== 'none', onRead: false };
     this.lost = live.lost;
     this.#stagingBuffers = stagingBuffers;
@@ -178,10 +179,10 @@ export class HbmStore implements DevicePool {
       slabBytes: Math.min(slabs.slabBytes, this.capacityBytes),
       stagingBytes: this.#uploadPath.bufferBytes,
       stagingBuffers: this.#stagingBuffers,
-      uploadPath: this.#strategy.uploadPath,
-      verification: this.#strategy.verification,
-      sealing: this.#strategy.sealing,
-      strategy: this.#strategy.found,
+      uploadPath: this.strategy.uploadPath,
+      verification: this.strategy.verification,
+      sealing: this.strategy.sealing,
+      strategy: this.strategy.found,
       deviceErrors: live.deviceErrors,
     };
   }
@@ -205,7 +206,7 @@ export class HbmStore implements DevicePool {
   }
 
   seal(items: readonly SealItem[]): Promise<readonly SealResult[]> {
-    if (this.#strategy.sealing === 'kernel') return this.#run(this.#seal, items);
+    if (this.strategy.sealing === 'kernel') return this.#run(this.#seal, items);
     const { admit, refuse } = this.#seal;
     return this.#call(items, slotsOf(items), refuse, (call) =>
       this.#readbacks.push(sealCall(this.#pool, call, admit)),
@@ -304,7 +305,7 @@ function slotsOf(items: readonly { readonly slot: number }[]): number[] {
   return items.map((item) => item.slot);
 }
 
-function wishesOf({ uploadPath, verifyWrites = true }: HbmStoreOptions): UploadWishes {
+function wishesOf({ uploadPath, verifyWrites = true, profile }: HbmStoreOptions): UploadWishes {
   const verification = verifyWrites === false ? 'none' : verifyWrites === true ? undefined : verifyWrites;
-  return { uploadPath, verification };
+  return { uploadPath, verification, profile };
 }

@@ -16,3 +16,4 @@ export type {
   PatternItem,
   SlotBuffer,
 } from './types.ts';
+export { readUploadProfile, type UploadProfile } from './uploadProfile.ts';

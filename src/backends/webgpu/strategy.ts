@@ -1,6 +1,7 @@
 /**
  * Which way of uploading and of verifying is fastest on a device, measured once a device in a fraction of a second on a pool
- * of its own, by the store's own calls. What the caller names is taken as given; only what is left open is measured.
+ * of its own, by the store's own calls, or read from a profile of that device. What the caller names is taken as given; only
+ * what is left open is measured.
  *
  * A hardware device is never asked whether it verifies by readback: its digest kernel works at the speed of its memory, and
  * the way back would take the link that other transfers need.
@@ -13,20 +14,22 @@ import { hostDigest } from '../digest/index.ts';
 import type { VerificationName } from './arrivals.ts';
 import type { LiveDevice } from './liveDevice.ts';
 import type { UploadPathName } from './uploadPath.ts';
+import { profiledPath, type UploadProfile } from './uploadProfile.ts';
 
 export interface UploadStrategy {
   readonly uploadPath: UploadPathName;
   readonly verification: VerificationName;
   /** Who digests a slot that is sealed: a kernel, or the host after a readback. The same as for what arrives. */
   readonly sealing: Exclude<VerificationName, 'none'>;
-  /** How it was found: `measured`, or `given` where nothing was left open. */
-  readonly found: 'measured' | 'given';
+  /** How it was found: `measured`, or `profile` where that answered what was left open, or `given` where nothing was. */
+  readonly found: 'measured' | 'profile' | 'given';
 }
 
-/** What a caller may leave open. */
+/** What a caller may leave open, and what an earlier measurement said. */
 export interface UploadWishes {
   readonly uploadPath: UploadPathName | undefined;
   readonly verification: VerificationName | undefined;
+  readonly profile: UploadProfile | undefined;
 }
 
 /** Opens a small pool that works in the given way. */
@@ -61,6 +64,14 @@ export async function chooseStrategy(
   open: OpenTrial,
 ): Promise<UploadStrategy> {
   const { uploadPath, verification } = wishes;
+  const profile = wishes.profile?.device === live.adapter.name ? wishes.profile : undefined;
+  if (profile !== undefined) {
+    return strategyOf(live, {
+      uploadPath: uploadPath ?? profiledPath(profile, slotBytes),
+      verification: verification ?? profile.verification,
+      found: uploadPath === undefined || verification === undefined ? 'profile' : 'given',
+    });
+  }
   const findings: Findings = known.get(live) ?? { uploadPaths: new Map() };
   known.set(live, findings);
   if (verification === undefined) {
@@ -71,12 +82,17 @@ export async function chooseStrategy(
       : Promise.resolve('kernel');
   }
   const check = verification ?? (await findings.verification!);
-  return {
+  return strategyOf(live, {
     uploadPath: uploadPath ?? (await measuredPath(findings, nearest(UNIT_BYTES, slotBytes), check, open)),
     verification: check,
-    sealing: check !== 'none' ? check : live.adapter.software ? 'readback' : 'kernel',
     found: uploadPath === undefined || verification === undefined ? 'measured' : 'given',
-  };
+  });
+}
+
+function strategyOf(live: LiveDevice, found: Omit<UploadStrategy, 'sealing'>): UploadStrategy {
+  const { verification } = found;
+  const usual = live.adapter.software ? 'readback' : 'kernel';
+  return { ...found, sealing: verification === 'none' ? usual : verification };
 }
 
 /** The way up is measured together with the check that goes with it, since they share the device. */

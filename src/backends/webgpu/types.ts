@@ -11,6 +11,7 @@ import type { VerificationName } from './arrivals.ts';
 import type { BoxPathName } from './boxes/boxPath.ts';
 import type { BoxPlan } from './boxes/boxPlan.ts';
 import type { UploadPathName } from './uploadPath.ts';
+import type { UploadProfile } from './uploadProfile.ts';
 
 /** How the Vulkan driver, or the platform's own backend, was found. */
 export type AdapterSource =
@@ -62,6 +63,8 @@ export interface HbmStoreOptions {
   readonly uploadPath?: UploadPathName;
   /** How boxes of slots move: through kernels, or by one copy a run. Default: by the length and number of the runs. */
   readonly boxPath?: BoxPathName;
+  /** What an earlier measurement on this adapter found; see `readUploadProfile`. Default: measured. */
+  readonly profile?: UploadProfile;
   /** Label of the pool's GPU objects. Default `tierkv.hbm`. */
   readonly label?: string;
 }

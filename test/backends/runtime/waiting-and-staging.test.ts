@@ -1,6 +1,7 @@
-/** Settings that the runtime hands to what it opens: how to wait for the device, and how much staging memory there is. */
+/** Settings that the runtime hands to what it opens: how to wait for the device, how to upload, and how much staging
+ * memory there is. */
 
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it, vi } from 'vitest';
@@ -32,6 +33,36 @@ describe('waiting for the device', () => {
     expect(globalThis.setImmediate).not.toBe(before);
     expect((await ask(kv, 10)).right).toBe(true);
   });
+});
+
+it('uploads go as the profile of this adapter says, and are measured where it is about another', async () => {
+  const dir = mkdtempSync(join(tmpdir(), 'tierkv-profile-'));
+  const linkProfile = join(dir, 'profile.json');
+  const write = (adapter: string): void =>
+    writeFileSync(
+      linkProfile,
+      JSON.stringify({
+        schema: 'tierkv.links/1',
+        device: adapter,
+        uploads: { verification: 'kernel', sizes: [{ bytes: 1, uploadPath: 'writeBuffer' }] },
+      }),
+    );
+  try {
+    write('another adapter');
+    const notices: string[] = [];
+    await using kv = await openRuntime({ linkProfile, notice: (line) => notices.push(line) });
+    const { adapter, strategy } = kv.describe().hbm!;
+    expect(strategy).toBe('measured');
+    expect(notices.join('\n')).toContain('is about another adapter');
+    write(String(adapter));
+    await using profiled = await openRuntime({ linkProfile });
+    const found = { uploadPath: 'writeBuffer', verification: 'kernel', strategy: 'profile' };
+    expect(profiled.describe().hbm).toMatchObject(found);
+    expect((await ask(profiled, 10)).right).toBe(true);
+    await expect(openRuntime({ linkProfile: dir })).rejects.toMatchObject({ code: 'TKV_IO', path: dir });
+  } finally {
+    rmSync(dir, { recursive: true });
+  }
 });
 
 it('staging memory between device and files is what the engine says keeps both busy', async () => {

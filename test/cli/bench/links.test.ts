@@ -2,6 +2,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { HbmStore, readUploadProfile } from '../../../src/backends/webgpu/index.ts';
 import { benchLinks } from '../../../src/cli/bench/links/benchLinks.ts';
 import { type LinkRow, plotOf, renderRows, runLinkBench } from '../../../src/cli/bench/links/index.ts';
 import { limitOf } from '../../../src/cli/bench/links/limit.ts';
@@ -10,7 +11,7 @@ import { measureRounds, median, quantile } from '../../../src/cli/bench/links/ro
 import { renderSvg } from '../../../src/cli/chart.ts';
 import { openTiers } from '../../../src/cli/replay/modeledTiers.ts';
 import { parseReplayOptions, replayDefaults } from '../../../src/cli/replay/parseOptions.ts';
-import { KVManager, Tier } from '../../../src/runtime/index.ts';
+import { KVManager, poolShape, Tier } from '../../../src/runtime/index.ts';
 import { LinkModel } from '../../../src/sim/driver/index.ts';
 import { parseLinkCalibration } from '../../../src/sim/latency/index.ts';
 import { softwareDevice } from '../../backends/webgpu/softwareDevice.ts';
@@ -108,7 +109,7 @@ describe('the link bench', () => {
       ['disk read 1', speed(1)],
       ['disk read 8', speed(2)],
     ]);
-    const readback = { arrivalCheck: 'readback', softwareDevice: true, cores: 2 };
+    const readback = { arrivalCheck: 'readback', softwareDevice: true, cores: 2 } as const;
     const up = { work: [['device copy', 'memcpy', 'arrival check']] } as const;
     const verified = limitOf(up, speeds, readback);
     expect(verified).toMatchObject({ by: 'cores', stage: 'device copy', stageGbps: 6 });
@@ -200,6 +201,44 @@ describe('the profile of the links', () => {
     expect(Object.keys(read.links).toSorted()).toEqual(oneWay.toSorted());
     const fallback = { baseLatencyUs: 0, bandwidthBytesPerS: 1 };
     expect(() => new LinkModel(read.links, fallback)).not.toThrow();
+  });
+
+  it('tells a runtime on the same adapter how to upload, so that it does not measure', async () => {
+    const file = join(dir, 'uploads.json');
+    writeFileSync(file, JSON.stringify(profileOf(rows, { ...about, device: device.live.adapter.name })));
+    const profile = readUploadProfile(file);
+    expect(profile.sizes.map((size) => size.bytes).toSorted((a, b) => a - b)).toEqual([16 * KIB, 64 * KIB]);
+    for (const { bytes, uploadPath } of profile.sizes) {
+      await using store = await HbmStore.open(device.live, poolShape(2, bytes, [bytes]), { profile });
+      const { verification } = profile;
+      expect(store.describe()).toMatchObject({ uploadPath, verification, strategy: 'profile' });
+    }
+    const elsewhere = { ...profile, device: 'another one' };
+    await using measured = await HbmStore.open(device.live, poolShape(2, 4096, [4096]), {
+      profile: elsewhere,
+    });
+    expect(measured.describe().strategy).toBe('measured');
+  });
+
+  it('that is none is refused by the name of what is wrong', () => {
+    const good = profileOf(rows, about);
+    const bad: [unknown, string][] = [
+      [{ ...good, schema: 'tierkv.links/9' }, 'schema'],
+      [{ ...good, device: 3 }, 'device'],
+      [{ ...good, uploads: undefined }, 'uploads.verification'],
+      [{ ...good, uploads: { ...good.uploads, sizes: [] } }, 'uploads.sizes'],
+      [{ ...good, uploads: { ...good.uploads, sizes: [{ bytes: 0 }] } }, 'uploads.sizes[0].bytes'],
+      [{ ...good, uploads: { ...good.uploads, sizes: [{ bytes: 4, uploadPath: 'x' }] } }, 'uploadPath'],
+    ];
+    const file = join(dir, 'bad.json');
+    for (const [content, field] of bad) {
+      writeFileSync(file, JSON.stringify(content));
+      expect(() => readUploadProfile(file)).toThrow(field);
+      expect(() => readUploadProfile(file)).toThrow(`Run tierkv calibrate --out ${file}`);
+    }
+    writeFileSync(file, '{');
+    expect(() => readUploadProfile(file)).toThrow(/not JSON/);
+    expect(() => readUploadProfile(join(dir, 'nowhere.json'))).toThrow(/cannot be read/);
   });
 
   it('gives back the bandwidth, the delay and the share that rows were made from', () => {

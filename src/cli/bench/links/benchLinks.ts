@@ -56,8 +56,7 @@ export async function benchLinks(live: LiveDevice, options: LinkBenchOptions): P
     options.say(`units of ${formatBytes(unitBytes)}`);
     const units = Math.max(2, Math.ceil(options.totalBytes / unitBytes));
     await using rig = await LinkRig.open(live, unitBytes, units, withDisk ? options.dir : undefined);
-    const { uploadPath, verification, strategy } = rig.hbm.describe();
-    options.say(`uploads by ${uploadPath}, verified by ${verification} (${strategy})`);
+    options.say(`uploads by ${rig.uploadPath}, verified by ${rig.arrivalCheck}`);
     const first = rig.ddr.view(0, 0);
     using device = new DeviceRuns(live, new Uint8Array(first.buffer as ArrayBuffer, 0, rig.bytes), unitBytes);
     using disk = withDisk ? await DiskRuns.open(options.dir, rig.bytes, unitBytes) : undefined;
@@ -182,6 +181,9 @@ function rowOf(
     cpuCores: own.cores,
     naiveCpuCores: naive.cores,
     ...(fioGbps === undefined ? {} : { fioGbps }),
+    ...(route.work.flat().includes('arrival check')
+      ? { uploadPath: rig.uploadPath, arrivalCheck: rig.arrivalCheck }
+      : {}),
     software: route.touchesHbm && adapter.software,
     adapter: adapter.name,
     rounds,

@@ -6,6 +6,7 @@
  */
 
 import { availableParallelism } from 'node:os';
+import type { VerificationName } from '../../../backends/webgpu/arrivals.ts';
 import type { Speed } from './rounds.ts';
 import type { Route, StageName, Work } from './routes.ts';
 
@@ -22,13 +23,13 @@ export interface Limit {
 
 export interface Surroundings {
   /** How arrivals in HBM are verified: by `readback` it is a copy back and a digest on the host. */
-  readonly arrivalCheck: string;
+  readonly arrivalCheck: VerificationName;
   readonly softwareDevice: boolean;
   readonly cores?: number;
 }
 
 /** The stages of a piece of work. The digest kernel of a device is part of no stage: what it costs is tierkv's to bear. */
-export function stagesOf(work: Work, arrivalCheck: string): readonly StageName[] {
+export function stagesOf(work: Work, arrivalCheck: VerificationName): readonly StageName[] {
   if (work !== 'arrival check') return [work];
   return arrivalCheck === 'readback' ? ['device copy', 'digest'] : [];
 }

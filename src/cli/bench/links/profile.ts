@@ -4,6 +4,8 @@
  * direction keeps while the opposite one is busy.
  */
 
+import type { UploadProfile } from '../../../backends/webgpu/index.ts';
+import type { UploadPathName } from '../../../backends/webgpu/uploadPath.ts';
 import { fitLink, type LinkSample, linkSchema } from '../../../sim/latency/index.ts';
 import { median } from './rounds.ts';
 import type { LinkRow } from './row.ts';
@@ -22,6 +24,8 @@ export interface MeasuredProfile {
   readonly driver: string;
   readonly date: string;
   readonly software: boolean;
+  /** What the runtime need not measure again: see `readUploadProfile`. */
+  readonly uploads: Omit<UploadProfile, 'device'>;
   readonly links: Readonly<Record<string, LinkFigures>>;
 }
 
@@ -70,7 +74,15 @@ export function profileOf(
       bothWaysShare: round(shares.length === 0 ? 1 : median(shares)),
     };
   }
-  return { schema: linkSchema, ...about, links };
+  return { schema: linkSchema, ...about, uploads: uploadsOf(oneWay), links };
+}
+
+function uploadsOf(rows: readonly LinkRow[]): MeasuredProfile['uploads'] {
+  const sizes: { bytes: number; uploadPath: UploadPathName }[] = [];
+  for (const { link, bytes, uploadPath } of rows) {
+    if (link === 'ddrToHbm' && uploadPath !== undefined) sizes.push({ bytes, uploadPath });
+  }
+  return { verification: rows.some((row) => row.arrivalCheck === 'readback') ? 'readback' : 'kernel', sizes };
 }
 
 function round(value: number): number {

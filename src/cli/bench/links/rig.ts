@@ -10,7 +10,9 @@ import { hostDigest } from '../../../backends/digest/index.ts';
 import { StagingSlots, TransferEngine } from '../../../backends/engine/index.ts';
 import { FileStore } from '../../../backends/file/index.ts';
 import { MemoryStore } from '../../../backends/memory/index.ts';
+import type { VerificationName } from '../../../backends/webgpu/arrivals.ts';
 import { HbmStore, type LiveDevice } from '../../../backends/webgpu/index.ts';
+import type { UploadPathName } from '../../../backends/webgpu/uploadPath.ts';
 import { TierKVError } from '../../../runtime/errors.ts';
 import {
   type Digest,
@@ -109,8 +111,12 @@ export class LinkRig implements AsyncDisposable {
   }
 
   /** How what arrives in HBM is verified. */
-  get arrivalCheck(): string {
-    return String(this.hbm.describe().verification);
+  get arrivalCheck(): VerificationName {
+    return this.hbm.strategy.verification;
+  }
+
+  get uploadPath(): UploadPathName {
+    return this.hbm.strategy.uploadPath;
   }
 
   /** Bytes of one arrangement. */

@@ -1,5 +1,7 @@
 /** What one line of `tierkv bench transfers|disk|all` says, as JSON and as a table. */
 
+import type { VerificationName } from '../../../backends/webgpu/arrivals.ts';
+import type { UploadPathName } from '../../../backends/webgpu/uploadPath.ts';
 import { formatBytes, renderTable } from '../../output/index.ts';
 
 /** Which digests a transfer computes on its way: on the host, of what arrived in HBM, both or none. */
@@ -33,6 +35,9 @@ export interface LinkRow {
   readonly naiveCpuCores: number;
   /** fio's direct I/O at this size, where it was asked for. */
   readonly fioGbps?: number;
+  /** How bytes go up to HBM and are verified there, as measured at the start. Of rows that verify them. */
+  readonly uploadPath?: UploadPathName;
+  readonly arrivalCheck?: VerificationName;
   /** Whether a software device is part of the link. */
   readonly software: boolean;
   readonly adapter: string;
