@@ -7,6 +7,12 @@
  */
 
 import { parseArgs } from 'node:util';
+import {
+  type BoxPathName,
+  choosePath,
+  hardwareRule,
+  softwareRule,
+} from '../src/backends/webgpu/boxes/boxPath.ts';
 import { type BoxPlan, boxPlan, HbmStore, openDevice } from '../src/backends/webgpu/index.ts';
 import { type KVBox, type KVLayout, kvLayout, tokenBox } from '../src/runtime/geometry/index.ts';
 import { poolShape } from '../src/runtime/pool/shape.ts';
@@ -65,11 +71,13 @@ interface Row {
   readonly runBytes: number;
   /** Median microseconds a block. */
   readonly us: Readonly<Record<Way, number>>;
-  readonly chosen: string;
+  /** What `chosen` was. */
+  readonly path: BoxPathName;
   readonly software: boolean;
 }
 
 const live = await openDevice({ adapter: options.adapter, notice: (line) => console.error(line) });
+const rule = live.adapter.software ? softwareRule : hardwareRule;
 const rows: Row[] = [];
 for (const model of models) await measureModel(model);
 await live[Symbol.asyncDispose]();
@@ -150,7 +158,7 @@ function requireLoaded(ends: readonly StoreResult[]): void {
 function rowOf(
   { name, blocks }: Model,
   box: string,
-  { runs, runBytes }: BoxPlan,
+  plan: BoxPlan,
   direction: 'read' | 'write',
   ms: Readonly<Record<Way, number>>,
 ): Row {
@@ -160,10 +168,10 @@ function rowOf(
     box,
     direction,
     blocks,
-    runs,
-    runBytes,
+    runs: plan.runs,
+    runBytes: plan.runBytes,
     us: { kernel: us('kernel'), copies: us('copies'), chosen: us('chosen'), whole: us('whole') },
-    chosen: Math.abs(ms.chosen - ms.kernel) < Math.abs(ms.chosen - ms.copies) ? 'kernel' : 'copies',
+    path: choosePath(rule, plan, blocks),
     software: live.adapter.software,
   };
 }
@@ -187,7 +195,7 @@ function print(): void {
           'bytes a run': row.runBytes,
           kernel: row.us.kernel.toFixed(1),
           'copy a run': row.us.copies.toFixed(1),
-          chosen: row.us.chosen.toFixed(1),
+          chosen: `${row.us.chosen.toFixed(1)} (${row.path})`,
           'whole blocks': row.us.whole.toFixed(1),
           'copies / kernel': (row.us.copies / row.us.kernel).toFixed(2),
           'whole / chosen': (row.us.whole / row.us.chosen).toFixed(2),

@@ -157,7 +157,7 @@ export class BoxCalls {
     if (open === undefined) return;
     this.#open = undefined;
     const { live, turns, label } = this.#pool;
-    const bytes = this.#batch.used;
+    const bytes = Math.max(4, this.#batch.used); // a buffer comes back by being mapped, which nothing cannot be
     try {
       const encoder = live.device.createCommandEncoder({ label: `${label}.boxes` });
       this.#direction.encode(encoder, this.#batch, open.staging);
