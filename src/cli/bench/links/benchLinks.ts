@@ -124,7 +124,7 @@ function contestantsOf(machine: Machine, cases: readonly Case[]): Contestant[] {
     const emptyCache = route.link.includes('nvmeTo') ? () => disk!.emptyCache() : undefined;
     const base = arrangement === 'contiguous' ? 0 : rig.units;
     const slots = Array.from({ length: rig.units }, (_, i) => rig.slotOf(i, arrangement) - base);
-    add(name, () => moveOver(machine, route, arrangement));
+    all.set(name, { name, bytes: rig.bytes, own: true, run: () => moveOver(machine, route, arrangement) });
     add(`single ${route.link} ${route.verify}`, () => route.single(machine, rig.bytes));
     add(`naive ${route.link} ${arrangement}`, () => route.naive(machine, slots), emptyCache);
   }
