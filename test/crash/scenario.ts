@@ -29,4 +29,9 @@ export const scenarios: readonly Scenario[] = [
     shape: poolShape(100, 8 * KiB, [1000]),
     options: { ...often, allocation: 'extents', extentBytes: 50_000 },
   },
+  {
+    name: 'blocks of 64 KiB in pieces',
+    shape: poolShape(40, 64 * KiB, [64 * KiB]),
+    options: { ...often, pieceBytes: 8 * KiB, coalescedBytes: 0 },
+  },
 ];
