@@ -7,6 +7,7 @@
 import type { Digest } from '../digest.ts';
 import { invariant } from '../errors.ts';
 import { PrefixIndex } from './prefixIndex.ts';
+import { PrefixSearch } from './prefixSearch.ts';
 
 /** Parent of a content that begins its chain. */
 export const NO_PARENT = -1;
@@ -29,6 +30,8 @@ export class ContentTable {
   /** When the content last left HBM downwards, in microseconds; NaN if never. Kept where there is a lower tier. */
   readonly offloadedAtUs: Float64Array;
   readonly index: PrefixIndex;
+  /** Right while there are no holes and keys are chained. */
+  readonly search: PrefixSearch;
   /** Content of the block before it in the chain, NO_PARENT or UNKNOWN_PARENT. A child keeps its parent's row alive. */
   readonly #parent: Int32Array;
   /** Ready replicas and incoming jobs. */
@@ -50,6 +53,7 @@ export class ContentTable {
     this.incoming = new Int32Array(capacity).fill(-1);
     this.offloadedAtUs = new Float64Array(tiers > 1 ? capacity : 0).fill(Number.NaN);
     this.index = new PrefixIndex(this.keys, capacity);
+    this.search = new PrefixSearch(this.keys, this.index);
     this.#copies = new Uint16Array(capacity);
     this.#uses = new Int32Array(capacity);
     // While a row is free, its parent is the next free row.

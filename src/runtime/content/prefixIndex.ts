@@ -6,14 +6,15 @@
 
 import { invariant } from '../errors.ts';
 
-const EMPTY = -1;
+export const EMPTY = -1;
 
 export class PrefixIndex {
-  readonly #keys: Uint32Array;
-  readonly #slots: Int32Array;
-  readonly #slotMask: number;
+  readonly slots: Int32Array;
+  /** Takes a hash to the slot where its search begins. */
+  readonly slotMask: number;
   /** A slot holds the content in its low bits and, in the rest, bits of the key's hash that tell most others apart. */
-  readonly #contentMask: number;
+  readonly contentMask: number;
+  readonly #keys: Uint32Array;
   #size = 0;
 
   /** @param keys four words a content, owned by the content table */
@@ -24,9 +25,9 @@ export class PrefixIndex {
     while (contents <= capacity) contents *= 2;
     invariant(contents <= 2 ** 31, 'contents within limits');
     this.#keys = keys;
-    this.#slots = new Int32Array(slots).fill(EMPTY);
-    this.#slotMask = slots - 1;
-    this.#contentMask = contents - 1;
+    this.slots = new Int32Array(slots).fill(EMPTY);
+    this.slotMask = slots - 1;
+    this.contentMask = contents - 1;
   }
 
   get size(): number {
@@ -39,11 +40,11 @@ export class PrefixIndex {
     const w2 = keys[at + 2]!;
     const w3 = keys[at + 3]!;
     const own = this.#keys;
-    const contentMask = this.#contentMask;
+    const contentMask = this.contentMask;
     const hash = spread(w0, w1, w2, w3);
     const tag = hash & ~contentMask;
-    for (let i = hash & this.#slotMask; ; i = (i + 1) & this.#slotMask) {
-      const slot = this.#slots[i]!;
+    for (let i = hash & this.slotMask; ; i = (i + 1) & this.slotMask) {
+      const slot = this.slots[i]!;
       if (slot === EMPTY) return -1;
       if ((slot & ~contentMask) !== tag) continue;
       const content = slot & contentMask;
@@ -52,46 +53,52 @@ export class PrefixIndex {
     }
   }
 
+  /** Whether the content's key is the one at `keys[at..at + 4)`. */
+  isKeyOf(content: number, keys: Uint32Array, at: number): boolean {
+    const own = this.#keys;
+    const k = content * 4;
+    return (
+      own[k] === keys[at] &&
+      own[k + 1] === keys[at + 1] &&
+      own[k + 2] === keys[at + 2] &&
+      own[k + 3] === keys[at + 3]
+    );
+  }
+
   /** Adds a content whose key the index does not hold. */
   add(content: number): void {
-    const hash = this.#hashOf(content);
-    let i = hash & this.#slotMask;
-    while (this.#slots[i] !== EMPTY) i = (i + 1) & this.#slotMask;
-    this.#slots[i] = (hash & ~this.#contentMask) | content;
+    const hash = hashOf(this.#keys, content * 4);
+    let i = hash & this.slotMask;
+    while (this.slots[i] !== EMPTY) i = (i + 1) & this.slotMask;
+    this.slots[i] = (hash & ~this.contentMask) | content;
     this.#size++;
   }
 
   delete(content: number): void {
-    const hash = this.#hashOf(content);
-    const wanted = (hash & ~this.#contentMask) | content;
-    let hole = hash & this.#slotMask;
-    while (this.#slots[hole] !== wanted) {
-      invariant(this.#slots[hole] !== EMPTY, 'a content to delete is in the index');
-      hole = (hole + 1) & this.#slotMask;
+    const hash = hashOf(this.#keys, content * 4);
+    const wanted = (hash & ~this.contentMask) | content;
+    let hole = hash & this.slotMask;
+    while (this.slots[hole] !== wanted) {
+      invariant(this.slots[hole] !== EMPTY, 'a content to delete is in the index');
+      hole = (hole + 1) & this.slotMask;
     }
-    for (let i = (hole + 1) & this.#slotMask; this.#slots[i] !== EMPTY; i = (i + 1) & this.#slotMask) {
-      const home = this.#hashOf(this.#slots[i]! & this.#contentMask) & this.#slotMask;
-      if (((hole - home) & this.#slotMask) <= ((i - home) & this.#slotMask)) {
-        this.#slots[hole] = this.#slots[i]!;
+    for (let i = (hole + 1) & this.slotMask; this.slots[i] !== EMPTY; i = (i + 1) & this.slotMask) {
+      const home = hashOf(this.#keys, (this.slots[i]! & this.contentMask) * 4) & this.slotMask;
+      if (((hole - home) & this.slotMask) <= ((i - home) & this.slotMask)) {
+        this.slots[hole] = this.slots[i]!;
         hole = i;
       }
     }
-    this.#slots[hole] = EMPTY;
+    this.slots[hole] = EMPTY;
     this.#size--;
-  }
-
-  #hashOf(content: number): number {
-    const k = content * 4;
-    const keys = this.#keys;
-    return spread(keys[k]!, keys[k + 1]!, keys[k + 2]!, keys[k + 3]!);
   }
 
   checkIntegrity(): void {
     let count = 0;
-    for (const slot of this.#slots) {
+    for (const slot of this.slots) {
       if (slot === EMPTY) continue;
       count++;
-      const content = slot & this.#contentMask;
+      const content = slot & this.contentMask;
       invariant(
         this.find(this.#keys, content * 4) === content,
         'every indexed content is found under its key',
@@ -99,6 +106,10 @@ export class PrefixIndex {
     }
     invariant(count === this.#size, 'the index knows its size');
   }
+}
+
+export function hashOf(keys: Uint32Array, at: number): number {
+  return spread(keys[at]!, keys[at + 1]!, keys[at + 2]!, keys[at + 3]!);
 }
 
 /** Spreads also keys that are not hashes, such as a simulator's plain ids. */

@@ -23,7 +23,7 @@ import { finish } from './endings.ts';
 import { LoadedBlock, OpenBlock } from './handles.ts';
 import { checkIntegrity } from './integrity.ts';
 import { load as loadBlock, prefetch as prefetchBlock } from './loading.ts';
-import { lookup, type Match, matchLength } from './lookup.ts';
+import { lookup, type Match, matchLength, matchLengths } from './lookup.ts';
 import { loseTier, type TierLoss } from './loss.ts';
 import { match as matchBlock } from './matching.ts';
 import { release as releaseBlock } from './releasing.ts';
@@ -88,6 +88,27 @@ export class KVManager {
   /** Leading blocks of the chain that are ready or on their way: the fast form of `lookup`. */
   matchLength(keys: Uint32Array, count: number): number {
     return matchLength(this.#core, keys, count);
+  }
+
+  /**
+   * `out[r] = matchLength` of each of `requests` chains: for a scheduler or router that looks at its whole queue. Chain r
+   * has `counts[r]` blocks, and their keys lie in `keys` from block `firsts[r]` on, four words a block; chains may overlap
+   * and be empty. One chain's lookup is a few memory accesses that wait for each other, and with many blocks resident that
+   * wait is most of it; here the chains take each of the ceil(log2(blocks)) + 2 steps together and wait together. The
+   * more blocks are resident and the more chains are asked for, the more it gains. Changes nothing, counts nothing.
+   */
+  matchLengths(
+    keys: Uint32Array,
+    firsts: Uint32Array,
+    counts: Uint32Array,
+    out: Uint32Array,
+    requests: number = counts.length,
+  ): void {
+    invariant(
+      firsts.length >= requests && counts.length >= requests && out.length >= requests,
+      'a first key, a count and a place for the answer a request',
+    );
+    matchLengths(this.#core, keys, firsts, counts, out, requests);
   }
 
   /**

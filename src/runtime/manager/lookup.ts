@@ -1,5 +1,6 @@
 /** What is cached of a chain of keys: found without changing or counting anything. */
 
+import { invariant } from '../errors.ts';
 import { type Core, HBM } from './core.ts';
 import { fastestIncoming } from './entries.ts';
 
@@ -37,22 +38,36 @@ export function lookup(core: Core, keys: Uint32Array, count: number): Match {
  * where keys are not known to be chained, by walking.
  */
 export function matchLength(core: Core, keys: Uint32Array, count: number): number {
-  const { contents } = core;
-  if (contents.holes > 0 || !core.config.chainedKeys) return walkLength(core, keys, count);
-  let present = 0;
-  let absent = count + 1;
-  for (let probe = count; present + 1 < absent; probe = (present + absent) >> 1) {
-    if (contents.find(keys, (probe - 1) * 4) === -1) absent = probe;
-    else present = probe;
-  }
-  return present;
+  return mustWalk(core) ? walkLength(core, keys, 0, count) : core.contents.search.length(keys, count);
 }
 
-function walkLength(core: Core, keys: Uint32Array, count: number): number {
+/** `matchLength` of many chains at once; chain r has the `counts[r]` keys from key `firsts[r]`. */
+export function matchLengths(
+  core: Core,
+  keys: Uint32Array,
+  firsts: Uint32Array,
+  counts: Uint32Array,
+  out: Uint32Array,
+  requests: number,
+): void {
+  for (let r = 0; r < requests; r++)
+    invariant((firsts[r]! + counts[r]!) * 4 <= keys.length, 'four key words a block');
+  if (mustWalk(core)) {
+    for (let r = 0; r < requests; r++) out[r] = walkLength(core, keys, firsts[r]!, counts[r]!);
+  } else {
+    core.contents.search.lengths(keys, firsts, counts, out, requests);
+  }
+}
+
+function mustWalk(core: Core): boolean {
+  return core.contents.holes > 0 || !core.config.chainedKeys;
+}
+
+function walkLength(core: Core, keys: Uint32Array, first: number, count: number): number {
   const { contents } = core;
   let i = 0;
   for (; i < count; i++) {
-    const content = contents.find(keys, i * 4);
+    const content = contents.find(keys, (first + i) * 4);
     if (content === -1 || !contents.isPresent(content)) break;
   }
   return i;
