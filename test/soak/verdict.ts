@@ -5,8 +5,8 @@ import { leaks, type Slope, theilSen } from './slope.ts';
 
 /** Share of samples, from the first, in which caches of the process still fill. */
 const WARM_UP_SHARE = 0.25;
-/** What is projected to an hour has to have been watched for a quarter of one. */
-const SPAN_HOURS_MIN = 0.25;
+/** What is projected to an hour has to have been watched for a fifth of one. */
+const SPAN_HOURS_MIN = 0.2;
 
 /** Growth over an hour's traffic that is still called flat: so much of what is resident, or so many bytes where that is more. */
 const TOLERATED_SHARE = 0.02;
