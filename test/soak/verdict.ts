@@ -3,9 +3,10 @@
 import type { Sample, SoakReport } from './campaign.ts';
 import { leaks, type Slope, theilSen } from './slope.ts';
 
-/** Share of samples, from the first, in which caches of the process still fill. */
+/** Hours of the trace in which caches of the process still fill; of a run too short for a slope, a quarter. */
+const WARM_UP_HOURS = 0.25;
 const WARM_UP_SHARE = 0.25;
-/** What is projected to an hour has to have been watched for a fifth of one. */
+/** What is projected to an hour has to have been watched for a fifth of one after that. */
 const SPAN_HOURS_MIN = 0.2;
 
 /** Growth over an hour's traffic that is still called flat: so much of what is resident, or so many bytes where that is more. */
@@ -34,7 +35,9 @@ export interface Verdict {
 }
 
 export function verdictOf({ samples, tally, totals, unrest, idle }: SoakReport): Verdict {
-  const warmUpSamples = Math.floor(samples.length * WARM_UP_SHARE);
+  const hours = samples.at(-1)?.hours ?? 0;
+  const warmUpHours = isLongEnough(hours) ? WARM_UP_HOURS : hours * WARM_UP_SHARE;
+  const warmUpSamples = samples.filter((sample) => sample.hours <= warmUpHours).length;
   const steady = samples.slice(warmUpSamples);
   const bytes = (what: string, of: (sample: Sample) => number): Growth => byteGrowth(what, steady, of);
   const rss = bytes('RSS', (sample) => sample.rssBytes);
@@ -86,8 +89,11 @@ function countGrowth(
 
 function slopeOf(steady: readonly Sample[], values: readonly number[]): Slope | undefined {
   const hours = steady.map((sample) => sample.hours);
-  const span = (hours.at(-1) ?? 0) - (hours[0] ?? 0);
-  return span < SPAN_HOURS_MIN ? undefined : theilSen(hours, values);
+  return isLongEnough(hours.at(-1) ?? 0) ? theilSen(hours, values) : undefined;
+}
+
+function isLongEnough(hours: number): boolean {
+  return hours >= WARM_UP_HOURS + SPAN_HOURS_MIN;
 }
 
 /** Whether the last third never comes down to where the first third was: a count of what is held has no other noise. */
