@@ -301,6 +301,10 @@ class World {
     const before = JSON.stringify(this.totals());
     const found = this.#manager.lookup(keys, blocks);
     if (found.blocks !== this.#manager.matchLength(keys, blocks)) throw new Error('the two lookups disagree');
+    const whole = new Uint32Array(2);
+    this.#manager.matchLengths(keys, new Uint32Array(2), Uint32Array.of(blocks, blocks >> 1), whole);
+    if (whole[0] !== found.blocks || whole[1] !== Math.min(found.blocks, blocks >> 1))
+      throw new Error('a lookup of two requests at once disagrees with that of one');
     if (found.byTier.reduce((a, b) => a + b, 0) !== found.blocks)
       throw new Error('a matched block lies in no tier');
     if (JSON.stringify(this.totals()) !== before) throw new Error('a probe was counted');

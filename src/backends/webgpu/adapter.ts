@@ -33,7 +33,10 @@ let previousChoice: Promise<unknown> = Promise.resolve();
 /** @throws TKV_DEVICE, with what was tried and a remedy, when there is no adapter that works or none as forced */
 export function openDevice(options: DeviceOptions = {}): Promise<LiveDevice> {
   const choice = previousChoice.then(() => new AdapterChoice(options).choose());
-  previousChoice = choice.catch(() => {});
+  previousChoice = choice.then(
+    () => {},
+    () => {},
+  );
   return choice;
 }
 

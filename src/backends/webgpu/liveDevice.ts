@@ -6,6 +6,9 @@
  * Hazard, dropped GPU object: Dawn's instance lives as long as the JavaScript object that `create` returned. Once that
  * is garbage-collected, the adapters, devices and buffers made from it use freed memory and the process crashes, however
  * firmly they are themselves held. `heldInstances` keeps it until the device has been destroyed.
+ *
+ * Hazard, listeners: the binding holds them for ever, so one that knows the device keeps it, its threads and its memory. It
+ * is removed once the device is lost.
  */
 
 import type { AdapterReport } from './types.ts';
@@ -26,6 +29,11 @@ export class LiveDevice implements AsyncDisposable {
   #lostReason = '';
   #deviceErrors = 0;
   #announceLoss: (reason: string) => void = () => {};
+  readonly #onError = (event: GPUUncapturedErrorEvent): void => {
+    event.preventDefault();
+    this.#deviceErrors += 1;
+    this.#notice(`tierkv: the GPU device reports an error: ${event.error.message}`);
+  };
 
   /** @param instance the object that `create` gave; undefined for a device whose owner holds it */
   constructor(
@@ -45,11 +53,7 @@ export class LiveDevice implements AsyncDisposable {
     device.lost.then((info) => {
       this.#end(info.message === '' ? `device lost (${info.reason})` : `device lost: ${info.message}`);
     });
-    device.addEventListener('uncapturederror', (event) => {
-      event.preventDefault();
-      this.#deviceErrors += 1;
-      this.#notice(`tierkv: the GPU device reports an error: ${event.error.message}`);
-    });
+    device.addEventListener('uncapturederror', this.#onError);
   }
 
   /** Why the device is gone; empty while it lives. */
@@ -123,6 +127,7 @@ export class LiveDevice implements AsyncDisposable {
     for (const listener of this.#listeners) listener();
     this.#announceLoss(reason);
     this.device.lost.then(() => {
+      this.device.removeEventListener('uncapturederror', this.#onError);
       if (this.#instance !== undefined) heldInstances.delete(this.#instance);
     });
   }

@@ -1,3 +1,5 @@
+import v8 from 'node:v8';
+import vm from 'node:vm';
 import { beforeEach, describe, expect, it, vi } from 'vitest';
 import { HbmStore, type LiveDevice, openDevice } from '../../../src/backends/webgpu/index.ts';
 import { poolShape } from '../../../src/runtime/pool/shape.ts';
@@ -115,6 +117,28 @@ describe.each(['kernel', 'readback'] as const)('a lost device that verifies by %
     live.device.destroy();
     await live.lost;
     expect(expectEnds(await survivor.write(items))).toBe(0);
+  });
+});
+
+describe('devices that are gone', () => {
+  it('are garbage, and their threads and memory with them', { timeout: 30_000 }, async () => {
+    v8.setFlagsFromString('--expose-gc');
+    const collectGarbage = vm.runInNewContext('gc') as () => void;
+    const gone: WeakRef<GPUDevice>[] = [];
+    const openAndLose = async (): Promise<void> => {
+      await using one = await openDevice({ adapter: 'software' });
+      await using pool = await HbmStore.open(one, shape);
+      expectEnds(await pool.write(items.slice(0, 2)));
+      gone.push(new WeakRef(one.device));
+    };
+    for (let i = 0; i < 4; i++) await openAndLose();
+    const alive = (): number => gone.filter((one) => one.deref() !== undefined).length;
+    // a promise that just ended may hold the last one for a while
+    for (let turn = 0; turn < 50 && alive() > 1; turn++) {
+      await new Promise((resolve) => setTimeout(resolve, 20));
+      collectGarbage();
+    }
+    expect(alive()).toBeLessThanOrEqual(1);
   });
 });
 
