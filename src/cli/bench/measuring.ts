@@ -1,4 +1,4 @@
-/** How the manager's benches measure: medians of rounds, and memory that is really in use. */
+/** What the benches measure with: medians of rounds, and memory that is really in use. */
 
 import v8 from 'node:v8';
 import vm from 'node:vm';
@@ -10,6 +10,7 @@ export function median(rounds: number, measure: () => number): number {
 
 let collect: (() => void) | undefined;
 
+/** A full collection, now: so that nobody's measurement pays for the garbage of another. */
 export function collectGarbage(): void {
   v8.setFlagsFromString('--expose-gc');
   collect ??= vm.runInNewContext('gc') as () => void;

@@ -4,7 +4,7 @@
  * never pays for its garbage: before each of them the heap is collected.
  */
 
-import { collectGarbage } from '../collectGarbage.ts';
+import { collectGarbage } from '../measuring.ts';
 
 export interface Contestant {
   readonly name: string;
