@@ -41,10 +41,13 @@ async function movePiece(
 ): Promise<void> {
   const views = stages.map((stage, i) => staging.view(stage, piece[i]!.bytes));
   const reads = await from.read(piece.map((job, i) => job.from(views[i]!)));
-  const good = piece.map((_, i) => i).filter((i) => reads[i]!.outcome === Outcome.LOADED);
-  const writes = await to.write(good.map((i) => piece[i]!.to(views[i]!)));
+  const arrived = piece.map((_, i) => i).filter((i) => reads[i]!.outcome === Outcome.LOADED);
+  const writes = await to.write(arrived.map((i) => piece[i]!.to(views[i]!)));
+  const ends = [...reads];
+  arrived.forEach((i, at) => {
+    ends[i] = writes[at]!;
+  });
   piece.forEach((job, i) => {
-    const at = good.indexOf(i);
-    job.settle(at === -1 ? reads[i]! : writes[at]!);
+    job.settle(ends[i]!);
   });
 }

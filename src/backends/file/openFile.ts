@@ -8,7 +8,7 @@
 import * as fs from 'node:fs';
 import { join } from 'node:path';
 import type { Digest } from '../../runtime/digest.ts';
-import { configError, TierKVError } from '../../runtime/errors.ts';
+import { configError } from '../../runtime/errors.ts';
 import type { Libc } from '../posix/index.ts';
 import {
   type DataFile,
@@ -20,6 +20,7 @@ import {
 } from './dataFile.ts';
 import { DirectoryLock } from './directoryLock.ts';
 import { probeDirectIo } from './directProbe.ts';
+import { bytesOnDisk, filesystemName, requireFreeSpace } from './diskSpace.ts';
 import { Extents } from './extents.ts';
 import { dirError } from './fileErrors.ts';
 import { DATA_START_BYTES, type FileLayout } from './fileLayout.ts';
@@ -266,40 +267,7 @@ class Opening {
 
 const { O_RDWR, O_CREAT, O_EXCL, O_NOFOLLOW, O_TRUNC } = fs.constants;
 
-/** @param haveBytes what the file has already */
-function requireFreeSpace(dir: string, bytes: number, haveBytes: number): void {
-  const { blocks, bavail, bsize } = fs.statfsSync(dir);
-  const freeBytes = bavail * bsize + haveBytes;
-  if (blocks === 0 || bytes <= freeBytes) return; // a file system without size, such as ramfs, reports no blocks
-  throw new TierKVError(
-    'TKV_IO',
-    `dir ${dir} has ${freeBytes} bytes free, the tier needs ${bytes} (ENOSPC). Lower the number of blocks, or name a directory on a larger disk.`,
-    { field: 'dir', path: dir },
-  );
-}
-
-/** Bytes that a file takes, 0 when there is none. */
-export function bytesOnDisk(path: string): number {
-  return (fs.statSync(path, { throwIfNoEntry: false })?.blocks ?? 0) * 512;
-}
-
 function drawStoreId(): Digest {
   const [lo, hi] = crypto.getRandomValues(new Uint32Array(2));
   return { lo: lo!, hi: hi! };
-}
-
-const filesystems: Record<number, string> = {
-  61267: 'ext4',
-  1481003842: 'xfs',
-  2435016766: 'btrfs',
-  16914836: 'tmpfs',
-  2035054128: 'overlay',
-  801189825: 'zfs',
-  26985: 'nfs',
-  1702057286: 'fuse',
-};
-
-function filesystemName(dir: string): string {
-  const { type } = fs.statfsSync(dir);
-  return filesystems[type] ?? `0x${type.toString(16)}`;
 }
