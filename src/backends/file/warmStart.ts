@@ -10,6 +10,13 @@ import { RegionBits } from './regionBits.ts';
 import type { StagingPool } from './stagingPool.ts';
 import { WarmState } from './warmState.ts';
 
+/**
+ * More records than any life writes between two checkpoints. A loss of power may take back marks, but leave records that they
+ * announced; so after whatever was not a close, numbers go on above those that such records can have, and are durably so before
+ * the first of them is used. Else a record of a lost life could pass for newer than one of this life in the same page.
+ */
+const UNSEEN_RECORDS = 2 ** 32;
+
 export interface WarmStartRequest {
   readonly blocks: DataFile;
   readonly blocksBytes: number;
@@ -40,16 +47,17 @@ export async function warmStart(request: WarmStartRequest): Promise<WarmStarted>
       : await recover({ blocks, index: old, blocksBytes }, layout, family, staging);
   const geometry = geometryOf(layout);
   const reuse = old !== undefined && recovered.indexProblem === '' && isSame(geometry, recovered.geometry);
-  const { table, sequence } = recovered;
+  const { table } = recovered;
+  const sequence = recovered.sequence + (kept === 'new' || recovered.closed ? 0 : UNSEEN_RECORDS);
   const parts = { blocks, layout, geometry, family, table, sequence, settings };
 
   if (reuse) {
     const { epoch, markEpoch, marked, closed } = recovered;
-    const done = { epoch, sequence, records: table.records, closed };
+    const done = { epoch, sequence: recovered.sequence, records: table.records, closed };
     const warm = new WarmState({ ...parts, index: old, marked, markEpoch, done });
     await warm.open();
     // Two, when the crash came within a checkpoint: the first finishes its epoch, the second begins one without marks.
-    if (!marked.isEmpty) await warm.checkpoint();
+    if (!closed || !marked.isEmpty) await warm.checkpoint();
     if (markEpoch > epoch) await warm.checkpoint();
     return { warm, recovered, index: old, created: false };
   }
