@@ -255,6 +255,21 @@ function contractOf(
     }
   });
 
+  it('leaves the digest to whoever checks later, and what it knows of the place to nobody', async ({
+    skip,
+  }) => {
+    if (tier.flipBit === undefined) return skip('no way to flip a bit was given');
+    const good = item(0, 0, 1);
+    await store.write([good]);
+    await tier.flipBit(0, 0, 5);
+    const target = { ...emptyItem(good), checkedLater: true };
+    expect(await read(target)).toEqual(['loaded']);
+    expect(target.bytes[5]).not.toBe(good.bytes[5]);
+    expect(await read({ ...target, generation: 2 })).toEqual(['corrupt']);
+    if (tier.remembersKeys !== true) return;
+    expect(await read({ ...target, key: good.key.map((word) => word ^ 1) })).toEqual(['corrupt']);
+  });
+
   it('answers corrupt when the bytes in the slot turn out to be those of an older generation', async ({
     skip,
   }) => {

@@ -235,9 +235,10 @@ export class TransferEngine implements TransferDriver {
     batch: readonly Ticketed[],
     settle: (one: Ticketed, end: StoreResult) => void,
   ): Promise<void> {
+    const checkedLater = this.#store(to).verifies.onWrite;
     const jobs = batch.map((one) => ({
       bytes: one.transfer.bytes,
-      from: (view: Uint8Array) => itemOf(one.transfer, one.transfer.source!, view),
+      from: (view: Uint8Array) => ({ ...itemOf(one.transfer, one.transfer.source!, view), checkedLater }),
       to: (view: Uint8Array) => itemOf(one.transfer, one.transfer.target, view),
       settle: (end: StoreResult) => settle(one, end),
     }));

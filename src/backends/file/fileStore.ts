@@ -3,7 +3,7 @@
  * record.ts), from its opening to its end. How a request passes through it is in requestFlow.ts.
  *
  * - What was never written by this store is `missing` without looking at the file.
- * - Every read is checked: the whole header against the item, then the digest of the payload.
+ * - Every read is checked: the whole header against the item, then the digest of the payload, unless that is checked later.
  * - Errors of the disk are outcomes. After a failed write the slot holds nothing; a failed read changes nothing.
  * - An I/O past its deadline ends as `timedOut`, but only when it retires; until then it shows in `describe().stuck`.
  */

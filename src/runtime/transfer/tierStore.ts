@@ -30,6 +30,11 @@ export interface StoreItem {
   readonly tokens?: number | undefined;
   /** Key of the block before it in its chain, for the same stores; zeros for the first. Absent: not known. */
   readonly parent?: Uint32Array | undefined;
+  /**
+   * Of a read: whoever takes the bytes on compares them with the digest where they go, so that the store need not. What it
+   * knows of the place (generation, key, header) it checks all the same. Default false.
+   */
+  readonly checkedLater?: boolean;
   /** Host bytes: the source of a write, the destination of a read; exactly the slot's size. Not kept after the call. */
   readonly bytes: Uint8Array;
 }

@@ -40,7 +40,7 @@ function usual(rows: readonly LinkRow[]): LinkRow[] {
 }
 
 function strength(verify: LinkRow['verify']): number {
-  return ['none', 'host', 'hbm', 'host+hbm'].indexOf(verify);
+  return ['none', 'host', 'hbm'].indexOf(verify);
 }
 
 /** @param rows of all six links and their pairs, at two sizes or more */

@@ -1,7 +1,7 @@
 /**
- * Measures contestants against each other: all of them in each round, so that whatever else the machine does meets all
- * alike, and each round begins with another one. What counts is the median over the rounds. Whom tierkv is compared with
- * never pays for its garbage: before each of them the heap is collected.
+ * Measures contestants against each other: all of them in each round, in another order each time, so that whatever else the
+ * machine does meets all alike and nobody always finds the caches as the same one left them. What counts is the median over
+ * the rounds. Whom tierkv is compared with never pays for its garbage: before each of them the heap is collected.
  */
 
 import { collectGarbage } from '../measuring.ts';
@@ -40,9 +40,8 @@ export async function measureRounds(
   let done = 0;
   for (let round = -1; round < rounds; round++) {
     if (round > 0 && performance.now() > untilMs) break;
-    for (let i = 0; i < contestants.length; i++) {
+    for (const which of shuffled(contestants.length, round)) {
       signal.throwIfAborted();
-      const which = (i + Math.max(0, round)) % contestants.length;
       const one = contestants[which]!;
       await one.prepare?.();
       if (one.own !== true) collectGarbage();
@@ -60,6 +59,20 @@ export async function measureRounds(
     return [name, { gbps: median(gbps), cores: median(cores) }];
   });
   return { speeds: new Map(speeds), rounds: done };
+}
+
+/** The numbers below `count` in an order of the round's own, the same in each run. */
+function shuffled(count: number, round: number): number[] {
+  const order = Array.from({ length: count }, (_, i) => i);
+  let state = Math.imul(round + 2, 0x9e37_79b1);
+  for (let i = count - 1; i > 0; i--) {
+    state ^= state << 13;
+    state ^= state >>> 17;
+    state ^= state << 5;
+    const other = (state >>> 0) % (i + 1);
+    [order[i], order[other]] = [order[other]!, order[i]!];
+  }
+  return order;
 }
 
 async function timed({ bytes, run }: Contestant): Promise<Speed> {

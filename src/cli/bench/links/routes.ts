@@ -54,11 +54,13 @@ const ddrToNvme: Plain = {
   single: ({ disk }, bytes) => disk!.single('write', bytes),
   naive: ({ disk }, slots) => disk!.naive('write', slots),
 };
+async function readAndDigest(disk: DiskRuns, bytes: number): Promise<void> {
+  await disk.single('read', bytes);
+  disk.digest(bytes);
+}
+
 const nvmeToDdr: Plain = {
-  async single({ disk }, bytes) {
-    await disk!.single('read', bytes);
-    disk!.digest(bytes);
-  },
+  single: ({ disk }, bytes) => readAndDigest(disk!, bytes),
   naive: ({ disk }, slots) => disk!.naive('read', slots),
 };
 const hbmToNvme: Plain = {
@@ -74,9 +76,9 @@ const hbmToNvme: Plain = {
   },
 };
 /** One after the other. */
-const nvmeToHbm = (upload: Plain): Plain => ({
+const nvmeToHbm = (read: typeof readAndDigest, upload: Plain): Plain => ({
   async single(machine, bytes) {
-    await nvmeToDdr.single(machine, bytes);
+    await read(machine.disk!, bytes);
     await upload.single(machine, bytes);
   },
   async naive({ device, disk }, slots) {
@@ -147,9 +149,9 @@ const readToHbm = oneWay(
   'nvmeToHbm',
   'nvme',
   'hbm',
-  'host+hbm',
-  [...fromDisk, ...overDevice, ...checked],
-  nvmeToHbm(ddrToHbmChecked),
+  'hbm',
+  ['disk read', ...overDevice, ...checked],
+  nvmeToHbm((disk, bytes) => disk.single('read', bytes), ddrToHbmChecked),
 );
 const readToHbmUnverified = oneWay(
   'nvmeToHbm',
@@ -157,10 +159,10 @@ const readToHbmUnverified = oneWay(
   'hbmUnverified',
   'host',
   [...fromDisk, ...overDevice],
-  nvmeToHbm(ddrToHbm),
+  nvmeToHbm(readAndDigest, ddrToHbm),
 );
 
-/** To and from files. What is read from a file is always checked by the host. */
+/** To and from files. What is read from a file is checked by the host, unless it is where it arrives in HBM. */
 export const diskRoutes: readonly Route[] = [
   write,
   read,

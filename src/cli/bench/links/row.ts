@@ -4,8 +4,8 @@ import type { VerificationName } from '../../../backends/webgpu/arrivals.ts';
 import type { UploadPathName } from '../../../backends/webgpu/uploadPath.ts';
 import { formatBytes, renderTable } from '../../output/index.ts';
 
-/** Which digests a transfer computes on its way: on the host, of what arrived in HBM, both or none. */
-export type Verification = 'none' | 'host' | 'hbm' | 'host+hbm';
+/** Where a transfer compares its bytes with their digest: on the host, where they arrive in HBM, or nowhere. */
+export type Verification = 'none' | 'host' | 'hbm';
 
 export interface LinkRow {
   readonly link: string;

@@ -1,0 +1,59 @@
+import { expect, it } from 'vitest';
+import { StagingSlots, TransferEngine } from '../../../src/backends/engine/index.ts';
+import { type JobId, Outcome, Priority, poolShape, Tier, type Transfer } from '../../../src/runtime/index.ts';
+import { StandInDevice, StandInDisk } from '../../../src/testing/faults/index.ts';
+import { patternItem } from '../../../src/testing/index.ts';
+
+const shape = poolShape(1, 65_536, [4096]);
+
+/** Blocks 0 to 3 go from disk to device; a bit of block 2 is wrong on the disk. */
+async function load(
+  deviceVerifies: boolean,
+): Promise<{ outcomes: Outcome[]; left: (boolean | undefined)[] }> {
+  const disk = new StandInDisk(shape);
+  const hbm = new StandInDevice(shape, { verify: deviceVerifies });
+  const items = [0, 1, 2, 3].map((slot) => patternItem(shape, slot, 0, 1));
+  await disk.write(items);
+  disk.bytesAt(2, 0)[77]! ^= 8;
+  const left: (boolean | undefined)[] = [];
+  const read = disk.read.bind(disk);
+  disk.read = (asked) => {
+    left.push(...asked.map((one) => one.checkedLater));
+    return read(asked);
+  };
+  using staging = await StagingSlots.open(4096, 3);
+  const engine = new TransferEngine({ hbm, nvme: disk }, staging);
+  engine.submit(
+    items.map(
+      ({ slot, key, digest }): Transfer => ({
+        job: (slot + 1) as JobId,
+        kind: 'move',
+        source: { tier: Tier.NVME, slot, generation: 1 },
+        target: { tier: Tier.HBM, slot: 8 + slot, generation: 1 },
+        sizeClass: 0,
+        bytes: 4096,
+        key,
+        digest,
+        priority: Priority.DEMAND_LOAD,
+        deadlineUs: Number.POSITIVE_INFINITY,
+      }),
+    ),
+  );
+  const outcomes: Outcome[] = [];
+  while (outcomes.length < items.length) outcomes.push(...(await engine.take()).map((end) => end.outcome));
+  return { outcomes, left };
+}
+
+const wrongInTheMiddle = [Outcome.LOADED, Outcome.LOADED, Outcome.CORRUPT, Outcome.LOADED];
+
+it('a device that verifies is left to check what comes from a file', async () => {
+  const { outcomes, left } = await load(true);
+  expect(outcomes).toEqual(wrongInTheMiddle);
+  expect(left).toEqual([true, true, true, true]);
+});
+
+it('where the device does not, the file store checks', async () => {
+  const { outcomes, left } = await load(false);
+  expect(outcomes).toEqual(wrongInTheMiddle);
+  expect(left).toEqual([false, false, false, false]);
+});
