@@ -34,6 +34,8 @@ export const calibrationSizes: readonly number[] = [16, 64, 256, 1024, 4096].map
 export const quickSizes: readonly number[] = [16, 64, 256, 2048].map((kib) => kib * 1024);
 
 const DEPTHS = [1, 4, 8, 16] as const;
+/** Units larger than that may be read and written faster in pieces, so the limit tries that too. */
+const SMALL_PIECE_BYTES = 1024 * 1024;
 /** Lone transfers for the latencies, after each round and of each row: as many as fit into so many milliseconds. */
 const LATENCY_MS = 6;
 const LATENCY_SAMPLES = 24;
@@ -118,7 +120,11 @@ function contestantsOf(machine: Machine, cases: readonly Case[]): Contestant[] {
   if (stages.has('digest')) add('digest', () => device.digest());
   for (const operation of ['read', 'write'] as const) {
     if (!stages.has(`disk ${operation}`)) continue;
-    for (const depth of DEPTHS) add(`disk ${operation} ${depth}`, () => disk!.directAt(operation, depth));
+    for (const depth of DEPTHS) {
+      add(`disk ${operation} ${depth}`, () => disk!.directAt(operation, depth, rig.unitBytes));
+      if (rig.unitBytes <= SMALL_PIECE_BYTES) continue;
+      add(`disk ${operation} ${depth} in pieces`, () => disk!.directAt(operation, depth, SMALL_PIECE_BYTES));
+    }
   }
   for (const { route, arrangement, name } of cases) {
     const emptyCache = route.link.includes('nvmeTo') ? () => disk!.emptyCache() : undefined;

@@ -74,9 +74,9 @@ export class DiskRuns implements Disposable {
     return new DiskRuns({ bytes, direct, unitBytes, arena, directFd, bufferedFd, dropCache });
   }
 
-  /** Direct I/O over the whole file in pieces of a unit, 4 MiB at most, so many at once. */
-  async directAt(operation: 'read' | 'write', depth: number): Promise<void> {
-    const piece = Math.min(this.#unitBytes, PIECE_BYTES_MAX);
+  /** Direct I/O over the whole file in pieces of so many bytes, 4 MiB at most, so many at once. */
+  async directAt(operation: 'read' | 'write', depth: number, pieceBytes: number): Promise<void> {
+    const piece = Math.min(pieceBytes, PIECE_BYTES_MAX);
     let next = 0;
     const one = async (): Promise<void> => {
       while (next < this.bytes) {

@@ -62,7 +62,7 @@ function bestOf(
   let best = { stage, gbps: 0, depth: 1 };
   for (const [name, { gbps }] of speeds) {
     if (name !== stage && !name.startsWith(`${stage} `)) continue;
-    if (gbps > best.gbps) best = { stage, gbps, depth: Number(name.slice(stage.length)) || 1 };
+    if (gbps > best.gbps) best = { stage, gbps, depth: Number.parseInt(name.slice(stage.length), 10) || 1 };
   }
   return best;
 }

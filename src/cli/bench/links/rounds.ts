@@ -6,6 +6,8 @@
 
 import { collectGarbage } from '../measuring.ts';
 
+const SWEEPING_MS = 10;
+
 export interface Contestant {
   readonly name: string;
   readonly bytes: number;
@@ -44,7 +46,7 @@ export async function measureRounds(
       signal.throwIfAborted();
       const one = contestants[which]!;
       await one.prepare?.();
-      if (one.own !== true) collectGarbage();
+      if (one.own !== true) await cleanHeap();
       const speed = await timed(one);
       if (round < 0) continue; // the first round warms up
       samples[which]!.gbps.push(speed.gbps);
@@ -59,6 +61,12 @@ export async function measureRounds(
     return [name, { gbps: median(gbps), cores: median(cores) }];
   });
   return { speeds: new Map(speeds), rounds: done };
+}
+
+/** The collector's threads go on for a while after it. */
+async function cleanHeap(): Promise<void> {
+  collectGarbage();
+  await new Promise((resolve) => setTimeout(resolve, SWEEPING_MS));
 }
 
 /** The numbers below `count` in an order of the round's own, the same in each run. */
