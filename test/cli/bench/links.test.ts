@@ -156,13 +156,14 @@ describe('rounds', () => {
   const contestant = (name: string, log: string[]) => ({
     name,
     bytes: 1,
+    usesDisk: name === name.toUpperCase(),
     run: async () => void log.push(name),
   });
   const signal = new AbortController().signal;
 
-  it('let everyone run in each, beginning with another one', async () => {
+  it('let everyone run in each, in other orders, and whoever uses the disk last', async () => {
     const log: string[] = [];
-    const contestants = ['a', 'b', 'c'].map((name) => contestant(name, log));
+    const contestants = ['X', 'a', 'b', 'Y', 'c', 'd'].map((name) => contestant(name, log));
     const untilMs = Number.POSITIVE_INFINITY;
     const { rounds } = await measureRounds({
       contestants,
@@ -172,7 +173,13 @@ describe('rounds', () => {
       signal,
     });
     expect(rounds).toBe(3);
-    expect(log.join('')).toBe('abcabcbcacab'); // the first to warm up
+    const orders = log.join('').match(/.{6}/g)!; // the first to warm up
+    expect(orders.length).toBe(4);
+    for (const order of orders) {
+      expect([...order.slice(0, 4)].toSorted().join('')).toBe('abcd');
+      expect([...order.slice(4)].toSorted().join('')).toBe('XY');
+    }
+    expect(new Set(orders).size).toBe(4);
   });
 
   it('end when their time is over, but not before one is done', async () => {

@@ -106,7 +106,8 @@ function contestantsOf(machine: Machine, cases: readonly Case[]): Contestant[] {
   const all = new Map<string, Contestant>();
   const add = (name: string, run: () => Promise<void>, prepare?: () => void): void => {
     if (!all.has(name)) {
-      all.set(name, { name, bytes: rig.bytes, run, ...(prepare === undefined ? {} : { prepare }) });
+      const usesDisk = /disk|nvme/i.test(name);
+      all.set(name, { name, bytes: rig.bytes, usesDisk, run, ...(prepare === undefined ? {} : { prepare }) });
     }
   };
   const stages = new Set(
@@ -130,7 +131,9 @@ function contestantsOf(machine: Machine, cases: readonly Case[]): Contestant[] {
     const emptyCache = route.link.includes('nvmeTo') ? () => disk!.emptyCache() : undefined;
     const base = arrangement === 'contiguous' ? 0 : rig.units;
     const slots = Array.from({ length: rig.units }, (_, i) => rig.slotOf(i, arrangement) - base);
-    all.set(name, { name, bytes: rig.bytes, own: true, run: () => moveOver(machine, route, arrangement) });
+    const usesDisk = [route.source, route.target].includes('nvme');
+    const run = (): Promise<void> => moveOver(machine, route, arrangement);
+    all.set(name, { name, bytes: rig.bytes, usesDisk, own: true, run });
     add(`single ${route.link} ${route.verify}`, () => route.single(machine, rig.bytes));
     add(`naive ${route.link} ${arrangement}`, () => route.naive(machine, slots), emptyCache);
   }

@@ -1,16 +1,20 @@
 /**
  * Measures contestants against each other: all of them in each round, in another order each time, so that whatever else the
- * machine does meets all alike and nobody always finds the caches as the same one left them. What counts is the median over
- * the rounds. Whom tierkv is compared with never pays for its garbage: before each of them the heap is collected.
+ * machine does meets all alike and nobody always finds the caches as the same one left them. Those who use the disk come
+ * last, since a disk is busy with what was written for a while after. What counts is the median over the rounds. Whom tierkv
+ * is compared with never pays for its garbage: before each of them the heap is collected.
  */
 
+import { setTimeout as pause } from 'node:timers/promises';
 import { collectGarbage } from '../measuring.ts';
 
 const SWEEPING_MS = 10;
+const DISK_SETTLES_MS = 100;
 
 export interface Contestant {
   readonly name: string;
   readonly bytes: number;
+  readonly usesDisk: boolean;
   /** tierkv itself: it pays for what it left behind. */
   readonly own?: boolean;
   /** What must be done before and is not measured. */
@@ -42,7 +46,7 @@ export async function measureRounds(
   let done = 0;
   for (let round = -1; round < rounds; round++) {
     if (round > 0 && performance.now() > untilMs) break;
-    for (const which of shuffled(contestants.length, round)) {
+    for (const which of orderOf(contestants, round)) {
       signal.throwIfAborted();
       const one = contestants[which]!;
       await one.prepare?.();
@@ -52,6 +56,7 @@ export async function measureRounds(
       samples[which]!.gbps.push(speed.gbps);
       samples[which]!.cores.push(speed.cores);
     }
+    if (contestants.some((one) => one.usesDisk)) await pause(DISK_SETTLES_MS);
     if (round < 0) continue;
     await afterRound();
     done++;
@@ -66,14 +71,21 @@ export async function measureRounds(
 /** The collector's threads go on for a while after it. */
 async function cleanHeap(): Promise<void> {
   collectGarbage();
-  await new Promise((resolve) => setTimeout(resolve, SWEEPING_MS));
+  await pause(SWEEPING_MS);
 }
 
-/** The numbers below `count` in an order of the round's own, the same in each run. */
-function shuffled(count: number, round: number): number[] {
-  const order = Array.from({ length: count }, (_, i) => i);
+function orderOf(contestants: readonly Contestant[], round: number): number[] {
+  const all = contestants.map((_, i) => i);
+  const withDisk = all.filter((i) => contestants[i]!.usesDisk);
+  const without = all.filter((i) => !contestants[i]!.usesDisk);
+  return [...shuffled(without, round), ...shuffled(withDisk, round)];
+}
+
+/** An order of the round's own, the same in each run. */
+function shuffled(items: readonly number[], round: number): number[] {
+  const order = [...items];
   let state = Math.imul(round + 2, 0x9e37_79b1);
-  for (let i = count - 1; i > 0; i--) {
+  for (let i = order.length - 1; i > 0; i--) {
     state ^= state << 13;
     state ^= state >>> 17;
     state ^= state << 5;
