@@ -147,7 +147,7 @@ export class HbmStore implements DevicePool {
       const kernels = await PlaceKernels.open(live, slabs, label, PLACES_PER_BATCH);
       const batches = new PlaceBatches(live, kernels, label, BATCHES);
       const ledger = new SlotLedger(shape);
-      const turns = new SlotTurns();
+      const turns = new SlotTurns(shape.slotLimit);
       return new HbmStore(
         { live, slabs, kernels, batches, ledger, turns, label },
         Math.ceil(Math.min(stagingBytes, Math.max(shape.capacityBytes, 8)) / 8) * 8,

@@ -7,15 +7,15 @@
  */
 
 export class SlotTurn {
-  readonly slots: readonly number[];
   /** Earlier calls on one of the slots; forgotten at the end, so that turns do not chain up. */
   #after: readonly SlotTurn[];
   #left = false;
   #leaving: Promise<void> | undefined;
   #announce: () => void = () => {};
+  readonly number: number;
 
-  constructor(slots: readonly number[], after: readonly SlotTurn[]) {
-    this.slots = slots;
+  constructor(number: number, after: readonly SlotTurn[]) {
+    this.number = number;
     this.#after = after;
   }
 
@@ -43,24 +43,42 @@ export class SlotTurn {
 }
 
 export class SlotTurns {
-  readonly #last: Map<number, SlotTurn> = new Map();
+  /** By slot, the number of the turn that named it last. Numbers of turns that are over are left where they stand. */
+  readonly #last: Uint32Array;
+  readonly #current: Map<number, SlotTurn> = new Map();
+  #number = 0;
 
+  constructor(slotLimit: number) {
+    this.#last = new Uint32Array(slotLimit);
+  }
+
+  /** @param slots those outside of the pool are nobody's, and wait for nobody */
   enter(slots: readonly number[]): SlotTurn {
-    const after = new Set<SlotTurn>();
+    const number = this.#nextNumber();
+    let after: Set<SlotTurn> | undefined;
     for (const slot of slots) {
-      const last = this.#last.get(slot);
-      if (last !== undefined) after.add(last);
+      const last = this.#current.get(this.#last[slot] ?? 0);
+      if (last !== undefined) {
+        after ??= new Set();
+        after.add(last);
+      }
+      this.#last[slot] = number;
     }
-    const turn = new SlotTurn(slots, [...after]);
-    for (const slot of slots) this.#last.set(slot, turn);
+    const turn = new SlotTurn(number, after === undefined ? [] : [...after]);
+    this.#current.set(number, turn);
     return turn;
   }
 
   /** The turn is over, or there was nothing to do in it. */
   leave(turn: SlotTurn): void {
-    for (const slot of turn.slots) {
-      if (this.#last.get(slot) === turn) this.#last.delete(slot);
-    }
+    if (this.#current.get(turn.number) === turn) this.#current.delete(turn.number);
     turn.markLeft();
+  }
+
+  /** Numbers come round after 2^32 turns. Whoever then meets an old one waits for a call that he need not have waited for. */
+  #nextNumber(): number {
+    do this.#number = (this.#number + 1) >>> 0 || 1;
+    while (this.#current.has(this.#number));
+    return this.#number;
   }
 }
