@@ -173,11 +173,12 @@ describe('rounds', () => {
       signal,
     });
     expect(rounds).toBe(3);
-    const orders = log.join('').match(/.{6}/g)!; // the first to warm up
+    const orders = log.join('').match(/.{10}/g)!; // the first to warm up
     expect(orders.length).toBe(4);
     for (const order of orders) {
-      expect([...order.slice(0, 4)].toSorted().join('')).toBe('abcd');
-      expect([...order.slice(4)].toSorted().join('')).toBe('XY');
+      expect(order.slice(0, 8)).toMatch(/^((.)\2)+$/); // twice each, without the disk
+      expect([...order.slice(0, 8)].toSorted().join('')).toBe('aabbccdd');
+      expect([...order.slice(8)].toSorted().join('')).toBe('XY');
     }
     expect(new Set(orders).size).toBe(4);
   });
