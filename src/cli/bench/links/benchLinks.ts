@@ -107,7 +107,9 @@ function contestantsOf(machine: Machine, cases: readonly Case[]): Contestant[] {
   const add = (name: string, run: () => Promise<void>, prepare?: () => void): void => {
     if (!all.has(name)) {
       const usesDisk = /disk|nvme/i.test(name);
-      all.set(name, { name, bytes: rig.bytes, usesDisk, run, ...(prepare === undefined ? {} : { prepare }) });
+      const cold = usesDisk && name.startsWith('naive');
+      const more = prepare === undefined ? {} : { prepare };
+      all.set(name, { name, bytes: rig.bytes, usesDisk, cold, run, ...more });
     }
   };
   const stages = new Set(

@@ -1,8 +1,8 @@
 /**
  * Measures contestants against each other: all of them in each round, in another order each time, so that whatever else the
  * machine does meets all alike and nobody always finds the caches as the same one left them. Those who use the disk come
- * last, since a disk is busy with what was written for a while after; the others run twice, and the second time counts. What
- * counts of all is the median over the rounds. Whom tierkv is compared with never pays for its garbage: before each of them
+ * last, since a disk is busy with what was written for a while after. Each runs twice, unless it is to begin with cold caches,
+ * and the second time counts; of those, the median over the rounds. Whom tierkv is compared with never pays for its garbage: before each of them
  * the heap is collected.
  */
 
@@ -16,6 +16,8 @@ export interface Contestant {
   readonly name: string;
   readonly bytes: number;
   readonly usesDisk: boolean;
+  /** Not to be run before it is measured. */
+  readonly cold?: boolean;
   /** tierkv itself: it pays for what it left behind. */
   readonly own?: boolean;
   /** What must be done before and is not measured. */
@@ -50,9 +52,9 @@ export async function measureRounds(
     for (const which of orderOf(contestants, round)) {
       signal.throwIfAborted();
       const one = contestants[which]!;
-      await one.prepare?.();
       if (one.own !== true) await cleanHeap();
-      if (!one.usesDisk) await one.run();
+      if (one.cold !== true) await one.run();
+      await one.prepare?.();
       const speed = await timed(one);
       if (round < 0) continue; // the first round warms up
       samples[which]!.gbps.push(speed.gbps);
