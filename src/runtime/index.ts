@@ -1,5 +1,6 @@
 /** The manager and the stores on it: what decides where KV lies. It moves no bytes; drivers do. */
 
+export type { TableMemory } from './content/tableMemory.ts';
 export type { Digest } from './digest.ts';
 export { digestBytes, digestWords } from './digest.ts';
 export { type ErrorCode, type ErrorFacts, TierKVError } from './errors.ts';

@@ -2,3 +2,4 @@
 
 export { type ArenaFacts, type ArenaOptions, HostArena, startsAtPage } from './hostArena.ts';
 export { MemoryStore, type MemoryStoreOptions } from './memoryStore.ts';
+export { tableMemory } from './tableMemory.ts';

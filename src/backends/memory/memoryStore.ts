@@ -124,7 +124,7 @@ export class MemoryStore implements HostTierStore {
     const refusal = this.#refuse(item) ?? this.#ledger.refuseRead(item);
     if (refusal !== undefined) return refusal;
     const bytes = this.#bytesOf(item.slot, item.sizeClass);
-    if (this.verifies.onRead) {
+    if (this.verifies.onRead && item.checkedLater !== true) {
       const found = hostDigest(bytes);
       if (found.lo !== item.digest.lo || found.hi !== item.digest.hi) {
         return corrupt(`slot ${item.slot} holds other bytes than its digest says`);

@@ -22,6 +22,7 @@ import {
   type OpenBlock,
   TierKVError,
 } from '../../runtime/index.ts';
+import { tableMemory } from '../memory/index.ts';
 import type { SlotBuffer } from '../webgpu/index.ts';
 import { type KVRuntimeConfig, managerConfigOf, transferDeadlineUs } from './config.ts';
 import { DeviceKeeper } from './deviceKeeper.ts';
@@ -62,7 +63,7 @@ export class KVRuntime implements AsyncDisposable {
 
   /** @throws {TierKVError} naming the field, when a device, the memory or the directory is not to be had */
   static async open(config: KVRuntimeConfig): Promise<KVRuntime> {
-    const manager = new KVManager(managerConfigOf(config));
+    const manager = new KVManager({ ...managerConfigOf(config), tableMemory: await tableMemory() });
     transferDeadlineUs(config);
     keyChain(config, 'any tenant'); // a bad key or model name is found before anything is opened
     const stores = await openStores({ ...config, nvme: warmNvme(config) }, manager);

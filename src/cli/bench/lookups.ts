@@ -5,7 +5,7 @@
  * what a scheduler step finds. The requests are the same at every size but for the number of chains they choose from.
  */
 
-import { KVManager } from '../../runtime/index.ts';
+import { KVManager, type TableMemory } from '../../runtime/index.ts';
 import { CHAIN_BLOCKS, cacheChain, chainKeys } from './chains.ts';
 import { collectGarbage, median } from './measuring.ts';
 
@@ -29,11 +29,16 @@ const workloads: readonly Workload[] = [false, true].flatMap((afterOtherWork) =>
 );
 
 /** Rows for each of the sizes and, for each size but the first, how much longer a lookup takes than at the first. */
-export function benchLookups(residentBlocks: readonly number[], rounds: number, add: AddRow): void {
+export function benchLookups(
+  residentBlocks: readonly number[],
+  rounds: number,
+  tableMemory: TableMemory,
+  add: AddRow,
+): void {
   let firstPerS: number[] | undefined;
   for (const blocks of residentBlocks) {
     const name = `${blocks / 1e6} M blocks`;
-    const chains = new ResidentChains(blocks);
+    const chains = new ResidentChains(blocks, tableMemory);
     add(`metadata of ${name} in three tiers`, chains.metadataBytes / 1e9, 'GB', 'less');
     const perS = workloads.map((workload) => {
       const value = median(rounds, () => chains.lookupsPerS(workload));
@@ -73,21 +78,30 @@ class ResidentChains {
   readonly #otherWork: Int32Array = new Int32Array(OTHER_WORK_BYTES / 4);
   #state = 12_345;
 
-  constructor(blocks: number) {
+  constructor(blocks: number, tableMemory: TableMemory) {
     this.#chains = Math.floor(blocks / CHAIN_BLOCKS);
     collectGarbage();
+    let mappedBytes = 0;
     const before = process.memoryUsage();
     this.#manager = new KVManager({
       unitBytes: [1],
       hbm: { capacityBytes: Math.ceil(blocks * 0.1) },
       ddr: { capacityBytes: Math.ceil(blocks * 0.4) },
       nvme: { capacityBytes: Math.ceil(blocks * 0.5) },
+      tableMemory(bytes) {
+        const { arrayBuffers } = process.memoryUsage();
+        const given = tableMemory(bytes);
+        // what the engine did not allocate, it does not count
+        mappedBytes += given.byteLength - (process.memoryUsage().arrayBuffers - arrayBuffers);
+        return given;
+      },
     });
     const keys = new Uint32Array(CHAIN_BLOCKS * 4);
     for (let c = 0; c < this.#chains; c++) cacheChain(this.#manager, chainKeys(keys, c));
     collectGarbage();
     const after = process.memoryUsage();
-    this.metadataBytes = after.arrayBuffers - before.arrayBuffers + (after.heapUsed - before.heapUsed);
+    this.metadataBytes =
+      mappedBytes + (after.arrayBuffers - before.arrayBuffers) + (after.heapUsed - before.heapUsed);
   }
 
   lookupsPerS({ way, partly, afterOtherWork }: Workload): number {

@@ -3,7 +3,7 @@
  * median of several rounds; latencies are taken call by call.
  */
 
-import { KVManager } from '../../runtime/index.ts';
+import { KVManager, type TableMemory } from '../../runtime/index.ts';
 import { CHAIN_BLOCKS, cacheChain, chainKeys } from './chains.ts';
 import { benchLookups } from './lookups.ts';
 import { liveHeapBytes, median } from './measuring.ts';
@@ -18,10 +18,12 @@ export interface ManagerBenchRow {
 
 export interface ManagerBenchOptions {
   readonly quick: boolean;
+  /** Where the large tables lie, as in the runtime. */
+  readonly tableMemory: TableMemory;
   readonly say: (line: string) => void;
 }
 
-export function benchManager({ quick, say }: ManagerBenchOptions): ManagerBenchRow[] {
+export function benchManager({ quick, tableMemory, say }: ManagerBenchOptions): ManagerBenchRow[] {
   const rows: ManagerBenchRow[] = [];
   const add = (what: string, value: number, unit: string, better: 'more' | 'less'): void => {
     rows.push({ what, value, unit, better });
@@ -53,7 +55,7 @@ export function benchManager({ quick, say }: ManagerBenchOptions): ManagerBenchR
     'less',
   );
 
-  benchLookups(quick ? [1_000_000] : [1_000_000, 10_000_000], rounds, add);
+  benchLookups(quick ? [1_000_000] : [1_000_000, 10_000_000], rounds, tableMemory, add);
   return rows;
 }
 

@@ -8,6 +8,7 @@ import type { Digest } from '../digest.ts';
 import { invariant } from '../errors.ts';
 import { PrefixIndex } from './prefixIndex.ts';
 import { PrefixSearch } from './prefixSearch.ts';
+import { ordinaryMemory, type TableMemory, uint32Table } from './tableMemory.ts';
 
 /** Parent of a content that begins its chain. */
 export const NO_PARENT = -1;
@@ -41,9 +42,9 @@ export class ContentTable {
   #count = 0;
   #holes = 0;
 
-  constructor(capacity: number, tiers: number) {
+  constructor(capacity: number, tiers: number, memory: TableMemory = ordinaryMemory) {
     this.capacity = capacity;
-    this.keys = new Uint32Array(capacity * 4);
+    this.keys = uint32Table(memory, capacity * 4);
     this.sizeClass = new Uint8Array(capacity);
     this.tokens = new Uint16Array(capacity);
     this.digestLo = new Uint32Array(capacity);
@@ -52,7 +53,7 @@ export class ContentTable {
     this.replica = new Int32Array(capacity).fill(-1);
     this.incoming = new Int32Array(capacity).fill(-1);
     this.offloadedAtUs = new Float64Array(tiers > 1 ? capacity : 0).fill(Number.NaN);
-    this.index = new PrefixIndex(this.keys, capacity);
+    this.index = new PrefixIndex(this.keys, capacity, memory);
     this.search = new PrefixSearch(this.keys, this.index);
     this.#copies = new Uint16Array(capacity);
     this.#uses = new Int32Array(capacity);

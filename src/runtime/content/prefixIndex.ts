@@ -5,6 +5,7 @@
  */
 
 import { invariant } from '../errors.ts';
+import { int32Table, ordinaryMemory, type TableMemory } from './tableMemory.ts';
 
 export const EMPTY = -1;
 
@@ -18,14 +19,14 @@ export class PrefixIndex {
   #size = 0;
 
   /** @param keys four words a content, owned by the content table */
-  constructor(keys: Uint32Array, capacity: number) {
+  constructor(keys: Uint32Array, capacity: number, memory: TableMemory = ordinaryMemory) {
     let slots = 16;
     while (slots < capacity * 1.5) slots *= 2;
     let contents = 2;
     while (contents <= capacity) contents *= 2;
     invariant(contents <= 2 ** 31, 'contents within limits');
     this.#keys = keys;
-    this.slots = new Int32Array(slots).fill(EMPTY);
+    this.slots = int32Table(memory, slots).fill(EMPTY);
     this.slotMask = slots - 1;
     this.contentMask = contents - 1;
   }

@@ -3,6 +3,7 @@
  * nothing moves, its landing zone is room beside it for blocks in flight, so that a full tier can still take a load.
  */
 
+import type { TableMemory } from '../content/tableMemory.ts';
 import { configError, requireFraction, requireInteger } from '../errors.ts';
 import { type PoolShape, poolShape } from '../pool/shape.ts';
 import { Tier, tierName } from '../tier.ts';
@@ -40,6 +41,11 @@ export interface ManagerConfig {
   chainedKeys?: boolean;
   /** Most jobs in flight or waiting. Default 16384. */
   maxJobs?: number;
+  /**
+   * Gives zeroed memory of at least so many bytes, for the tables that a lookup reads at random: with millions of blocks they
+   * are read faster in huge pages. Default: ordinary memory.
+   */
+  tableMemory?: TableMemory;
 }
 
 export interface ResolvedTier {

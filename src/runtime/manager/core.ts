@@ -6,6 +6,7 @@
  */
 
 import { ContentTable } from '../content/contentTable.ts';
+import type { TableMemory } from '../content/tableMemory.ts';
 import { invariant } from '../errors.ts';
 import { DecisionOp, type DecisionSink } from '../log/decisionSink.ts';
 import { SlotPool } from '../pool/slotPool.ts';
@@ -48,7 +49,7 @@ export class Core {
   nowUs = 0;
   sequencesOpened = 0;
 
-  constructor(config: ResolvedConfig, sink: DecisionSink | null) {
+  constructor(config: ResolvedConfig, sink: DecisionSink | null, memory?: TableMemory) {
     this.config = config;
     this.sink = sink;
     this.tiers = config.tiers.length;
@@ -58,7 +59,7 @@ export class Core {
       config.unitBytes.length,
     );
     this.jobs = new JobTable(config.maxJobs);
-    this.contents = new ContentTable(this.replicas.size + config.maxJobs, this.tiers);
+    this.contents = new ContentTable(this.replicas.size + config.maxJobs, this.tiers, memory);
     this.claims = config.tiers.map(() => new JobQueue());
     this.residentBytes = new Float64Array(this.tiers);
     this.cachedBytes = new Float64Array(this.tiers);

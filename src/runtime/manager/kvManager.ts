@@ -46,7 +46,7 @@ export class KVManager {
   /** @throws TKV_CONFIG with the field at fault */
   constructor(config: ManagerConfig, sink: DecisionSink | null = null) {
     this.config = resolveConfig(config);
-    this.#core = new Core(this.config, sink);
+    this.#core = new Core(this.config, sink, config.tableMemory);
   }
 
   get tiers(): readonly Tier[] {

@@ -170,6 +170,7 @@ describe('rounds', () => {
       contestants,
       rounds: 3,
       untilMs,
+      between: async () => {},
       afterRound: async () => {},
       signal,
     });
@@ -186,7 +187,13 @@ describe('rounds', () => {
 
   it('end when their time is over, but not before one is done', async () => {
     const log: string[] = [];
-    const request = { contestants: [contestant('a', log)], rounds: 9, afterRound: async () => {}, signal };
+    const request = {
+      contestants: [contestant('a', log)],
+      rounds: 9,
+      between: async () => {},
+      afterRound: async () => {},
+      signal,
+    };
     const { rounds, speeds } = await measureRounds({ ...request, untilMs: 0 });
     expect(rounds).toBe(1);
     expect(speeds.get('a')!.gbps).toBeGreaterThan(0);

@@ -93,6 +93,8 @@ async function rowsOf(
     contestants,
     rounds: options.rounds,
     untilMs,
+    // a device frees what a contestant used only when it is looked at again
+    between: async () => void (await rig.live.whenDone()),
     async afterRound() {
       for (const one of cases) await sampleLatency(machine, one);
     },

@@ -36,6 +36,8 @@ export interface RoundsRequest {
   readonly rounds: number;
   /** No round begins after this time of `performance.now()`, but the first one always does. */
   readonly untilMs: number;
+  /** Lets what the one before left unfinished come to its end. */
+  between(): Promise<void>;
   afterRound(): Promise<void>;
   readonly signal: AbortSignal;
 }
@@ -44,7 +46,7 @@ export interface RoundsRequest {
 export async function measureRounds(
   request: RoundsRequest,
 ): Promise<{ speeds: ReadonlyMap<string, Speed>; rounds: number }> {
-  const { contestants, rounds, untilMs, afterRound, signal } = request;
+  const { contestants, rounds, untilMs, between, afterRound, signal } = request;
   const samples = contestants.map(() => ({ gbps: [] as number[], cores: [] as number[] }));
   let done = 0;
   for (let round = -1; round < rounds; round++) {
@@ -52,6 +54,7 @@ export async function measureRounds(
     for (const which of orderOf(contestants, round)) {
       signal.throwIfAborted();
       const one = contestants[which]!;
+      await between();
       if (one.own !== true) await cleanHeap();
       if (one.cold !== true) await one.run();
       await one.prepare?.();
