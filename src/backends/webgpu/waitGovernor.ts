@@ -48,6 +48,7 @@ function install(): void {
     sleeps += 1;
     return setTimeout(callback, SLEEP_MS, ...args);
   };
+  // the type also has overloads and a promisify symbol, which Object.assign takes over from the function that was there
   const replacement = Object.assign(governed, before) as unknown as typeof setImmediate;
   globalThis.setImmediate = replacement;
   restore = () => {

@@ -12,6 +12,7 @@ import { HostArena } from '../../../backends/memory/index.ts';
 import { loadLibc } from '../../../backends/posix/index.ts';
 
 const PIECE_BYTES_MAX = 4 * 1024 * 1024;
+// promisify's types know these by their result alone, without the form that takes a part of a view
 const read = promisify(fs.read) as unknown as FileCall;
 const write = promisify(fs.write) as unknown as FileCall;
 const datasync = promisify(fs.fdatasync);
