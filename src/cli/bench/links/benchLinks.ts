@@ -115,20 +115,26 @@ function contestantsOf(machine: Machine, cases: readonly Case[]): Contestant[] {
     }
   };
   const stages = new Set(
-    cases.flatMap(({ route }) => route.work.flat().flatMap((one) => stagesOf(one, rig.arrivalCheck))),
+    cases.flatMap(({ route }) => route.work.flatMap((steps) => stagesOf(steps, rig.arrivalCheck))),
   );
   if (stages.has('device copy')) add('device copy', () => device.deviceCopy());
-  if (stages.has('memcpy')) {
-    add('memcpy whole', () => device.memcpy('whole'));
-    add('memcpy pieces', () => device.memcpy('pieces'));
-  }
+  if (stages.has('device copies')) add('device copies', () => device.deviceCopyThereAndBack());
   if (stages.has('digest')) add('digest', () => device.digest());
+  for (const how of ['whole', 'pieces'] as const) {
+    if (stages.has('memcpy')) add(`memcpy: ${how}`, () => device.memcpy(how));
+    if (!stages.has('memcpy and digest')) continue;
+    add(`memcpy and digest: ${how}`, async () => {
+      await device.memcpy(how);
+      await device.digest();
+    });
+  }
   for (const operation of ['read', 'write'] as const) {
     if (!stages.has(`disk ${operation}`)) continue;
     for (const depth of DEPTHS) {
-      add(`disk ${operation} ${depth}`, () => disk!.directAt(operation, depth, rig.unitBytes));
+      add(`disk ${operation}: ${depth}`, () => disk!.directAt(operation, depth, rig.unitBytes));
       if (rig.unitBytes <= SMALL_PIECE_BYTES) continue;
-      add(`disk ${operation} ${depth} in pieces`, () => disk!.directAt(operation, depth, SMALL_PIECE_BYTES));
+      const inPieces = (): Promise<void> => disk!.directAt(operation, depth, SMALL_PIECE_BYTES);
+      add(`disk ${operation}: ${depth} in pieces`, inPieces);
     }
   }
   for (const { route, arrangement, name } of cases) {
@@ -169,13 +175,10 @@ function rowOf(
   const own = speeds.get(name)!;
   const naive = speeds.get(`naive ${route.link} ${arrangement}`)!;
   const { adapter } = rig.live;
-  const limit = limitOf(route, speeds, {
-    arrivalCheck: rig.arrivalCheck,
-    softwareDevice: adapter.software,
-  });
+  const limit = limitOf(route, speeds, rig.arrivalCheck);
   const fioGbps =
-    options.fio !== undefined && limit.stage.startsWith('disk')
-      ? options.fio(limit.stage === 'disk read' ? 'read' : 'write', rig.unitBytes, limit.depth)
+    options.fio !== undefined && !route.bothWays && limit.by.startsWith('disk')
+      ? options.fio(limit.by === 'disk read' ? 'read' : 'write', rig.unitBytes, limit.depth)
       : undefined;
   return {
     link: route.link,
@@ -188,7 +191,6 @@ function rowOf(
     limitGbps: limit.gbps,
     limitStage: limit.by,
     ratio: own.gbps / limit.gbps,
-    stageGbps: limit.stageGbps,
     p50Us: quantile(latenciesUs, 0.5),
     p99Us: quantile(latenciesUs, 0.99),
     cpuCores: own.cores,

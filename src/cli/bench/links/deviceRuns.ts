@@ -47,8 +47,16 @@ export class DeviceRuns implements Disposable {
   }
 
   /** The device copies between two of its buffers. */
-  deviceCopy(): Promise<void> {
-    return this.#copy(this.#pool, this.#second, this.#bytes);
+  async deviceCopy(): Promise<void> {
+    this.#submitCopy(this.#pool, 0, this.#second, 0, this.#bytes);
+    await this.#live.whenDone();
+  }
+
+  /** The device copies to another of its buffers, and what is there then to where the host can read it. */
+  async deviceCopyThereAndBack(): Promise<void> {
+    this.#submitCopy(this.#second, 0, this.#pool, 0, this.#bytes);
+    this.#submitCopy(this.#pool, 0, this.#arrived, 0, this.#bytes);
+    await this.#live.whenDone();
   }
 
   /** The host copies to memory that it does not reuse, or piece by piece to the same few pages. */
@@ -137,11 +145,6 @@ export class DeviceRuns implements Disposable {
 
   [Symbol.dispose](): void {
     for (const one of this.#buffers.splice(0)) one.destroy();
-  }
-
-  async #copy(from: GPUBuffer, to: GPUBuffer, bytes: number): Promise<void> {
-    this.#submitCopy(from, 0, to, 0, bytes);
-    await this.#live.whenDone();
   }
 
   #submitCopy(from: GPUBuffer, fromAt: number, to: GPUBuffer, toAt: number, bytes: number): void {

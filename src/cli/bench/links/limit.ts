@@ -1,57 +1,69 @@
 /**
- * What nothing could be faster than, from what the stages did alone in the same rounds. A link is a pipeline, so its slowest
- * stage bounds it. Where stages run on the host's cores, which a software device's copies do too, the cores bound it as well:
- * a byte that needs t seconds of a core passes at most `cores / t` times a second, however the stages overlap. Each of these
- * stages keeps one core busy while it runs; disk I/O none.
+ * What nothing could be faster than, from what the stages did alone in the same rounds. A link is a pipeline of up to three
+ * parts of the machine, the device, the host's thread and the disk, and its stages are what each of these does to a byte. What
+ * one part does twice, or does besides, is one stage: a device that copies bytes into HBM and back to be checked passes them
+ * half as fast as one that copies them once. The slowest stage bounds the link. A part that serves both ways of a link at
+ * once passes the bytes of both one after the other.
  */
 
-import { availableParallelism } from 'node:os';
 import type { VerificationName } from '../../../backends/webgpu/arrivals.ts';
 import type { Speed } from './rounds.ts';
-import type { Route, StageName, Work } from './routes.ts';
+import type { Route, Step } from './routes.ts';
+
+export type StageName =
+  | 'device copy'
+  | 'device copies'
+  | 'memcpy'
+  | 'digest'
+  | 'memcpy and digest'
+  | 'disk read'
+  | 'disk write';
 
 export interface Limit {
   readonly gbps: number;
-  /** The stage, or `cores`. */
-  readonly by: StageName | 'cores';
-  /** The slowest stage alone, the cores left aside. */
-  readonly stage: StageName;
-  readonly stageGbps: number;
-  /** I/O depth at which that stage was at its best; 1 of others. */
+  /** The stage; of both ways, the stages of the slowest part. */
+  readonly by: string;
+  /** I/O depth at which a disk stage was at its best; 1 of others. */
   readonly depth: number;
 }
 
-export interface Surroundings {
-  /** How arrivals in HBM are verified: by `readback` it is a copy back and a digest on the host. */
-  readonly arrivalCheck: VerificationName;
-  readonly softwareDevice: boolean;
-  readonly cores?: number;
+/**
+ * By part: device, host, disk.
+ * @param arrivalCheck how arrivals in HBM are verified. By `readback` it is a copy back and a digest on the host; the digest
+ *   kernel of a device is part of no stage: what it costs is tierkv's to bear
+ */
+export function stagesOf(
+  steps: readonly Step[],
+  arrivalCheck: VerificationName,
+): readonly (StageName | undefined)[] {
+  const comesBack = steps.includes('arrival check') && arrivalCheck === 'readback';
+  const copies = steps.includes('memcpy');
+  const digests = steps.includes('digest') || comesBack;
+  const disk = steps.includes('disk read') ? 'disk read' : 'disk write';
+  return [
+    steps.includes('device copy') ? (comesBack ? 'device copies' : 'device copy') : undefined,
+    copies ? (digests ? 'memcpy and digest' : 'memcpy') : digests ? 'digest' : undefined,
+    steps.includes(disk) ? disk : undefined,
+  ];
 }
 
-/** The stages of a piece of work. The digest kernel of a device is part of no stage: what it costs is tierkv's to bear. */
-export function stagesOf(work: Work, arrivalCheck: VerificationName): readonly StageName[] {
-  if (work !== 'arrival check') return [work];
-  return arrivalCheck === 'readback' ? ['device copy', 'digest'] : [];
-}
-
-/** @param speeds by contestant, which is called as its stage, or as its stage and a way to run it */
+/** @param speeds by contestant, which is called as its stage, or as its stage, a colon and a way to run it */
 export function limitOf(
   { work }: Pick<Route, 'work'>,
   speeds: ReadonlyMap<string, Speed>,
-  { arrivalCheck, softwareDevice, cores = availableParallelism() }: Surroundings,
+  arrivalCheck: VerificationName,
 ): Limit {
-  const ways = work.map((way) => way.flatMap((one) => stagesOf(one, arrivalCheck)));
-  const all = ways.flat().map((stage) => bestOf(stage, speeds));
-  const { stage, gbps, depth } = all.reduce((slowest, one) => (one.gbps < slowest.gbps ? one : slowest));
-  let coreSeconds = 0;
-  for (const one of all) {
-    if (one.stage === 'memcpy' || one.stage === 'digest' || (one.stage === 'device copy' && softwareDevice))
-      coreSeconds += 1 / one.gbps / ways.length;
+  const ways = work.map((steps) => stagesOf(steps, arrivalCheck));
+  let slowest: Limit = { gbps: Number.POSITIVE_INFINITY, by: '', depth: 1 };
+  for (let part = 0; part < ways[0]!.length; part++) {
+    const stages = ways.flatMap((way) => way[part] ?? []).map((stage) => bestOf(stage, speeds));
+    const seconds = stages.reduce((sum, { gbps }) => sum + 1 / gbps, 0);
+    const gbps = ways.length / seconds;
+    if (gbps >= slowest.gbps) continue;
+    const by = [...new Set(stages.map(({ stage }) => stage))].join(' + ');
+    slowest = { gbps, by, depth: stages[0]!.depth };
   }
-  const coresGbps = coreSeconds === 0 ? Number.POSITIVE_INFINITY : cores / coreSeconds;
-  return coresGbps < gbps
-    ? { gbps: coresGbps, by: 'cores', stage, stageGbps: gbps, depth }
-    : { gbps, by: stage, stage, stageGbps: gbps, depth };
+  return slowest;
 }
 
 /** A stage has several ways to be run; its best one counts. */
@@ -61,8 +73,9 @@ function bestOf(
 ): { stage: StageName; gbps: number; depth: number } {
   let best = { stage, gbps: 0, depth: 1 };
   for (const [name, { gbps }] of speeds) {
-    if (name !== stage && !name.startsWith(`${stage} `)) continue;
-    if (gbps > best.gbps) best = { stage, gbps, depth: Number.parseInt(name.slice(stage.length), 10) || 1 };
+    const [contestant, way] = name.split(': ');
+    if (contestant !== stage || gbps <= best.gbps) continue;
+    best = { stage, gbps, depth: Number.parseInt(way ?? '', 10) || 1 };
   }
   return best;
 }

@@ -1,6 +1,6 @@
 /**
  * The six links, and for each what runs on it: tierkv's engine, the best single transfer with the same checks, the naive way,
- * and the stages from which its limit follows (limit.ts). A both-ways route is a pair of links that carry half of the bytes
+ * and the steps from which its limit follows (limit.ts). A both-ways route is a pair of links that carry half of the bytes
  * each.
  */
 
@@ -9,10 +9,8 @@ import type { DiskRuns } from './diskRuns.ts';
 import type { Arrangement, LinkRig, PlaceName } from './rig.ts';
 import type { Verification } from './row.ts';
 
-export type StageName = 'device copy' | 'memcpy' | 'digest' | 'disk read' | 'disk write';
-
-/** What is done to each byte of a way: stages, and the check of what arrived in HBM, however that is done here. */
-export type Work = StageName | 'arrival check';
+/** What is done to each byte of a way; `arrival check` is that of what arrived in HBM, however that is done here. */
+export type Step = 'device copy' | 'memcpy' | 'digest' | 'disk read' | 'disk write' | 'arrival check';
 
 /** What routes run on. `disk` is there for routes that touch the disk. */
 export interface Machine {
@@ -28,7 +26,7 @@ export interface Route {
   readonly source: PlaceName;
   readonly target: PlaceName;
   /** For each direction, what is done to a byte of it. */
-  readonly work: readonly (readonly Work[])[];
+  readonly work: readonly (readonly Step[])[];
   readonly touchesHbm: boolean;
   single(machine: Machine, bytes: number): Promise<void>;
   /** @param slots where the units lie */
@@ -104,17 +102,17 @@ function together(a: Plain, b: Plain): Plain {
   };
 }
 
-const overDevice: readonly Work[] = ['device copy', 'memcpy'];
-const fromDisk: readonly Work[] = ['disk read', 'digest'];
-const toDisk: readonly Work[] = ['disk write'];
-const checked: readonly Work[] = ['arrival check'];
+const overDevice: readonly Step[] = ['device copy', 'memcpy'];
+const fromDisk: readonly Step[] = ['disk read', 'digest'];
+const toDisk: readonly Step[] = ['disk write'];
+const checked: readonly Step[] = ['arrival check'];
 
 function oneWay(
   link: string,
   source: PlaceName,
   target: PlaceName,
   verify: Verification,
-  work: readonly Work[],
+  work: readonly Step[],
   plain: Plain,
 ): Route {
   const touchesHbm = source.startsWith('hbm') || target.startsWith('hbm');

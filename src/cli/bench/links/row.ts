@@ -19,14 +19,12 @@ export interface LinkRow {
   readonly singleGbps: number;
   /** One plain call a unit: one writeBuffer, one map, one buffered file call. */
   readonly naiveGbps: number;
-  /** The slowest stage of the link, alone and at its best, in the same rounds, or what the cores allow: see limit.ts. */
+  /** The slowest stage of the link, checks of arrivals included, alone and at its best, in the same rounds: see limit.ts. */
   readonly limitGbps: number;
-  /** The stage, or `cores`. */
+  /** That stage. */
   readonly limitStage: string;
   /** gbps / limitGbps. */
   readonly ratio: number;
-  /** The slowest stage alone, the cores left aside; equal to limitGbps where a stage is the limit. */
-  readonly stageGbps: number;
   /** Of a unit that travels alone, from its submission to its end. */
   readonly p50Us: number;
   readonly p99Us: number;
@@ -63,7 +61,6 @@ export function renderRows(rows: readonly LinkRow[]): string {
       right('limit'),
       { title: 'by' },
       right('of limit'),
-      right('of stage'),
       right('p50 µs'),
       right('p99 µs'),
       right('cores'),
@@ -81,7 +78,6 @@ export function renderRows(rows: readonly LinkRow[]): string {
       digits(row.limitGbps, 2),
       row.limitStage,
       percent(row.ratio),
-      percent(row.gbps / row.stageGbps),
       digits(row.p50Us, 0),
       digits(row.p99Us, 0),
       digits(row.cpuCores, 2),
