@@ -70,10 +70,13 @@ const BLOCKS_INSIDE = 360;
 
 export async function soak(options: SoakOptions): Promise<SoakReport> {
   const dir = mkdtempSync(join(tmpdir(), 'tierkv-soak-'));
+  const remove = (): void => rmSync(dir, { recursive: true, force: true });
+  process.once('exit', remove);
   try {
     return await new Soak(options, dir).run();
   } finally {
-    rmSync(dir, { recursive: true, force: true });
+    process.off('exit', remove);
+    remove();
   }
 }
 

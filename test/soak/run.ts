@@ -51,6 +51,9 @@ async function main(): Promise<number> {
   }
   for (const target of [values.json, values.svg]) if (target !== undefined) requireWritableTarget(target);
 
+  // an exit, unlike a signal's own end, lets the soak take its folder away
+  process.once('SIGINT', () => process.exit(130));
+  process.once('SIGTERM', () => process.exit(143));
   const hour = await busyHour();
   console.log(
     `soak: ${minutes} minutes of the conversation trace, seed ${seed}. Its excerpt's ${hour.promptBlocks.length} requests in ` +
