@@ -33,6 +33,7 @@ export type { Completion, TransferDriver } from './transfer/driver.ts';
 export { type JobId, Priority } from './transfer/jobTable.ts';
 export { Outcome, type OutcomeName, outcomeNames } from './transfer/outcome.ts';
 export type {
+  ArrivingBytes,
   DeviceTierStore,
   HostTierStore,
   SealItem,

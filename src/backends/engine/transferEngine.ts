@@ -2,7 +2,7 @@
  * Executes the manager's transfer jobs on real stores. Jobs of a link go in batches, the most urgent first, and so many
  * bytes at once (linkQueue.ts). Blocks that lie in host memory are copied straight between the arena and the other store; a block that goes between
  * device and file passes through a staging slot; its link's batches are small and several of them are under way, so that disk,
- * host and device work at the same time on different blocks.
+ * host and device work at the same time on different blocks; a long block is written while it is read (streamedMove.ts).
  *
  *     HBM <--- rings of mapped buffers ---> DDR arena <--- direct I/O ---> file
  *      ^                                                                    ^
@@ -25,6 +25,7 @@ import { LinkMeter, type LinkTraffic } from './linkMeter.ts';
 import { type LinkLimits, LinkQueue } from './linkQueue.ts';
 import { stagedMove } from './stagedMove.ts';
 import type { StagingSlots } from './stagingSlots.ts';
+import { canStream, streamedMove } from './streamedMove.ts';
 
 export interface EngineStores {
   readonly hbm: DeviceTierStore;
@@ -242,7 +243,10 @@ export class TransferEngine implements TransferDriver {
       to: (view: Uint8Array) => itemOf(one.transfer, one.transfer.target, view),
       settle: (end: StoreResult) => settle(one, end),
     }));
-    await stagedMove(this.#staging!, this.#store(from), this.#store(to), jobs);
+    const stores = [this.#staging!, this.#store(from), this.#store(to)] as const;
+    const [first] = jobs;
+    if (jobs.length === 1 && canStream(stores[1], stores[2], first!)) await streamedMove(...stores, first!);
+    else await stagedMove(...stores, jobs);
   }
 
   #store(tier: Tier): TierStore {

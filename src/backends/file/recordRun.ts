@@ -1,7 +1,7 @@
 /**
  * The records of a run of neighbouring slots: lays out header and payload of each as parts of one vectored call, or of a
  * few where a record is long, digests what a read brings piece by piece as it comes, and checks each record against the item
- * that asked for it. Payloads move from and to the caller's memory itself where direct I/O can reach it, else through staging.
+ * that asked for it. Whoever takes bytes on as they come is told of each piece. Payloads move from and to the caller's memory itself where direct I/O can reach it, else through staging.
  */
 
 import { Outcome } from '../../runtime/transfer/outcome.ts';
@@ -128,7 +128,7 @@ export class RecordRun implements IoJob {
     const { file } = this.#context;
     if (this.kind === 'write') return file.writev(piece.parts, this.#offset + piece.from);
     await file.readv(piece.parts, this.#offset + piece.from);
-    for (const place of places) digestArrived(place, piece);
+    for (const place of places) arrived(place, piece);
   }
 
   async #reserveSpace(): Promise<void> {
@@ -184,7 +184,7 @@ export class RecordRun implements IoJob {
       spoiled(item.slot);
       return corrupt(`slot ${item.slot}: the bytes do not have their digest`);
     }
-    if (request.staged) item.bytes.set(payload);
+    if (request.staged && !request.told) item.bytes.set(payload);
     return loaded;
   }
 
@@ -197,7 +197,7 @@ export class RecordRun implements IoJob {
     const unreachable = errno === 'EFAULT' || errno === 'EINVAL';
     const helped = this.requests.filter((request) => unreachable && !request.staged);
     for (const request of helped) request.staged = true;
-    if (this.requests.length > 1 || helped.length > 0) {
+    if (this.requests.length > 1 || (helped.length > 0 && !helped[0]!.told)) {
       this.#context.retry(this.requests);
       return;
     }
@@ -214,16 +214,25 @@ const blocked: StoreResult = {
 };
 const late: StoreResult = { outcome: Outcome.TIMED_OUT, reason: 'the I/O retired after its deadline' };
 
-/** Adds to the digest of a payload what a piece brought of it. */
-function digestArrived(place: Place, piece: Piece): void {
-  if (place.request.item.checkedLater === true) return;
+/** Adds to the digest of a payload what a piece brought of it, and tells of it. */
+function arrived(place: Place, piece: Piece): void {
+  const { request, payload } = place;
+  const { bytes, checkedLater, onArrived } = request.item;
+  if (checkedLater === true && onArrived === undefined) return;
   const payloadStart = place.start + place.record.payloadOffset;
   const from = Math.max(0, piece.from - payloadStart);
   const to = Math.min(place.record.payloadBytes, piece.to - payloadStart);
   if (from >= to) return;
-  const { lo, hi } = hostDigest(place.payload.subarray(from, to), from / 4);
-  place.lo = (place.lo + lo) >>> 0;
-  place.hi = (place.hi + hi) >>> 0;
+  const stretch = payload.subarray(from, to);
+  if (checkedLater !== true) {
+    const { lo, hi } = hostDigest(stretch, from / 4);
+    place.lo = (place.lo + lo) >>> 0;
+    place.hi = (place.hi + hi) >>> 0;
+  }
+  if (onArrived === undefined) return;
+  if (request.staged) bytes.set(stretch, from);
+  request.told = true;
+  onArrived(from, to);
 }
 
 /** Adds `part`, joined to the last one where the two are neighbours in memory. */

@@ -140,6 +140,7 @@ export class RequestFlow {
           offset: 0,
           sequence: 0,
           begun: false,
+          told: false,
           next: undefined,
         });
       });
@@ -232,7 +233,7 @@ export class RequestFlow {
     return refused(`${item.bytes.byteLength} bytes for a slot of ${slotBytes}`);
   }
 
-  /** Sends the requests to the queue, those on neighbouring records together. */
+  /** Sends the requests to the queue, those on neighbouring records together. One whose bytes are told of goes alone. */
   #begin(requests: SlotRequest[]): void {
     requests.sort((a, b) => a.offset - b.offset);
     let run: SlotRequest[] = [];
@@ -241,7 +242,8 @@ export class RequestFlow {
       const bytes = this.#layout.records[request.item.sizeClass]!.recordBytes;
       const touches = run.length > 0 && run[0]!.offset + runBytes === request.offset;
       const fits = runBytes + bytes <= this.#settings.coalescedBytes && run.length < RECORDS_PER_RUN_MAX;
-      if (run.length > 0 && !(touches && fits)) {
+      const streams = request.item.onArrived !== undefined || run[0]?.item.onArrived !== undefined;
+      if (run.length > 0 && (streams || !(touches && fits))) {
         this.#queue.push(new RecordRun(this.#context, run));
         run = [];
         runBytes = 0;

@@ -17,6 +17,8 @@ export interface SlotRequest {
   sequence: number;
   /** Its region counts it among the writes under way. */
   begun: boolean;
+  /** Somebody was told of bytes that it read: it cannot be read once more. */
+  told: boolean;
   next: SlotRequest | undefined;
 }
 

@@ -60,6 +60,7 @@ export class HbmStore implements DevicePool {
   readonly tier: typeof Tier.HBM = Tier.HBM;
   readonly capacityBytes: number;
   readonly verifies: { readonly onWrite: boolean; readonly onRead: boolean };
+  readonly streams: { readonly reads: boolean; readonly writes: boolean } = { reads: false, writes: true };
   readonly adapter: AdapterReport;
   readonly lost: Promise<string>;
   readonly #pool: PoolContext;
@@ -285,8 +286,9 @@ export class HbmStore implements DevicePool {
     return call.ended;
   }
 
-  /** Nothing is destroyed under work that is still on its way. */
+  /** Nothing is destroyed under work that is still on its way; bytes that have not arrived are not waited for. */
   async #dispose(): Promise<void> {
+    this.#uploads.close();
     while (this.#underWay.size > 0) await Promise.all(this.#underWay);
     await this.#boxes.destroy();
     await Promise.all([

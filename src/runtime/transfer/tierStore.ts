@@ -10,6 +10,9 @@
  *   full disk or a lost device is an outcome.
  * - Where a store can verify what arrived (HBM by a kernel, files by the host), it compares with `item.digest` and
  *   answers `corrupt`. A store that cannot says so in `verifies`.
+ * - Where `streams` says so, a read tells of its bytes as they arrive (`onArrived`), and a write takes on bytes that are
+ *   still arriving (`arriving`): one block is on both its ways at once. While it waits for bytes, a write holds up no other
+ *   one. A write whose bytes do not all arrive ends as their read did, and its slot holds nothing.
  * - Items of one call may run in any order and must not name a slot twice. Calls that touch the same slot take effect in
  *   the order in which they were made.
  */
@@ -35,8 +38,25 @@ export interface StoreItem {
    * knows of the place (generation, key, header) it checks all the same. Default false.
    */
   readonly checkedLater?: boolean;
+  /**
+   * Of a read, where the store `streams.reads`: told of each stretch [from, to) of `bytes` that has arrived, in any order,
+   * perhaps of none. It does not change any more, but only the end of the read says whether it may be believed.
+   */
+  readonly onArrived?: ((from: number, to: number) => void) | undefined;
+  /** Of a write, where the store `streams.writes`: `bytes` are still being filled, and this tells how far. */
+  readonly arriving?: ArrivingBytes | undefined;
   /** Host bytes: the source of a write, the destination of a read; exactly the slot's size. Not kept after the call. */
   readonly bytes: Uint8Array;
+}
+
+/** The bytes of an item that a read fills while a write takes on what is there. */
+export interface ArrivingBytes {
+  /** So many leading bytes are there; all of them only when the read has ended as loaded. */
+  readonly leading: number;
+  /** How the read ended, where it brought less: no more bytes will come, and nothing that came may be believed. */
+  readonly failure: StoreResult | undefined;
+  /** Fulfilled when more than `bytes` leading bytes are there, or there is a failure. */
+  beyond(bytes: number): Promise<void>;
 }
 
 export interface StoreResult {
@@ -50,6 +70,8 @@ export interface TierStore extends AsyncDisposable {
   readonly capacityBytes: number;
   /** Whether writes, reads or neither are checked against the item's digest on arrival. */
   readonly verifies: { readonly onWrite: boolean; readonly onRead: boolean };
+  /** Whether reads tell of bytes as they arrive, and whether writes take on arriving bytes. Absent: neither. */
+  readonly streams?: { readonly reads: boolean; readonly writes: boolean } | undefined;
   /** What the store really got, for tables and reports: adapter, locked, huge pages, direct I/O. */
   describe(): Record<string, string | number | boolean>;
   write(items: readonly StoreItem[]): Promise<readonly StoreResult[]>;

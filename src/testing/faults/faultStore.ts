@@ -4,7 +4,8 @@
  *
  *     engine --> FaultStore --> (delay) --> damage --> the wrapped store
  *
- * What is not hit goes to the wrapped store unchanged, in one call, so order and batches stay what they were.
+ * What is not hit goes to the wrapped store unchanged, in one call, so order and batches stay what they were. It never says
+ * `streams`, since bytes that were handed on before the end of a read could not be damaged any more.
  */
 
 import type { Tier } from '../../runtime/tier.ts';

@@ -128,6 +128,52 @@ describe('a file store that moves its records in pieces', () => {
     store.checkIntegrity();
   });
 
+  it('tells of each as soon as its bytes are where the reader wants them', async () => {
+    await using store = await FileStore.open(scratchDir(), shape, options());
+    for (const sizeClass of [0, 1]) {
+      for (const checkedLater of [true, false]) {
+        const one = item(sizeClass, sizeClass);
+        await store.write([one]);
+        const target = emptyItem(one);
+        const told = new Uint8Array(one.bytes.byteLength);
+        let pieces = 0;
+        const onArrived = (from: number, to: number): void => {
+          pieces++;
+          for (let at = from; at < to; at++) told[at]!++;
+          expect(Buffer.compare(target.bytes.subarray(from, to), one.bytes.subarray(from, to))).toBe(0);
+        };
+        expect(await outcomes(store, 'read', [{ ...target, checkedLater, onArrived }])).toEqual(['loaded']);
+        expect(pieces).toBeGreaterThan(4);
+        expect(told.every((count) => count === 1)).toBe(true);
+      }
+    }
+  });
+
+  it('reads a record again where its memory did not do for direct I/O, but never once bytes were told of', async () => {
+    let refused: (from: number) => boolean = () => false;
+    const wrapFile = seam((from) =>
+      refused(from) ? Promise.reject(new IoError('EINVAL', 'readv')) : undefined,
+    );
+    const buffered = { ...options(wrapFile), mode: 'buffered' } as const;
+    await using store = await FileStore.open(scratchDir(), shape, buffered);
+    const one = item(0, 0);
+    await store.write([one]);
+    const last = recordOffset(fileLayout(shape), one.slot, 0) + 15 * BLOCK;
+    const read = async (): Promise<[string[], number]> => {
+      let told = 0;
+      const ends = await outcomes(store, 'read', [{ ...emptyItem(one), onArrived: () => void told++ }]);
+      return [ends, told];
+    };
+    let left = 6;
+    refused = () => left-- > 0;
+    expect(await read()).toEqual([['loaded'], 6]);
+    left = 1;
+    refused = (from) => from === last && left-- > 0;
+    expect(await read()).toEqual([['refused'], 5]);
+    expect(await read()).toEqual([['loaded'], 6]);
+    store.checkIntegrity();
+  });
+
   it('finds a flipped bit in any of them', async () => {
     const dir = scratchDir();
     await using store = await FileStore.open(dir, shape, options());
