@@ -5,6 +5,8 @@
  *                                                   ^                      | interrupted
  *                                                   +------- recover <-----+
  *
+ * A signal ends the waiting of `begin` and `recover`; `cancel` instead of `release` also calls off what is on its way.
+ *
  * What fails below is an outcome here. A block that cannot be brought is open, to be computed. When the device is lost,
  * `seal` and `append` say `interrupted`, and `recover` gives the sequence back on the next device: what other tiers hold is
  * loaded, the rest is open.
@@ -14,7 +16,6 @@ import {
   BlockKeys,
   BlockTable,
   Entry,
-  KeyChain,
   type KeyElements,
   KVManager,
   type LoadedBlock,
@@ -24,11 +25,14 @@ import {
 } from '../../runtime/index.ts';
 import { tableMemory } from '../memory/index.ts';
 import type { SlotBuffer } from '../webgpu/index.ts';
+import { throwIfAborted, unlessAborted, type WaitOptions } from './abort.ts';
 import { type KVRuntimeConfig, managerConfigOf, transferDeadlineUs } from './config.ts';
 import { DeviceKeeper } from './deviceKeeper.ts';
 import { KVSequence } from './kvSequence.ts';
 import { Pump } from './pump.ts';
+import { RequestQueue } from './requestQueue.ts';
 import { type OpenStores, openStores } from './stores.ts';
+import { TenantChains } from './tenantChains.ts';
 import { adoptRecovered, warmNvme } from './warm.ts';
 
 /** Blocks that `save` sends down at a time: few enough that all of them find jobs. */
@@ -47,15 +51,13 @@ export class KVRuntime implements AsyncDisposable {
   readonly #config: KVRuntimeConfig;
   readonly #pump: Pump;
   readonly #keeper: DeviceKeeper;
-  readonly #chains: Map<string, KeyChain> = new Map();
+  readonly #chains: TenantChains;
+  readonly #closing: AbortController = new AbortController();
 
-  private constructor(
-    config: KVRuntimeConfig,
-    manager: KVManager,
-    stores: Awaited<ReturnType<typeof openStores>>,
-  ) {
+  private constructor(config: KVRuntimeConfig, manager: KVManager, stores: OpenStores, chains: TenantChains) {
     this.#config = config;
     this.manager = manager;
+    this.#chains = chains;
     this.stores = stores;
     this.#pump = new Pump(manager, stores.engine, transferDeadlineUs(config));
     this.#keeper = new DeviceKeeper(manager, stores, this.#pump, config.notice ?? (() => {}));
@@ -65,9 +67,10 @@ export class KVRuntime implements AsyncDisposable {
   static async open(config: KVRuntimeConfig): Promise<KVRuntime> {
     const manager = new KVManager({ ...managerConfigOf(config), tableMemory: await tableMemory() });
     transferDeadlineUs(config);
-    keyChain(config, 'any tenant'); // a bad key or model name is found before anything is opened
+    const chains = new TenantChains(config);
+    chains.of('any tenant'); // a bad key or model name is found before anything is opened
     const stores = await openStores({ ...config, nvme: warmNvme(config) }, manager);
-    const runtime = new KVRuntime(config, manager, stores);
+    const runtime = new KVRuntime(config, manager, stores, chains);
     if (stores.nvme !== undefined) adoptRecovered(manager, stores.nvme, runtime.nowUs());
     return runtime;
   }
@@ -85,33 +88,43 @@ export class KVRuntime implements AsyncDisposable {
   /** What a request would find: leading blocks by tier. Changes nothing, counts nothing. */
   lookup(tokens: KeyElements, tenant: string): Match {
     const keys = new BlockKeys();
-    this.#chain(tenant).hashBlocks(tokens, 0, keys);
+    this.#chains.of(tenant).hashBlocks(tokens, 0, keys);
     return this.manager.lookup(keys.words, keys.length);
+  }
+
+  /** A new, empty queue for prompts that wait: how much of each is cached is one call for all of them. */
+  requestQueue(): RequestQueue {
+    return new RequestQueue(this.manager, this.#chains, this.#config.layout.blockTokens);
   }
 
   /**
    * Begins a sequence: its cached blocks are pinned, those in lower tiers are brought up and verified, and the rest get
    * open blocks to write. What cannot be brought is among the open blocks. The last token is always left to compute.
+   * When `signal` is raised, nothing of the call stays: loads that nobody else waits for are called off, and slots on the
+   * way are free again when their last transfer has ended.
    * @param tenant who may share this KV: from your own authentication, never from the request's body
    * @throws TKV_CAPACITY when the blocks in use leave no room for it, TKV_DEVICE when the device is lost and no other is to
-   * be had
+   * be had, TKV_STATE when the runtime is closed, and the reason of `signal`
    */
-  async begin(tokens: KeyElements, tenant: string): Promise<KVSequence> {
+  async begin(tokens: KeyElements, tenant: string, options: WaitOptions = {}): Promise<KVSequence> {
+    const signals = this.#signals(options);
+    throwIfAborted(signals);
     const { blockTokens } = this.#config.layout;
-    const source = this.#chain(tenant);
+    const source = this.#chains.of(tenant);
     const keys = new BlockKeys(Math.ceil(tokens.length / blockTokens) + 1);
     source.hashBlocks(tokens, 0, keys);
     const blocks = Math.ceil(tokens.length / blockTokens);
     const limit = Math.min(keys.length, Math.floor(Math.max(tokens.length - 1, 0) / blockTokens));
-    if (!this.#keeper.present) await this.#keeper.ready();
+    if (!this.#keeper.present) await unlessAborted(signals, () => this.#keeper.ready());
     const matched = this.manager.matchLength(keys.words, limit);
     if (!this.manager.canOpen(keys.words, matched, blocks)) throw this.#full(blocks);
 
     const table = this.manager.open(keys.words, keys.length, this.nowUs(), limit);
     try {
-      await this.#bring(table, blocks);
+      await this.#bring(table, blocks, signals);
     } catch (error) {
-      this.manager.release(table, this.nowUs());
+      if (signals.some(({ aborted }) => aborted)) this.manager.cancel(table, this.nowUs());
+      else this.manager.release(table, this.nowUs());
       this.#pump.poke();
       throw error;
     }
@@ -137,11 +150,15 @@ export class KVRuntime implements AsyncDisposable {
 
   /**
    * Gives an interrupted sequence back: blocks that other tiers hold are loaded, all others are open. Waits for a device.
+   * After an error the sequence stays interrupted and is still to be released or cancelled.
    * @returns the open blocks, by number in the sequence: each has to be written again, also if it was before
-   * @throws TKV_DEVICE when no device is to be had, TKV_CAPACITY when the blocks find no room; the sequence stays interrupted
+   * @throws TKV_DEVICE when no device is to be had, TKV_CAPACITY when the blocks find no room, TKV_UNKNOWN_ID when the
+   * sequence has ended, TKV_STATE when the runtime is closed, and the reason of `signal`
    */
-  async recover(sequence: KVSequence): Promise<number[]> {
-    await this.#bring(sequence.table, Math.ceil(sequence.tokens / this.#config.layout.blockTokens));
+  async recover(sequence: KVSequence, options: WaitOptions = {}): Promise<number[]> {
+    const signals = this.#signals(options);
+    throwIfAborted(signals);
+    await this.#bring(sequence.table, Math.ceil(sequence.tokens / this.#config.layout.blockTokens), signals);
     sequence.cachedTokens = sequence.table.readyPrefix() * this.#config.layout.blockTokens;
     return this.openBlocks(sequence).map(({ index }) => index);
   }
@@ -212,6 +229,16 @@ export class KVRuntime implements AsyncDisposable {
     this.#pump.poke();
   }
 
+  /**
+   * Ends the sequence of a request that nobody wants any more: as `release`, and loads of a `recover` under way that no
+   * other sequence waits for are called off. Calls that wait for the sequence end too: `seal` and `append` say
+   * `interrupted`, `recover` rejects with TKV_UNKNOWN_ID.
+   */
+  cancel(sequence: KVSequence): void {
+    this.manager.cancel(sequence.table, this.nowUs());
+    this.#pump.poke();
+  }
+
   /** Waits until no transfer is in flight, those given up at their deadline apart. */
   async idle(): Promise<void> {
     await this.#pump.until(() => this.manager.jobsInFlight === this.manager.jobsOverdue);
@@ -254,7 +281,12 @@ export class KVRuntime implements AsyncDisposable {
     };
   }
 
+  /**
+   * Closes the runtime: `begin` and `recover` reject with TKV_STATE from now on, also those that wait, transfers under way
+   * come to their end or their deadline, and then the stores are closed. Nothing else may be called any more.
+   */
   async [Symbol.asyncDispose](): Promise<void> {
+    this.#closing.abort(new TierKVError('TKV_STATE', 'the runtime is closed. Open another one.'));
     await this.#keeper.close();
     await this.idle();
     await this.stores[Symbol.asyncDispose]();
@@ -264,12 +296,12 @@ export class KVRuntime implements AsyncDisposable {
    * Every block of the table is brought to HBM or opened to be computed: once, and again for as long as losses and errors
    * undo it.
    */
-  async #bring(table: KVSequence['table'], blocks: number): Promise<void> {
+  async #bring(table: KVSequence['table'], blocks: number, signals: readonly AbortSignal[]): Promise<void> {
     for (let attempt = 0; attempt < ATTEMPTS_MAX; attempt++) {
-      if (!this.#keeper.present) await this.#keeper.ready();
+      if (!this.#keeper.present) await unlessAborted(signals, () => this.#keeper.ready());
       if (!this.manager.load(table, this.nowUs(), 0, table.length)) break;
       if (!this.manager.allocate(table, 0, blocks, this.nowUs())) break;
-      await this.#pump.until(() => table.pending === 0);
+      await unlessAborted(signals, () => this.#pump.until(() => table.pending === 0));
       if (this.#isWhole(table, blocks)) return;
     }
     throw this.#full(blocks);
@@ -284,13 +316,9 @@ export class KVRuntime implements AsyncDisposable {
     return true;
   }
 
-  #chain(tenant: string): KeyChain {
-    let chain = this.#chains.get(tenant);
-    if (chain === undefined) {
-      chain = keyChain(this.#config, tenant);
-      this.#chains.set(tenant, chain);
-    }
-    return chain;
+  /** What ends a wait: the end of the runtime, and the caller's signal where there is one. */
+  #signals({ signal }: WaitOptions): AbortSignal[] {
+    return signal === undefined ? [this.#closing.signal] : [this.#closing.signal, signal];
   }
 
   #full(blocks: number): TierKVError {
@@ -303,16 +331,4 @@ export class KVRuntime implements AsyncDisposable {
       { field: 'hbmBytes' },
     );
   }
-}
-
-function keyChain(config: KVRuntimeConfig, tenant: string): KeyChain {
-  const { secretKey, epoch = 0, model, layout, extras } = config;
-  return new KeyChain({
-    secretKey,
-    tenant,
-    epoch,
-    model,
-    layout,
-    ...(extras === undefined ? {} : { extras }),
-  });
 }

@@ -1,0 +1,104 @@
+/**
+ * Prompts that wait for their turn, for a scheduler that orders them by what is cached of each. A prompt's keys are made
+ * once, when it joins, since that costs far more than to look them up. The keys of all prompts lie side by side, so that
+ * one call of the manager looks all of them up and its waits for memory overlap.
+ */
+
+import { BlockKeys, type KeyElements, type KVManager, wordsPerKey } from '../../runtime/index.ts';
+import type { TenantChains } from './tenantChains.ts';
+
+export class WaitingRequest {
+  /** As given; they may not change while the request waits. */
+  readonly tokens: KeyElements;
+  readonly tenant: string;
+  /** Tokens from the front that were ready or on their way, in any tier, at the queue's last `lookup`. */
+  cachedTokens = 0;
+
+  constructor(tokens: KeyElements, tenant: string) {
+    this.tokens = tokens;
+    this.tenant = tenant;
+  }
+}
+
+/** A request's keys among those of all. */
+interface Span {
+  first: number;
+  readonly count: number;
+}
+
+export class RequestQueue {
+  readonly #manager: KVManager;
+  readonly #chains: TenantChains;
+  readonly #blockTokens: number;
+  readonly #spans: Map<WaitingRequest, Span> = new Map();
+  /** Keys of all requests, and of some that have left. */
+  #keys: BlockKeys = new BlockKeys();
+  #waitingKeys = 0;
+
+  constructor(manager: KVManager, chains: TenantChains, blockTokens: number) {
+    this.#manager = manager;
+    this.#chains = chains;
+    this.#blockTokens = blockTokens;
+  }
+
+  /** Requests that wait. */
+  get size(): number {
+    return this.#spans.size;
+  }
+
+  /** @throws TKV_INPUT naming the token that is no valid id; the request then does not wait */
+  add(tokens: KeyElements, tenant: string): WaitingRequest {
+    const keys = new BlockKeys();
+    this.#chains.of(tenant).hashBlocks(tokens, 0, keys, Math.max(tokens.length - 1, 0));
+    const request = new WaitingRequest(tokens, tenant);
+    this.#spans.set(request, { first: this.#keys.length, count: keys.length });
+    appendKeys(this.#keys, keys, 0, keys.length);
+    this.#waitingKeys += keys.length;
+    return request;
+  }
+
+  /** The request waits no more. @returns whether it did */
+  delete(request: WaitingRequest): boolean {
+    const span = this.#spans.get(request);
+    if (span === undefined) return false;
+    this.#spans.delete(request);
+    this.#waitingKeys -= span.count;
+    if (this.#waitingKeys * 2 < this.#keys.length) this.#compact();
+    return true;
+  }
+
+  /**
+   * Sets the `cachedTokens` of every request to what `begin` would find now: whole blocks, the last token always left to
+   * compute. Pins nothing, counts nothing; what is cached may go before the request begins.
+   * @returns the requests in the order in which they joined, in an array of the caller's own, to be sorted
+   */
+  lookup(): WaitingRequest[] {
+    const requests = [...this.#spans.keys()];
+    const firsts = new Uint32Array(requests.length);
+    const counts = new Uint32Array(requests.length);
+    const found = new Uint32Array(requests.length);
+    let r = 0;
+    for (const { first, count } of this.#spans.values()) {
+      firsts[r] = first;
+      counts[r++] = count;
+    }
+    this.#manager.matchLengths(this.#keys.words, firsts, counts, found);
+    for (r = 0; r < requests.length; r++) requests[r]!.cachedTokens = found[r]! * this.#blockTokens;
+    return requests;
+  }
+
+  #compact(): void {
+    const keys = new BlockKeys(Math.max(this.#waitingKeys, 1));
+    for (const span of this.#spans.values()) {
+      const { first, count } = span;
+      span.first = keys.length;
+      appendKeys(keys, this.#keys, first, count);
+    }
+    this.#keys = keys;
+  }
+}
+
+function appendKeys(to: BlockKeys, from: BlockKeys, first: number, count: number): void {
+  to.reserve(to.length + count);
+  for (let i = first; i < first + count; i++) to.append(from.words, i * wordsPerKey);
+}
