@@ -1,84 +1,26 @@
 /** A client that goes away while its request waits: on the software device, over a real file whose reads can be held. */
 
-import { getEventListeners } from 'node:events';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import type { KVRuntime } from '../../../src/backends/index.ts';
-import { FaultPlan, FaultStore } from '../../../src/testing/faults/index.ts';
 import { SeededRandom } from '../../../src/testing/seededRandom.ts';
 import {
-  ask,
-  blocks,
-  cacheBelow,
-  contents,
-  layout,
-  openRuntime,
-  prompt,
-  rightContents,
-  tenant,
-  write,
-} from './liveRuntime.ts';
+  cleanups,
+  HBM_BLOCKS,
+  listeners,
+  longPrompt,
+  nothingLeaked,
+  openHeld,
+  turn,
+  untilHeld,
+} from './heldDisk.ts';
+import { ask, cacheBelow, contents, prompt, rightContents, tenant, write } from './liveRuntime.ts';
 
-const cleanups: (() => Promise<void> | void)[] = [];
-afterEach(async () => {
-  for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
+afterEach(() => {
   vi.restoreAllMocks();
 });
 
-/** Blocks that HBM holds beside the room for landing ones. */
-const HBM_BLOCKS = 19;
-
-/** A runtime over HBM and a file; from `hold` on the file's calls end only when `letGo` is called. */
-async function open(): Promise<{ kv: KVRuntime; hold: () => void; letGo: () => void; held: () => number }> {
-  const dir = mkdtempSync(join(tmpdir(), 'tierkv-abort-'));
-  cleanups.push(() => rmSync(dir, { recursive: true, force: true }));
-  const plan = new FaultPlan({ seed: 1, rates: { stalled: 1 }, stalledMax: 1000 });
-  plan.pause();
-  let disk: FaultStore | undefined;
-  const kv = await openRuntime({
-    nvme: { dir, bytes: blocks(60) },
-    wrapStores: ({ hbm, nvme }) => {
-      disk ??= new FaultStore(nvme!, { plan, wait: () => Promise.resolve() }); // called again for another device
-      return { hbm, nvme: disk };
-    },
-  });
-  const letGo = (): void => {
-    plan.pause();
-    disk!.releaseStalled();
-  };
-  cleanups.push(async () => {
-    letGo();
-    await kv[Symbol.asyncDispose]();
-  });
-  return { kv, hold: () => plan.resume(), letGo, held: () => disk!.stalledCalls };
-}
-
-const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
-const listeners = (signal: AbortSignal): number => getEventListeners(signal, 'abort').length;
-const longPrompt = (from: number): Uint32Array =>
-  Uint32Array.from({ length: HBM_BLOCKS * layout.blockTokens }, (_, i) => from * 1000 + i);
-
-/** Nothing is held, nothing is on its way, and every block of HBM can be had. */
-async function nothingLeaked(kv: KVRuntime): Promise<void> {
-  await kv.idle();
-  kv.manager.checkIntegrity();
-  expect(kv.manager.usage(0)).toMatchObject({ heldBytes: 0, slots: { filling: 0, draining: 0, open: 0 } });
-  const all = await kv.begin(longPrompt(900), tenant);
-  expect(kv.openBlocks(all)).toHaveLength(HBM_BLOCKS);
-  kv.release(all);
-  kv.manager.checkIntegrity();
-}
-
-/** Until the reads of a `begin` or `recover` are held by the file. */
-async function untilHeld(held: () => number): Promise<void> {
-  while (held() === 0) await turn();
-}
-
 describe('begin with a signal', () => {
   it('raised before: rejects with its reason, and nothing was asked of the manager', async () => {
-    const { kv } = await open();
+    const { kv } = await openHeld();
     await cacheBelow(kv, 10, 1);
     const before = JSON.stringify(kv.manager.dump());
     const opened = vi.spyOn(kv.manager, 'open');
@@ -92,7 +34,7 @@ describe('begin with a signal', () => {
   });
 
   it('raised during a reload: rejects before the disk has answered, and all comes free when it has', async () => {
-    const { kv, hold, letGo, held } = await open();
+    const { kv, hold, letGo, held } = await openHeld();
     await cacheBelow(kv, 10, 1);
     hold();
     const client = new AbortController();
@@ -112,7 +54,7 @@ describe('begin with a signal', () => {
   });
 
   it('leaves others alone that wait for the same blocks, and those that come while its loads drain', async () => {
-    const { kv, hold, letGo, held } = await open();
+    const { kv, hold, letGo, held } = await openHeld();
     await cacheBelow(kv, 10, 1);
     await cacheBelow(kv, 20, 1);
     hold();
@@ -135,7 +77,7 @@ describe('begin with a signal', () => {
   });
 
   it('raised while it waits for slots of others to come free: gives up its place among those that wait', async () => {
-    const { kv, hold, letGo, held } = await open();
+    const { kv, hold, letGo, held } = await openHeld();
     await cacheBelow(kv, 10, 1);
     hold();
     const client = new AbortController();
@@ -156,7 +98,7 @@ describe('begin with a signal', () => {
   });
 
   it('raised while there is no device: rejects before there is one', async () => {
-    const { kv } = await open();
+    const { kv } = await openHeld();
     await cacheBelow(kv, 10, 1);
     const { promise: allowed, resolve: allow } = Promise.withResolvers<void>();
     cleanups.push(allow);
@@ -176,7 +118,7 @@ describe('begin with a signal', () => {
   });
 
   it('raised afterwards: the sequence stays as it is', async () => {
-    const { kv } = await open();
+    const { kv } = await openHeld();
     await cacheBelow(kv, 10, 1);
     const client = new AbortController();
     const sequence = await kv.begin(prompt(10), tenant, { signal: client.signal });
@@ -191,7 +133,7 @@ describe('begin with a signal', () => {
   });
 
   it('leaves no listener on it, however the call ends', async () => {
-    const { kv } = await open();
+    const { kv } = await openHeld();
     await cacheBelow(kv, 10, 1);
     const { signal } = new AbortController();
     const first = await kv.begin(prompt(10), tenant, { signal });
@@ -207,7 +149,7 @@ describe('begin with a signal', () => {
   });
 
   it('raised at any moment, again and again: nothing leaks and nothing wrong is served', async () => {
-    const { kv } = await open();
+    const { kv } = await openHeld();
     const random = new SeededRandom(7);
     const seeds = [10, 20, 30];
     for (const seed of seeds) await cacheBelow(kv, seed, 1);
@@ -238,101 +180,4 @@ describe('begin with a signal', () => {
     await nothingLeaked(kv);
     for (const seed of seeds) expect((await ask(kv, seed)).right).toBe(true);
   });
-});
-
-describe('a sequence that was interrupted', () => {
-  async function interrupted(kv: KVRuntime) {
-    await cacheBelow(kv, 10, 1);
-    const sequence = await kv.begin(prompt(10), tenant);
-    write(kv, sequence, 10);
-    const lost = kv.devicesLost + 1;
-    kv.device.destroy();
-    while (kv.devicesLost < lost || kv.describe().runtime!.devicePresent !== true) await turn();
-    return sequence;
-  }
-
-  it('stays so when the signal of its recovery is raised, and can be recovered later', async () => {
-    const { kv, hold, letGo, held } = await open();
-    const sequence = await interrupted(kv);
-    await expect(kv.recover(sequence, { signal: AbortSignal.abort() })).rejects.toThrow();
-    expect(kv.manager.jobsInFlight).toBe(0);
-    hold();
-    const client = new AbortController();
-    const recovered = kv.recover(sequence, { signal: client.signal });
-    await untilHeld(held);
-    client.abort();
-    await expect(recovered).rejects.toMatchObject({ name: 'AbortError' });
-    expect(listeners(client.signal)).toBe(0);
-    expect(() => kv.blockTable(sequence)).toThrow(/recover/);
-    letGo();
-    expect(await kv.recover(sequence)).toEqual([4]);
-    expect(await contents(kv, sequence)).toEqual(rightContents(10));
-    kv.release(sequence);
-    await nothingLeaked(kv);
-  });
-
-  it('can be cancelled while it is recovered: its loads are called off, and whoever waits is told', async () => {
-    const { kv, hold, letGo, held } = await open();
-    const sequence = await interrupted(kv);
-    hold();
-    const recovered = kv.recover(sequence);
-    await untilHeld(held);
-    kv.cancel(sequence);
-    await expect(recovered).rejects.toMatchObject({ code: 'TKV_UNKNOWN_ID' });
-    expect(held()).toBeGreaterThan(0);
-    expect(kv.manager.usage(0)).toMatchObject({ heldBytes: 0, slots: { draining: 4 } });
-    expect(() => kv.cancel(sequence)).toThrow(/has ended/);
-    letGo();
-    await nothingLeaked(kv);
-  });
-});
-
-describe('cancel', () => {
-  it('of a sequence without loads is a release: what was sealed stays cached', async () => {
-    const { kv } = await open();
-    const sequence = await kv.begin(prompt(10), tenant);
-    write(kv, sequence, 10);
-    const sealed = kv.seal(sequence);
-    kv.cancel(sequence);
-    expect(await sealed).toBe('interrupted');
-    await kv.idle();
-    expect(kv.lookup(prompt(10), tenant).byTier[0]).toBe(4);
-    await nothingLeaked(kv);
-  });
-
-  it('ends an append that waits for slots', async () => {
-    const { kv, hold, letGo, held } = await open();
-    await cacheBelow(kv, 10, 1);
-    const sequence = await kv.begin(longPrompt(500).subarray(0, 16), tenant);
-    hold();
-    const client = new AbortController();
-    const loading = kv.begin(prompt(10), tenant, { signal: client.signal });
-    await untilHeld(held);
-    client.abort();
-    await expect(loading).rejects.toThrow();
-    const appended = kv.append(sequence, longPrompt(500));
-    await turn();
-    kv.cancel(sequence);
-    expect(await appended).toBe('interrupted');
-    letGo();
-    await nothingLeaked(kv);
-  });
-});
-
-it('a runtime that is closed calls off whoever waits, at once, and lets nobody begin', async () => {
-  const { kv, hold, letGo, held } = await open();
-  await cacheBelow(kv, 10, 1);
-  hold();
-  const { signal } = new AbortController();
-  const begun = kv.begin(prompt(10), tenant, { signal });
-  await untilHeld(held);
-  const closed = kv[Symbol.asyncDispose]();
-  await expect(begun).rejects.toMatchObject({ code: 'TKV_STATE' });
-  expect(held()).toBeGreaterThan(0);
-  expect(listeners(signal)).toBe(0);
-  await expect(kv.begin(prompt(10), tenant)).rejects.toThrow(/closed. Open another one/);
-  letGo();
-  await closed;
-  kv.manager.checkIntegrity();
-  expect(kv.manager.usage(0)).toMatchObject({ heldBytes: 0, slots: { draining: 0 } });
 });
