@@ -10,7 +10,8 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { type PoolShape, poolShape } from '../runtime/pool/shape.ts';
 import { Outcome, outcomeNames } from '../runtime/transfer/outcome.ts';
-import type { StoreItem, StoreResult, TierStore } from '../runtime/transfer/tierStore.ts';
+import { refused } from '../runtime/transfer/slotLedger.ts';
+import type { ArrivingBytes, StoreItem, StoreResult, TierStore } from '../runtime/transfer/tierStore.ts';
 import { emptyItem, mismatchedWords, patternItem } from './patternItems.ts';
 import { SeededRandom, testSeed } from './seededRandom.ts';
 
@@ -269,6 +270,47 @@ function contractOf(
     expect(await read({ ...target, generation: 2 })).toEqual(['corrupt']);
     if (tier.remembersKeys !== true) return;
     expect(await read({ ...target, key: good.key.map((word) => word ^ 1) })).toEqual(['corrupt']);
+  });
+
+  it('tells only of bytes that are there, where its reads stream', async ({ skip }) => {
+    skip(store.streams?.reads !== true, 'reads do not stream');
+    const items = fullPool(1);
+    await store.write(items);
+    const targets = items.map((written): StoreItem => {
+      const target = emptyItem(written);
+      const told = (from: number, to: number): void => {
+        expect(Buffer.compare(target.bytes.subarray(from, to), written.bytes.subarray(from, to))).toBe(0);
+      };
+      return { ...target, onArrived: told };
+    });
+    expect(new Set(await read(...targets))).toEqual(new Set(['loaded']));
+    for (const target of targets) expect(mismatchedWords(target)).toBe(0);
+  });
+
+  it('writes bytes that are still arriving, and nothing when they do not all come, where its writes stream', async ({
+    skip,
+  }) => {
+    skip(store.streams?.writes !== true, 'writes do not stream');
+    for (const failure of [undefined, refused('the source is gone')]) {
+      const generation = failure === undefined ? 1 : 2;
+      const whole = item(0, 0, generation);
+      const target = emptyItem(whole);
+      const half = (whole.bytes.byteLength >> 3) * 4;
+      const source: { -readonly [Field in keyof ArrivingBytes]: ArrivingBytes[Field] } = {
+        leading: 0,
+        failure: undefined,
+        async beyond(bytes) {
+          await new Promise(setImmediate);
+          if (bytes >= half && failure !== undefined) source.failure = failure;
+          else source.leading = bytes < half ? half : whole.bytes.byteLength;
+          target.bytes.set(whole.bytes.subarray(bytes, source.leading), bytes);
+        },
+      };
+      const ending = store.write([{ ...target, arriving: source }]);
+      expect(await write(item(shape.slotsPerPageMax, 0, generation))).toEqual(['loaded']);
+      expect(outcomes(await ending)).toEqual([failure === undefined ? 'loaded' : 'refused']);
+      expect(await readBack(whole)).toBe(failure === undefined ? 'loaded' : 'missing');
+    }
   });
 
   it('answers corrupt when the bytes in the slot turn out to be those of an older generation', async ({
