@@ -88,10 +88,11 @@ describe('the link bench', () => {
   });
 
   it('names as the limit a stage that the link has', () => {
-    for (const { link, limitStage } of rows) {
+    for (const { link, pattern, limitStage } of rows) {
+      const where = pattern.startsWith('scattered') ? 'scattered ' : '';
       const stages = [
-        ...(link.includes('nvmeTo') ? ['disk read', 'digest'] : []),
-        ...(link.includes('ToNvme') ? ['disk write'] : []),
+        ...(link.includes('nvmeTo') ? [`${where}disk read`, 'digest'] : []),
+        ...(link.includes('ToNvme') ? [`${where}disk write`] : []),
         ...(link.toLowerCase().includes('hbm')
           ? ['device copy', 'device copies', 'memcpy', 'memcpy and digest']
           : []),
@@ -113,18 +114,35 @@ describe('the link bench', () => {
       ['disk read: 8', speed(2)],
       ['disk read: 16 in pieces', speed(1.5)],
       ['disk write: 4', speed(1)],
+      ['scattered disk read: 16', speed(1.25)],
     ]);
     const plain = { work: [['device copy', 'memcpy']] } as const;
-    expect(limitOf(plain, speeds, 'readback')).toEqual({ by: 'device copy', gbps: 6, depth: 1 });
+    expect(limitOf(plain, 'contiguous', speeds, 'readback')).toEqual({
+      by: 'device copy',
+      gbps: 6,
+      depth: 1,
+    });
     const up = { work: [['device copy', 'memcpy', 'arrival check']] } as const;
-    expect(limitOf(up, speeds, 'readback')).toMatchObject({ by: 'device copies', gbps: 3 });
-    expect(limitOf(up, speeds, 'kernel')).toMatchObject({ by: 'device copy', gbps: 6 });
+    expect(limitOf(up, 'scattered', speeds, 'readback')).toMatchObject({ by: 'device copies', gbps: 3 });
+    expect(limitOf(up, 'scattered', speeds, 'kernel')).toMatchObject({ by: 'device copy', gbps: 6 });
     const slowHost = new Map([...speeds, ['memcpy and digest: pieces', speed(2)]]);
-    expect(limitOf(up, slowHost, 'readback')).toMatchObject({ by: 'memcpy and digest', gbps: 2 });
+    expect(limitOf(up, 'contiguous', slowHost, 'readback')).toMatchObject({
+      by: 'memcpy and digest',
+      gbps: 2,
+    });
     const fromDisk = { work: [['disk read', 'digest']] } as const;
-    expect(limitOf(fromDisk, speeds, 'readback')).toEqual({ by: 'disk read', gbps: 2, depth: 8 });
+    expect(limitOf(fromDisk, 'contiguous', speeds, 'readback')).toEqual({
+      by: 'disk read',
+      gbps: 2,
+      depth: 8,
+    });
+    expect(limitOf(fromDisk, 'scattered', speeds, 'readback')).toEqual({
+      by: 'scattered disk read',
+      gbps: 1.25,
+      depth: 16,
+    });
     const both = { work: [['disk write'], ['disk read', 'digest']] } as const;
-    const limit = limitOf(both, speeds, 'readback');
+    const limit = limitOf(both, 'contiguous', speeds, 'readback');
     expect(limit.by).toBe('disk write + disk read');
     expect(limit.gbps).toBeCloseTo(2 / (1 + 1 / 2), 10);
   });

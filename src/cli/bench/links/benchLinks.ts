@@ -115,7 +115,9 @@ function contestantsOf(machine: Machine, cases: readonly Case[]): Contestant[] {
     }
   };
   const stages = new Set(
-    cases.flatMap(({ route }) => route.work.flatMap((steps) => stagesOf(steps, rig.arrivalCheck))),
+    cases.flatMap(({ route, arrangement }) =>
+      route.work.flatMap((steps) => stagesOf(steps, arrangement, rig.arrivalCheck)),
+    ),
   );
   if (stages.has('device copy')) add('device copy', () => device.deviceCopy());
   if (stages.has('device copies')) add('device copies', () => device.deviceCopyThereAndBack());
@@ -128,19 +130,24 @@ function contestantsOf(machine: Machine, cases: readonly Case[]): Contestant[] {
       await device.digest();
     });
   }
-  for (const operation of ['read', 'write'] as const) {
-    if (!stages.has(`disk ${operation}`)) continue;
+  const placesOf = (arrangement: Arrangement): number[] => {
+    const base = arrangement === 'contiguous' ? 0 : rig.units;
+    return Array.from({ length: rig.units }, (_, i) => rig.slotOf(i, arrangement) - base);
+  };
+  for (const stage of ['disk read', 'disk write', 'scattered disk read', 'scattered disk write'] as const) {
+    if (!stages.has(stage)) continue;
+    const operation = stage.endsWith('read') ? 'read' : 'write';
+    const slots = placesOf(stage.startsWith('scattered') ? 'scattered' : 'contiguous').sort((a, b) => a - b);
     for (const depth of DEPTHS) {
-      add(`disk ${operation}: ${depth}`, () => disk!.directAt(operation, depth, rig.unitBytes));
+      add(`${stage}: ${depth}`, () => disk!.directAt(operation, slots, depth, rig.unitBytes));
       if (rig.unitBytes <= SMALL_PIECE_BYTES) continue;
-      const inPieces = (): Promise<void> => disk!.directAt(operation, depth, SMALL_PIECE_BYTES);
-      add(`disk ${operation}: ${depth} in pieces`, inPieces);
+      const inPieces = (): Promise<void> => disk!.directAt(operation, slots, depth, SMALL_PIECE_BYTES);
+      add(`${stage}: ${depth} in pieces`, inPieces);
     }
   }
   for (const { route, arrangement, name } of cases) {
     const emptyCache = route.link.includes('nvmeTo') ? () => disk!.emptyCache() : undefined;
-    const base = arrangement === 'contiguous' ? 0 : rig.units;
-    const slots = Array.from({ length: rig.units }, (_, i) => rig.slotOf(i, arrangement) - base);
+    const slots = placesOf(arrangement);
     const usesDisk = [route.source, route.target].includes('nvme');
     const run = (): Promise<void> => moveOver(machine, route, arrangement);
     all.set(name, { name, bytes: rig.bytes, usesDisk, own: true, run });
@@ -175,10 +182,10 @@ function rowOf(
   const own = speeds.get(name)!;
   const naive = speeds.get(`naive ${route.link} ${arrangement}`)!;
   const { adapter } = rig.live;
-  const limit = limitOf(route, speeds, rig.arrivalCheck);
+  const limit = limitOf(route, arrangement, speeds, rig.arrivalCheck);
   const fioGbps =
-    options.fio !== undefined && !route.bothWays && limit.by.startsWith('disk')
-      ? options.fio(limit.by === 'disk read' ? 'read' : 'write', rig.unitBytes, limit.depth)
+    options.fio !== undefined && !route.bothWays && limit.by.includes('disk')
+      ? options.fio(limit.by.endsWith('read') ? 'read' : 'write', rig.unitBytes, limit.depth)
       : undefined;
   return {
     link: route.link,

@@ -75,15 +75,23 @@ export class DiskRuns implements Disposable {
     return new DiskRuns({ bytes, direct, unitBytes, arena, directFd, bufferedFd, dropCache });
   }
 
-  /** Direct I/O over the whole file in pieces of so many bytes, 4 MiB at most, so many at once. */
-  async directAt(operation: 'read' | 'write', depth: number, pieceBytes: number): Promise<void> {
-    const piece = Math.min(pieceBytes, PIECE_BYTES_MAX);
+  /** Direct I/O on the units in these slots, in pieces of so many bytes, 4 MiB at most, so many at once. */
+  async directAt(
+    operation: 'read' | 'write',
+    slots: readonly number[],
+    depth: number,
+    pieceBytes: number,
+  ): Promise<void> {
+    const piece = Math.min(pieceBytes, this.#unitBytes, PIECE_BYTES_MAX);
+    const piecesPerUnit = this.#unitBytes / piece;
+    const pieces = slots.length * piecesPerUnit;
     let next = 0;
     const one = async (): Promise<void> => {
-      while (next < this.bytes) {
-        const at = next;
-        next += piece;
-        await this.#call(operation, this.#directFd, at, Math.min(piece, this.bytes - at), at);
+      while (next < pieces) {
+        const at = next++;
+        const slot = slots[Math.floor(at / piecesPerUnit)]!;
+        const position = slot * this.#unitBytes + (at % piecesPerUnit) * piece;
+        await this.#call(operation, this.#directFd, at * piece, piece, position);
       }
     };
     await Promise.all(Array.from({ length: depth }, one));

@@ -7,6 +7,7 @@
  */
 
 import type { VerificationName } from '../../../backends/webgpu/arrivals.ts';
+import type { Arrangement } from './rig.ts';
 import type { Speed } from './rounds.ts';
 import type { Route, Step } from './routes.ts';
 
@@ -16,8 +17,9 @@ export type StageName =
   | 'memcpy'
   | 'digest'
   | 'memcpy and digest'
-  | 'disk read'
-  | 'disk write';
+  | DiskStage;
+/** Units that lie apart are read and written apart. */
+export type DiskStage = `${'' | 'scattered '}disk ${'read' | 'write'}`;
 
 export interface Limit {
   readonly gbps: number;
@@ -34,6 +36,7 @@ export interface Limit {
  */
 export function stagesOf(
   steps: readonly Step[],
+  arrangement: Arrangement,
   arrivalCheck: VerificationName,
 ): readonly (StageName | undefined)[] {
   const comesBack = steps.includes('arrival check') && arrivalCheck === 'readback';
@@ -43,17 +46,18 @@ export function stagesOf(
   return [
     steps.includes('device copy') ? (comesBack ? 'device copies' : 'device copy') : undefined,
     copies ? (digests ? 'memcpy and digest' : 'memcpy') : digests ? 'digest' : undefined,
-    steps.includes(disk) ? disk : undefined,
+    !steps.includes(disk) ? undefined : arrangement === 'scattered' ? `scattered ${disk}` : disk,
   ];
 }
 
 /** @param speeds by contestant, which is called as its stage, or as its stage, a colon and a way to run it */
 export function limitOf(
   { work }: Pick<Route, 'work'>,
+  arrangement: Arrangement,
   speeds: ReadonlyMap<string, Speed>,
   arrivalCheck: VerificationName,
 ): Limit {
-  const ways = work.map((steps) => stagesOf(steps, arrivalCheck));
+  const ways = work.map((steps) => stagesOf(steps, arrangement, arrivalCheck));
   let slowest: Limit = { gbps: Number.POSITIVE_INFINITY, by: '', depth: 1 };
   for (let part = 0; part < ways[0]!.length; part++) {
     const stages = ways.flatMap((way) => way[part] ?? []).map((stage) => bestOf(stage, speeds));
