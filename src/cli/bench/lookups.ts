@@ -3,6 +3,7 @@
  * computed before the clock starts, for a request's keys are fresh when it is looked up. The manager's tables are timed
  * in two states: as the lookups before left them in the caches, and after other work has taken its caches, which is
  * what a scheduler step finds. The requests are the same at every size but for the number of chains they choose from.
+ * Of a chain that is all cached a lookup touches two cache lines: for all chains 2 MB at 1 M blocks, 20 MB at 10 M.
  */
 
 import { KVManager, type TableMemory } from '../../runtime/index.ts';

@@ -54,6 +54,19 @@ export class PrefixIndex {
     }
   }
 
+  /**
+   * The first slot whose tag is that of the hash, or EMPTY, which proves that no key with this hash is here. `first` is what
+   * `slots[hash & slotMask]` holds: who searches for several keys loads all of these first, so that the waits overlap.
+   */
+  seek(hash: number, first: number): number {
+    const { slots, slotMask } = this;
+    const tagMask = ~this.contentMask;
+    let slot = first;
+    for (let i = hash + 1; slot !== EMPTY && ((slot ^ hash) & tagMask) !== 0; i++)
+      slot = slots[i & slotMask]!;
+    return slot;
+  }
+
   /** Whether the content's key is the one at `keys[at..at + 4)`. */
   isKeyOf(content: number, keys: Uint32Array, at: number): boolean {
     const own = this.#keys;

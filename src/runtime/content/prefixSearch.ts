@@ -1,8 +1,8 @@
 /**
- * How long a prefix of a chain, or of each of many chains, the index holds, where whoever is indexed has all its ancestors
- * indexed. Halving waits for memory at every step, since where to look next depends on what was found. Many chains take
- * each step together: one pass computes all addresses and loads what lies there without looking at it, so that the waits
- * overlap; the next pass looks at what has arrived.
+ * How long a prefix of each of many chains the index holds, where whoever is indexed has all its ancestors indexed. Halving
+ * waits for memory at every step, since where to look next depends on what was found. The chains take each step together:
+ * one pass computes all addresses and loads what lies there without looking at it, so that the waits overlap; the next pass
+ * looks at what has arrived. One chain alone is another matter (prefixLength.ts).
  *
  * The halves are told apart by the hash bits in the slots alone: they prove that a key is absent, and seldom err about
  * presence. Only where the halving ends is the whole key compared; if it differs, that block is absent after all.
@@ -11,6 +11,7 @@
  */
 
 import { EMPTY, hashOf, type PrefixIndex } from './prefixIndex.ts';
+import { prefixLength } from './prefixLength.ts';
 
 /** Chains that are searched together: many more than a core's outstanding loads, few enough for its nearest cache. */
 const GROUP = 256;
@@ -40,14 +41,7 @@ export class PrefixSearch {
 
   /** Leading blocks in the index, of the `count` whose keys lie in `keys`, four words a block. */
   length(keys: Uint32Array, count: number): number {
-    const index = this.#index;
-    let present = 0;
-    let absent = count + 1;
-    for (let probe = count; present + 1 < absent; probe = (present + absent) >> 1) {
-      if (index.find(keys, (probe - 1) * 4) === -1) absent = probe;
-      else present = probe;
-    }
-    return present;
+    return prefixLength(this.#index, keys, count);
   }
 
   /** Sets `out[r]` to the `length` of each of `requests` chains: the `counts[r]` keys from key `firsts[r]` on. */
@@ -154,7 +148,8 @@ export class PrefixSearch {
 
   /** The first content that may have the key at each of the first `count` places of `at`, -1 where none has it. */
   #lookUp(keys: Uint32Array, count: number): void {
-    const { slots, slotMask, contentMask } = this.#index;
+    const index = this.#index;
+    const { slots, slotMask, contentMask } = index;
     const at = this.#at;
     const hashes = this.#hash;
     const loaded = this.#slot;
@@ -165,11 +160,7 @@ export class PrefixSearch {
       loaded[i] = slots[hash & slotMask]!;
     }
     for (let i = 0; i < count; i++) {
-      const hash = hashes[i]!;
-      let slot = loaded[i]!;
-      for (let s = hash + 1; slot !== EMPTY && ((slot ^ hash) & ~contentMask) !== 0; s++) {
-        slot = slots[s & slotMask]!;
-      }
+      const slot = index.seek(hashes[i]!, loaded[i]!);
       candidate[i] = slot === EMPTY ? -1 : slot & contentMask;
     }
   }

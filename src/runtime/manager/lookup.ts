@@ -34,7 +34,7 @@ export function lookup(core: Core, keys: Uint32Array, count: number): Match {
 
 /**
  * Leading blocks of the chain that are ready or on their way: the fast form of `lookup`. A cached prefix has no holes as
- * long as no block went before its descendants, so the end of the match is found by halving; after such an event, or
+ * long as no block went before its descendants, so the end of the match is found by search; after such an event, or
  * where keys are not known to be chained, by walking.
  */
 export function matchLength(core: Core, keys: Uint32Array, count: number): number {

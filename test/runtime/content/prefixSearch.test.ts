@@ -1,4 +1,4 @@
-/** The search for many chains at once against walking each, where hashes collide on purpose. */
+/** The searches, for one chain and for many at once, against walking, where hashes collide on purpose. */
 
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
@@ -81,6 +81,36 @@ it('finds of each chain what walking finds, whoever shares its hash', () => {
     ),
     { numRuns: 300 },
   );
+});
+
+it('finds of a long chain alone what walking finds, whoever shares its hash', () => {
+  const longest = 20 * BLOCKS_MAX;
+  const upTo = fc.integer({ min: 0, max: longest });
+  fc.assert(
+    fc.property(upTo, upTo, fc.constantFrom(1, 2, 3, 7, 40, 1000), (cached, asked, hashes) => {
+      const keys = keysOf(20, hashes);
+      const table = new ContentTable(longest, 1);
+      cache(table, keys, 0, cached);
+      let walked = 0;
+      while (walked < asked && table.find(keys, walked * 4) !== -1) walked++;
+      expect(walked).toBe(Math.min(cached, asked));
+      expect(table.search.length(keys, asked)).toBe(walked);
+      expect(table.search.length(keys.subarray(0, asked * 4), asked)).toBe(walked);
+    }),
+    { numRuns: 500 },
+  );
+});
+
+it('finds every length of every chain', () => {
+  const keys = keysOf(8, 5);
+  const longest = 8 * BLOCKS_MAX;
+  const table = new ContentTable(longest, 1);
+  const rows = cache(table, keys, 0, longest);
+  for (let cached = longest; cached >= 0; cached--) {
+    for (let asked = 0; asked <= longest; asked++)
+      expect(table.search.length(keys, asked)).toBe(Math.min(cached, asked));
+    if (cached > 0) drop(table, rows, 1);
+  }
 });
 
 it('takes more chains than it has scratch space for', () => {
