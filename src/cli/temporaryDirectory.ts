@@ -1,4 +1,7 @@
-/** A fresh directory, by default under the system's temporary directory, that goes with all it holds when disposed or at process exit. */
+/**
+ * A fresh directory, by default under the system's temporary directory, that goes with all it holds when disposed or
+ * at process exit.
+ */
 
 import fs from 'node:fs';
 import os from 'node:os';
@@ -9,7 +12,10 @@ export interface TemporaryDirectory extends Disposable {
   readonly path: string;
 }
 
-/** @param parent where it is made; default: the system's temporary directory. @throws {TierKVError} TKV_IO when none can be made. */
+/**
+ * @param parent where it is made; default: the system's temporary directory.
+ * @throws {TierKVError} TKV_IO when none can be made.
+ */
 export function temporaryDirectory(prefix: string, parent: string = os.tmpdir()): TemporaryDirectory {
   let made: string;
   try {

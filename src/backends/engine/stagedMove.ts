@@ -1,6 +1,7 @@
 /**
  * A batch between device and file: read into staging slots, write from there. A batch that finds fewer free slots than it
- * has jobs goes in pieces. Where the target verifies what arrives, the source need not: the check is then end to end. A slot is free again when its piece has been written, whatever became of it.
+ * has jobs goes in pieces. Where the target verifies what arrives, the source need not: the check is then end to end. A
+ * slot is free again when its piece has been written, whatever became of it.
  */
 
 import { Outcome } from '../../runtime/transfer/outcome.ts';

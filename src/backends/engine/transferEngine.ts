@@ -1,8 +1,9 @@
 /**
  * Executes the manager's transfer jobs on real stores. Jobs of a link go in batches, the most urgent first, and so many
- * bytes at once (linkQueue.ts). Blocks that lie in host memory are copied straight between the arena and the other store; a block that goes between
- * device and file passes through a staging slot; its link's batches are small and several of them are under way, so that disk,
- * host and device work at the same time on different blocks; a long block is written while it is read (streamedMove.ts).
+ * bytes at once (linkQueue.ts). Blocks that lie in host memory are copied straight between the arena and the other store;
+ * a block that goes between device and file passes through a staging slot; its link's batches are small and several of
+ * them are under way, so that disk, host and device work at the same time on different blocks; a long block is written
+ * while it is read (streamedMove.ts).
  *
  *     HBM <--- rings of mapped buffers ---> DDR arena <--- direct I/O ---> file
  *      ^                                                                    ^

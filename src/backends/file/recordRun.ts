@@ -1,7 +1,8 @@
 /**
  * The records of a run of neighbouring slots: lays out header and payload of each as parts of one vectored call, or of a
- * few where a record is long, digests what a read brings piece by piece as it comes, and checks each record against the item
- * that asked for it. Whoever takes bytes on as they come is told of each piece. Payloads move from and to the caller's memory itself where direct I/O can reach it, else through staging.
+ * few where a record is long, digests what a read brings piece by piece as it comes, and checks each record against the
+ * item that asked for it. Whoever takes bytes on as they come is told of each piece. Payloads move from and to the
+ * caller's memory itself where direct I/O can reach it, else through staging.
  */
 
 import { Outcome } from '../../runtime/transfer/outcome.ts';

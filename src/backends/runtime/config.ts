@@ -33,7 +33,10 @@ export interface KVRuntimeConfig {
     readonly restart?: 'warm' | 'empty';
     /** Bounds what is written to the files by what is read from them. Default: no bound. */
     readonly writeBudget?: WriteBudgetConfig;
-    /** `whole` takes the disk space now, so that it cannot be missing later; `extents` takes it as it is needed. Default `whole`. */
+    /**
+     * `whole` takes the disk space now, so that it cannot be missing later; `extents` takes it as it is needed.
+     * Default `whole`.
+     */
     readonly allocation?: 'whole' | 'extents';
   };
   /** Share of HBM above which a release offloads cached blocks. Default 0.9. */
@@ -43,8 +46,8 @@ export interface KVRuntimeConfig {
   /** Which adapter to use; see `openDevice`. */
   readonly adapter?: string;
   /**
-   * How this process waits for the device: `sleep` looks only once a millisecond and leaves the core to others, at the cost of
-   * replacing `globalThis.setImmediate` while the runtime is open; see `openDevice`. Default `spin`.
+   * How this process waits for the device: `sleep` looks only once a millisecond and leaves the core to others, at the
+   * cost of replacing `globalThis.setImmediate` while the runtime is open; see `openDevice`. Default `spin`.
    */
   readonly wait?: 'spin' | 'sleep';
   /** A file that `tierkv calibrate` wrote on this machine: a start need not measure what it says. Default: measured. */

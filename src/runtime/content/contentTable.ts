@@ -1,6 +1,6 @@
 /**
- * What blocks *are*, wherever their copies lie: one row a content, with its key, its digest, its
- * parent, the chain of its replicas and the chain of jobs that bring it into further tiers. A content exists while a replica, a job or a
+ * What blocks *are*, wherever their copies lie: one row a content, with its key, its digest, its parent, the chain of its
+ * replicas and the chain of jobs that bring it into further tiers. A content exists while a replica, a job or a
  * sequence's block table or a child's row names it; it is in the prefix index for exactly as long.
  */
 

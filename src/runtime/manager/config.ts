@@ -26,7 +26,10 @@ export interface ManagerConfig {
   hbm: TierSize;
   ddr?: TierSize;
   nvme?: TierSize;
-  /** What happens to the lower copy of a block that was reloaded: `keep` it (inclusive), or `move` it (exclusive). Default keep. */
+  /**
+   * What happens to the lower copy of a block that was reloaded: `keep` it (inclusive), or `move` it (exclusive).
+   * Default keep.
+   */
   lowerCopy?: 'keep' | 'move';
   /** A lower tier that is full `evict`s its own least recently used block for a new one, or `refuse`s it. Default evict. */
   whenLowerFull?: 'evict' | 'refuse';

@@ -309,7 +309,10 @@ export class KVManager {
     return { evicted, blockers: evicted < count ? holdersIn(core, position) : [] };
   }
 
-  /** The driver says how a job ended. `digest*` belong to the end of a SEAL job. @throws TKV_STALE for a job that ended before */
+  /**
+   * The driver says how a job ended. `digest*` belong to the end of a SEAL job.
+   * @throws TKV_STALE for a job that ended before
+   */
   complete(job: JobId, outcome: Outcome, nowUs: number, digestLo = 0, digestHi = 0): void {
     const row = this.#core.jobs.rowOf(job);
     this.#input(InputOp.COMPLETE, nowUs, job, outcome, digestLo, digestHi);
@@ -318,7 +321,10 @@ export class KVManager {
     unstick(this.#core);
   }
 
-  /** Detaches jobs whose deadline has passed: whoever waits computes again, the slots wait for the driver. @returns jobs detached */
+  /**
+   * Detaches jobs whose deadline has passed: whoever waits computes again, the slots wait for the driver.
+   * @returns jobs detached
+   */
   expire(nowUs: number, outcome: Outcome): number {
     const { jobs } = this.#core;
     this.#input(InputOp.EXPIRE, nowUs, outcome, 0, 0, 0);

@@ -1,9 +1,9 @@
 /**
- * Measures contestants against each other: all of them in each round, in another order each time, so that whatever else the
- * machine does meets all alike and nobody always finds the caches as the same one left them. Those who use the disk come
- * last, since a disk is busy with what was written for a while after. Each runs twice, unless it is to begin with cold caches,
- * and the second time counts; of those, the median over the rounds. Whom tierkv is compared with never pays for its garbage: before each of them
- * the heap is collected.
+ * Measures contestants against each other: all of them in each round, in another order each time, so that whatever else
+ * the machine does meets all alike and nobody always finds the caches as the same one left them. Those who use the disk
+ * come last, since a disk is busy with what was written for a while after. Each runs twice, unless it is to begin with
+ * cold caches, and the second time counts; of those, the median over the rounds. Whom tierkv is compared with never pays
+ * for its garbage: before each of them the heap is collected.
  */
 
 import { setTimeout as pause } from 'node:timers/promises';
