@@ -16,7 +16,7 @@ import type { LinkRow } from './row.ts';
 export interface LinkBenchOptions {
   readonly links: 'transfers' | 'disk' | 'all';
   readonly unitBytes: readonly number[];
-  /** Bytes that one run of a contestant moves, at least; always two units or more. */
+  /** Bytes that one run of a contestant moves, or a unit where that is larger; both ways two units at least. */
   readonly totalBytes: number;
   readonly rounds: number;
   /** When it is over, sizes make do with fewer rounds: one at least. */
@@ -43,6 +43,8 @@ const LATENCY_SAMPLES = 24;
 interface Case {
   readonly route: Route;
   readonly arrangement: Arrangement;
+  /** Units that one run moves. */
+  readonly units: number;
   readonly name: string;
   readonly latenciesUs: number[];
 }
@@ -56,14 +58,19 @@ export async function benchLinks(live: LiveDevice, options: LinkBenchOptions): P
     const leftMs = untilMs - performance.now();
     const sizeUntilMs = performance.now() + leftMs / (options.unitBytes.length - index);
     options.say(`units of ${formatBytes(unitBytes)}`);
-    const units = Math.max(2, Math.ceil(options.totalBytes / unitBytes));
-    await using rig = await LinkRig.open(live, unitBytes, units, withDisk ? options.dir : undefined);
+    const units = Math.max(1, Math.ceil(options.totalBytes / unitBytes));
+    await using rig = await LinkRig.open(
+      live,
+      unitBytes,
+      Math.max(2, units),
+      withDisk ? options.dir : undefined,
+    );
     options.say(`uploads by ${rig.uploadPath}, verified by ${rig.arrivalCheck}`);
     const first = rig.ddr.view(0, 0);
     using device = new DeviceRuns(live, new Uint8Array(first.buffer as ArrayBuffer, 0, rig.bytes), unitBytes);
     using disk = withDisk ? await DiskRuns.open(options.dir, rig.bytes, unitBytes) : undefined;
     if (disk !== undefined) warnOf(disk, options.say);
-    rows.push(...(await rowsOf({ rig, device, disk }, routes, sizeUntilMs, options)));
+    rows.push(...(await rowsOf({ rig, device, disk }, routes, units, sizeUntilMs, options)));
   }
   return rows;
 }
@@ -77,6 +84,7 @@ function warnOf(disk: DiskRuns, say: (line: string) => void): void {
 async function rowsOf(
   machine: Machine,
   routes: readonly Route[],
+  units: number,
   untilMs: number,
   options: LinkBenchOptions,
 ): Promise<LinkRow[]> {
@@ -85,10 +93,10 @@ async function rowsOf(
   const cases = routes.flatMap((route) =>
     arrangements.map((arrangement): Case => {
       const name = `${route.link} ${arrangement} ${route.verify}`;
-      return { route, arrangement, name, latenciesUs: [] };
+      return { route, arrangement, units: route.bothWays ? rig.units : units, name, latenciesUs: [] };
     }),
   );
-  const contestants = contestantsOf(machine, cases);
+  const contestants = contestantsOf(machine, units, cases);
   const { speeds, rounds } = await measureRounds({
     contestants,
     rounds: options.rounds,
@@ -103,15 +111,17 @@ async function rowsOf(
   return cases.map((one) => rowOf(machine, one, speeds, rounds, options));
 }
 
-function contestantsOf(machine: Machine, cases: readonly Case[]): Contestant[] {
+/** @param units that a stage alone moves */
+function contestantsOf(machine: Machine, units: number, cases: readonly Case[]): Contestant[] {
   const { rig, device, disk } = machine;
+  const stageBytes = units * rig.unitBytes;
   const all = new Map<string, Contestant>();
-  const add = (name: string, run: () => Promise<void>, prepare?: () => void): void => {
+  const add = (name: string, bytes: number, run: () => Promise<void>, prepare?: () => void): void => {
     if (!all.has(name)) {
       const usesDisk = /disk|nvme/i.test(name);
       const cold = usesDisk && name.startsWith('naive');
       const more = prepare === undefined ? {} : { prepare };
-      all.set(name, { name, bytes: rig.bytes, usesDisk, cold, run, ...more });
+      all.set(name, { name, bytes, usesDisk, cold, run, ...more });
     }
   };
   const stages = new Set(
@@ -119,40 +129,43 @@ function contestantsOf(machine: Machine, cases: readonly Case[]): Contestant[] {
       route.work.flatMap((steps) => stagesOf(steps, arrangement, rig.arrivalCheck)),
     ),
   );
-  if (stages.has('device copy')) add('device copy', () => device.deviceCopy());
-  if (stages.has('device copies')) add('device copies', () => device.deviceCopyThereAndBack());
-  if (stages.has('digest')) add('digest', () => device.digest());
+  if (stages.has('device copy')) add('device copy', stageBytes, () => device.deviceCopy(stageBytes));
+  if (stages.has('device copies'))
+    add('device copies', stageBytes, () => device.deviceCopyThereAndBack(stageBytes));
+  if (stages.has('digest')) add('digest', stageBytes, () => device.digest(stageBytes));
   for (const how of ['whole', 'pieces'] as const) {
-    if (stages.has('memcpy')) add(`memcpy: ${how}`, () => device.memcpy(how));
+    if (stages.has('memcpy')) add(`memcpy: ${how}`, stageBytes, () => device.memcpy(how, stageBytes));
     if (!stages.has('memcpy and digest')) continue;
-    add(`memcpy and digest: ${how}`, async () => {
-      await device.memcpy(how);
-      await device.digest();
+    add(`memcpy and digest: ${how}`, stageBytes, async () => {
+      await device.memcpy(how, stageBytes);
+      await device.digest(stageBytes);
     });
   }
-  const placesOf = (arrangement: Arrangement): number[] => {
+  const placesOf = (arrangement: Arrangement, count: number): number[] => {
     const base = arrangement === 'contiguous' ? 0 : rig.units;
-    return Array.from({ length: rig.units }, (_, i) => rig.slotOf(i, arrangement) - base);
+    return Array.from({ length: count }, (_, i) => rig.slotOf(i, arrangement) - base);
   };
   for (const stage of ['disk read', 'disk write', 'scattered disk read', 'scattered disk write'] as const) {
     if (!stages.has(stage)) continue;
     const operation = stage.endsWith('read') ? 'read' : 'write';
-    const slots = placesOf(stage.startsWith('scattered') ? 'scattered' : 'contiguous').sort((a, b) => a - b);
+    const arrangement = stage.startsWith('scattered') ? 'scattered' : 'contiguous';
+    const slots = placesOf(arrangement, units).sort((a, b) => a - b);
     for (const depth of DEPTHS) {
-      add(`${stage}: ${depth}`, () => disk!.directAt(operation, slots, depth, rig.unitBytes));
+      add(`${stage}: ${depth}`, stageBytes, () => disk!.directAt(operation, slots, depth, rig.unitBytes));
       if (rig.unitBytes <= SMALL_PIECE_BYTES) continue;
       const inPieces = (): Promise<void> => disk!.directAt(operation, slots, depth, SMALL_PIECE_BYTES);
-      add(`${stage}: ${depth} in pieces`, inPieces);
+      add(`${stage}: ${depth} in pieces`, stageBytes, inPieces);
     }
   }
-  for (const { route, arrangement, name } of cases) {
+  for (const { route, arrangement, units: moved, name } of cases) {
     const emptyCache = route.link.includes('nvmeTo') ? () => disk!.emptyCache() : undefined;
-    const slots = placesOf(arrangement);
+    const slots = placesOf(arrangement, moved);
+    const bytes = moved * rig.unitBytes;
     const usesDisk = [route.source, route.target].includes('nvme');
-    const run = (): Promise<void> => moveOver(machine, route, arrangement);
-    all.set(name, { name, bytes: rig.bytes, usesDisk, own: true, run });
-    add(`single ${route.link} ${route.verify}`, () => route.single(machine, rig.bytes));
-    add(`naive ${route.link} ${arrangement}`, () => route.naive(machine, slots), emptyCache);
+    const run = (): Promise<void> => moveOver(machine, route, arrangement, 0, moved);
+    all.set(name, { name, bytes, usesDisk, own: true, run });
+    add(`single ${route.link} ${route.verify}`, bytes, () => route.single(machine, bytes));
+    add(`naive ${route.link} ${arrangement}`, bytes, () => route.naive(machine, slots), emptyCache);
   }
   return [...all.values()];
 }

@@ -47,33 +47,33 @@ export class DeviceRuns implements Disposable {
   }
 
   /** The device copies between two of its buffers. */
-  async deviceCopy(): Promise<void> {
-    this.#submitCopy(this.#pool, 0, this.#second, 0, this.#bytes);
+  async deviceCopy(bytes: number): Promise<void> {
+    this.#submitCopy(this.#pool, 0, this.#second, 0, bytes);
     await this.#live.whenDone();
   }
 
   /** The device copies to another of its buffers, and what is there then to where the host can read it. */
-  async deviceCopyThereAndBack(): Promise<void> {
-    this.#submitCopy(this.#second, 0, this.#pool, 0, this.#bytes);
-    this.#submitCopy(this.#pool, 0, this.#arrived, 0, this.#bytes);
+  async deviceCopyThereAndBack(bytes: number): Promise<void> {
+    this.#submitCopy(this.#second, 0, this.#pool, 0, bytes);
+    this.#submitCopy(this.#pool, 0, this.#arrived, 0, bytes);
     await this.#live.whenDone();
   }
 
   /** The host copies to memory that it does not reuse, or piece by piece to the same few pages. */
-  async memcpy(how: 'whole' | 'pieces'): Promise<void> {
+  async memcpy(how: 'whole' | 'pieces', bytes: number): Promise<void> {
     if (how === 'whole') {
-      this.#other.set(this.#host);
+      this.#other.set(this.#host.subarray(0, bytes));
       return;
     }
-    for (let at = 0; at < this.#bytes; at += PIECE_BYTES) {
-      this.#other.set(this.#host.subarray(at, Math.min(at + PIECE_BYTES, this.#bytes)));
+    for (let at = 0; at < bytes; at += PIECE_BYTES) {
+      this.#other.set(this.#host.subarray(at, Math.min(at + PIECE_BYTES, bytes)));
     }
   }
 
   /** The host digests what lies in its caches, as it does with what has just arrived. */
-  async digest(): Promise<void> {
-    const piece = this.#host.subarray(0, Math.min(DIGEST_BYTES, this.#bytes));
-    for (let at = 0; at < this.#bytes; at += piece.byteLength) hostDigest(piece);
+  async digest(bytes: number): Promise<void> {
+    const piece = this.#host.subarray(0, Math.min(DIGEST_BYTES, bytes));
+    for (let at = 0; at < bytes; at += piece.byteLength) hostDigest(piece);
   }
 
   /** One memcpy into one mapped buffer, one copy; fulfilled when the buffer is mapped again. */
