@@ -165,9 +165,14 @@ function contestantsOf(machine: Machine, units: number, cases: readonly Case[]):
     const run = (): Promise<void> => moveOver(machine, route, arrangement, 0, moved);
     all.set(name, { name, bytes, usesDisk, own: true, run });
     add(`single ${route.link} ${route.verify}`, bytes, () => route.single(machine, bytes));
-    add(`naive ${route.link} ${arrangement}`, bytes, () => route.naive(machine, slots), emptyCache);
+    add(naiveName(route, arrangement), bytes, () => route.naive(machine, slots), emptyCache);
   }
   return [...all.values()];
+}
+
+/** A naive way digests what it reads where the host does; nothing naive verifies what is in HBM. */
+function naiveName({ link, verify }: Route, arrangement: Arrangement): string {
+  return `naive ${link} ${arrangement}${verify === 'host' ? ' host' : ''}`;
 }
 
 /** One unit alone, or one each way. */
@@ -193,7 +198,7 @@ function rowOf(
   options: LinkBenchOptions,
 ): LinkRow {
   const own = speeds.get(name)!;
-  const naive = speeds.get(`naive ${route.link} ${arrangement}`)!;
+  const naive = speeds.get(naiveName(route, arrangement))!;
   const { adapter } = rig.live;
   const limit = limitOf(route, arrangement, speeds, rig.arrivalCheck);
   const fioGbps =

@@ -127,6 +127,11 @@ export class DiskRuns implements Disposable {
     await call(this.#bufferedFd, bytes, 0, bytes.byteLength, slot * this.#unitBytes);
   }
 
+  async bufferedVerifiedRead(slot: number, bytes: Uint8Array): Promise<void> {
+    await this.bufferedUnit('read', slot, bytes);
+    hostDigest(bytes);
+  }
+
   sync(): Promise<void> {
     return datasync(this.#bufferedFd);
   }

@@ -59,7 +59,9 @@ async function readAndDigest(disk: DiskRuns, bytes: number): Promise<void> {
 
 const nvmeToDdr: Plain = {
   single: ({ disk }, bytes) => readAndDigest(disk!, bytes),
-  naive: ({ disk }, slots) => disk!.naive('read', slots),
+  async naive({ disk }, slots) {
+    for (const [i, slot] of slots.entries()) await disk!.bufferedVerifiedRead(slot, disk!.unit(i));
+  },
 };
 const hbmToNvme: Plain = {
   async single({ device, disk }, bytes) {
@@ -74,7 +76,11 @@ const hbmToNvme: Plain = {
   },
 };
 /** One after the other. */
-const nvmeToHbm = (read: typeof readAndDigest, upload: Plain): Plain => ({
+const nvmeToHbm = (
+  read: typeof readAndDigest,
+  readUnit: (disk: DiskRuns, slot: number, unit: Uint8Array) => Promise<void>,
+  upload: Plain,
+): Plain => ({
   async single(machine, bytes) {
     await read(machine.disk!, bytes);
     await upload.single(machine, bytes);
@@ -82,7 +88,7 @@ const nvmeToHbm = (read: typeof readAndDigest, upload: Plain): Plain => ({
   async naive({ device, disk }, slots) {
     for (const [i, slot] of slots.entries()) {
       const unit = disk!.unit(i);
-      await disk!.bufferedUnit('read', slot, unit);
+      await readUnit(disk!, slot, unit);
       device.writeUnit(slot, unit);
     }
     await device.settled();
@@ -149,7 +155,11 @@ const readToHbm = oneWay(
   'hbm',
   'hbm',
   ['disk read', ...overDevice, ...checked],
-  nvmeToHbm((disk, bytes) => disk.single('read', bytes), ddrToHbmChecked),
+  nvmeToHbm(
+    (disk, bytes) => disk.single('read', bytes),
+    (disk, slot, unit) => disk.bufferedUnit('read', slot, unit),
+    ddrToHbmChecked,
+  ),
 );
 const readToHbmUnverified = oneWay(
   'nvmeToHbm',
@@ -157,7 +167,7 @@ const readToHbmUnverified = oneWay(
   'hbmUnverified',
   'host',
   [...fromDisk, ...overDevice],
-  nvmeToHbm(readAndDigest, ddrToHbm),
+  nvmeToHbm(readAndDigest, (disk, slot, unit) => disk.bufferedVerifiedRead(slot, unit), ddrToHbm),
 );
 
 /** To and from files. What is read from a file is checked by the host, unless it is where it arrives in HBM. */

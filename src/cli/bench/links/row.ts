@@ -17,7 +17,7 @@ export interface LinkRow {
   readonly gbps: number;
   /** The best single transfer of the same total bytes, with the checks that the row has. */
   readonly singleGbps: number;
-  /** One plain call a unit: one writeBuffer, one map, one buffered file call. */
+  /** One plain call a unit: one writeBuffer, one map, one buffered file call; its digest where the host verifies. */
   readonly naiveGbps: number;
   /** The slowest stage of the link, checks of arrivals included, alone and at its best, in the same rounds: see limit.ts. */
   readonly limitGbps: number;
