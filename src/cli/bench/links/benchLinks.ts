@@ -163,7 +163,7 @@ function contestantsOf(machine: Machine, units: number, cases: readonly Case[]):
     const bytes = moved * rig.unitBytes;
     const usesDisk = [route.source, route.target].includes('nvme');
     const run = (): Promise<void> => moveOver(machine, route, arrangement, 0, moved);
-    all.set(name, { name, bytes, usesDisk, own: true, run });
+    all.set(name, { name, bytes, usesDisk, run });
     add(`single ${route.link} ${route.verify}`, bytes, () => route.single(machine, bytes));
     add(naiveName(route, arrangement), bytes, () => route.naive(machine, slots), emptyCache);
   }

@@ -113,9 +113,9 @@ export class DiskRuns implements Disposable {
   }
 
   /** One buffered call a unit, each after the other. */
-  async naive(operation: 'read' | 'write', slots: readonly number[]): Promise<void> {
-    for (const [i, slot] of slots.entries()) await this.bufferedUnit(operation, slot, this.unit(i));
-    if (operation === 'write') await datasync(this.#bufferedFd);
+  async naiveWrite(slots: readonly number[]): Promise<void> {
+    for (const [i, slot] of slots.entries()) await this.bufferedUnit('write', slot, this.unit(i));
+    await datasync(this.#bufferedFd);
   }
 
   unit(index: number): Uint8Array<ArrayBuffer> {

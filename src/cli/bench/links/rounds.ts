@@ -2,8 +2,8 @@
  * Measures contestants against each other: all of them in each round, in another order each time, so that whatever else
  * the machine does meets all alike and nobody always finds the caches as the same one left them. Those who use the disk
  * come last, since a disk is busy with what was written for a while after. Each runs twice, unless it is to begin with
- * cold caches, and the second time counts; of those, the median over the rounds. Whom tierkv is compared with never pays
- * for its garbage: before each of them the heap is collected.
+ * cold caches, and the second time counts; of those, the median over the rounds. Nobody pays for what another left on the
+ * heap: it is collected before each one's first run.
  */
 
 import { setTimeout as pause } from 'node:timers/promises';
@@ -18,8 +18,6 @@ export interface Contestant {
   readonly usesDisk: boolean;
   /** Not to be run before it is measured. */
   readonly cold?: boolean;
-  /** tierkv itself: it pays for what it left behind. */
-  readonly own?: boolean;
   /** What must be done before and is not measured. */
   prepare?(): void | Promise<void>;
   run(): Promise<void>;
@@ -55,7 +53,7 @@ export async function measureRounds(
       signal.throwIfAborted();
       const one = contestants[which]!;
       await between();
-      if (one.own !== true) await cleanHeap();
+      await cleanHeap();
       if (one.cold !== true) await one.run();
       await one.prepare?.();
       const speed = await timed(one);

@@ -50,7 +50,7 @@ const ddrToHbmChecked: Plain = {
 };
 const ddrToNvme: Plain = {
   single: ({ disk }, bytes) => disk!.single('write', bytes),
-  naive: ({ disk }, slots) => disk!.naive('write', slots),
+  naive: ({ disk }, slots) => disk!.naiveWrite(slots),
 };
 async function readAndDigest(disk: DiskRuns, bytes: number): Promise<void> {
   await disk.single('read', bytes);
