@@ -8,13 +8,22 @@ export function median(rounds: number, measure: () => number): number {
   return values[values.length >> 1]!;
 }
 
-let collect: (() => void) | undefined;
+let collect: ((options?: { type: 'minor' | 'major' }) => void) | undefined;
 
-/** A full collection, now: so that nobody's measurement pays for the garbage of another. */
-export function collectGarbage(): void {
+function collector(): NonNullable<typeof collect> {
   v8.setFlagsFromString('--expose-gc');
-  collect ??= vm.runInNewContext('gc') as () => void;
-  collect();
+  collect ??= vm.runInNewContext('gc') as NonNullable<typeof collect>;
+  return collect;
+}
+
+/** A full collection, now. It also throws away code that has not run for a few of these. */
+export function collectGarbage(): void {
+  collector()();
+}
+
+/** Collects what was left lately, and nothing else. */
+export function collectYoungGarbage(): void {
+  collector()({ type: 'minor' });
 }
 
 export function liveHeapBytes(): number {

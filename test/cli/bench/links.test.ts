@@ -93,9 +93,10 @@ describe('the link bench', () => {
       const stages = [
         ...(link.includes('nvmeTo') ? [`${where}disk read`, 'digest'] : []),
         ...(link.includes('ToNvme') ? [`${where}disk write`] : []),
-        ...(link.toLowerCase().includes('hbm')
-          ? ['device copy', 'device copies', 'memcpy', 'memcpy and digest']
+        ...(/ToHbm/.test(link)
+          ? ['device copy up', 'device copy up and back', 'memcpy up', 'memcpy up and digest']
           : []),
+        ...(link.includes('hbmTo') ? ['device copy down', 'memcpy down'] : []),
       ];
       for (const stage of limitStage.split(' + ')) expect(stages, link).toContain(stage);
     }
@@ -104,11 +105,13 @@ describe('the link bench', () => {
   it('takes the slowest stage for the limit, which is all that one part of the machine does', () => {
     const speed = (gbps: number) => ({ gbps, cores: 1 });
     const speeds = new Map([
-      ['device copy', speed(6)],
-      ['device copies', speed(3)],
-      ['memcpy: whole', speed(5)],
-      ['memcpy: pieces', speed(9)],
-      ['memcpy and digest: pieces', speed(4)],
+      ['device copy up', speed(6)],
+      ['device copy up and back', speed(3)],
+      ['device copy down', speed(8)],
+      ['memcpy up: whole', speed(5)],
+      ['memcpy up: pieces', speed(9)],
+      ['memcpy up and digest: pieces', speed(4)],
+      ['memcpy down', speed(7)],
       ['digest', speed(8)],
       ['disk read: 1', speed(1)],
       ['disk read: 8', speed(2)],
@@ -116,18 +119,23 @@ describe('the link bench', () => {
       ['disk write: 4', speed(1)],
       ['scattered disk read: 16', speed(1.25)],
     ]);
-    const plain = { work: [['device copy', 'memcpy']] } as const;
+    const plain = { work: [['memcpy up', 'device copy up']] } as const;
     expect(limitOf(plain, 'contiguous', speeds, 'readback')).toEqual({
-      by: 'device copy',
+      by: 'device copy up',
       gbps: 6,
       depth: 1,
     });
-    const up = { work: [['device copy', 'memcpy', 'arrival check']] } as const;
-    expect(limitOf(up, 'scattered', speeds, 'readback')).toMatchObject({ by: 'device copies', gbps: 3 });
-    expect(limitOf(up, 'scattered', speeds, 'kernel')).toMatchObject({ by: 'device copy', gbps: 6 });
-    const slowHost = new Map([...speeds, ['memcpy and digest: pieces', speed(2)]]);
+    const down = { work: [['device copy down', 'memcpy down']] } as const;
+    expect(limitOf(down, 'contiguous', speeds, 'readback')).toMatchObject({ by: 'memcpy down', gbps: 7 });
+    const up = { work: [['memcpy up', 'device copy up', 'arrival check']] } as const;
+    expect(limitOf(up, 'scattered', speeds, 'readback')).toMatchObject({
+      by: 'device copy up and back',
+      gbps: 3,
+    });
+    expect(limitOf(up, 'scattered', speeds, 'kernel')).toMatchObject({ by: 'device copy up', gbps: 6 });
+    const slowHost = new Map([...speeds, ['memcpy up and digest: pieces', speed(2)]]);
     expect(limitOf(up, 'contiguous', slowHost, 'readback')).toMatchObject({
-      by: 'memcpy and digest',
+      by: 'memcpy up and digest',
       gbps: 2,
     });
     const fromDisk = { work: [['disk read', 'digest']] } as const;
@@ -206,6 +214,36 @@ describe('rounds', () => {
       expect([...order.slice(8)].toSorted().join('')).toBe('XXY');
     }
     expect(new Set(orders).size).toBe(4);
+  });
+
+  it('go on with the fastest of several ways, which trials before them have found', async () => {
+    const runs = new Map<string, number>();
+    const way = (name: string, wayTo: string | undefined, ms: number) => ({
+      name,
+      bytes: 1,
+      usesDisk: false,
+      ...(wayTo === undefined ? {} : { wayTo }),
+      async run() {
+        runs.set(name, (runs.get(name) ?? 0) + 1);
+        const until = performance.now() + ms;
+        while (performance.now() < until);
+      },
+    });
+    const { speeds } = await measureRounds({
+      contestants: [
+        way('slow', 'copy', 8),
+        way('fast', 'copy', 1),
+        way('slower', 'copy', 16),
+        way('else', undefined, 1),
+      ],
+      rounds: 2,
+      untilMs: Number.POSITIVE_INFINITY,
+      between: async () => {},
+      afterRound: async () => {},
+      signal,
+    });
+    expect([...speeds.keys()]).toEqual(['fast', 'else']);
+    expect(Object.fromEntries(runs)).toEqual({ slow: 6, fast: 10, slower: 6, else: 6 });
   });
 
   it('end when their time is over, but not before one is done', async () => {

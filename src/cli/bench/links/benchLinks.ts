@@ -5,11 +5,12 @@
 
 import type { LiveDevice } from '../../../backends/webgpu/index.ts';
 import { formatBytes } from '../../output/index.ts';
+import { type Case, contestantsOf, naiveName, singleName } from './contestants.ts';
 import { DeviceRuns } from './deviceRuns.ts';
 import { DiskRuns } from './diskRuns.ts';
-import { limitOf, stagesOf } from './limit.ts';
+import { limitOf } from './limit.ts';
 import { type Arrangement, LinkRig } from './rig.ts';
-import { type Contestant, measureRounds, quantile, type Speed } from './rounds.ts';
+import { measureRounds, quantile, type Speed } from './rounds.ts';
 import { diskRoutes, type Machine, moveOver, type Route, transferRoutes } from './routes.ts';
 import type { LinkRow } from './row.ts';
 
@@ -33,21 +34,9 @@ export const fullSizes: readonly number[] = [16, 64, 256, 1024, 2048, 8192, 6553
 export const calibrationSizes: readonly number[] = [16, 64, 256, 1024, 4096].map((kib) => kib * 1024);
 export const quickSizes: readonly number[] = [16, 64, 256, 2048].map((kib) => kib * 1024);
 
-const DEPTHS = [1, 4, 8, 16] as const;
-/** Units larger than that may be read and written faster in pieces, so the limit tries that too. */
-const SMALL_PIECE_BYTES = 1024 * 1024;
 /** Lone transfers for the latencies, after each round and of each row: as many as fit into so many milliseconds. */
 const LATENCY_MS = 6;
 const LATENCY_SAMPLES = 24;
-
-interface Case {
-  readonly route: Route;
-  readonly arrangement: Arrangement;
-  /** Units that one run moves. */
-  readonly units: number;
-  readonly name: string;
-  readonly latenciesUs: number[];
-}
 
 export async function benchLinks(live: LiveDevice, options: LinkBenchOptions): Promise<LinkRow[]> {
   const rows: LinkRow[] = [];
@@ -111,70 +100,6 @@ async function rowsOf(
   return cases.map((one) => rowOf(machine, one, speeds, rounds, options));
 }
 
-/** @param units that a stage alone moves */
-function contestantsOf(machine: Machine, units: number, cases: readonly Case[]): Contestant[] {
-  const { rig, device, disk } = machine;
-  const stageBytes = units * rig.unitBytes;
-  const all = new Map<string, Contestant>();
-  const add = (name: string, bytes: number, run: () => Promise<void>, prepare?: () => void): void => {
-    if (!all.has(name)) {
-      const usesDisk = /disk|nvme/i.test(name);
-      const cold = usesDisk && name.startsWith('naive');
-      const more = prepare === undefined ? {} : { prepare };
-      all.set(name, { name, bytes, usesDisk, cold, run, ...more });
-    }
-  };
-  const stages = new Set(
-    cases.flatMap(({ route, arrangement }) =>
-      route.work.flatMap((steps) => stagesOf(steps, arrangement, rig.arrivalCheck)),
-    ),
-  );
-  if (stages.has('device copy')) add('device copy', stageBytes, () => device.deviceCopy(stageBytes));
-  if (stages.has('device copies'))
-    add('device copies', stageBytes, () => device.deviceCopyThereAndBack(stageBytes));
-  if (stages.has('digest')) add('digest', stageBytes, () => device.digest(stageBytes));
-  for (const how of ['whole', 'pieces'] as const) {
-    if (stages.has('memcpy')) add(`memcpy: ${how}`, stageBytes, () => device.memcpy(how, stageBytes));
-    if (!stages.has('memcpy and digest')) continue;
-    add(`memcpy and digest: ${how}`, stageBytes, async () => {
-      await device.memcpy(how, stageBytes);
-      await device.digest(stageBytes);
-    });
-  }
-  const placesOf = (arrangement: Arrangement, count: number): number[] => {
-    const base = arrangement === 'contiguous' ? 0 : rig.units;
-    return Array.from({ length: count }, (_, i) => rig.slotOf(i, arrangement) - base);
-  };
-  for (const stage of ['disk read', 'disk write', 'scattered disk read', 'scattered disk write'] as const) {
-    if (!stages.has(stage)) continue;
-    const operation = stage.endsWith('read') ? 'read' : 'write';
-    const arrangement = stage.startsWith('scattered') ? 'scattered' : 'contiguous';
-    const slots = placesOf(arrangement, units).sort((a, b) => a - b);
-    for (const depth of DEPTHS) {
-      add(`${stage}: ${depth}`, stageBytes, () => disk!.directAt(operation, slots, depth, rig.unitBytes));
-      if (rig.unitBytes <= SMALL_PIECE_BYTES) continue;
-      const inPieces = (): Promise<void> => disk!.directAt(operation, slots, depth, SMALL_PIECE_BYTES);
-      add(`${stage}: ${depth} in pieces`, stageBytes, inPieces);
-    }
-  }
-  for (const { route, arrangement, units: moved, name } of cases) {
-    const emptyCache = route.link.includes('nvmeTo') ? () => disk!.emptyCache() : undefined;
-    const slots = placesOf(arrangement, moved);
-    const bytes = moved * rig.unitBytes;
-    const usesDisk = [route.source, route.target].includes('nvme');
-    const run = (): Promise<void> => moveOver(machine, route, arrangement, 0, moved);
-    all.set(name, { name, bytes, usesDisk, run });
-    add(`single ${route.link} ${route.verify}`, bytes, () => route.single(machine, bytes));
-    add(naiveName(route, arrangement), bytes, () => route.naive(machine, slots), emptyCache);
-  }
-  return [...all.values()];
-}
-
-/** A naive way digests what it reads where the host does; nothing naive verifies what is in HBM. */
-function naiveName({ link, verify }: Route, arrangement: Arrangement): string {
-  return `naive ${link} ${arrangement}${verify === 'host' ? ' host' : ''}`;
-}
-
 /** One unit alone, or one each way. */
 async function sampleLatency(machine: Machine, { route, arrangement, latenciesUs }: Case): Promise<void> {
   const { rig } = machine;
@@ -211,7 +136,7 @@ function rowOf(
     pattern: route.bothWays ? `${arrangement}, both ways` : arrangement,
     verify: route.verify,
     gbps: own.gbps,
-    singleGbps: speeds.get(`single ${route.link} ${route.verify}`)!.gbps,
+    singleGbps: speeds.get(singleName(route))!.gbps,
     naiveGbps: naive.gbps,
     limitGbps: limit.gbps,
     limitStage: limit.by,

@@ -1,9 +1,9 @@
 /**
  * What nothing could be faster than, from what the stages did alone in the same rounds. A link is a pipeline of up to three
- * parts of the machine, the device, the host's thread and the disk, and its stages are what each of these does to a byte. What
- * one part does twice, or does besides, is one stage: a device that copies bytes into HBM and back to be checked passes them
- * half as fast as one that copies them once. The slowest stage bounds the link. A part that serves both ways of a link at
- * once passes the bytes of both one after the other.
+ * parts of the machine, the device, the host's thread and the disk, and its stages are what each of these does to a byte, on
+ * the memory in which the stage before leaves it. What one part does twice, or does besides, is one stage: a device that
+ * copies bytes into HBM and back to be checked passes them about half as fast as one that copies them once. The slowest
+ * stage bounds the link. A part that serves both ways of a link at once passes the bytes of both one after the other.
  */
 
 import type { VerificationName } from '../../../backends/webgpu/arrivals.ts';
@@ -12,11 +12,13 @@ import type { Speed } from './rounds.ts';
 import type { Route, Step } from './routes.ts';
 
 export type StageName =
-  | 'device copy'
-  | 'device copies'
-  | 'memcpy'
+  | 'device copy up'
+  | 'device copy up and back'
+  | 'device copy down'
+  | 'memcpy up'
+  | 'memcpy up and digest'
+  | 'memcpy down'
   | 'digest'
-  | 'memcpy and digest'
   | DiskStage;
 /** Units that lie apart are read and written apart. */
 export type DiskStage = `${'' | 'scattered '}disk ${'read' | 'write'}`;
@@ -40,13 +42,14 @@ export function stagesOf(
   arrivalCheck: VerificationName,
 ): readonly (StageName | undefined)[] {
   const comesBack = steps.includes('arrival check') && arrivalCheck === 'readback';
-  const copies = steps.includes('memcpy');
   const digests = steps.includes('digest') || comesBack;
-  const disk = steps.includes('disk read') ? 'disk read' : 'disk write';
+  const device = steps.find((step) => step === 'device copy up' || step === 'device copy down');
+  const host = steps.find((step) => step === 'memcpy up' || step === 'memcpy down');
+  const disk = steps.find((step) => step === 'disk read' || step === 'disk write');
   return [
-    steps.includes('device copy') ? (comesBack ? 'device copies' : 'device copy') : undefined,
-    copies ? (digests ? 'memcpy and digest' : 'memcpy') : digests ? 'digest' : undefined,
-    !steps.includes(disk) ? undefined : arrangement === 'scattered' ? `scattered ${disk}` : disk,
+    device === 'device copy up' && comesBack ? 'device copy up and back' : device,
+    host === 'memcpy up' && digests ? 'memcpy up and digest' : (host ?? (digests ? 'digest' : undefined)),
+    disk !== undefined && arrangement === 'scattered' ? `scattered ${disk}` : disk,
   ];
 }
 
@@ -70,7 +73,7 @@ export function limitOf(
   return slowest;
 }
 
-/** A stage has several ways to be run; its best one counts. */
+/** A stage may have been run in several ways; its best one counts. */
 function bestOf(
   stage: StageName,
   speeds: ReadonlyMap<string, Speed>,

@@ -10,7 +10,13 @@ import type { Arrangement, LinkRig, PlaceName } from './rig.ts';
 import type { Verification } from './row.ts';
 
 /** What is done to each byte of a way; `arrival check` is that of what arrived in HBM, however that is done here. */
-export type Step = 'device copy' | 'memcpy' | 'digest' | 'disk read' | 'disk write' | 'arrival check';
+export type Step =
+  | `device copy ${'up' | 'down'}`
+  | `memcpy ${'up' | 'down'}`
+  | 'digest'
+  | 'disk read'
+  | 'disk write'
+  | 'arrival check';
 
 /** What routes run on. `disk` is there for routes that touch the disk. */
 export interface Machine {
@@ -108,7 +114,8 @@ function together(a: Plain, b: Plain): Plain {
   };
 }
 
-const overDevice: readonly Step[] = ['device copy', 'memcpy'];
+const outOfHbm: readonly Step[] = ['device copy down', 'memcpy down'];
+const intoHbm: readonly Step[] = ['memcpy up', 'device copy up'];
 const fromDisk: readonly Step[] = ['disk read', 'digest'];
 const toDisk: readonly Step[] = ['disk write'];
 const checked: readonly Step[] = ['arrival check'];
@@ -132,10 +139,10 @@ function bothWays(there: Route, back: Route): Route {
   return { ...there, ...together(there, back), link, bothWays: true, verify: back.verify, work };
 }
 
-const down = oneWay('hbmToDdr', 'hbm', 'ddr', 'none', overDevice, hbmToDdr);
-const up = oneWay('ddrToHbm', 'ddr', 'hbm', 'hbm', [...overDevice, ...checked], ddrToHbmChecked);
+const down = oneWay('hbmToDdr', 'hbm', 'ddr', 'none', outOfHbm, hbmToDdr);
+const up = oneWay('ddrToHbm', 'ddr', 'hbm', 'hbm', [...intoHbm, ...checked], ddrToHbmChecked);
 const downUnverified: Route = { ...down, source: 'hbmUnverified' };
-const upUnverified = oneWay('ddrToHbm', 'ddr', 'hbmUnverified', 'none', overDevice, ddrToHbm);
+const upUnverified = oneWay('ddrToHbm', 'ddr', 'hbmUnverified', 'none', intoHbm, ddrToHbm);
 
 /** Between GPU memory and host memory. */
 export const transferRoutes: readonly Route[] = [
@@ -148,13 +155,13 @@ export const transferRoutes: readonly Route[] = [
 
 const write = oneWay('ddrToNvme', 'ddr', 'nvme', 'none', toDisk, ddrToNvme);
 const read = oneWay('nvmeToDdr', 'nvme', 'ddr', 'host', fromDisk, nvmeToDdr);
-const writeFromHbm = oneWay('hbmToNvme', 'hbm', 'nvme', 'none', [...toDisk, ...overDevice], hbmToNvme);
+const writeFromHbm = oneWay('hbmToNvme', 'hbm', 'nvme', 'none', [...outOfHbm, ...toDisk], hbmToNvme);
 const readToHbm = oneWay(
   'nvmeToHbm',
   'nvme',
   'hbm',
   'hbm',
-  ['disk read', ...overDevice, ...checked],
+  ['disk read', ...intoHbm, ...checked],
   nvmeToHbm(
     (disk, bytes) => disk.single('read', bytes),
     (disk, slot, unit) => disk.bufferedUnit('read', slot, unit),
@@ -166,7 +173,7 @@ const readToHbmUnverified = oneWay(
   'nvme',
   'hbmUnverified',
   'host',
-  [...fromDisk, ...overDevice],
+  [...fromDisk, ...intoHbm],
   nvmeToHbm(readAndDigest, (disk, slot, unit) => disk.bufferedVerifiedRead(slot, unit), ddrToHbm),
 );
 

@@ -1,0 +1,111 @@
+/** Who runs in the rounds of one unit size: the stages alone, and of each row tierkv, the single transfer and the naive way. */
+
+import {
+  deviceCopyDown,
+  deviceCopyUp,
+  deviceCopyUpAndBack,
+  digest,
+  memcpyDown,
+  memcpyUp,
+  memcpyUpAndDigest,
+  type StageRun,
+} from './deviceStages.ts';
+import { type StageName, stagesOf } from './limit.ts';
+import type { Arrangement } from './rig.ts';
+import type { Contestant } from './rounds.ts';
+import { type Machine, moveOver, type Route } from './routes.ts';
+
+const DEPTHS = [1, 4, 8, 16] as const;
+/** Units larger than that may be read and written faster in pieces, so the limit tries that too. */
+const SMALL_PIECE_BYTES = 1024 * 1024;
+
+/** What becomes one row. */
+export interface Case {
+  readonly route: Route;
+  readonly arrangement: Arrangement;
+  /** Units that one run moves. */
+  readonly units: number;
+  readonly name: string;
+  readonly latenciesUs: number[];
+}
+
+/** @param units that a stage alone moves */
+export function contestantsOf(machine: Machine, units: number, cases: readonly Case[]): Contestant[] {
+  const { rig, disk } = machine;
+  const { buffers } = machine.device;
+  const stageBytes = units * rig.unitBytes;
+  const all = new Map<string, Contestant>();
+  const add = (one: Contestant): void => {
+    if (!all.has(one.name)) all.set(one.name, one);
+  };
+  const stages = new Set(
+    cases.flatMap(({ route, arrangement }) =>
+      route.work.flatMap((steps) => stagesOf(steps, arrangement, rig.arrivalCheck)),
+    ),
+  );
+  const deviceStages: [StageName, string, StageRun][] = [
+    ['device copy up', '', deviceCopyUp(buffers, stageBytes)],
+    ['device copy up and back', '', deviceCopyUpAndBack(buffers, stageBytes)],
+    ['device copy down', '', deviceCopyDown(buffers, stageBytes)],
+    ['memcpy down', '', memcpyDown(buffers, stageBytes)],
+    ['digest', '', digest(buffers, stageBytes)],
+  ];
+  for (const how of ['whole', 'pieces'] as const) {
+    deviceStages.push(['memcpy up', how, memcpyUp(buffers, stageBytes, how)]);
+    deviceStages.push(['memcpy up and digest', how, memcpyUpAndDigest(buffers, stageBytes, how)]);
+  }
+  for (const [stage, how, { prepare, run }] of deviceStages) {
+    if (!stages.has(stage)) continue;
+    const way = how === '' ? { name: stage } : { name: `${stage}: ${how}`, wayTo: stage };
+    add({ ...way, bytes: stageBytes, usesDisk: false, prepare, run });
+  }
+  const placesOf = (arrangement: Arrangement, count: number): number[] => {
+    const base = arrangement === 'contiguous' ? 0 : rig.units;
+    return Array.from({ length: count }, (_, i) => rig.slotOf(i, arrangement) - base);
+  };
+  for (const stage of ['disk read', 'disk write', 'scattered disk read', 'scattered disk write'] as const) {
+    if (!stages.has(stage)) continue;
+    const operation = stage.endsWith('read') ? 'read' : 'write';
+    const arrangement = stage.startsWith('scattered') ? 'scattered' : 'contiguous';
+    const slots = placesOf(arrangement, units).sort((a, b) => a - b);
+    for (const depth of DEPTHS) {
+      const way = { wayTo: stage, bytes: stageBytes, usesDisk: true };
+      const inUnits = (): Promise<void> => disk!.directAt(operation, slots, depth, rig.unitBytes);
+      add({ ...way, name: `${stage}: ${depth}`, run: inUnits });
+      if (rig.unitBytes <= SMALL_PIECE_BYTES) continue;
+      const inPieces = (): Promise<void> => disk!.directAt(operation, slots, depth, SMALL_PIECE_BYTES);
+      add({ ...way, name: `${stage}: ${depth} in pieces`, run: inPieces });
+    }
+  }
+  for (const { route, arrangement, units: moved, name } of cases) {
+    const slots = placesOf(arrangement, moved);
+    const bytes = moved * rig.unitBytes;
+    const usesDisk = [route.source, route.target].includes('nvme');
+    const fromDisk = route.link.includes('nvmeTo');
+    const common = { bytes, usesDisk, prepare: () => buffers.mapUpload() };
+    add({ name, bytes, usesDisk, run: () => moveOver(machine, route, arrangement, 0, moved) });
+    add({
+      ...common,
+      name: singleName(route),
+      run: () => route.single(machine, bytes),
+    });
+    add({
+      ...common,
+      name: naiveName(route, arrangement),
+      cold: usesDisk,
+      ...(fromDisk ? { prepare: () => disk!.emptyCache() } : {}),
+      run: () => route.naive(machine, slots),
+    });
+  }
+  return [...all.values()];
+}
+
+/** A naive way digests what it reads where the host does; nothing naive verifies what is in HBM. */
+export function naiveName({ link, verify }: Route, arrangement: Arrangement): string {
+  return `naive ${link} ${arrangement}${verify === 'host' ? ' host' : ''}`;
+}
+
+/** The best single transfer, with the checks of the row. */
+export function singleName({ link, verify }: Route): string {
+  return `single ${link} ${verify}`;
+}

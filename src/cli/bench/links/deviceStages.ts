@@ -1,0 +1,119 @@
+/**
+ * The stages of a link between HBM and host memory, each alone: what one part of the machine does to the bytes of a run, on
+ * the memory in which the stage before leaves them. Setting that up is `prepare`, and not measured.
+ */
+
+import { hostDigest } from '../../../backends/digest/index.ts';
+import { MapMode } from '../../../backends/webgpu/gpuConstants.ts';
+import type { PlainBuffers } from './plainBuffers.ts';
+
+const PIECE_BYTES = 4 * 1024 * 1024;
+
+export interface StageRun {
+  readonly prepare: () => Promise<void>;
+  readonly run: () => Promise<void>;
+}
+
+/** The host fills staging; or piece by piece the same few pages of it. */
+export function memcpyUp(buffers: PlainBuffers, bytes: number, how: 'whole' | 'pieces'): StageRun {
+  return {
+    prepare: () => buffers.mapUpload(),
+    run: async () => fillStaging(buffers, bytes, how),
+  };
+}
+
+/** The device copies what the host has filled staging with to its own memory. */
+export function deviceCopyUp(buffers: PlainBuffers, bytes: number): StageRun {
+  return {
+    prepare: () => fillAndSeal(buffers, bytes),
+    async run() {
+      buffers.copyUpload(bytes);
+      await buffers.live.whenDone();
+    },
+  };
+}
+
+/** And back again, to where the host can verify what arrived. */
+export function deviceCopyUpAndBack(buffers: PlainBuffers, bytes: number): StageRun {
+  return {
+    prepare: () => fillAndSeal(buffers, bytes),
+    async run() {
+      buffers.copyUpload(bytes);
+      buffers.copy(buffers.pool, 0, buffers.arrived, 0, bytes);
+      await buffers.live.whenDone();
+    },
+  };
+}
+
+/** The host fills staging, and digests as many bytes that have come back. */
+export function memcpyUpAndDigest(buffers: PlainBuffers, bytes: number, how: 'whole' | 'pieces'): StageRun {
+  let back: Uint8Array<ArrayBuffer>;
+  return {
+    async prepare() {
+      await buffers.mapUpload();
+      back = await fillFromPool(buffers, buffers.arrived, bytes);
+    },
+    async run() {
+      fillStaging(buffers, bytes, how);
+      hostDigest(back);
+      buffers.arrived.unmap();
+    },
+  };
+}
+
+/** The device copies from its own memory to staging. */
+export function deviceCopyDown(buffers: PlainBuffers, bytes: number): StageRun {
+  return {
+    prepare: async () => {},
+    async run() {
+      buffers.copy(buffers.pool, 0, buffers.readback, 0, bytes);
+      await buffers.live.whenDone();
+    },
+  };
+}
+
+/** The host takes out of staging what the device has filled it with. */
+export function memcpyDown(buffers: PlainBuffers, bytes: number): StageRun {
+  let landed: Uint8Array<ArrayBuffer>;
+  return {
+    async prepare() {
+      landed = await fillFromPool(buffers, buffers.readback, bytes);
+    },
+    async run() {
+      buffers.other.set(landed);
+      buffers.readback.unmap();
+    },
+  };
+}
+
+/** The host digests what lies in its memory. */
+export function digest({ host }: PlainBuffers, bytes: number): StageRun {
+  return { prepare: async () => {}, run: async () => void hostDigest(host.subarray(0, bytes)) };
+}
+
+function fillStaging({ upload, host }: PlainBuffers, bytes: number, how: 'whole' | 'pieces'): void {
+  if (how === 'whole') {
+    upload.set(host.subarray(0, bytes));
+    return;
+  }
+  for (let at = 0; at < bytes; at += PIECE_BYTES) {
+    upload.set(host.subarray(at, Math.min(at + PIECE_BYTES, bytes)));
+  }
+}
+
+async function fillAndSeal(buffers: PlainBuffers, bytes: number): Promise<void> {
+  await buffers.mapUpload();
+  fillStaging(buffers, bytes, 'whole');
+  buffers.sealUpload();
+}
+
+/** Device memory, copied to staging; mapped until the caller unmaps it. */
+async function fillFromPool(
+  buffers: PlainBuffers,
+  staging: GPUBuffer,
+  bytes: number,
+): Promise<Uint8Array<ArrayBuffer>> {
+  buffers.copy(buffers.pool, 0, staging, 0, bytes);
+  await buffers.live.whenMapped(staging, MapMode.READ, bytes);
+  return new Uint8Array(staging.getMappedRange(0, bytes));
+}

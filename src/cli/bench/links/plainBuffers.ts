@@ -1,0 +1,89 @@
+/**
+ * What a link between HBM and host memory has at its ends, without tierkv: a pool in device memory, staging that the host
+ * fills and the device empties, staging the other way, and host memory as the DDR tier has it. Each is as long as all that
+ * one run moves.
+ */
+
+import { BufferUsage, MapMode } from '../../../backends/webgpu/gpuConstants.ts';
+import type { LiveDevice } from '../../../backends/webgpu/index.ts';
+
+export class PlainBuffers implements Disposable {
+  readonly live: LiveDevice;
+  readonly bytes: number;
+  readonly unitBytes: number;
+  /** What is uploaded, and where to read to. */
+  readonly host: Uint8Array<ArrayBuffer>;
+  readonly other: Uint8Array<ArrayBuffer>;
+  /** Twice as long: in the naive way scattered units lie in it as they do in a tier. */
+  readonly pool: GPUBuffer;
+  readonly readback: GPUBuffer;
+  /** Where uploads come back to be verified. */
+  readonly arrived: GPUBuffer;
+  readonly unitReadback: GPUBuffer;
+  readonly #upload: GPUBuffer;
+  readonly #buffers: GPUBuffer[] = [];
+  #mapped: Uint8Array<ArrayBuffer> | undefined;
+
+  /** @param host memory like that of the DDR tier, `bytes` long */
+  constructor(live: LiveDevice, host: Uint8Array<ArrayBuffer>, unitBytes: number) {
+    this.live = live;
+    this.host = host;
+    this.bytes = host.byteLength;
+    this.unitBytes = unitBytes;
+    this.other = new Uint8Array(host.byteLength).fill(1);
+    const { COPY_DST, COPY_SRC, MAP_READ, MAP_WRITE, STORAGE } = BufferUsage;
+    const buffer = (label: string, size: number, usage: GPUBufferUsageFlags): GPUBuffer => {
+      const made = live.device.createBuffer({ label: `bench.${label}`, size, usage });
+      this.#buffers.push(made);
+      return made;
+    };
+    this.pool = buffer('pool', 2 * this.bytes, STORAGE | COPY_SRC | COPY_DST);
+    this.#upload = buffer('upload', this.bytes, MAP_WRITE | COPY_SRC);
+    this.readback = buffer('readback', this.bytes, MAP_READ | COPY_DST);
+    this.arrived = buffer('arrived', this.bytes, MAP_READ | COPY_DST);
+    this.unitReadback = buffer('unitReadback', unitBytes, MAP_READ | COPY_DST);
+  }
+
+  /** The staging for uploads belongs to the host from now on, until `submitUpload`. */
+  async mapUpload(): Promise<void> {
+    if (this.#mapped !== undefined) return;
+    await this.live.whenMapped(this.#upload, MapMode.WRITE, this.bytes);
+    this.#mapped = new Uint8Array(this.#upload.getMappedRange());
+  }
+
+  /** The staging for uploads, while it is mapped. */
+  get upload(): Uint8Array<ArrayBuffer> {
+    return this.#mapped!;
+  }
+
+  /** The device has the staging from now on; `copyUpload` copies what is in it. */
+  sealUpload(): void {
+    this.#mapped = undefined;
+    this.#upload.unmap();
+  }
+
+  copyUpload(bytes: number): void {
+    this.copy(this.#upload, 0, this.pool, 0, bytes);
+  }
+
+  copy(from: GPUBuffer, fromAt: number, to: GPUBuffer, toAt: number, bytes: number): void {
+    const encoder = this.live.device.createCommandEncoder({ label: 'bench' });
+    encoder.copyBufferToBuffer(from, fromAt, to, toAt, bytes);
+    this.live.device.queue.submit([encoder.finish()]);
+  }
+
+  /** Maps the first bytes of a staging buffer that the device has filled, and lets `use` see them. */
+  async land(
+    staging: GPUBuffer,
+    bytes: number,
+    use: (landed: Uint8Array<ArrayBuffer>) => void,
+  ): Promise<void> {
+    await this.live.whenMapped(staging, MapMode.READ, bytes);
+    use(new Uint8Array(staging.getMappedRange(0, bytes)));
+    staging.unmap();
+  }
+
+  [Symbol.dispose](): void {
+    for (const one of this.#buffers.splice(0)) one.destroy();
+  }
+}
