@@ -6,6 +6,11 @@
 
 @group(0) @binding(0) var<storage, read> slab: array<vec4<u32>>;
 
+fn spreadWords(value: vec4<u32>) -> vec4<u32> {
+  let x = (value ^ (value >> vec4(16u))) * 0x21f0aaadu;
+  return x ^ (x >> vec4(15u));
+}
+
 var<workgroup> partial: array<vec2<u32>, lanes>;
 
 const steps = vec4(0u, golden, 2u * golden, 3u * golden);
@@ -19,10 +24,10 @@ fn digestOf(place: Place, group: u32, groups: u32, lane: u32) -> vec2<u32> {
   var position = first * golden;
   var weight = 2u * first + 1u;
   for (var at = range.x + lane; at < range.y; at += lanes) {
-    let mixed = mixWords(slab[split.vector + at] ^ (vec4(position) + steps));
-    let sum = mixed.x + mixed.y + mixed.z + mixed.w;
+    let spread = spreadWords(slab[split.vector + at] ^ (vec4(position) + steps));
+    let sum = spread.x + spread.y + spread.z + spread.w;
     lo += sum;
-    hi += sum * weight + 2u * (mixed.y + mixed.w + 2u * (mixed.z + mixed.w));
+    hi += sum * weight + 2u * (spread.y + spread.w + 2u * (spread.z + spread.w));
     position += lanes * 4u * golden;
     weight += lanes * 8u;
   }
@@ -31,9 +36,9 @@ fn digestOf(place: Place, group: u32, groups: u32, lane: u32) -> vec2<u32> {
       let index = edgeWord(split, edge);
       if (index < place.wordCount) {
         let at = place.wordOffset + index;
-        let mixed = mixWords(vec4(slab[at >> 2u][at & 3u] ^ (index * golden))).x;
-        lo += mixed;
-        hi += mixed * (2u * index + 1u);
+        let spread = spreadWords(vec4(slab[at >> 2u][at & 3u] ^ (index * golden))).x;
+        lo += spread;
+        hi += spread * (2u * index + 1u);
       }
     }
   }

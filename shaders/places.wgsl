@@ -18,7 +18,7 @@ override lanes: u32 = 64u;
 
 const golden = 0x9E3779B1u;
 
-// The 32-bit finalizer of MurmurHash3 (Appleby, public domain), as in src/runtime/digest.ts.
+// The 32-bit finalizer of MurmurHash3 (Appleby, public domain), as in src/runtime/pattern.ts.
 fn mixWords(value: vec4<u32>) -> vec4<u32> {
   var x = value;
   x = (x ^ (x >> vec4(16u))) * 0x85ebca6bu;

@@ -3,11 +3,13 @@
  *
  * Read the bytes as little-endian 32-bit words w[i] (a unit is a multiple of 4 bytes). With all arithmetic modulo 2^32:
  *
- *     x[i] = mix(w[i] ^ (i * 0x9E3779B1))        mix = the 32-bit finalizer of MurmurHash3 (Appleby, public domain)
+ *     x[i] = spread(w[i] ^ (i * 0x9E3779B1))     spread(v) = u ^ (u >> 15) with u = (v ^ (v >> 16)) * 0x21F0AAAD
  *     lo   = sum of x[i]                          hi = sum of x[i] * (2 i + 1)
  *
- * mix is a bijection, so any change to one word changes `lo`; the position enters both before the mix and as an odd
- * weight, so that moved words show too. It guards against faults, not against forgers: keys are what is cryptographic.
+ * spread, the first half of lowbias32 (C. Wellons, Hash Prospector, public domain), is a bijection, so any change to one word
+ * changes `lo`; the position enters both before it and as an odd weight, so that moved words show too. One multiplication a
+ * word is what a host has time for that digests all that it reads. It guards against faults, not against forgers: keys are
+ * what is cryptographic.
  */
 
 import { invariant } from './errors.ts';
@@ -22,10 +24,9 @@ export function digestWords(words: Uint32Array): Digest {
   return digestWordsFrom(words, 0);
 }
 
-function mix(word: number): number {
-  let x = Math.imul(word ^ (word >>> 16), 0x85ebca6b);
-  x = Math.imul(x ^ (x >>> 13), 0xc2b2ae35);
-  return x ^ (x >>> 16);
+function spread(word: number): number {
+  const x = Math.imul(word ^ (word >>> 16), 0x21f0aaad);
+  return x ^ (x >>> 15);
 }
 
 /**
@@ -42,18 +43,18 @@ export function digestWordsFrom(words: Uint32Array, first: number): Digest {
   const fours = count - (count % 4);
   let i = 0;
   for (; i < fours; i += 4) {
-    lo = (lo + mix(words[i]! ^ position)) | 0;
+    lo = (lo + spread(words[i]! ^ position)) | 0;
     sums = (sums + lo) | 0;
-    lo = (lo + mix(words[i + 1]! ^ (position + 0x9e3779b1))) | 0;
+    lo = (lo + spread(words[i + 1]! ^ (position + 0x9e3779b1))) | 0;
     sums = (sums + lo) | 0;
-    lo = (lo + mix(words[i + 2]! ^ (position + 0x3c6ef362))) | 0;
+    lo = (lo + spread(words[i + 2]! ^ (position + 0x3c6ef362))) | 0;
     sums = (sums + lo) | 0;
-    lo = (lo + mix(words[i + 3]! ^ (position + 0xdaa66d13))) | 0;
+    lo = (lo + spread(words[i + 3]! ^ (position + 0xdaa66d13))) | 0;
     sums = (sums + lo) | 0;
     position = (position + 0x78dde6c4) | 0;
   }
   for (; i < count; i++) {
-    lo = (lo + mix(words[i]! ^ position)) | 0;
+    lo = (lo + spread(words[i]! ^ position)) | 0;
     sums = (sums + lo) | 0;
     position = (position + 0x9e3779b1) | 0;
   }

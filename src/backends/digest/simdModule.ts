@@ -7,7 +7,7 @@
  *     | position | S        | T        | unused  | bytes to digest, a chunk |      one 32-bit lane for each word
  *     +----------+----------+----------+---------+--------------------------+      of a vector of four
  *
- * `d(at, end)` walks the vectors in [at, end). Of each vector w it takes x = mix(w ^ position), adds x to S and then S to
+ * `d(at, end)` walks the vectors in [at, end). Of each vector w it takes x = spread(w ^ position), adds x to S and then S to
  * T, and moves the positions on by four words: S is the sum of all x, T of all sums so far. See `hostDigest.ts` for how the
  * weighted sum follows from the two.
  */
@@ -51,7 +51,7 @@ const add: Code = simd(0xae);
 const multiply: Code = simd(0xb5);
 
 function digestBody(): Code {
-  const [at, end, position, sum, sums, first, second, stride, x] = [0, 1, 2, 3, 4, 5, 6, 7, 8];
+  const [at, end, position, sum, sums, factor, stride, x] = [0, 1, 2, 3, 4, 5, 6, 7];
   const state: Code = i32Const(0);
   const xorShift = (bits: number): Code => [...tee(x), ...get(x), ...i32Const(bits), ...shiftRight, ...xor];
   const vector = (offset: number): Code => [
@@ -60,12 +60,9 @@ function digestBody(): Code {
     ...get(position),
     ...xor,
     ...xorShift(16),
-    ...get(first),
+    ...get(factor),
     ...multiply,
-    ...xorShift(13),
-    ...get(second),
-    ...multiply,
-    ...xorShift(16),
+    ...xorShift(15),
     ...get(sum),
     ...add,
     ...tee(sum),
@@ -93,8 +90,7 @@ function digestBody(): Code {
     ...read(0, position),
     ...read(16, sum),
     ...read(32, sums),
-    ...splatted(0x85ebca6b, first),
-    ...splatted(0xc2b2ae35, second),
+    ...splatted(0x21f0aaad, factor),
     ...splatted(Math.imul(4, 0x9e3779b1), stride),
     ...[0x03, 0x40, ...vectors, ...advance, 0x0d, 0x00, 0x0b], // loop, branch back while below
     ...write(position, 0),
@@ -109,7 +105,7 @@ export function simdModule(): Uint8Array<ArrayBuffer> {
     const body = [...leb(items.length), ...items.flat()];
     return [id, ...leb(body.length), ...body];
   };
-  const body: Code = [1, 7, V128, ...digestBody(), 0x0b];
+  const body: Code = [1, 6, V128, ...digestBody(), 0x0b];
   return Uint8Array.from([
     ...[0x00, 0x61, 0x73, 0x6d, 0x01, 0x00, 0x00, 0x00],
     ...section(1, [0x60, 2, I32, I32, 0]),

@@ -24,7 +24,7 @@ export const ENTRIES_PER_BLOCK: number = (BLOCK_WORDS - HEAD_WORDS) / ENTRY_WORD
 export const REGIONS_PER_BLOCK: number = (BLOCK_WORDS - HEAD_WORDS) * 32;
 /** A region is at least a page, and whole pages up to about this. */
 export const REGION_BYTES: number = 1024 * 1024;
-export const INDEX_VERSION = 1;
+export const INDEX_VERSION = 2;
 
 /** The second half of a block's magic; the first is 'TKVI'. */
 export const BlockKind = { HEAD: 'HEAD', DONE: 'DONE', MARK: 'MARK', SLOT: 'SLOT' } as const;

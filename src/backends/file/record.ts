@@ -31,7 +31,7 @@ import type { StoreItem } from '../../runtime/transfer/tierStore.ts';
 /** Unit of offsets, lengths and addresses in direct I/O: no disk or file system in use asks for more. */
 export const BLOCK_BYTES = 4096;
 export const HEADER_BYTES = 128;
-export const RECORD_VERSION = 2;
+export const RECORD_VERSION = 3;
 
 const MAGIC_LO = 0x42564b54; // 'TKVB' in the file
 const MAGIC_HI = 0x4b434f4c; // 'LOCK'

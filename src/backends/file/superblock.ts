@@ -15,7 +15,7 @@ import { type FileLayout, layoutFingerprint } from './fileLayout.ts';
 import { BLOCK_BYTES, type RecordFamily } from './record.ts';
 
 const MAGIC = 'TKVSTORE';
-const VERSION = 2;
+const VERSION = 3;
 const TEXT_START = 24;
 
 /** What gives a store's bytes and keys their meaning. Texts are compared, never interpreted. */

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { hostDigest, portableDigest, simdDigester } from '../../../src/backends/digest/hostDigest.ts';
 import { digestEngine } from '../../../src/backends/digest/index.ts';
 import { CHUNK_BYTES, STEP_BYTES } from '../../../src/backends/digest/simdModule.ts';
-import { type Digest, digestBytes, digestWords } from '../../../src/runtime/digest.ts';
+import { type Digest, digestBytes, digestWords, digestWordsFrom } from '../../../src/runtime/digest.ts';
 import { fillPattern } from '../../../src/runtime/pattern.ts';
 
 /** The definition in digest.ts, in exact integers. */
@@ -13,9 +13,8 @@ function byDefinition(words: Uint32Array, first: number): Digest {
   words.forEach((word, k) => {
     const i = BigInt(first + k);
     let x = BigInt(word) ^ ((i * 0x9e37_79b1n) & mask);
-    x = ((x ^ (x >> 16n)) * 0x85eb_ca6bn) & mask;
-    x = ((x ^ (x >> 13n)) * 0xc2b2_ae35n) & mask;
-    x ^= x >> 16n;
+    x = ((x ^ (x >> 16n)) * 0x21f0_aaadn) & mask;
+    x ^= x >> 15n;
     lo = (lo + x) & mask;
     hi = (hi + x * (2n * i + 1n)) & mask;
   });
@@ -98,6 +97,40 @@ describe('the digest on the host', () => {
       swapped[i] = words[i - 1]!;
       swapped[i - 1] = words[i]!;
       expect(hostDigest(new Uint8Array(swapped.buffer))).not.toEqual(wanted);
+    }
+  });
+
+  it('notices the same bit flipped in two words, however far apart and in whatever plain data', () => {
+    const word = new Uint32Array(1);
+    const digestOf = (value: number, at: number): Digest => {
+      word[0] = value;
+      return digestWordsFrom(word, at);
+    };
+    const state = { at: 1 };
+    const next = (below: number): number => {
+      state.at = Math.imul(state.at, 0x0019_660d) + 0x3c6e_f35f;
+      return (state.at >>> 0) % below;
+    };
+    for (const plain of [0, 0xffff_ffff, 0x3f80_3f80, 0x8000_8000]) {
+      for (let bit = 0; bit < 32; bit++) {
+        for (let distance = 1; distance <= 2 ** 23; distance *= 2) {
+          for (let draw = 0; draw < 20; draw++) {
+            const places = [next(2 ** 23)];
+            places.push(places[0]! + distance);
+            let lo = 0;
+            let hi = 0;
+            for (const at of places) {
+              const before = digestOf(plain, at);
+              const after = digestOf((plain ^ (1 << bit)) >>> 0, at);
+              lo += after.lo - before.lo;
+              hi += after.hi - before.hi;
+            }
+            if ((lo | 0) === 0 && (hi | 0) === 0) {
+              expect.fail(`bit ${bit} of words ${places} of ${plain} flipped unnoticed`);
+            }
+          }
+        }
+      }
     }
   });
 });
