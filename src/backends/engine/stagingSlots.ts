@@ -3,7 +3,7 @@
 import { requireInteger } from '../../runtime/errors.ts';
 import { HostArena } from '../memory/hostArena.ts';
 
-const STAGING_BYTES = 16 * 1024 * 1024;
+const STAGING_BYTES = 32 * 1024 * 1024;
 const SLOTS_MAX = 1024;
 
 export class StagingSlots implements Disposable {
@@ -18,7 +18,7 @@ export class StagingSlots implements Disposable {
     this.#free = Array.from({ length: slots }, (_, i) => slots - 1 - i);
   }
 
-  /** How many slots keep both neighbours of the staging memory busy: 16 MiB of them, and never fewer than two. */
+  /** How many slots keep both neighbours of the staging memory busy: 32 MiB of them, and never fewer than two. */
   static countFor(unitBytes: number): number {
     return Math.max(2, Math.min(SLOTS_MAX, Math.floor(STAGING_BYTES / unitBytes)));
   }
