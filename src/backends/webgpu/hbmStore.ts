@@ -45,14 +45,22 @@ import type {
 import { openUploadPath, type UploadPath } from './uploadPath.ts';
 import { Uploads } from './uploads.ts';
 
+const MIB = 1024 * 1024;
+
+/** The staging buffers of one direction. */
+interface Staging {
+  readonly bytes: number;
+  readonly buffers: number;
+}
+
 /**
- * Enough to keep a link busy that is far away. A device that shares the host's caches does better with less, so that also a
- * load of a few MiB is spread over all buffers.
+ * Enough to keep a link busy that is far away. A device that shares the host's caches does better with less on the way up, so
+ * that also a load of a few MiB is spread over all buffers; what goes down is seldom waited for.
  */
-const STAGING = {
-  hardware: { bytes: 4 * 1024 * 1024, buffers: 8 },
-  software: { bytes: 2 * 1024 * 1024, buffers: 4 },
-} as const;
+const STAGING: Record<'hardware' | 'software', { readonly up: Staging; readonly down: Staging }> = {
+  hardware: { up: { bytes: 4 * MIB, buffers: 8 }, down: { bytes: 4 * MIB, buffers: 8 } },
+  software: { up: { bytes: 2 * MIB, buffers: 4 }, down: { bytes: 4 * MIB, buffers: 3 } },
+};
 const PLACES_PER_BATCH = 4096;
 const BATCHES = 16;
 
@@ -83,8 +91,8 @@ export class HbmStore implements DevicePool {
 
   private constructor(
     pool: PoolContext,
-    stagingBytes: number,
-    stagingBuffers: number,
+    up: Staging,
+    down: Staging,
     strategy: UploadStrategy,
     boxPath: BoxPathName | undefined,
   ) {
@@ -95,22 +103,22 @@ export class HbmStore implements DevicePool {
     this.strategy = strategy;
     this.verifies = { onWrite: strategy.verification !== 'none', onRead: false };
     this.lost = live.lost;
-    this.#stagingBuffers = stagingBuffers;
+    this.#stagingBuffers = up.buffers;
     this.#uploadPath = openUploadPath(
       strategy.uploadPath,
       live,
       pool.slabs.buffers,
       label,
-      stagingBytes,
-      stagingBuffers,
+      up.bytes,
+      up.buffers,
     );
-    this.#checks = openArrivalChecks(strategy.verification, pool, stagingBytes, stagingBuffers);
-    this.#readbackRing = new ReadbackRing(live, label, stagingBytes, stagingBuffers);
+    this.#checks = openArrivalChecks(strategy.verification, pool, up.bytes, up.buffers);
+    this.#readbackRing = new ReadbackRing(live, label, down.bytes, down.buffers);
     this.#uploads = new Uploads(pool, this.#uploadPath, this.#checks);
     this.#readbacks = new Readbacks(pool, this.#readbackRing);
     this.#kernelCalls = new KernelCalls(pool);
-    this.#copies = new DeviceCopies(pool, stagingBytes);
-    this.#boxes = new Boxes(pool, this.#readbackRing, stagingBuffers, boxPath);
+    this.#copies = new DeviceCopies(pool, up.bytes);
+    this.#boxes = new Boxes(pool, this.#readbackRing, down.buffers, boxPath);
 
     const renew = (item: KernelItem): StoreResult | undefined => {
       const refusal = ledger.refuseWrite(item);
@@ -141,8 +149,14 @@ export class HbmStore implements DevicePool {
   static async open(live: LiveDevice, shape: PoolShape, options: HbmStoreOptions = {}): Promise<HbmStore> {
     const label = options.label ?? 'tierkv.hbm';
     const usual = STAGING[live.adapter.software ? 'software' : 'hardware'];
-    const stagingBytes = requireInteger('stagingBytes', options.stagingBytes ?? usual.bytes, 8);
-    const stagingBuffers = requireInteger('stagingBuffers', options.stagingBuffers ?? usual.buffers, 1);
+    const staging = ({ bytes, buffers }: Staging): Staging => {
+      const wanted = requireInteger('stagingBytes', options.stagingBytes ?? bytes, 8);
+      return {
+        bytes: Math.ceil(Math.min(wanted, Math.max(shape.capacityBytes, 8)) / 8) * 8,
+        buffers: requireInteger('stagingBuffers', options.stagingBuffers ?? buffers, 1),
+      };
+    };
+    const [up, down] = [staging(usual.up), staging(usual.down)];
     const slabs = await Slabs.open(live, shape, label, options.slabBytesMax);
     try {
       const kernels = await PlaceKernels.open(live, slabs, label, PLACES_PER_BATCH);
@@ -151,8 +165,8 @@ export class HbmStore implements DevicePool {
       const turns = new SlotTurns(shape.slotLimit);
       return new HbmStore(
         { live, slabs, kernels, batches, ledger, turns, label },
-        Math.ceil(Math.min(stagingBytes, Math.max(shape.capacityBytes, 8)) / 8) * 8,
-        stagingBuffers,
+        up,
+        down,
         await chooseStrategy(live, Math.min(...shape.slotBytes), wishesOf(options), (trialShape, trial) =>
           HbmStore.open(live, trialShape, {
             label: `${label}.trial`,
@@ -180,6 +194,7 @@ export class HbmStore implements DevicePool {
       slabBytes: Math.min(slabs.slabBytes, this.capacityBytes),
       stagingBytes: this.#uploadPath.bufferBytes,
       stagingBuffers: this.#stagingBuffers,
+      readbackBytes: this.#readbackRing.bufferBytes,
       uploadPath: this.strategy.uploadPath,
       verification: this.strategy.verification,
       sealing: this.strategy.sealing,

@@ -51,7 +51,10 @@ export interface DeviceOptions {
 export interface HbmStoreOptions {
   /** Largest GPUBuffer of the pool, in bytes; the device's limits cap it. Default 1 GiB. */
   readonly slabBytesMax?: number;
-  /** Bytes of one staging buffer and how many there are, for each direction. Default 4 MiB, 8; on a software device 2 MiB, 4. */
+  /**
+   * Bytes of one staging buffer and how many there are, for each direction. Default 4 MiB, 8; on a software device 2 MiB, 4 up
+   * and 4 MiB, 3 down.
+   */
   readonly stagingBytes?: number;
   readonly stagingBuffers?: number;
   /**

@@ -44,15 +44,17 @@ export function contestantsOf(machine: Machine, units: number, cases: readonly C
     ),
   );
   const deviceStages: [StageName, string, StageRun][] = [
-    ['device copy up', '', deviceCopyUp(buffers, stageBytes)],
-    ['device copy up and back', '', deviceCopyUpAndBack(buffers, stageBytes)],
     ['device copy down', '', deviceCopyDown(buffers, stageBytes)],
     ['memcpy down', '', memcpyDown(buffers, stageBytes)],
     ['digest', '', digest(buffers, stageBytes)],
   ];
   for (const how of ['whole', 'pieces'] as const) {
-    deviceStages.push(['memcpy up', how, memcpyUp(buffers, stageBytes, how)]);
-    deviceStages.push(['memcpy up and digest', how, memcpyUpAndDigest(buffers, stageBytes, how)]);
+    deviceStages.push(
+      ['memcpy up', how, memcpyUp(buffers, stageBytes, how)],
+      ['memcpy up and digest', how, memcpyUpAndDigest(buffers, stageBytes, how)],
+      ['device copy up', how, deviceCopyUp(buffers, stageBytes, how)],
+      ['device copy up and back', how, deviceCopyUpAndBack(buffers, stageBytes, how)],
+    );
   }
   for (const [stage, how, { prepare, run }] of deviceStages) {
     if (!stages.has(stage)) continue;

@@ -9,36 +9,41 @@ import type { PlainBuffers } from './plainBuffers.ts';
 
 const PIECE_BYTES = 4 * 1024 * 1024;
 
+/** How staging is used: each part of it once, or the same few pages for every piece, which the caches then hold. */
+export type Way = 'whole' | 'pieces';
+
 export interface StageRun {
   readonly prepare: () => Promise<void>;
   readonly run: () => Promise<void>;
 }
 
 /** The host fills staging; or piece by piece the same few pages of it. */
-export function memcpyUp(buffers: PlainBuffers, bytes: number, how: 'whole' | 'pieces'): StageRun {
+export function memcpyUp(buffers: PlainBuffers, bytes: number, how: Way): StageRun {
   return {
     prepare: () => buffers.mapUpload(),
     run: async () => fillStaging(buffers, bytes, how),
   };
 }
 
-/** The device copies what the host has filled staging with to its own memory. */
-export function deviceCopyUp(buffers: PlainBuffers, bytes: number): StageRun {
+/** The device copies what the host has filled staging with to its own memory; or the same few pages of it, piece by piece. */
+export function deviceCopyUp(buffers: PlainBuffers, bytes: number, how: Way): StageRun {
+  const staged = stagedBytes(bytes, how);
   return {
-    prepare: () => fillAndSeal(buffers, bytes),
+    prepare: () => fillAndSeal(buffers, staged),
     async run() {
-      buffers.copyUpload(bytes);
+      buffers.copyUpload(bytes, staged);
       await buffers.live.whenDone();
     },
   };
 }
 
 /** And back again, to where the host can verify what arrived. */
-export function deviceCopyUpAndBack(buffers: PlainBuffers, bytes: number): StageRun {
+export function deviceCopyUpAndBack(buffers: PlainBuffers, bytes: number, how: Way): StageRun {
+  const staged = stagedBytes(bytes, how);
   return {
-    prepare: () => fillAndSeal(buffers, bytes),
+    prepare: () => fillAndSeal(buffers, staged),
     async run() {
-      buffers.copyUpload(bytes);
+      buffers.copyUpload(bytes, staged);
       buffers.copy(buffers.pool, 0, buffers.arrived, 0, bytes);
       await buffers.live.whenDone();
     },
@@ -46,7 +51,7 @@ export function deviceCopyUpAndBack(buffers: PlainBuffers, bytes: number): Stage
 }
 
 /** The host fills staging, and digests as many bytes that have come back. */
-export function memcpyUpAndDigest(buffers: PlainBuffers, bytes: number, how: 'whole' | 'pieces'): StageRun {
+export function memcpyUpAndDigest(buffers: PlainBuffers, bytes: number, how: Way): StageRun {
   let back: Uint8Array<ArrayBuffer>;
   return {
     async prepare() {
@@ -91,14 +96,13 @@ export function digest({ host }: PlainBuffers, bytes: number): StageRun {
   return { prepare: async () => {}, run: async () => void hostDigest(host.subarray(0, bytes)) };
 }
 
-function fillStaging({ upload, host }: PlainBuffers, bytes: number, how: 'whole' | 'pieces'): void {
-  if (how === 'whole') {
-    upload.set(host.subarray(0, bytes));
-    return;
-  }
-  for (let at = 0; at < bytes; at += PIECE_BYTES) {
-    upload.set(host.subarray(at, Math.min(at + PIECE_BYTES, bytes)));
-  }
+function stagedBytes(bytes: number, how: Way): number {
+  return how === 'whole' ? bytes : Math.min(bytes, PIECE_BYTES);
+}
+
+function fillStaging({ upload, host }: PlainBuffers, bytes: number, how: Way): void {
+  const piece = stagedBytes(bytes, how);
+  for (let at = 0; at < bytes; at += piece) upload.set(host.subarray(at, Math.min(at + piece, bytes)));
 }
 
 async function fillAndSeal(buffers: PlainBuffers, bytes: number): Promise<void> {

@@ -38,7 +38,7 @@ export async function runLinkBench(request: LinkBenchRequest): Promise<LinkRow[]
       links,
       unitBytes: quick ? quickSizes : fullSizes,
       totalBytes,
-      rounds: quick ? 5 : 7,
+      rounds: quick ? 5 : 9,
       secondsMax: quick ? QUICK_SECONDS : Number.POSITIVE_INFINITY,
       dir,
       signal,
