@@ -30,7 +30,9 @@ beforeAll(async () => {
     links: 'all',
     unitBytes: [16 * KIB, 64 * KIB],
     totalBytes: 256 * KIB,
+    trials: 1,
     rounds: 2,
+    restMs: 0,
     secondsMax: Number.POSITIVE_INFINITY,
     dir,
     signal: new AbortController().signal,
@@ -199,7 +201,9 @@ describe('rounds', () => {
     const untilMs = Number.POSITIVE_INFINITY;
     const { rounds } = await measureRounds({
       contestants,
+      trials: 3,
       rounds: 3,
+      restMs: 0,
       untilMs,
       between: async () => {},
       afterRound: async () => {},
@@ -236,7 +240,9 @@ describe('rounds', () => {
         way('slower', 'copy', 16),
         way('else', undefined, 1),
       ],
+      trials: 3,
       rounds: 2,
+      restMs: 0,
       untilMs: Number.POSITIVE_INFINITY,
       between: async () => {},
       afterRound: async () => {},
@@ -250,7 +256,9 @@ describe('rounds', () => {
     const log: string[] = [];
     const request = {
       contestants: [contestant('a', log)],
+      trials: 1,
       rounds: 9,
+      restMs: 0,
       between: async () => {},
       afterRound: async () => {},
       signal,

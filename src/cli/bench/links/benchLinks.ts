@@ -19,7 +19,11 @@ export interface LinkBenchOptions {
   readonly unitBytes: readonly number[];
   /** Bytes that one run of a contestant moves, or a unit where that is larger; both ways two units at least. */
   readonly totalBytes: number;
+  /** Rounds before these, in which the ways to run a stage are compared: one at least. */
+  readonly trials: number;
   readonly rounds: number;
+  /** Between two contestants. */
+  readonly restMs: number;
   /** When it is over, sizes make do with fewer rounds: one at least. */
   readonly secondsMax: number;
   readonly dir: string;
@@ -88,7 +92,9 @@ async function rowsOf(
   const contestants = contestantsOf(machine, units, cases);
   const { speeds, rounds } = await measureRounds({
     contestants,
+    trials: options.trials,
     rounds: options.rounds,
+    restMs: options.restMs,
     untilMs,
     // a device frees what a contestant used only when it is looked at again
     between: async () => void (await rig.live.whenDone()),

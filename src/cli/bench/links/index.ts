@@ -24,7 +24,10 @@ export interface LinkBenchRequest {
 
 const MIB = 1024 * 1024;
 /** Seconds that a quick bench measures links for: with opening a device, and the manager's part, it ends within 40. */
-const QUICK_SECONDS = 24;
+const QUICK_SECONDS = 18;
+const REST_MS = 10;
+/** An odd number, so that a trial is in the middle. */
+const TRIALS = 3;
 
 /** @throws {TierKVError} for an option that is wrong, or a device or disk that is not to be had */
 export async function runLinkBench(request: LinkBenchRequest): Promise<LinkRow[]> {
@@ -38,7 +41,9 @@ export async function runLinkBench(request: LinkBenchRequest): Promise<LinkRow[]
       links,
       unitBytes: quick ? quickSizes : fullSizes,
       totalBytes,
+      trials: quick ? 1 : TRIALS,
       rounds: quick ? 5 : 9,
+      restMs: quick ? 1 : REST_MS,
       secondsMax: quick ? QUICK_SECONDS : Number.POSITIVE_INFINITY,
       dir,
       signal,
@@ -58,7 +63,9 @@ export async function calibrateLinks(
       links: 'all',
       unitBytes: quick ? quickSizes : calibrationSizes,
       totalBytes: (quick ? 16 : 32) * MIB,
+      trials: quick ? 1 : TRIALS,
       rounds: quick ? 3 : 5,
+      restMs: quick ? 1 : REST_MS,
       secondsMax: quick ? QUICK_SECONDS : Number.POSITIVE_INFINITY,
       dir,
       signal,

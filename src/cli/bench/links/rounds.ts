@@ -14,9 +14,6 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import { collectYoungGarbage } from '../measuring.ts';
 
-const COLLECTOR_RESTS_MS = 10;
-/** An odd number, so that a trial is in the middle. */
-const TRIALS = 3;
 const DISK_SETTLES_MS = 100;
 
 export interface Contestant {
@@ -40,9 +37,13 @@ export interface Speed {
 
 export interface RoundsRequest {
   readonly contestants: readonly Contestant[];
+  /** Rounds before, in which ways to do the same are tried; the last of them warms everybody up. */
+  readonly trials: number;
   readonly rounds: number;
   /** No round begins after this time of `performance.now()`, but the first one always does. */
   readonly untilMs: number;
+  /** Before each one, in which the engine's compilers and collectors end what they have begun. */
+  readonly restMs: number;
   /** Lets what the one before left unfinished come to its end. */
   between(): Promise<void>;
   afterRound(): Promise<void>;
@@ -59,13 +60,13 @@ export async function measureRounds(
   request: RoundsRequest,
 ): Promise<{ speeds: ReadonlyMap<string, Speed>; rounds: number }> {
   const { contestants, rounds, untilMs, afterRound } = request;
-  const trials = contestants.map(noSamples);
+  const tried = contestants.map(noSamples);
   const alternatives = contestants.filter((one) => one.wayTo !== undefined);
-  for (let trial = 1; trial < TRIALS; trial++) {
-    await measureRound(request, alternatives, (one) => trials[contestants.indexOf(one)]!, -trial);
+  for (let trial = 1; trial < request.trials; trial++) {
+    await measureRound(request, alternatives, (one) => tried[contestants.indexOf(one)]!, -trial);
   }
-  await measureRound(request, contestants, (one) => trials[contestants.indexOf(one)]!, 0); // warms the others up
-  const chosen = fastestWays(contestants, trials);
+  await measureRound(request, contestants, (one) => tried[contestants.indexOf(one)]!, 0);
+  const chosen = fastestWays(contestants, tried);
   const samples = chosen.map(noSamples);
   let done = 0;
   for (; done < rounds; done++) {
@@ -85,7 +86,7 @@ function noSamples(): Samples {
 }
 
 async function measureRound(
-  { between, signal }: RoundsRequest,
+  { between, restMs, signal }: RoundsRequest,
   contestants: readonly Contestant[],
   samplesOf: (one: Contestant) => Samples,
   round: number,
@@ -95,7 +96,7 @@ async function measureRound(
     const one = contestants[which]!;
     await between();
     collectYoungGarbage();
-    await pause(COLLECTOR_RESTS_MS);
+    await pause(restMs);
     if (one.cold !== true) {
       await one.prepare?.();
       await one.run();
@@ -108,11 +109,11 @@ async function measureRound(
   if (contestants.some((one) => one.usesDisk)) await pause(DISK_SETTLES_MS);
 }
 
-function fastestWays(contestants: readonly Contestant[], trials: readonly Samples[]): Contestant[] {
+function fastestWays(contestants: readonly Contestant[], tried: readonly Samples[]): Contestant[] {
   const best = new Map<string, { one: Contestant; gbps: number }>();
   contestants.forEach((one, i) => {
     if (one.wayTo === undefined) return;
-    const gbps = median(trials[i]!.gbps);
+    const gbps = median(tried[i]!.gbps);
     if (gbps > (best.get(one.wayTo)?.gbps ?? 0)) best.set(one.wayTo, { one, gbps });
   });
   return contestants.filter((one) => one.wayTo === undefined || best.get(one.wayTo)!.one === one);
