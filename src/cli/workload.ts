@@ -180,7 +180,7 @@ export function workloadCommand(): Command {
     .action(action(describe));
 
   addCommonOptions(command.command('convert'))
-    .description('Translate a workload: any format to TraceV2, profiles and presets to a spec.')
+    .description('Translate a workload from any format to TraceV2, profiles and presets to a spec.')
     .argument('<workload>', 'spec, trace, folder, or a preset name with --from preset')
     .requiredOption('--to <format>', 'tracev2 or spec')
     .option('--rate <n>', 'requests a second, for presets and files of lengths')

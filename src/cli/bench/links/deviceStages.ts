@@ -39,11 +39,11 @@ export function deviceCopyUp(buffers: PlainBuffers, bytes: number, how: Way): St
 
 /** And back again, to where the host can verify what arrived. */
 export function deviceCopyUpAndBack(buffers: PlainBuffers, bytes: number, how: Way): StageRun {
-  const staged = stagedBytes(bytes, how);
+  const { prepare } = deviceCopyUp(buffers, bytes, how);
   return {
-    prepare: () => fillAndSeal(buffers, staged),
+    prepare,
     async run() {
-      buffers.copyUpload(bytes, staged);
+      buffers.copyUpload(bytes, stagedBytes(bytes, how));
       buffers.copy(buffers.pool, 0, buffers.arrived, 0, bytes);
       await buffers.live.whenDone();
     },

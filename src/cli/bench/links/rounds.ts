@@ -55,40 +55,42 @@ interface Samples {
   readonly cores: number[];
 }
 
+type SamplesOf = ReadonlyMap<Contestant, Samples>;
+
 /** The medians by name, and over how many rounds they are. Ways that were not chosen have none. */
 export async function measureRounds(
   request: RoundsRequest,
 ): Promise<{ speeds: ReadonlyMap<string, Speed>; rounds: number }> {
   const { contestants, rounds, untilMs, afterRound } = request;
-  const tried = contestants.map(noSamples);
+  const tried = samplesOf(contestants);
   const alternatives = contestants.filter((one) => one.wayTo !== undefined);
   for (let trial = 1; trial < request.trials; trial++) {
-    await measureRound(request, alternatives, (one) => tried[contestants.indexOf(one)]!, -trial);
+    await measureRound(request, alternatives, tried, -trial);
   }
-  await measureRound(request, contestants, (one) => tried[contestants.indexOf(one)]!, 0);
+  await measureRound(request, contestants, tried, 0);
   const chosen = fastestWays(contestants, tried);
-  const samples = chosen.map(noSamples);
+  const samples = samplesOf(chosen);
   let done = 0;
   for (; done < rounds; done++) {
     if (done > 0 && performance.now() > untilMs) break;
-    await measureRound(request, chosen, (one) => samples[chosen.indexOf(one)]!, done + 1);
+    await measureRound(request, chosen, samples, done + 1);
     await afterRound();
   }
-  const speeds = chosen.map(({ name }, i): [string, Speed] => {
-    const { gbps, cores } = samples[i]!;
-    return [name, { gbps: median(gbps), cores: median(cores) }];
+  const speeds = chosen.map((one): [string, Speed] => {
+    const { gbps, cores } = samples.get(one)!;
+    return [one.name, { gbps: median(gbps), cores: median(cores) }];
   });
   return { speeds: new Map(speeds), rounds: done };
 }
 
-function noSamples(): Samples {
-  return { gbps: [], cores: [] };
+function samplesOf(contestants: readonly Contestant[]): SamplesOf {
+  return new Map(contestants.map((one) => [one, { gbps: [], cores: [] }]));
 }
 
 async function measureRound(
   { between, restMs, signal }: RoundsRequest,
   contestants: readonly Contestant[],
-  samplesOf: (one: Contestant) => Samples,
+  samples: SamplesOf,
   round: number,
 ): Promise<void> {
   for (const which of orderOf(contestants, round)) {
@@ -103,19 +105,19 @@ async function measureRound(
     }
     await one.prepare?.();
     const { gbps, cores } = await timed(one);
-    samplesOf(one).gbps.push(gbps);
-    samplesOf(one).cores.push(cores);
+    samples.get(one)!.gbps.push(gbps);
+    samples.get(one)!.cores.push(cores);
   }
   if (contestants.some((one) => one.usesDisk)) await pause(DISK_SETTLES_MS);
 }
 
-function fastestWays(contestants: readonly Contestant[], tried: readonly Samples[]): Contestant[] {
+function fastestWays(contestants: readonly Contestant[], tried: SamplesOf): Contestant[] {
   const best = new Map<string, { one: Contestant; gbps: number }>();
-  contestants.forEach((one, i) => {
-    if (one.wayTo === undefined) return;
-    const gbps = median(tried[i]!.gbps);
+  for (const one of contestants) {
+    if (one.wayTo === undefined) continue;
+    const gbps = median(tried.get(one)!.gbps);
     if (gbps > (best.get(one.wayTo)?.gbps ?? 0)) best.set(one.wayTo, { one, gbps });
-  });
+  }
   return contestants.filter((one) => one.wayTo === undefined || best.get(one.wayTo)!.one === one);
 }
 
