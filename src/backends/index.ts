@@ -1,5 +1,6 @@
 /** What moves bytes: one store for each tier, the engine between them, and the runtime that embedders open. */
 
+export { type ArenaFacts, type ArenaOptions, HostArena, startsAtPage, tableMemory } from './arena/index.ts';
 export * from './engine/index.ts';
 export * from './file/index.ts';
 export * from './memory/index.ts';

@@ -74,7 +74,7 @@ async function benchLinksAsAsked(subject: Exclude<Subject, 'manager'>, options: 
 
 async function benchManagerAsAsked(subject: Subject, options: BenchOptions): Promise<void> {
   const { benchManager } = await import('./bench/manager.ts');
-  const { tableMemory } = await import('../backends/memory/index.ts');
+  const { tableMemory } = await import('../backends/arena/index.ts');
   const rows = benchManager({ quick: options.quick, tableMemory: await tableMemory(), say });
   if (subject === 'manager' && options.json !== undefined) writeJsonFile(options.json, rows);
   process.stdout.write(

@@ -1,23 +1,19 @@
 /**
  * The digest's loop as a WebAssembly module, four words an instruction, assembled here from named instructions so that no
- * build step stands between this text and what runs. The module owns its memory:
+ * build step stands between this text and what runs. It works in place, on a memory that it is given as `e.m`.
  *
- *     0          16         32         48        64
- *     +----------+----------+----------+---------+--------------------------+
- *     | position | S        | T        | unused  | bytes to digest, a chunk |      one 32-bit lane for each word
- *     +----------+----------+----------+---------+--------------------------+      of a vector of four
+ * `d(at, end, first)` digests the bytes in [at, end), which are a unit's words from `first` on, into the globals `lo` and
+ * `hi`. Lane j of a vector holds each fourth word. Of each vector w it takes x = spread(w ^ position), adds x to S and then
+ * S to T, and moves the positions on by four words: S is the sum of the n x, T of all sums so far, which holds x[k] n - k
+ * times. The word 4 k + j of the stretch has the weight 2 (first + 4 k + j) + 1, so that
  *
- * `d(at, end)` walks the vectors in [at, end). Of each vector w it takes x = spread(w ^ position), adds x to S and then S to
- * T, and moves the positions on by four words: S is the sum of all x, T of all sums so far. See `hostDigest.ts` for how the
- * weighted sum follows from the two.
+ *     lo = sum over the lanes of S        hi = sum over the lanes of 8 (n S - T) + (2 (first + j) + 1) S
  */
 
-export const CHUNK_START = 64;
-export const CHUNK_BYTES = 32768;
-const PAGES = 1;
-const UNROLLED = 2;
 /** The loop takes so many bytes a turn, and `end - at` is a multiple of it, above 0. */
-export const STEP_BYTES: number = 16 * UNROLLED;
+export const STEP_BYTES = 32;
+/** No memory has more, and every memory that the module is given may say that it has as many. */
+const PAGES_MAX = 65536;
 
 type Code = readonly number[];
 
@@ -38,80 +34,85 @@ const V128 = 0x7b;
 const get = (local: number): Code => [0x20, local];
 const set = (local: number): Code => [0x21, local];
 const tee = (local: number): Code => [0x22, local];
+const setGlobal = (global: number): Code => [0x24, global];
 const i32Const = (value: number): Code => [0x41, ...signedLeb(value | 0)];
 const i32Add: Code = [0x6a];
+const i32Subtract: Code = [0x6b];
+const i32ShiftRight: Code = [0x76];
 const i32Below: Code = [0x49];
 const simd = (opcode: number, ...operands: number[]): Code => [0xfd, ...leb(opcode), ...operands];
 const load = (offset: number): Code => simd(0x00, 4, ...leb(offset));
-const store = (offset: number): Code => simd(0x0b, 4, ...leb(offset));
+const lanes = (...words: number[]): Code => simd(0x0c, ...words.flatMap((word) => [word, 0, 0, 0]));
 const splat: Code = simd(0x11);
+const lane = (index: number): Code => simd(0x1b, index);
 const xor: Code = simd(0x51);
+const shiftLeft: Code = simd(0xab);
 const shiftRight: Code = simd(0xad);
 const add: Code = simd(0xae);
+const subtract: Code = simd(0xb1);
 const multiply: Code = simd(0xb5);
 
+const [at, end, first, from] = [0, 1, 2, 3];
+const [place, position, sum, sums, factor, stride, x] = [4, 5, 6, 7, 8, 9, 10];
+const LOCALS: Code = [2, 1, I32, 7, V128];
+const LO = 0;
+const HI = 1;
+
 function digestBody(): Code {
-  const [at, end, position, sum, sums, factor, stride, x] = [0, 1, 2, 3, 4, 5, 6, 7];
-  const state: Code = i32Const(0);
   const xorShift = (bits: number): Code => [...tee(x), ...get(x), ...i32Const(bits), ...shiftRight, ...xor];
   const vector = (offset: number): Code => [
-    ...get(at),
-    ...load(offset),
-    ...get(position),
-    ...xor,
-    ...xorShift(16),
-    ...get(factor),
-    ...multiply,
-    ...xorShift(15),
-    ...get(sum),
-    ...add,
-    ...tee(sum),
-    ...get(sums),
-    ...add,
-    ...set(sums),
-    ...get(position),
-    ...get(stride),
-    ...add,
-    ...set(position),
+    ...[...get(at), ...load(offset), ...get(position), ...xor],
+    ...[...xorShift(16), ...get(factor), ...multiply, ...xorShift(15)],
+    ...[...get(sum), ...add, ...tee(sum), ...get(sums), ...add, ...set(sums)],
+    ...[...get(position), ...get(stride), ...add, ...set(position)],
   ];
-  const splatted = (value: number, local: number): Code => [...i32Const(value), ...splat, ...set(local)];
-  const read = (offset: number, local: number): Code => [...state, ...load(offset), ...set(local)];
-  const write = (local: number, offset: number): Code => [...state, ...get(local), ...store(offset)];
-  const advance: Code = [
-    ...get(at),
-    ...i32Const(STEP_BYTES),
-    ...i32Add,
-    ...tee(at),
-    ...get(end),
-    ...i32Below,
+  const splatted = (value: Code, local: number): Code => [...value, ...splat, ...set(local)];
+  const loop: Code = [
+    ...Array.from({ length: STEP_BYTES / 16 }, (_, i) => vector(16 * i)).flat(),
+    ...[...get(at), ...i32Const(STEP_BYTES), ...i32Add, ...tee(at), ...get(end), ...i32Below],
   ];
-  const vectors = Array.from({ length: UNROLLED }, (_, i) => vector(16 * i)).flat();
+  const acrossLanes = (vectorOf: Code, global: number): Code => [
+    ...[...vectorOf, ...tee(x), ...lane(0)],
+    ...[1, 2, 3].flatMap((index) => [...get(x), ...lane(index), ...i32Add]),
+    ...setGlobal(global),
+  ];
+  const vectors: Code = [...get(end), ...get(from), ...i32Subtract, ...i32Const(4), ...i32ShiftRight];
+  const weighted: Code = [
+    ...[...vectors, ...splat, ...get(sum), ...multiply, ...get(sums), ...subtract],
+    ...[...i32Const(3), ...shiftLeft],
+    ...[...get(place), ...i32Const(1), ...shiftLeft, ...lanes(1, 1, 1, 1), ...add, ...get(sum), ...multiply],
+    ...add,
+  ];
   return [
-    ...read(0, position),
-    ...read(16, sum),
-    ...read(32, sums),
-    ...splatted(0x21f0aaad, factor),
-    ...splatted(Math.imul(4, 0x9e3779b1), stride),
-    ...[0x03, 0x40, ...vectors, ...advance, 0x0d, 0x00, 0x0b], // loop, branch back while below
-    ...write(position, 0),
-    ...write(sum, 16),
-    ...write(sums, 32),
+    ...[...get(at), ...set(from)],
+    ...splatted(i32Const(0x21f0aaad), factor),
+    ...splatted(i32Const(Math.imul(4, 0x9e3779b1)), stride),
+    ...[...get(first), ...splat, ...lanes(0, 1, 2, 3), ...add, ...tee(place)],
+    ...[...i32Const(0x9e3779b1), ...splat, ...multiply, ...set(position)],
+    ...[0x03, 0x40, ...loop, 0x0d, 0x00, 0x0b], // loop, branch back while below
+    ...acrossLanes(get(sum), LO),
+    ...acrossLanes(weighted, HI),
   ];
 }
 
-/** The module's bytes: it exports its memory as `m` and the function as `d`. */
+function named(name: string): Code {
+  return [name.length, ...Array.from(name, (letter) => letter.charCodeAt(0))];
+}
+
 export function simdModule(): Uint8Array<ArrayBuffer> {
   const section = (id: number, ...items: Code[]): Code => {
     const body = [...leb(items.length), ...items.flat()];
     return [id, ...leb(body.length), ...body];
   };
-  const body: Code = [1, 6, V128, ...digestBody(), 0x0b];
+  const body: Code = [...LOCALS, ...digestBody(), 0x0b];
+  const variable: Code = [I32, 1, ...i32Const(0), 0x0b];
   return Uint8Array.from([
     ...[0x00, 0x61, 0x73, 0x6d, 0x01, 0x00, 0x00, 0x00],
-    ...section(1, [0x60, 2, I32, I32, 0]),
+    ...section(1, [0x60, 3, I32, I32, I32, 0]),
+    ...section(2, [...named('e'), ...named('m'), 0x02, 0x03, 0, ...leb(PAGES_MAX)]), // shared, with limits
     ...section(3, [0]),
-    ...section(5, [0, PAGES]),
-    ...section(7, [1, 'm'.charCodeAt(0), 0x02, 0], [1, 'd'.charCodeAt(0), 0x00, 0]),
+    ...section(6, variable, variable),
+    ...section(7, [...named('d'), 0x00, 0], [...named('lo'), 0x03, LO], [...named('hi'), 0x03, HI]),
     ...section(10, [...leb(body.length), ...body]),
   ]);
 }

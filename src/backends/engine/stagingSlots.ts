@@ -1,7 +1,7 @@
 /** Page-aligned host memory for blocks on their way between device and file: a bounded number of slots, taken in turn. */
 
 import { requireInteger } from '../../runtime/errors.ts';
-import { HostArena } from '../memory/hostArena.ts';
+import { HostArena } from '../arena/index.ts';
 
 const STAGING_BYTES = 32 * 1024 * 1024;
 const SLOTS_MAX = 1024;

@@ -13,6 +13,7 @@ import { requireInteger } from '../../runtime/errors.ts';
 import type { PoolShape } from '../../runtime/pool/shape.ts';
 import { Tier } from '../../runtime/tier.ts';
 import type { StoreItem, StoreResult, TierStore } from '../../runtime/transfer/tierStore.ts';
+import { DigestThreads } from '../digest/index.ts';
 import { type Libc, loadLibc } from '../posix/index.ts';
 import { errnoOf } from './dataFile.ts';
 import { bytesOnDisk } from './diskSpace.ts';
@@ -42,6 +43,7 @@ export class FileStore implements TierStore {
   readonly #settings: FileStoreSettings;
   readonly #layout: FileLayout;
   readonly #staging: StagingPool;
+  readonly #digestThreads: DigestThreads;
   readonly #flow: RequestFlow;
   #disposing: Promise<void> | undefined;
 
@@ -58,12 +60,14 @@ export class FileStore implements TierStore {
     this.#layout = layout;
     this.#settings = settings;
     this.#staging = staging;
+    this.#digestThreads = new DigestThreads(settings.digestThreads);
     this.#flow = new RequestFlow({
       opened,
       layout,
       settings,
       staging,
       libc,
+      digestThreads: this.#digestThreads,
       onStuck,
       kept: this.records(),
     });
@@ -109,6 +113,7 @@ export class FileStore implements TierStore {
       alignmentBytes: BLOCK_BYTES,
       queueDepth: this.#settings.queueDepth,
       deadlineMs: this.#settings.deadlineMs,
+      ...this.#digestThreads.describe(),
       ...this.#flow.facts(),
       physicalBytes: bytesOnDisk(path) + bytesOnDisk(join(dirname(path), INDEX_NAME)),
       ...describeWarm(this.#opened),
@@ -171,6 +176,7 @@ export class FileStore implements TierStore {
 
   async #dispose(): Promise<void> {
     const closed = this.#flow.close().then(async () => {
+      await this.#digestThreads[Symbol.asyncDispose]();
       await this.#opened.warm?.close();
       await this.#opened.close().catch((error: unknown) => this.#flow.failed(errnoOf(error)));
       this.#staging[Symbol.dispose]();

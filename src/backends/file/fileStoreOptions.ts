@@ -1,6 +1,7 @@
 /** What a file store may be told, with the defaults, checked once. */
 
 import { configError, requireInteger } from '../../runtime/errors.ts';
+import { defaultDigestThreads } from '../digest/index.ts';
 import type { DirectoryOps } from './dataFile.ts';
 import type { WrapFile } from './openFile.ts';
 import type { StoreIdentity } from './superblock.ts';
@@ -36,6 +37,11 @@ export interface FileStoreOptions {
   readonly coalescedBytes?: number;
   /** A block that is longer is moved in several I/Os at once, of at most about this size. Default 1 MiB. */
   readonly pieceBytes?: number;
+  /**
+   * Threads that digest what reads bring, beside the host's own; 0 leaves it to that one. They start when they are first of
+   * use. Default one less than there are cores, at most 4.
+   */
+  readonly digestThreads?: number;
   /** An I/O that takes longer has failed, and its slot waits for it. Default 30,000 ms. */
   readonly deadlineMs?: number;
   /** Told when an I/O passes its deadline, and again when it retires. */
@@ -86,6 +92,7 @@ export function checkedOptions(options: FileStoreOptions): FileStoreSettings {
     queueDepth: requireInteger('queueDepth', options.queueDepth ?? 16, 1, 1024),
     coalescedBytes: requireInteger('coalescedBytes', options.coalescedBytes ?? MiB, 0),
     pieceBytes: requireInteger('pieceBytes', options.pieceBytes ?? MiB, 4096),
+    digestThreads: requireInteger('digestThreads', options.digestThreads ?? defaultDigestThreads(), 0, 64),
     deadlineMs: requireInteger('deadlineMs', options.deadlineMs ?? 30_000, 1, 2 ** 31 - 1),
     native: options.native ?? true,
   };

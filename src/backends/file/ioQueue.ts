@@ -32,6 +32,11 @@ export class IoQueue {
     this.#deadlineMs = deadlineMs;
   }
 
+  /** I/Os that the jobs under way may have in flight. */
+  get inFlight(): number {
+    return this.#inFlight;
+  }
+
   /** Jobs that are past their deadline and have not retired. */
   get overdue(): number {
     return this.#overdue;

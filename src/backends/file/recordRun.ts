@@ -5,10 +5,11 @@
  * caller's memory itself where direct I/O can reach it, else through staging.
  */
 
+import type { Digest } from '../../runtime/digest.ts';
 import { Outcome } from '../../runtime/transfer/outcome.ts';
 import { corrupt, loaded, refused } from '../../runtime/transfer/slotLedger.ts';
 import type { StoreResult } from '../../runtime/transfer/tierStore.ts';
-import { hostDigest } from '../digest/index.ts';
+import { copyBytes } from '../arena/index.ts';
 import { type DataFile, errnoOf } from './dataFile.ts';
 import type { Extents } from './extents.ts';
 import { type FileLayout, pageOf } from './fileLayout.ts';
@@ -37,6 +38,8 @@ export interface RunContext {
   readonly pieceBytes: number;
   /** So many of these at once. */
   readonly piecesAtOnce: number;
+  /** Of words that were read, a payload's from `firstWord` on: here, or on a thread beside. */
+  digest(bytes: Uint8Array, firstWord: number): Digest | Promise<Digest>;
   /** Number of the next record written. */
   nextSequence(): number;
   /** Number of the record that was written into the slot last, 0 where that is not known. */
@@ -129,7 +132,19 @@ export class RecordRun implements IoJob {
     const { file } = this.#context;
     if (this.kind === 'write') return file.writev(piece.parts, this.#offset + piece.from);
     await file.readv(piece.parts, this.#offset + piece.from);
-    for (const place of places) arrived(place, piece);
+    const aside: Promise<void>[] = [];
+    for (const place of places) {
+      const stretch = broughtBy(piece, place);
+      if (stretch === undefined) continue;
+      const digest = this.#digestOf(stretch, place);
+      if (digest instanceof Promise) aside.push(digest.then((found) => arrived(stretch, place, found)));
+      else arrived(stretch, place, digest);
+    }
+    if (aside.length > 0) await Promise.all(aside);
+  }
+
+  #digestOf({ bytes, from }: Stretch, { request }: Place): Digest | Promise<Digest> {
+    return request.item.checkedLater === true ? unlooked : this.#context.digest(bytes, from / 4);
   }
 
   async #reserveSpace(): Promise<void> {
@@ -158,7 +173,7 @@ export class RecordRun implements IoJob {
         const { family } = this.#context;
         own.fill(0, HEADER_BYTES, Math.min(BLOCK_BYTES, own.byteLength));
         if (request.staged) {
-          payload.set(request.item.bytes);
+          copyBytes(request.item.bytes, payload);
           own.fill(0, record.payloadOffset + record.payloadBytes);
         }
         request.sequence = this.#context.nextSequence();
@@ -185,7 +200,7 @@ export class RecordRun implements IoJob {
       spoiled(item.slot);
       return corrupt(`slot ${item.slot}: the bytes do not have their digest`);
     }
-    if (request.staged && !request.told) item.bytes.set(payload);
+    if (request.staged && !request.told) copyBytes(payload, item.bytes);
     return loaded;
   }
 
@@ -215,25 +230,33 @@ const blocked: StoreResult = {
 };
 const late: StoreResult = { outcome: Outcome.TIMED_OUT, reason: 'the I/O retired after its deadline' };
 
-/** Adds to the digest of a payload what a piece brought of it, and tells of it. */
-function arrived(place: Place, piece: Piece): void {
-  const { request, payload } = place;
-  const { bytes, checkedLater, onArrived } = request.item;
-  if (checkedLater === true && onArrived === undefined) return;
-  const payloadStart = place.start + place.record.payloadOffset;
+/** What a piece brings of a payload. */
+interface Stretch {
+  readonly from: number;
+  readonly to: number;
+  readonly bytes: Uint8Array;
+}
+
+function broughtBy(piece: Piece, { record, payload, start }: Place): Stretch | undefined {
+  const payloadStart = start + record.payloadOffset;
   const from = Math.max(0, piece.from - payloadStart);
-  const to = Math.min(place.record.payloadBytes, piece.to - payloadStart);
-  if (from >= to) return;
-  const stretch = payload.subarray(from, to);
-  if (checkedLater !== true) {
-    const { lo, hi } = hostDigest(stretch, from / 4);
-    place.lo = (place.lo + lo) >>> 0;
-    place.hi = (place.hi + hi) >>> 0;
-  }
-  if (onArrived === undefined) return;
-  if (request.staged) bytes.set(stretch, from);
+  const to = Math.min(record.payloadBytes, piece.to - payloadStart);
+  return from < to ? { from, to, bytes: payload.subarray(from, to) } : undefined;
+}
+
+/** Nobody looks here at bytes that are checked later. */
+const unlooked: Digest = { lo: 0, hi: 0 };
+
+/** Adds what a piece brought to the digest of its payload, and tells of it. */
+function arrived({ from, to, bytes }: Stretch, place: Place, { lo, hi }: Digest): void {
+  place.lo = (place.lo + lo) >>> 0;
+  place.hi = (place.hi + hi) >>> 0;
+  const { request } = place;
+  const { item } = request;
+  if (item.onArrived === undefined) return;
+  if (request.staged) copyBytes(bytes, item.bytes, from);
   request.told = true;
-  onArrived(from, to);
+  item.onArrived(from, to);
 }
 
 /** Adds `part`, joined to the last one where the two are neighbours in memory. */

@@ -11,7 +11,8 @@ import { invariant } from '../../runtime/errors.ts';
 import { Outcome } from '../../runtime/transfer/outcome.ts';
 import { refused, SlotLedger } from '../../runtime/transfer/slotLedger.ts';
 import type { StoreItem, StoreResult } from '../../runtime/transfer/tierStore.ts';
-import { startsAtPage } from '../memory/index.ts';
+import { startsAtPage } from '../arena/index.ts';
+import { type DigestThreads, hostDigest } from '../digest/index.ts';
 import type { Libc } from '../posix/index.ts';
 import { errnoOf } from './dataFile.ts';
 import { type FileLayout, recordOffset } from './fileLayout.ts';
@@ -26,6 +27,8 @@ import type { StagingPool } from './stagingPool.ts';
 
 /** One vectored call takes at most 1,024 parts, and a record is two. */
 const RECORDS_PER_RUN_MAX = 256;
+/** With so few I/Os in flight, what one of them brings is digested sooner here than on another thread. */
+const ALONE_IOS = 2;
 
 export interface FlowParts {
   readonly opened: OpenedFile;
@@ -33,6 +36,7 @@ export interface FlowParts {
   readonly settings: FileStoreSettings;
   readonly staging: StagingPool;
   readonly libc: Libc | undefined;
+  readonly digestThreads: DigestThreads;
   readonly onStuck: (stuck: StuckIo) => void;
   /** What an earlier run left in the slots. */
   readonly kept: readonly SlotEntry[];
@@ -56,7 +60,7 @@ export class RequestFlow {
   #closed = false;
   #onIdle: () => void = () => {};
 
-  constructor({ opened, layout, settings, staging, libc, onStuck, kept }: FlowParts) {
+  constructor({ opened, layout, settings, staging, libc, digestThreads, onStuck, kept }: FlowParts) {
     this.#opened = opened;
     this.#layout = layout;
     this.#settings = settings;
@@ -75,6 +79,10 @@ export class RequestFlow {
       family: opened.family,
       pieceBytes: settings.pieceBytes,
       piecesAtOnce: Math.ceil(settings.queueDepth / 2), // so that one record that hangs leaves room for others
+      digest: (bytes, firstWord) => {
+        const aside = this.#queue.inFlight > ALONE_IOS ? digestThreads.digest(bytes, firstWord) : undefined;
+        return aside ?? hostDigest(bytes, firstWord);
+      },
       nextSequence: () => opened.warm?.nextSequence() ?? ++this.#sequence,
       sequenceOf: (slot) => opened.warm?.sequenceOf(slot) ?? 0,
       spoiled: (slot) => opened.warm?.spoiled(slot),

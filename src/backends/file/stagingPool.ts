@@ -5,7 +5,7 @@
  */
 
 import { invariant } from '../../runtime/errors.ts';
-import { HostArena } from '../memory/index.ts';
+import { HostArena } from '../arena/index.ts';
 import { BLOCK_BYTES } from './record.ts';
 
 interface Range {

@@ -11,15 +11,15 @@ import { type PoolShape, slotOffsetBytes } from '../../runtime/pool/shape.ts';
 import { Tier } from '../../runtime/tier.ts';
 import { corrupt, loaded, refused, SlotLedger } from '../../runtime/transfer/slotLedger.ts';
 import type { HostTierStore, StoreItem, StoreResult } from '../../runtime/transfer/tierStore.ts';
+import { copyBytes, HostArena } from '../arena/index.ts';
 import { hostDigest } from '../digest/index.ts';
-import { HostArena } from './hostArena.ts';
 
 export interface MemoryStoreOptions {
   /** Compare each read with the item's digest. Default false. */
   readonly verifyReads?: boolean;
   /** Whether native calls (mmap, mlock, huge pages) may be used. Default true. */
   readonly native?: boolean;
-  /** Largest ArrayBuffer that slots are cut from; at least one page. Default 1 GiB. */
+  /** Largest buffer that slots are cut from; at least one page. Default 1 GiB. */
   readonly chunkBytes?: number;
   /** The setting that an error about too little memory names. Default 'ddr.capacityBytes'. */
   readonly field?: string;
@@ -115,7 +115,7 @@ export class MemoryStore implements HostTierStore {
     const refusal = this.#refuse(item) ?? this.#ledger.refuseWrite(item);
     if (refusal !== undefined) return refusal;
     this.#ledger.take(item);
-    this.#bytesOf(item.slot, item.sizeClass).set(item.bytes);
+    copyBytes(item.bytes, this.#bytesOf(item.slot, item.sizeClass));
     this.#ledger.fill(item);
     return loaded;
   }
@@ -130,7 +130,7 @@ export class MemoryStore implements HostTierStore {
         return corrupt(`slot ${item.slot} holds other bytes than its digest says`);
       }
     }
-    item.bytes.set(bytes);
+    copyBytes(bytes, item.bytes);
     return loaded;
   }
 

@@ -23,7 +23,7 @@ import {
   type OpenBlock,
   TierKVError,
 } from '../../runtime/index.ts';
-import { tableMemory } from '../memory/index.ts';
+import { tableMemory } from '../arena/index.ts';
 import type { SlotBuffer } from '../webgpu/index.ts';
 import { throwIfAborted, unlessAborted, type WaitOptions } from './abort.ts';
 import { type KVRuntimeConfig, managerConfigOf, transferDeadlineUs } from './config.ts';

@@ -1,7 +1,9 @@
 import { describe, expect, it } from 'vitest';
+import { sharedBytes } from '../../../src/backends/arena/index.ts';
 import { hostDigest, portableDigest, simdDigester } from '../../../src/backends/digest/hostDigest.ts';
 import { digestEngine } from '../../../src/backends/digest/index.ts';
-import { CHUNK_BYTES, STEP_BYTES } from '../../../src/backends/digest/simdModule.ts';
+import { CHUNK_BYTES } from '../../../src/backends/digest/inPlace.ts';
+import { STEP_BYTES } from '../../../src/backends/digest/simdModule.ts';
 import { type Digest, digestBytes, digestWords, digestWordsFrom } from '../../../src/runtime/digest.ts';
 import { fillPattern } from '../../../src/runtime/pattern.ts';
 
@@ -81,6 +83,18 @@ describe('the digest on the host', () => {
       room.set(new Uint8Array(words.buffer), offset);
       expect(hostDigest(room.subarray(offset))).toEqual(wanted);
       expect(portableDigest(room.subarray(offset), 0)).toEqual(wanted);
+    }
+  });
+
+  it('is the same in place, in memory of an arena, and wherever in it the bytes lie', () => {
+    const memory = new Uint8Array(sharedBytes(3 * 65_536));
+    for (const bytes of lengths) {
+      for (const at of [0, 4, 20, 4096, 65_536 - 4, 3 * 65_536 - bytes]) {
+        const words = pattern(bytes, at);
+        memory.fill(0xee).set(new Uint8Array(words.buffer), at);
+        const wanted = byDefinition(words, at);
+        expect(hostDigest(memory.subarray(at, at + bytes), at), `${bytes} bytes at ${at}`).toEqual(wanted);
+      }
     }
   });
 

@@ -60,7 +60,7 @@ export async function benchLinks(live: LiveDevice, options: LinkBenchOptions): P
     );
     options.say(`uploads by ${rig.uploadPath}, verified by ${rig.arrivalCheck}`);
     const first = rig.ddr.view(0, 0);
-    using device = new DeviceRuns(live, new Uint8Array(first.buffer as ArrayBuffer, 0, rig.bytes), unitBytes);
+    using device = new DeviceRuns(live, new Uint8Array(first.buffer, 0, rig.bytes), unitBytes);
     using disk = withDisk ? await DiskRuns.open(options.dir, rig.bytes, unitBytes) : undefined;
     if (disk !== undefined) warnOf(disk, options.say);
     rows.push(...(await rowsOf({ rig, device, disk }, routes, units, sizeUntilMs, options)));

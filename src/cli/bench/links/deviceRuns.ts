@@ -1,6 +1,8 @@
 /** What HBM and host memory do without tierkv: the best single transfer, and the naive one. */
 
+import { copyBytes } from '../../../backends/arena/index.ts';
 import { hostDigest } from '../../../backends/digest/index.ts';
+import { writeWords } from '../../../backends/webgpu/hostBytes.ts';
 import type { LiveDevice } from '../../../backends/webgpu/index.ts';
 import { PlainBuffers } from './plainBuffers.ts';
 
@@ -8,7 +10,7 @@ export class DeviceRuns implements Disposable {
   readonly buffers: PlainBuffers;
 
   /** @param host memory like that of the DDR tier, as long as all that a run moves */
-  constructor(live: LiveDevice, host: Uint8Array<ArrayBuffer>, unitBytes: number) {
+  constructor(live: LiveDevice, host: Uint8Array, unitBytes: number) {
     this.buffers = new PlainBuffers(live, host, unitBytes);
   }
 
@@ -33,14 +35,15 @@ export class DeviceRuns implements Disposable {
   async singleReadback(bytes: number): Promise<void> {
     const { pool, readback, other } = this.buffers;
     this.buffers.copy(pool, pool.size - bytes, readback, 0, bytes);
-    await this.buffers.land(readback, bytes, (landed) => other.set(landed));
+    await this.buffers.land(readback, bytes, (landed) => copyBytes(landed, other));
   }
 
   /** One `writeBuffer` a unit. @param slots where each lies, in units */
   async naiveUpload(slots: readonly number[]): Promise<void> {
     const { live, pool, host, unitBytes } = this.buffers;
     slots.forEach((slot, i) => {
-      live.device.queue.writeBuffer(pool, slot * unitBytes, host, i * unitBytes, unitBytes);
+      const unit = host.subarray(i * unitBytes, (i + 1) * unitBytes);
+      writeWords(live.device.queue, pool, unit, slot * unitBytes);
     });
     await live.whenDone();
   }
@@ -54,13 +57,13 @@ export class DeviceRuns implements Disposable {
     const { pool, unitReadback, other, unitBytes } = this.buffers;
     this.buffers.copy(pool, slot * unitBytes, unitReadback, 0, unitBytes);
     const target = other.subarray(index * unitBytes, (index + 1) * unitBytes);
-    await this.buffers.land(unitReadback, unitBytes, (landed) => target.set(landed));
+    await this.buffers.land(unitReadback, unitBytes, (landed) => copyBytes(landed, target));
     return target;
   }
 
-  writeUnit(slot: number, bytes: Uint8Array<ArrayBuffer>): void {
+  writeUnit(slot: number, bytes: Uint8Array): void {
     const { live, pool, unitBytes } = this.buffers;
-    live.device.queue.writeBuffer(pool, slot * unitBytes, bytes);
+    writeWords(live.device.queue, pool, bytes, slot * unitBytes);
   }
 
   async settled(): Promise<void> {
@@ -73,7 +76,7 @@ export class DeviceRuns implements Disposable {
 
   #submitUpload(bytes: number): void {
     const { upload, host } = this.buffers;
-    upload.set(host.subarray(0, bytes));
+    copyBytes(host.subarray(0, bytes), upload);
     this.buffers.sealUpload();
     this.buffers.copyUpload(bytes);
   }

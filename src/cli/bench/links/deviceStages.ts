@@ -3,6 +3,7 @@
  * the memory in which the stage before leaves them. Setting that up is `prepare`, and not measured.
  */
 
+import { copyBytes } from '../../../backends/arena/index.ts';
 import { hostDigest } from '../../../backends/digest/index.ts';
 import { MapMode } from '../../../backends/webgpu/gpuConstants.ts';
 import type { PlainBuffers } from './plainBuffers.ts';
@@ -85,7 +86,7 @@ export function memcpyDown(buffers: PlainBuffers, bytes: number): StageRun {
       landed = await fillFromPool(buffers, buffers.readback, bytes);
     },
     async run() {
-      buffers.other.set(landed);
+      copyBytes(landed, buffers.other);
       buffers.readback.unmap();
     },
   };
@@ -102,7 +103,9 @@ function stagedBytes(bytes: number, how: Way): number {
 
 function fillStaging({ upload, host }: PlainBuffers, bytes: number, how: Way): void {
   const piece = stagedBytes(bytes, how);
-  for (let at = 0; at < bytes; at += piece) upload.set(host.subarray(at, Math.min(at + piece, bytes)));
+  for (let at = 0; at < bytes; at += piece) {
+    copyBytes(host.subarray(at, Math.min(at + piece, bytes)), upload);
+  }
 }
 
 async function fillAndSeal(buffers: PlainBuffers, bytes: number): Promise<void> {

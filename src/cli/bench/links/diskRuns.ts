@@ -7,8 +7,8 @@
 import fs from 'node:fs';
 import path from 'node:path';
 import { promisify } from 'node:util';
+import { HostArena } from '../../../backends/arena/index.ts';
 import { hostDigest } from '../../../backends/digest/index.ts';
-import { HostArena } from '../../../backends/memory/index.ts';
 import { loadLibc } from '../../../backends/posix/index.ts';
 
 const PIECE_BYTES_MAX = 4 * 1024 * 1024;
@@ -33,7 +33,7 @@ export class DiskRuns implements Disposable {
   readonly dropsCache: boolean;
   readonly #unitBytes: number;
   readonly #arena: HostArena;
-  readonly #memory: Uint8Array<ArrayBuffer>;
+  readonly #memory: Uint8Array;
   readonly #directFd: number;
   readonly #bufferedFd: number;
   readonly #dropCache: (fd: number) => void;
@@ -118,7 +118,7 @@ export class DiskRuns implements Disposable {
     await datasync(this.#bufferedFd);
   }
 
-  unit(index: number): Uint8Array<ArrayBuffer> {
+  unit(index: number): Uint8Array {
     return this.#memory.subarray(index * this.#unitBytes, (index + 1) * this.#unitBytes);
   }
 

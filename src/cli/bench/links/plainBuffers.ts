@@ -12,7 +12,7 @@ export class PlainBuffers implements Disposable {
   readonly bytes: number;
   readonly unitBytes: number;
   /** What is uploaded, and where to read to. */
-  readonly host: Uint8Array<ArrayBuffer>;
+  readonly host: Uint8Array;
   readonly other: Uint8Array<ArrayBuffer>;
   /** Twice as long: in the naive way scattered units lie in it as they do in a tier. */
   readonly pool: GPUBuffer;
@@ -25,7 +25,7 @@ export class PlainBuffers implements Disposable {
   #mapped: Uint8Array<ArrayBuffer> | undefined;
 
   /** @param host memory like that of the DDR tier, `bytes` long */
-  constructor(live: LiveDevice, host: Uint8Array<ArrayBuffer>, unitBytes: number) {
+  constructor(live: LiveDevice, host: Uint8Array, unitBytes: number) {
     this.live = live;
     this.host = host;
     this.bytes = host.byteLength;

@@ -1,0 +1,198 @@
+/**
+ * Page-aligned host memory in chunks, as good as the system grants it: advised to huge pages, populated and locked. `facts`
+ * says what came of it; a refusal to lock or to give huge pages is a fact, too little memory an error. Every chunk is a
+ * memory of WebAssembly, so that it can be digested where it lies, on any thread.
+ *
+ * `dispose` gives the pages back at once. The address range goes when no buffer object is left: a forgotten view, or a system
+ * call that is still under way, finds memory, and nobody's bytes in it.
+ */
+
+import { readFileSync } from 'node:fs';
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { configError } from '../../runtime/errors.ts';
+import { Advice, type Libc, loadLibc } from '../posix/index.ts';
+import { sharedBytes } from './sharedBytes.ts';
+import { WASM_MEMORY_BYTES_MAX } from './webAssembly.ts';
+
+export interface ArenaOptions {
+  /** Sizes of the chunks; each is one buffer of at least that many bytes, starting at a page boundary. */
+  readonly chunkBytes: readonly number[];
+  /** Populate and lock the pages now. Scratch memory that comes and goes does without. Default true. */
+  readonly resident?: boolean;
+  /** Whether native calls may be used. Default true. */
+  readonly native?: boolean;
+  /** The setting that an error names. */
+  readonly field: string;
+}
+
+export interface ArenaFacts {
+  readonly bytes: number;
+  readonly pageAligned: boolean;
+  readonly populated: boolean;
+  readonly locked: boolean;
+  /** Bytes that lay in huge pages when the arena was opened. */
+  readonly hugePageBytes: number;
+  /** Why something above was not granted; empty where everything was. */
+  readonly notGranted: string;
+}
+
+/** Where a chunk lies in the process. */
+interface Stretch {
+  readonly address: bigint;
+  readonly bytes: number;
+}
+
+const PAGE_BYTES = 4096;
+/** Populating blocks the event loop, so it goes in steps. */
+const POPULATE_STEP_BYTES = 128 * 1024 * 1024;
+
+export class HostArena implements Disposable {
+  readonly facts: ArenaFacts;
+  #chunks: readonly SharedArrayBuffer[];
+  readonly #giveBack: () => void;
+
+  private constructor(chunks: readonly SharedArrayBuffer[], facts: ArenaFacts, giveBack: () => void) {
+    this.#chunks = chunks;
+    for (const chunk of chunks) arenaBuffers.add(chunk);
+    this.facts = facts;
+    this.#giveBack = giveBack;
+  }
+
+  /** @throws TKV_CONFIG on `field` when the system has not that much memory. */
+  static async open(options: ArenaOptions): Promise<HostArena> {
+    const { chunkBytes, field, resident = true, native = true } = options;
+    const bytes = chunkBytes.reduce((sum, one) => sum + one, 0);
+    if (bytes === 0) throw configError(field, 'asks for no memory at all', `Raise ${field}.`);
+    const availableBytes = process.availableMemory();
+    if (resident && bytes > availableBytes * 0.95) throw tooLittle(field, bytes, availableBytes);
+    const chunks = allocate(chunkBytes, field);
+    const libc = native ? await loadLibc() : 'native calls are switched off';
+    if (typeof libc !== 'string') return HostArena.#granted(chunks, libc, resident);
+    if (resident) for (const chunk of chunks) touchPages(chunk);
+    const facts: ArenaFacts = {
+      bytes: bytesIn(chunks),
+      pageAligned: true,
+      populated: resident,
+      locked: false,
+      hugePageBytes: 0,
+      notGranted: libc,
+    };
+    return new HostArena(chunks, facts, () => {});
+  }
+
+  /** The memory. Empty after `dispose`. */
+  get chunks(): readonly SharedArrayBuffer[] {
+    return this.#chunks;
+  }
+
+  [Symbol.dispose](): void {
+    if (this.#chunks.length === 0) return;
+    this.#chunks = [];
+    this.#giveBack();
+  }
+
+  /** Asks the system for all that it grants. */
+  static async #granted(
+    chunks: readonly SharedArrayBuffer[],
+    libc: Libc,
+    resident: boolean,
+  ): Promise<HostArena> {
+    const stretches = chunks.map(
+      (chunk): Stretch => ({ address: libc.addressOf(new Uint8Array(chunk)), bytes: chunk.byteLength }),
+    );
+    const problems = new Set<string>();
+    const granted = (call: string, error: string): boolean => {
+      if (error !== '') problems.add(`${call}: ${error}`);
+      return error === '';
+    };
+    for (const { address, bytes } of stretches) {
+      granted('madvise(HUGEPAGE)', libc.advise(address, bytes, Advice.HUGEPAGE));
+      libc.advise(address, bytes, Advice.DONTDUMP);
+    }
+    let populated = resident;
+    for (const { address, bytes } of stretches) {
+      for (let at = 0; at < bytes && populated; at += POPULATE_STEP_BYTES) {
+        const step = Math.min(POPULATE_STEP_BYTES, bytes - at);
+        const error = libc.advise(address + BigInt(at), step, Advice.POPULATE_WRITE);
+        populated = granted('madvise(POPULATE_WRITE)', error);
+        await nextTurn();
+      }
+    }
+    const locked =
+      resident && stretches.every(({ address, bytes }) => granted('mlock', libc.lock(address, bytes)));
+    const facts: ArenaFacts = {
+      bytes: bytesIn(chunks),
+      pageAligned: true,
+      populated: populated || locked,
+      locked,
+      hugePageBytes: resident ? hugePageBytesIn(stretches) : 0,
+      notGranted: [...problems].join(', '),
+    };
+    return new HostArena(chunks, facts, () => {
+      for (const { address, bytes } of stretches) {
+        if (resident) libc.unlock(address, bytes);
+        libc.advise(address, bytes, Advice.DONTNEED);
+      }
+    });
+  }
+}
+
+/** The buffers handed out here, all of which start at a page. */
+const arenaBuffers = new WeakSet<ArrayBufferLike>();
+
+/** Whether the bytes start at a page boundary, as direct I/O wants it. Memory of others is only known through `libc`. */
+export function startsAtPage(bytes: Uint8Array, libc: Libc | undefined): boolean {
+  if (arenaBuffers.has(bytes.buffer)) return bytes.byteOffset % PAGE_BYTES === 0;
+  return libc !== undefined && libc.addressOf(bytes) % BigInt(PAGE_BYTES) === 0n;
+}
+
+/** @throws TKV_CONFIG on `field` */
+function allocate(chunkBytes: readonly number[], field: string): SharedArrayBuffer[] {
+  let bytes = 0;
+  return chunkBytes.map((one) => {
+    if (one > WASM_MEMORY_BYTES_MAX) throw tooLittle(field, one, WASM_MEMORY_BYTES_MAX);
+    bytes += one;
+    try {
+      return sharedBytes(one);
+    } catch (cause) {
+      if (cause instanceof RangeError) throw tooLittle(field, bytes, bytes - one);
+      throw cause;
+    }
+  });
+}
+
+function bytesIn(chunks: readonly SharedArrayBuffer[]): number {
+  return chunks.reduce((sum, chunk) => sum + chunk.byteLength, 0);
+}
+
+function touchPages(chunk: SharedArrayBuffer): void {
+  const bytes = new Uint8Array(chunk);
+  for (let at = 0; at < bytes.length; at += PAGE_BYTES) bytes[at] = 0;
+}
+
+/** How much the kernel backs with huge pages, from /proc/self/smaps; 0 where it does not say. */
+function hugePageBytesIn(stretches: readonly Stretch[]): number {
+  let kibibytes = 0;
+  let inside = false;
+  try {
+    for (const line of readFileSync('/proc/self/smaps', 'utf8').split('\n')) {
+      const range = /^([0-9a-f]+)-([0-9a-f]+) /.exec(line);
+      if (range !== null) {
+        const start = BigInt(`0x${range[1]}`);
+        const end = BigInt(`0x${range[2]}`);
+        inside = stretches.some(({ address, bytes }) => start < address + BigInt(bytes) && end > address);
+      } else if (inside && line.startsWith('AnonHugePages:')) kibibytes += Number(/\d+/.exec(line)![0]);
+    }
+  } catch {
+    return 0;
+  }
+  return kibibytes * 1024;
+}
+
+function tooLittle(field: string, wantedBytes: number, availableBytes: number): Error {
+  return configError(
+    field,
+    `needs ${wantedBytes} bytes of host memory, ${availableBytes} are available`,
+    `Lower ${field}, or free memory.`,
+  );
+}

@@ -1,0 +1,66 @@
+/** The digest's module on the memories that bytes lie in: an instance for each, made when its memory is first digested. */
+
+import type { Digest } from '../../runtime/digest.ts';
+import { copyBytes, memoryOf, type SharedMemory, sharedBytes, wasm } from '../arena/index.ts';
+import { STEP_BYTES, simdModule } from './simdModule.ts';
+
+/** Digest of `bytes` bytes from `at` on in the memory, a multiple of `STEP_BYTES` above 0, a unit's words from `first` on. */
+export type InPlaceDigest = (at: number, bytes: number, first: number) => Digest;
+
+interface Exports {
+  readonly d: (at: number, end: number, first: number) => void;
+  readonly lo: { readonly value: number };
+  readonly hi: { readonly value: number };
+}
+
+export const CHUNK_BYTES = 32768;
+
+const instances = new WeakMap<ArrayBufferLike, InPlaceDigest>();
+let compiled: object | undefined;
+
+/** The digest on the buffer's memory, undefined for a buffer from elsewhere. @throws where the engine has no SIMD */
+export function inPlaceDigest(buffer: ArrayBufferLike): InPlaceDigest | undefined {
+  const known = instances.get(buffer);
+  if (known !== undefined) return known;
+  const memory = memoryOf(buffer);
+  if (memory === undefined) return undefined;
+  const digest = digestOn(memory);
+  instances.set(buffer, digest);
+  return digest;
+}
+
+/** @throws where there is no WebAssembly, or no SIMD in it */
+export function digestOn(memory: SharedMemory): InPlaceDigest {
+  compiled ??= new wasm!.Module(simdModule());
+  const { d, lo, hi } = new wasm!.Instance(compiled, { e: { m: memory } }).exports as Exports;
+  return (at, bytes, first) => {
+    d(at, at + bytes, first);
+    return { lo: lo.value >>> 0, hi: hi.value >>> 0 };
+  };
+}
+
+/**
+ * Digest of words anywhere, through a memory of their own, in chunks that stay in a core's first cache.
+ * @throws where there is no WebAssembly, or no SIMD in it
+ */
+export function copyingDigest(): (bytes: Uint8Array, first: number) => Digest {
+  const chunk = new Uint8Array(sharedBytes(CHUNK_BYTES));
+  const digest = digestOn(memoryOf(chunk.buffer)!);
+  return (bytes, first) => {
+    let lo = 0;
+    let hi = 0;
+    for (let from = 0; from < bytes.byteLength; from += CHUNK_BYTES) {
+      const part = bytes.subarray(from, from + CHUNK_BYTES);
+      copyBytes(part, chunk);
+      const found = digest(0, part.byteLength, first + from / 4);
+      lo += found.lo;
+      hi += found.hi;
+    }
+    return { lo: lo >>> 0, hi: hi >>> 0 };
+  };
+}
+
+/** How much of so many bytes goes through the loop. */
+export function wholeSteps(bytes: number): number {
+  return bytes - (bytes % STEP_BYTES);
+}
