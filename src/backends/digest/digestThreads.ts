@@ -15,14 +15,14 @@ import type { DigestAnswer, DigestRequest, Stretch } from './digestWorker.ts';
 import { hostDigest } from './hostDigest.ts';
 
 /** Shorter stretches are sooner digested than sent. */
-const SENT_BYTES_MIN = 64 * 1024;
+const SENT_BYTES_MIN = 128 * 1024;
 /** A thread with more than that to do is joined by another. */
 const BACKLOG_BYTES = 8 * 1024 * 1024;
 const THREADS_MAX = 4;
 
-/** One core stays with the host's thread. */
+/** One core stays with the host's thread, another with the system and the device's driver: of two cores none is to spare. */
 export function defaultDigestThreads(): number {
-  return Math.min(THREADS_MAX, availableParallelism() - 1);
+  return Math.max(0, Math.min(THREADS_MAX, availableParallelism() - 2));
 }
 
 /** The part of a worker that is used here. */
@@ -46,9 +46,13 @@ export class DigestThreads implements AsyncDisposable {
     this.#start = start;
   }
 
-  /** Threads that run, and why none is started any more; empty while that is not so. */
-  describe(): { digestThreads: number; digestThreadFailure: string } {
-    return { digestThreads: this.#threads.length, digestThreadFailure: this.#failure };
+  /** Threads that run, how many there may be, and why none is started any more; empty while that is not so. */
+  describe(): { digestThreads: number; digestThreadsMax: number; digestThreadFailure: string } {
+    return {
+      digestThreads: this.#threads.length,
+      digestThreadsMax: this.#max,
+      digestThreadFailure: this.#failure,
+    };
   }
 
   /** The digest of a stretch as `hostDigest` gives it, or undefined when the caller is to digest it himself. */

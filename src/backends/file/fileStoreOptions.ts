@@ -39,7 +39,7 @@ export interface FileStoreOptions {
   readonly pieceBytes?: number;
   /**
    * Threads that digest what reads bring, beside the host's own; 0 leaves it to that one. They start when they are first of
-   * use. Default one less than there are cores, at most 4.
+   * use. Default two less than there are cores, at most 4.
    */
   readonly digestThreads?: number;
   /** An I/O that takes longer has failed, and its slot waits for it. Default 30,000 ms. */

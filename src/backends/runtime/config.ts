@@ -46,8 +46,8 @@ export interface KVRuntimeConfig {
   /** Which adapter to use; see `openDevice`. */
   readonly adapter?: string;
   /**
-   * How this process waits for the device: `sleep` looks only once a millisecond and leaves the core to others, at the
-   * cost of replacing `globalThis.setImmediate` while the runtime is open; see `openDevice`. Default `spin`.
+   * How this process waits for the device: `sleep` leaves the core to others after eight milliseconds, `spin` keeps it busy for
+   * a look in every turn of the event loop; see `openDevice`. Default `sleep`.
    */
   readonly wait?: 'spin' | 'sleep';
   /** A file that `tierkv calibrate` wrote on this machine: a start need not measure what it says. Default: measured. */

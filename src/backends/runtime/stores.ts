@@ -114,7 +114,7 @@ interface Pool extends AsyncDisposable {
 }
 
 async function openPool(
-  { adapter, linkProfile, wait = 'spin', notice = () => {} }: StoreConfig,
+  { adapter, linkProfile, wait = 'sleep', notice = () => {} }: StoreConfig,
   shape: PoolShape,
 ): Promise<Pool> {
   const profile = linkProfile === undefined ? undefined : readUploadProfile(linkProfile);

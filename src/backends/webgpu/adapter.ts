@@ -65,7 +65,7 @@ class AdapterChoice {
   constructor(options: DeviceOptions) {
     this.#forced = (options.adapter ?? process.env.TIERKV_ADAPTER ?? '').trim();
     this.#notice = options.notice ?? (() => {});
-    this.#sleeps = options.wait === 'sleep';
+    this.#sleeps = options.wait !== 'spin';
     this.#cacheDir = options.cacheDir;
     this.#userDriver = (['VK_DRIVER_FILES', 'VK_ICD_FILENAMES'] as const).find(
       (name) => (process.env[name] ?? '') !== '',

@@ -12,7 +12,7 @@
  */
 
 import type { AdapterReport } from './types.ts';
-import { governWaits, type WaitGovernor } from './waitGovernor.ts';
+import { governed } from './waitGovernor.ts';
 
 const heldInstances = new Set<GPU>();
 
@@ -25,7 +25,7 @@ export class LiveDevice implements AsyncDisposable {
   readonly #notice: (line: string) => void;
   readonly #waits: Set<(fulfilled: boolean) => void> = new Set();
   readonly #listeners: Set<() => void> = new Set();
-  #governor: WaitGovernor | undefined;
+  #sleeps = false;
   #lostReason = '';
   #deviceErrors = 0;
   #announceLoss: (reason: string) => void = () => {};
@@ -68,7 +68,7 @@ export class LiveDevice implements AsyncDisposable {
 
   /** From now on waiting for this device costs no core; see waitGovernor.ts. */
   sleepWhileWaiting(): void {
-    if (this.#lostReason === '') this.#governor ??= governWaits();
+    this.#sleeps = true;
   }
 
   /** Calls `listener` in the moment of the loss. The function returned unsubscribes. */
@@ -107,8 +107,8 @@ export class LiveDevice implements AsyncDisposable {
         resolve(fulfilled && this.#lostReason === '');
       };
       this.#waits.add(settle);
-      this.#governor?.poke();
-      start().then(
+      const begun = this.#sleeps ? governed(start) : start();
+      begun.then(
         () => settle(true),
         (error: Error) => {
           const why = error.message === '' ? error.name : error.message;
@@ -122,7 +122,6 @@ export class LiveDevice implements AsyncDisposable {
   #end(reason: string): void {
     if (this.#lostReason !== '') return;
     this.#lostReason = reason;
-    this.#governor?.[Symbol.dispose]();
     for (const settle of this.#waits) settle(false);
     for (const listener of this.#listeners) listener();
     this.#announceLoss(reason);

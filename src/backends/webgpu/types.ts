@@ -40,8 +40,8 @@ export interface DeviceOptions {
   /** Receives one line a person must see, such as that a software device is in use. Default: silence. */
   readonly notice?: (line: string) => void;
   /**
-   * How this process waits for the device: `spin` looks in every turn of the event loop, `sleep` soon only once a
-   * millisecond, which leaves the core to others and replaces `globalThis.setImmediate`. Default `spin`.
+   * How this process waits for the device: `spin` looks in every turn of the event loop, and a core is busy meanwhile;
+   * `sleep` does so for eight milliseconds, and then once a millisecond or when something else wakes the loop. Default `sleep`.
    */
   readonly wait?: 'spin' | 'sleep';
   /** Where the software device is unpacked. Default: `tierkv` in the user's cache folder. */

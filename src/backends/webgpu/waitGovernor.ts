@@ -1,64 +1,74 @@
 /**
- * Waiting for the GPU without burning a core, for those who ask for it. While any of its promises is pending, the binding
- * looks at the device in every turn of the event loop, by a native function that it gives to `setImmediate`: a core is busy
- * for as long as anything is under way. The governor lets the first such turns after each wait begin pass, for quick ends,
- * and then lets one millisecond pass between two looks.
+ * Waiting for the GPU without burning a core. While any of its promises is pending, the binding looks at the device in every
+ * turn of the event loop, by a native function that it gives to `setImmediate`: a core is busy for as long as anything is
+ * under way. Here it does so for the first milliseconds of each wait only, for quick ends. After that it looks whenever
+ * something else wakes the event loop, and at least once a millisecond:
  *
- * It replaces `globalThis.setImmediate` while at least one device wants it, which is why it is off by default; callbacks of
- * anybody else go straight to the function that was there before.
+ *     wait begins |x x x x x x x x|   x    x  x   x   x|      x = a look
+ *                 |  eager, 8 ms  |  asleep in between |
+ *
+ * The binding takes `setImmediate` from `globalThis` whenever it begins or goes on to wait, so it is replaced for exactly the
+ * calls in which it may do that, and nobody else ever sees another one.
  */
 
-const FAST_TURNS = 64;
+type SetImmediate = typeof globalThis.setImmediate;
+type Callback = (...args: unknown[]) => void;
+
+/** Longer than a staging buffer takes on any device that was seen: a batch of transfers never waits for a sleeper. */
+const EAGER_MS = 8;
 const SLEEP_MS = 1;
 
-let users = 0;
-let fastTurnsLeft = FAST_TURNS;
-let restore: () => void = () => {};
+let eagerUntilMs = 0;
+let putOff = 0;
 
-/** Looks that the governor has put off so far. */
-let sleeps = 0;
-
-export interface WaitGovernor extends Disposable {
-  /** A wait begins: its end may be near. */
-  poke(): void;
-  readonly sleeps: number;
+/** Calls into the binding, where a wait may begin. */
+export function governed<T>(begin: () => T): T {
+  eagerUntilMs = performance.now() + EAGER_MS;
+  return withReplacement(begin);
 }
 
-export function governWaits(): WaitGovernor {
-  if (users++ === 0) install();
-  let using = true;
-  return {
-    poke() {
-      fastTurnsLeft = FAST_TURNS;
-    },
-    get sleeps() {
-      return sleeps;
-    },
-    [Symbol.dispose]() {
-      if (using && --users === 0) restore();
-      using = false;
-    },
-  };
+/** Looks that were put off in this process so far. */
+export function looksPutOff(): number {
+  return putOff;
 }
 
-function install(): void {
-  const before = globalThis.setImmediate;
-  const governed = (callback: (...args: unknown[]) => void, ...args: unknown[]): unknown => {
-    if (!isPump(callback) || fastTurnsLeft-- > 0) return before(callback, ...args);
-    sleeps += 1;
-    return setTimeout(callback, SLEEP_MS, ...args);
-  };
+let replaced: SetImmediate | undefined;
+
+function withReplacement<T>(call: () => T): T {
+  if (replaced !== undefined) return call();
+  replaced = globalThis.setImmediate;
   // the type also has overloads and a promisify symbol, which Object.assign takes over from the function that was there
-  const replacement = Object.assign(governed, before) as unknown as typeof setImmediate;
-  globalThis.setImmediate = replacement;
-  restore = () => {
-    // whoever replaced it after us keeps what he has
-    if (globalThis.setImmediate === replacement) globalThis.setImmediate = before;
-  };
+  globalThis.setImmediate = Object.assign(schedule, replaced) as unknown as SetImmediate;
+  try {
+    return call();
+  } finally {
+    globalThis.setImmediate = replaced;
+    replaced = undefined;
+  }
 }
 
-/** The binding's own callback is a function without a name and without source. */
-function isPump(callback: unknown): boolean {
+/** Stands for `setImmediate`. Only the binding's own callbacks are anything special. */
+function schedule(callback: Callback, ...args: unknown[]): NodeJS.Immediate {
+  const next = replaced!;
+  if (!isLook(callback)) return next(callback, ...args);
+  if (performance.now() < eagerUntilMs) return next(() => withReplacement(callback));
+  putOff += 1;
+  let looked = false;
+  const look = (): void => {
+    if (looked) return;
+    looked = true;
+    clearTimeout(timer);
+    clearImmediate(immediate);
+    withReplacement(callback);
+  };
+  const timer = setTimeout(look, SLEEP_MS);
+  // one that does not keep the loop from sleeping runs when the loop wakes
+  const immediate = next(look).unref();
+  return immediate;
+}
+
+/** The binding's callback is a function without a name and without source. */
+function isLook(callback: unknown): boolean {
   return (
     typeof callback === 'function' &&
     callback.name === '' &&

@@ -5,7 +5,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { HbmStore, readUploadProfile } from '../../../src/backends/webgpu/index.ts';
 import { benchLinks } from '../../../src/cli/bench/links/benchLinks.ts';
 import { type LinkRow, plotOf, renderRows, runLinkBench } from '../../../src/cli/bench/links/index.ts';
-import { limitOf } from '../../../src/cli/bench/links/limit.ts';
+import { type Checks, limitOf } from '../../../src/cli/bench/links/limit.ts';
 import { profileOf } from '../../../src/cli/bench/links/profile.ts';
 import { measureRounds, median, quantile } from '../../../src/cli/bench/links/rounds.ts';
 import { renderSvg } from '../../../src/cli/chart.ts';
@@ -96,7 +96,13 @@ describe('the link bench', () => {
         ...(link.includes('nvmeTo') ? [`${where}disk read`, 'digest'] : []),
         ...(link.includes('ToNvme') ? [`${where}disk write`] : []),
         ...(/ToHbm/.test(link)
-          ? ['device copy up', 'device copy up and back', 'memcpy up', 'memcpy up and digest']
+          ? [
+              'device copy up',
+              'device copy up and back',
+              'memcpy up',
+              'memcpy up and digest',
+              'digest and memcpy up',
+            ]
           : []),
         ...(link.includes('hbmTo') ? ['device copy down', 'memcpy down'] : []),
       ];
@@ -113,6 +119,7 @@ describe('the link bench', () => {
       ['memcpy up: whole', speed(5)],
       ['memcpy up: pieces', speed(9)],
       ['memcpy up and digest: pieces', speed(4)],
+      ['digest and memcpy up: whole', speed(1.9)],
       ['memcpy down', speed(7)],
       ['digest', speed(8)],
       ['disk read: 1', speed(1)],
@@ -121,38 +128,51 @@ describe('the link bench', () => {
       ['disk write: 4', speed(1)],
       ['scattered disk read: 16', speed(1.25)],
     ]);
+    const here: Checks = { arrivals: 'readback', readsAside: false };
     const plain = { work: [['memcpy up', 'device copy up']] } as const;
-    expect(limitOf(plain, 'contiguous', speeds, 'readback')).toEqual({
+    expect(limitOf(plain, 'contiguous', speeds, here)).toEqual({
       by: 'device copy up',
       gbps: 6,
       depth: 1,
     });
     const down = { work: [['device copy down', 'memcpy down']] } as const;
-    expect(limitOf(down, 'contiguous', speeds, 'readback')).toMatchObject({ by: 'memcpy down', gbps: 7 });
+    expect(limitOf(down, 'contiguous', speeds, here)).toMatchObject({ by: 'memcpy down', gbps: 7 });
     const up = { work: [['memcpy up', 'device copy up', 'arrival check']] } as const;
-    expect(limitOf(up, 'scattered', speeds, 'readback')).toMatchObject({
+    expect(limitOf(up, 'scattered', speeds, here)).toMatchObject({
       by: 'device copy up and back',
       gbps: 3,
     });
-    expect(limitOf(up, 'scattered', speeds, 'kernel')).toMatchObject({ by: 'device copy up', gbps: 6 });
+    expect(limitOf(up, 'scattered', speeds, { ...here, arrivals: 'kernel' })).toMatchObject({
+      by: 'device copy up',
+      gbps: 6,
+    });
     const slowHost = new Map([...speeds, ['memcpy up and digest: pieces', speed(2)]]);
-    expect(limitOf(up, 'contiguous', slowHost, 'readback')).toMatchObject({
+    expect(limitOf(up, 'contiguous', slowHost, here)).toMatchObject({
       by: 'memcpy up and digest',
       gbps: 2,
     });
     const fromDisk = { work: [['disk read', 'digest']] } as const;
-    expect(limitOf(fromDisk, 'contiguous', speeds, 'readback')).toEqual({
+    expect(limitOf(fromDisk, 'contiguous', speeds, here)).toEqual({
       by: 'disk read',
       gbps: 2,
       depth: 8,
     });
-    expect(limitOf(fromDisk, 'scattered', speeds, 'readback')).toEqual({
+    expect(limitOf(fromDisk, 'scattered', speeds, here)).toEqual({
       by: 'scattered disk read',
       gbps: 1.25,
       depth: 16,
     });
+    const intoHbm = { work: [['disk read', 'digest', 'memcpy up', 'device copy up']] } as const;
+    expect(limitOf(intoHbm, 'contiguous', speeds, here)).toMatchObject({
+      by: 'digest and memcpy up',
+      gbps: expect.closeTo(1.9, 9),
+    });
+    const aside = { ...here, readsAside: true };
+    expect(limitOf(intoHbm, 'contiguous', speeds, aside)).toMatchObject({ by: 'disk read', gbps: 2 });
+    const slowDigest = new Map([...speeds, ['digest', speed(1.5)]]);
+    expect(limitOf(intoHbm, 'contiguous', slowDigest, aside)).toMatchObject({ by: 'digest', gbps: 1.5 });
     const both = { work: [['disk write'], ['disk read', 'digest']] } as const;
-    const limit = limitOf(both, 'contiguous', speeds, 'readback');
+    const limit = limitOf(both, 'contiguous', speeds, here);
     expect(limit.by).toBe('disk write + disk read');
     expect(limit.gbps).toBeCloseTo(2 / (1 + 1 / 2), 10);
   });

@@ -131,7 +131,7 @@ function rowOf(
   const own = speeds.get(name)!;
   const naive = speeds.get(naiveName(route, arrangement))!;
   const { adapter } = rig.live;
-  const limit = limitOf(route, arrangement, speeds, rig.arrivalCheck);
+  const limit = limitOf(route, arrangement, speeds, rig.checks);
   const fioGbps =
     options.fio !== undefined && !route.bothWays && limit.by.includes('disk')
       ? options.fio(limit.by.endsWith('read') ? 'read' : 'write', rig.unitBytes, limit.depth)

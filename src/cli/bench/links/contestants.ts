@@ -5,6 +5,7 @@ import {
   deviceCopyUp,
   deviceCopyUpAndBack,
   digest,
+  digestAndMemcpyUp,
   memcpyDown,
   memcpyUp,
   memcpyUpAndDigest,
@@ -40,7 +41,7 @@ export function contestantsOf(machine: Machine, units: number, cases: readonly C
   };
   const stages = new Set(
     cases.flatMap(({ route, arrangement }) =>
-      route.work.flatMap((steps) => stagesOf(steps, arrangement, rig.arrivalCheck)),
+      route.work.flatMap((steps) => stagesOf(steps, arrangement, rig.checks)),
     ),
   );
   const deviceStages: [StageName, string, StageRun][] = [
@@ -52,6 +53,7 @@ export function contestantsOf(machine: Machine, units: number, cases: readonly C
     deviceStages.push(
       ['memcpy up', how, memcpyUp(buffers, stageBytes, how)],
       ['memcpy up and digest', how, memcpyUpAndDigest(buffers, stageBytes, how)],
+      ['digest and memcpy up', how, digestAndMemcpyUp(buffers, stageBytes, how)],
       ['device copy up', how, deviceCopyUp(buffers, stageBytes, how)],
       ['device copy up and back', how, deviceCopyUpAndBack(buffers, stageBytes, how)],
     );

@@ -67,6 +67,21 @@ export function memcpyUpAndDigest(buffers: PlainBuffers, bytes: number, how: Way
   };
 }
 
+/** The host digests what lies in its memory, and fills staging with it. */
+export function digestAndMemcpyUp(buffers: PlainBuffers, bytes: number, how: Way): StageRun {
+  const piece = stagedBytes(bytes, how);
+  return {
+    prepare: () => buffers.mapUpload(),
+    async run() {
+      for (let at = 0; at < bytes; at += piece) {
+        const part = buffers.host.subarray(at, Math.min(at + piece, bytes));
+        hostDigest(part);
+        copyBytes(part, buffers.upload, how === 'whole' ? at : 0);
+      }
+    },
+  };
+}
+
 /** The device copies from its own memory to staging. */
 export function deviceCopyDown(buffers: PlainBuffers, bytes: number): StageRun {
   return {

@@ -1,6 +1,6 @@
 /**
- * What nothing could be faster than, from what the stages did alone in the same rounds. A link is a pipeline of up to three
- * parts of the machine, the device, the host's thread and the disk, and its stages are what each of these does to a byte, on
+ * What nothing could be faster than, from what the stages did alone in the same rounds. A link is a pipeline of up to four
+ * parts of the machine, the device, the host's thread, the disk and threads that digest, and its stages are what each of these does to a byte, on
  * the memory in which the stage before leaves it. What one part does twice, or does besides, is one stage: a device that
  * copies bytes into HBM and back to be checked passes them about half as fast as one that copies them once. The slowest
  * stage bounds the link. A part that serves both ways of a link at once passes the bytes of both one after the other.
@@ -17,6 +17,7 @@ export type StageName =
   | 'device copy down'
   | 'memcpy up'
   | 'memcpy up and digest'
+  | 'digest and memcpy up'
   | 'memcpy down'
   | 'digest'
   | DiskStage;
@@ -31,26 +32,43 @@ export interface Limit {
   readonly depth: number;
 }
 
-/**
- * By part: device, host, disk.
- * @param arrivalCheck how arrivals in HBM are verified. By `readback` it is a copy back and a digest on the host; the digest
- *   kernel of a device is part of no stage: what it costs is tierkv's to bear
- */
+/** How bytes are verified on this machine. */
+export interface Checks {
+  /**
+   * How arrivals in HBM are. By `readback` it is a copy back and a digest on the host's thread; the digest kernel of a device
+   * is part of no stage: what it costs is tierkv's to bear.
+   */
+  readonly arrivals: VerificationName;
+  /** What comes from the disk is digested on threads beside the host's. */
+  readonly readsAside: boolean;
+}
+
+/** By part: device, the host's thread, disk, threads beside. */
 export function stagesOf(
   steps: readonly Step[],
   arrangement: Arrangement,
-  arrivalCheck: VerificationName,
+  { arrivals, readsAside }: Checks,
 ): readonly (StageName | undefined)[] {
-  const comesBack = steps.includes('arrival check') && arrivalCheck === 'readback';
-  const digests = steps.includes('digest') || comesBack;
+  const comesBack = steps.includes('arrival check') && arrivals === 'readback';
+  const aside = steps.includes('digest') && readsAside;
+  const digestsRead = steps.includes('digest') && !readsAside;
   const device = steps.find((step) => step === 'device copy up' || step === 'device copy down');
   const host = steps.find((step) => step === 'memcpy up' || step === 'memcpy down');
   const disk = steps.find((step) => step === 'disk read' || step === 'disk write');
   return [
     device === 'device copy up' && comesBack ? 'device copy up and back' : device,
-    host === 'memcpy up' && digests ? 'memcpy up and digest' : (host ?? (digests ? 'digest' : undefined)),
+    host === 'memcpy up'
+      ? memcpyUpWith(comesBack, digestsRead)
+      : (host ?? (digestsRead ? 'digest' : undefined)),
     disk !== undefined && arrangement === 'scattered' ? `scattered ${disk}` : disk,
+    aside ? 'digest' : undefined,
   ];
+}
+
+/** The digest is of what comes back from the device, or of what was read before. */
+function memcpyUpWith(comesBack: boolean, digestsRead: boolean): StageName {
+  if (comesBack) return 'memcpy up and digest';
+  return digestsRead ? 'digest and memcpy up' : 'memcpy up';
 }
 
 /** @param speeds by contestant, which is called as its stage, or as its stage, a colon and a way to run it */
@@ -58,9 +76,9 @@ export function limitOf(
   { work }: Pick<Route, 'work'>,
   arrangement: Arrangement,
   speeds: ReadonlyMap<string, Speed>,
-  arrivalCheck: VerificationName,
+  checks: Checks,
 ): Limit {
-  const ways = work.map((steps) => stagesOf(steps, arrangement, arrivalCheck));
+  const ways = work.map((steps) => stagesOf(steps, arrangement, checks));
   let slowest: Limit = { gbps: Number.POSITIVE_INFINITY, by: '', depth: 1 };
   for (let part = 0; part < ways[0]!.length; part++) {
     const stages = ways.flatMap((way) => way[part] ?? []).map((stage) => bestOf(stage, speeds));

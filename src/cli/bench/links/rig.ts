@@ -23,6 +23,7 @@ import {
   type Transfer,
 } from '../../../runtime/index.ts';
 import { fillPattern } from '../../../runtime/pattern.ts';
+import type { Checks } from './limit.ts';
 
 export type Arrangement = 'contiguous' | 'scattered';
 
@@ -108,6 +109,12 @@ export class LinkRig implements AsyncDisposable {
       }
     }
     return rig;
+  }
+
+  /** How bytes are verified here. */
+  get checks(): Checks {
+    const threads = this.nvme?.describe().digestThreadsMax ?? 0;
+    return { arrivals: this.arrivalCheck, readsAside: Number(threads) > 0 };
   }
 
   /** How what arrives in HBM is verified. */

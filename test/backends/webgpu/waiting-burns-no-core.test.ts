@@ -1,0 +1,103 @@
+import { afterEach, describe, expect, it } from 'vitest';
+import { BufferUsage } from '../../../src/backends/webgpu/gpuConstants.ts';
+import { HbmStore, openDevice } from '../../../src/backends/webgpu/index.ts';
+import { governed, looksPutOff } from '../../../src/backends/webgpu/waitGovernor.ts';
+import { poolShape } from '../../../src/runtime/pool/shape.ts';
+import { emptyItem, mismatchedWords, patternItem } from '../../../src/testing/patternItems.ts';
+
+const before = globalThis.setImmediate;
+const MIB = 1024 * 1024;
+const shape = poolShape(16, MIB, [MIB]);
+
+afterEach(() => {
+  expect(globalThis.setImmediate).toBe(before);
+});
+
+/** Digests by the kernel, which takes a software device long. */
+async function moveAll(wait: 'sleep' | 'spin'): Promise<number> {
+  await using live = await openDevice({ adapter: 'software', wait });
+  const putOffBefore = looksPutOff();
+  await using store = await HbmStore.open(live, shape, { verifyWrites: 'kernel', uploadPath: 'ring' });
+  const items = Array.from({ length: 16 }, (_, slot) => patternItem(shape, slot, 0, 1));
+  const write = store.write(items);
+  expect(globalThis.setImmediate).toBe(before);
+  expect((await write).every((end) => end.reason === '')).toBe(true);
+  expect(globalThis.setImmediate).toBe(before);
+  const target = emptyItem(items[5]!);
+  await store.read([target]);
+  expect(mismatchedWords(target)).toBe(0);
+  return looksPutOff() - putOffBefore;
+}
+
+describe('waiting for a device', () => {
+  it('sleeps between looks, moves the same bytes, and shows nobody another setImmediate', async () => {
+    expect(await moveAll('sleep')).toBeGreaterThan(0);
+  });
+
+  it('looks in every turn where that is asked for', async () => {
+    expect(await moveAll('spin')).toBe(0);
+  });
+
+  it('goes on when nothing else wakes the event loop, and when something wakes it all the time', async () => {
+    await using live = await openDevice({ adapter: 'software' });
+    for (const busy of [false, true]) {
+      let done = false;
+      const turn = (): void => void (done || setImmediate(turn));
+      if (busy) turn();
+      for (let i = 0; i < 200; i++) {
+        const source = live.device.createBuffer({ size: MIB, usage: BufferUsage.COPY_SRC });
+        const target = live.device.createBuffer({ size: MIB, usage: BufferUsage.COPY_DST });
+        const encoder = live.device.createCommandEncoder();
+        for (let copy = 0; copy < (i % 40 === 0 ? 400 : 1); copy++) {
+          encoder.copyBufferToBuffer(source, 0, target, 0, MIB);
+        }
+        live.device.queue.submit([encoder.finish()]);
+        expect(await live.whenDone()).toBe(true);
+        source.destroy();
+        target.destroy();
+      }
+      done = true;
+    }
+  });
+
+  it('ends when the device is lost while nobody looks', async () => {
+    const live = await openDevice({ adapter: 'software' });
+    const buffer = live.device.createBuffer({
+      size: 64 * MIB,
+      usage: BufferUsage.COPY_SRC | BufferUsage.COPY_DST,
+    });
+    const other = live.device.createBuffer({ size: 64 * MIB, usage: BufferUsage.COPY_DST });
+    const encoder = live.device.createCommandEncoder();
+    for (let i = 0; i < 8; i++) encoder.copyBufferToBuffer(buffer, 0, other, 0, 64 * MIB);
+    live.device.queue.submit([encoder.finish()]);
+    const done = live.whenDone();
+    live.device.destroy();
+    expect(await done).toBe(false);
+    await live[Symbol.asyncDispose]();
+  });
+
+  it('keeps the callbacks of everybody else prompt, in order, with their arguments, and cancellable', async () => {
+    const seen: string[] = [];
+    governed(() => {
+      for (let i = 0; i < 200; i++) setImmediate((text: string) => seen.push(text), `${i}`);
+      clearImmediate(setImmediate(() => seen.push('cancelled')));
+    });
+    await new Promise((resolve) => setImmediate(resolve));
+    expect(seen).toEqual(Array.from({ length: 200 }, (_, i) => `${i}`));
+  });
+
+  it('gives setImmediate back when a call fails, and when one is made inside another', () => {
+    expect(() =>
+      governed(() => {
+        throw new Error('no');
+      }),
+    ).toThrow('no');
+    expect(globalThis.setImmediate).toBe(before);
+    governed(() => {
+      const inside = globalThis.setImmediate;
+      expect(inside).not.toBe(before);
+      governed(() => expect(globalThis.setImmediate).toBe(inside));
+      expect(globalThis.setImmediate).toBe(inside);
+    });
+  });
+});
