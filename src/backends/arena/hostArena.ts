@@ -1,7 +1,7 @@
 /**
  * Page-aligned host memory in chunks, as good as the system grants it: advised to huge pages, populated and locked. `facts`
  * says what came of it; a refusal to lock or to give huge pages is a fact, too little memory an error. Every chunk is a
- * memory of WebAssembly, so that it can be digested where it lies, on any thread.
+ * memory of WebAssembly, so that it can be digested where it lies.
  *
  * `dispose` gives the pages back at once. The address range goes when no buffer object is left: a forgotten view, or a system
  * call that is still under way, finds memory, and nobody's bytes in it.
@@ -11,7 +11,7 @@ import { readFileSync } from 'node:fs';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { configError } from '../../runtime/errors.ts';
 import { Advice, type Libc, loadLibc } from '../posix/index.ts';
-import { sharedBytes } from './sharedBytes.ts';
+import { wasmBytes } from './wasmBytes.ts';
 import { WASM_MEMORY_BYTES_MAX } from './webAssembly.ts';
 
 export interface ArenaOptions {
@@ -37,7 +37,7 @@ export interface ArenaFacts {
 }
 
 /** Where a chunk lies in the process. */
-interface Stretch {
+export interface Stretch {
   readonly address: bigint;
   readonly bytes: number;
 }
@@ -48,10 +48,10 @@ const POPULATE_STEP_BYTES = 128 * 1024 * 1024;
 
 export class HostArena implements Disposable {
   readonly facts: ArenaFacts;
-  #chunks: readonly SharedArrayBuffer[];
+  #chunks: readonly ArrayBuffer[];
   readonly #giveBack: () => void;
 
-  private constructor(chunks: readonly SharedArrayBuffer[], facts: ArenaFacts, giveBack: () => void) {
+  private constructor(chunks: readonly ArrayBuffer[], facts: ArenaFacts, giveBack: () => void) {
     this.#chunks = chunks;
     for (const chunk of chunks) arenaBuffers.add(chunk);
     this.facts = facts;
@@ -81,7 +81,7 @@ export class HostArena implements Disposable {
   }
 
   /** The memory. Empty after `dispose`. */
-  get chunks(): readonly SharedArrayBuffer[] {
+  get chunks(): readonly ArrayBuffer[] {
     return this.#chunks;
   }
 
@@ -92,14 +92,11 @@ export class HostArena implements Disposable {
   }
 
   /** Asks the system for all that it grants. */
-  static async #granted(
-    chunks: readonly SharedArrayBuffer[],
-    libc: Libc,
-    resident: boolean,
-  ): Promise<HostArena> {
+  static async #granted(chunks: readonly ArrayBuffer[], libc: Libc, resident: boolean): Promise<HostArena> {
     const stretches = chunks.map(
       (chunk): Stretch => ({ address: libc.addressOf(new Uint8Array(chunk)), bytes: chunk.byteLength }),
     );
+    chunks.forEach((chunk, i) => void places.set(chunk, stretches[i]!));
     const problems = new Set<string>();
     const granted = (call: string, error: string): boolean => {
       if (error !== '') problems.add(`${call}: ${error}`);
@@ -137,6 +134,13 @@ export class HostArena implements Disposable {
   }
 }
 
+const places = new WeakMap<ArrayBufferLike, Stretch>();
+
+/** Where the buffer of an arena lies; undefined where that is not known, and for buffers of others. */
+export function stretchOf(buffer: ArrayBufferLike): Stretch | undefined {
+  return places.get(buffer);
+}
+
 /** The buffers handed out here, all of which start at a page. */
 const arenaBuffers = new WeakSet<ArrayBufferLike>();
 
@@ -147,13 +151,13 @@ export function startsAtPage(bytes: Uint8Array, libc: Libc | undefined): boolean
 }
 
 /** @throws TKV_CONFIG on `field` */
-function allocate(chunkBytes: readonly number[], field: string): SharedArrayBuffer[] {
+function allocate(chunkBytes: readonly number[], field: string): ArrayBuffer[] {
   let bytes = 0;
   return chunkBytes.map((one) => {
     if (one > WASM_MEMORY_BYTES_MAX) throw tooLittle(field, one, WASM_MEMORY_BYTES_MAX);
     bytes += one;
     try {
-      return sharedBytes(one);
+      return wasmBytes(one);
     } catch (cause) {
       if (cause instanceof RangeError) throw tooLittle(field, bytes, bytes - one);
       throw cause;
@@ -161,11 +165,11 @@ function allocate(chunkBytes: readonly number[], field: string): SharedArrayBuff
   });
 }
 
-function bytesIn(chunks: readonly SharedArrayBuffer[]): number {
+function bytesIn(chunks: readonly ArrayBuffer[]): number {
   return chunks.reduce((sum, chunk) => sum + chunk.byteLength, 0);
 }
 
-function touchPages(chunk: SharedArrayBuffer): void {
+function touchPages(chunk: ArrayBuffer): void {
   const bytes = new Uint8Array(chunk);
   for (let at = 0; at < bytes.length; at += PAGE_BYTES) bytes[at] = 0;
 }

@@ -1,16 +1,11 @@
 /** The part of the global that neither the ES library nor @types/node declares. */
 
-/** A memory that several threads may hold. */
-export interface SharedMemory {
-  readonly buffer: SharedArrayBuffer;
+export interface WasmMemory {
+  readonly buffer: ArrayBuffer;
 }
 
 interface WebAssemblyLike {
-  readonly Memory: new (descriptor: {
-    readonly initial: number;
-    readonly maximum: number;
-    readonly shared: true;
-  }) => SharedMemory;
+  readonly Memory: new (descriptor: { readonly initial: number; readonly maximum: number }) => WasmMemory;
   readonly Module: new (bytes: Uint8Array) => object;
   readonly Instance: new (module: object, imports: object) => { readonly exports: object };
 }

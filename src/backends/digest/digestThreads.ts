@@ -1,5 +1,5 @@
 /**
- * Digests beside the host's thread, of bytes in memory that threads share. A thread starts when it is first of use, another
+ * Digests beside the host's thread, of bytes in an arena, whose address other threads of the process can be told. A thread starts when it is first of use, another
  * one when those there are have much to do; until then, and for bytes that no thread can see or that are sooner digested than
  * sent, the caller is told to do it himself. Requests of one turn of the event loop travel as one message.
  *
@@ -10,8 +10,8 @@ import { availableParallelism } from 'node:os';
 import { extname } from 'node:path';
 import { Worker } from 'node:worker_threads';
 import type { Digest } from '../../runtime/digest.ts';
-import { memoryOf } from '../arena/index.ts';
-import type { DigestAnswer, DigestRequest, Stretch } from './digestWorker.ts';
+import { stretchOf } from '../arena/index.ts';
+import type { DigestAnswer, DigestRequest, Task } from './digestWorker.ts';
 import { hostDigest } from './hostDigest.ts';
 
 /** Shorter stretches are sooner digested than sent. */
@@ -57,7 +57,7 @@ export class DigestThreads implements AsyncDisposable {
 
   /** The digest of a stretch as `hostDigest` gives it, or undefined when the caller is to digest it himself. */
   digest(bytes: Uint8Array, firstWord: number): Promise<Digest> | undefined {
-    if (bytes.byteLength < SENT_BYTES_MIN || memoryOf(bytes.buffer) === undefined) return undefined;
+    if (bytes.byteLength < SENT_BYTES_MIN || stretchOf(bytes.buffer) === undefined) return undefined;
     const thread = this.#leastBusy();
     return thread === undefined
       ? undefined
@@ -98,9 +98,9 @@ class Thread {
   up = false;
   backlogBytes = 0;
   readonly #worker: DigestWorker;
-  /** By their buffers; the worker keeps each that it was told of. */
+  /** Of buffers that the worker knows. */
   readonly #numbers: WeakMap<ArrayBufferLike, number> = new WeakMap();
-  #memories = 0;
+  #buffers = 0;
   #unsent: Waiting[] = [];
   /** What the worker has to do, a list for each message. */
   readonly #sent: (readonly Waiting[])[] = [];
@@ -138,18 +138,18 @@ class Thread {
     const waiting = this.#unsent;
     this.#unsent = [];
     if (waiting.length === 0) return;
-    const memories: DigestRequest['memories'][number][] = [];
-    const stretches = waiting.map(({ bytes, firstWord }): Stretch => {
-      let memory = this.#numbers.get(bytes.buffer);
-      if (memory === undefined) {
-        memory = this.#memories++;
-        this.#numbers.set(bytes.buffer, memory);
-        memories.push([memory, memoryOf(bytes.buffer)!]);
+    const buffers: DigestRequest['buffers'][number][] = [];
+    const tasks = waiting.map(({ bytes, firstWord }): Task => {
+      let buffer = this.#numbers.get(bytes.buffer);
+      if (buffer === undefined) {
+        buffer = this.#buffers++;
+        this.#numbers.set(bytes.buffer, buffer);
+        buffers.push([buffer, stretchOf(bytes.buffer)!]);
       }
-      return { memory, at: bytes.byteOffset, bytes: bytes.byteLength, firstWord };
+      return { buffer, at: bytes.byteOffset, bytes: bytes.byteLength, firstWord };
     });
     if (this.#sent.push(waiting) === 1) this.#worker.ref();
-    this.#worker.postMessage({ memories, stretches } satisfies DigestRequest);
+    this.#worker.postMessage({ buffers, tasks } satisfies DigestRequest);
   }
 
   #receive(answer: DigestAnswer): void {

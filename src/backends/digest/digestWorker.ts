@@ -1,36 +1,40 @@
 /**
- * A thread that digests: what `digestThreads.ts` starts. It is told of memories as they are first used, and answers each list
- * of stretches with their digests in the same order.
+ * A thread that digests: what `digestThreads.ts` starts. It is told where buffers lie as they are first used, and answers each
+ * list of tasks with their digests in the same order. Whoever asks holds the buffer until then: it is the same memory, which
+ * this thread only looks at.
  */
 
 import { parentPort } from 'node:worker_threads';
-import { adoptMemory, type SharedMemory } from '../arena/index.ts';
+import type { Stretch } from '../arena/index.ts';
+import { loadLibc } from '../posix/index.ts';
 import { hostDigest } from './hostDigest.ts';
 
-export interface Stretch {
-  /** Number of the memory. */
-  readonly memory: number;
+export interface Task {
+  /** Number of the buffer. */
+  readonly buffer: number;
   readonly at: number;
   readonly bytes: number;
   readonly firstWord: number;
 }
 
 export interface DigestRequest {
-  /** Memories that were not named before, with their numbers. */
-  readonly memories: readonly (readonly [number, SharedMemory])[];
-  readonly stretches: readonly Stretch[];
+  /** Where buffers lie that were not named before, with their numbers. */
+  readonly buffers: readonly (readonly [number, Stretch])[];
+  readonly tasks: readonly Task[];
 }
 
-/** Two words a stretch. */
+/** Two words a task. */
 export type DigestAnswer = Uint32Array;
 
-const buffers = new Map<number, SharedArrayBuffer>();
+const libc = await loadLibc();
+if (typeof libc === 'string') throw new Error(libc);
+const known = new Map<number, ArrayBuffer>();
 
-parentPort?.on('message', ({ memories, stretches }: DigestRequest) => {
-  for (const [number, memory] of memories) buffers.set(number, adoptMemory(memory));
-  const answer: DigestAnswer = new Uint32Array(2 * stretches.length);
-  stretches.forEach(({ memory, at, bytes, firstWord }, i) => {
-    const { lo, hi } = hostDigest(new Uint8Array(buffers.get(memory)!, at, bytes), firstWord);
+parentPort?.on('message', ({ buffers, tasks }: DigestRequest) => {
+  for (const [number, { address, bytes }] of buffers) known.set(number, libc.view(address, bytes));
+  const answer: DigestAnswer = new Uint32Array(2 * tasks.length);
+  tasks.forEach(({ buffer, at, bytes, firstWord }, i) => {
+    const { lo, hi } = hostDigest(new Uint8Array(known.get(buffer)!, at, bytes), firstWord);
     answer[2 * i] = lo;
     answer[2 * i + 1] = hi;
   });

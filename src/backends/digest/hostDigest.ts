@@ -59,11 +59,10 @@ export function simdDigester(): Digester | undefined {
     const length = wholeSteps(bytes.byteLength);
     if (length === 0) return portableDigest(bytes, firstWord);
     const inPlace = inPlaceDigest(bytes.buffer);
+    const stretch = length === bytes.byteLength ? bytes : bytes.subarray(0, length);
     const found =
-      inPlace === undefined
-        ? copying(bytes.subarray(0, length), firstWord)
-        : inPlace(bytes.byteOffset, length, firstWord);
-    if (length === bytes.byteLength) return found;
+      inPlace === undefined ? copying(stretch, firstWord) : inPlace(bytes.byteOffset, length, firstWord);
+    if (stretch === bytes) return found;
     const rest = portableDigest(bytes.slice(length), firstWord + length / 4);
     return { lo: (found.lo + rest.lo) >>> 0, hi: (found.hi + rest.hi) >>> 0 };
   };

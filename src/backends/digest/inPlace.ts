@@ -1,16 +1,15 @@
 /** The digest's module on the memories that bytes lie in: an instance for each, made when its memory is first digested. */
 
 import type { Digest } from '../../runtime/digest.ts';
-import { copyBytes, memoryOf, type SharedMemory, sharedBytes, wasm } from '../arena/index.ts';
+import { memoryOf, type WasmMemory, wasm, wasmBytes } from '../arena/index.ts';
 import { STEP_BYTES, simdModule } from './simdModule.ts';
 
 /** Digest of `bytes` bytes from `at` on in the memory, a multiple of `STEP_BYTES` above 0, a unit's words from `first` on. */
 export type InPlaceDigest = (at: number, bytes: number, first: number) => Digest;
 
 interface Exports {
-  readonly d: (at: number, end: number, first: number) => void;
-  readonly lo: { readonly value: number };
-  readonly hi: { readonly value: number };
+  readonly lo: (at: number, end: number, first: number) => number;
+  readonly hi: () => number;
 }
 
 export const CHUNK_BYTES = 32768;
@@ -30,13 +29,10 @@ export function inPlaceDigest(buffer: ArrayBufferLike): InPlaceDigest | undefine
 }
 
 /** @throws where there is no WebAssembly, or no SIMD in it */
-export function digestOn(memory: SharedMemory): InPlaceDigest {
+export function digestOn(memory: WasmMemory): InPlaceDigest {
   compiled ??= new wasm!.Module(simdModule());
-  const { d, lo, hi } = new wasm!.Instance(compiled, { e: { m: memory } }).exports as Exports;
-  return (at, bytes, first) => {
-    d(at, at + bytes, first);
-    return { lo: lo.value >>> 0, hi: hi.value >>> 0 };
-  };
+  const { lo, hi } = new wasm!.Instance(compiled, { e: { m: memory } }).exports as Exports;
+  return (at, bytes, first) => ({ lo: lo(at, at + bytes, first) >>> 0, hi: hi() >>> 0 });
 }
 
 /**
@@ -44,14 +40,18 @@ export function digestOn(memory: SharedMemory): InPlaceDigest {
  * @throws where there is no WebAssembly, or no SIMD in it
  */
 export function copyingDigest(): (bytes: Uint8Array, first: number) => Digest {
-  const chunk = new Uint8Array(sharedBytes(CHUNK_BYTES));
+  const chunk = new Uint8Array(wasmBytes(CHUNK_BYTES));
   const digest = digestOn(memoryOf(chunk.buffer)!);
   return (bytes, first) => {
+    if (bytes.byteLength <= CHUNK_BYTES) {
+      chunk.set(bytes);
+      return digest(0, bytes.byteLength, first);
+    }
     let lo = 0;
     let hi = 0;
     for (let from = 0; from < bytes.byteLength; from += CHUNK_BYTES) {
       const part = bytes.subarray(from, from + CHUNK_BYTES);
-      copyBytes(part, chunk);
+      chunk.set(part);
       const found = digest(0, part.byteLength, first + from / 4);
       lo += found.lo;
       hi += found.hi;

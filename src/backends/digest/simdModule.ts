@@ -2,8 +2,8 @@
  * The digest's loop as a WebAssembly module, four words an instruction, assembled here from named instructions so that no
  * build step stands between this text and what runs. It works in place, on a memory that it is given as `e.m`.
  *
- * `d(at, end, first)` digests the bytes in [at, end), which are a unit's words from `first` on, into the globals `lo` and
- * `hi`. Lane j of a vector holds each fourth word. Of each vector w it takes x = spread(w ^ position), adds x to S and then
+ * `lo(at, end, first)` digests the bytes in [at, end), which are a unit's words from `first` on, and returns `lo`; `hi()` returns
+ * `hi` of the same. Lane j of a vector holds each fourth word. Of each vector w it takes x = spread(w ^ position), adds x to S and then
  * S to T, and moves the positions on by four words: S is the sum of the n x, T of all sums so far, which holds x[k] n - k
  * times. The word 4 k + j of the stretch has the weight 2 (first + 4 k + j) + 1, so that
  *
@@ -12,8 +12,6 @@
 
 /** The loop takes so many bytes a turn, and `end - at` is a multiple of it, above 0. */
 export const STEP_BYTES = 32;
-/** No memory has more, and every memory that the module is given may say that it has as many. */
-const PAGES_MAX = 65536;
 
 type Code = readonly number[];
 
@@ -34,7 +32,8 @@ const V128 = 0x7b;
 const get = (local: number): Code => [0x20, local];
 const set = (local: number): Code => [0x21, local];
 const tee = (local: number): Code => [0x22, local];
-const setGlobal = (global: number): Code => [0x24, global];
+const getHi: Code = [0x23, 0];
+const setHi: Code = [0x24, 0];
 const i32Const = (value: number): Code => [0x41, ...signedLeb(value | 0)];
 const i32Add: Code = [0x6a];
 const i32Subtract: Code = [0x6b];
@@ -55,8 +54,6 @@ const multiply: Code = simd(0xb5);
 const [at, end, first, from] = [0, 1, 2, 3];
 const [place, position, sum, sums, factor, stride, x] = [4, 5, 6, 7, 8, 9, 10];
 const LOCALS: Code = [2, 1, I32, 7, V128];
-const LO = 0;
-const HI = 1;
 
 function digestBody(): Code {
   const xorShift = (bits: number): Code => [...tee(x), ...get(x), ...i32Const(bits), ...shiftRight, ...xor];
@@ -71,10 +68,9 @@ function digestBody(): Code {
     ...Array.from({ length: STEP_BYTES / 16 }, (_, i) => vector(16 * i)).flat(),
     ...[...get(at), ...i32Const(STEP_BYTES), ...i32Add, ...tee(at), ...get(end), ...i32Below],
   ];
-  const acrossLanes = (vectorOf: Code, global: number): Code => [
+  const acrossLanes = (vectorOf: Code): Code => [
     ...[...vectorOf, ...tee(x), ...lane(0)],
     ...[1, 2, 3].flatMap((index) => [...get(x), ...lane(index), ...i32Add]),
-    ...setGlobal(global),
   ];
   const vectors: Code = [...get(end), ...get(from), ...i32Subtract, ...i32Const(4), ...i32ShiftRight];
   const weighted: Code = [
@@ -90,8 +86,8 @@ function digestBody(): Code {
     ...[...get(first), ...splat, ...lanes(0, 1, 2, 3), ...add, ...tee(place)],
     ...[...i32Const(0x9e3779b1), ...splat, ...multiply, ...set(position)],
     ...[0x03, 0x40, ...loop, 0x0d, 0x00, 0x0b], // loop, branch back while below
-    ...acrossLanes(get(sum), LO),
-    ...acrossLanes(weighted, HI),
+    ...[...acrossLanes(weighted), ...setHi],
+    ...acrossLanes(get(sum)),
   ];
 }
 
@@ -104,15 +100,18 @@ export function simdModule(): Uint8Array<ArrayBuffer> {
     const body = [...leb(items.length), ...items.flat()];
     return [id, ...leb(body.length), ...body];
   };
-  const body: Code = [...LOCALS, ...digestBody(), 0x0b];
+  const bodies: Code[] = [
+    [...LOCALS, ...digestBody(), 0x0b],
+    [0, ...getHi, 0x0b],
+  ];
   const variable: Code = [I32, 1, ...i32Const(0), 0x0b];
   return Uint8Array.from([
     ...[0x00, 0x61, 0x73, 0x6d, 0x01, 0x00, 0x00, 0x00],
-    ...section(1, [0x60, 3, I32, I32, I32, 0]),
-    ...section(2, [...named('e'), ...named('m'), 0x02, 0x03, 0, ...leb(PAGES_MAX)]), // shared, with limits
-    ...section(3, [0]),
-    ...section(6, variable, variable),
-    ...section(7, [...named('d'), 0x00, 0], [...named('lo'), 0x03, LO], [...named('hi'), 0x03, HI]),
-    ...section(10, [...leb(body.length), ...body]),
+    ...section(1, [0x60, 3, I32, I32, I32, 1, I32], [0x60, 0, 1, I32]),
+    ...section(2, [...named('e'), ...named('m'), 0x02, 0x00, 0]), // a memory of any size
+    ...section(3, [0], [1]),
+    ...section(6, variable),
+    ...section(7, [...named('lo'), 0x00, 0], [...named('hi'), 0x00, 1]),
+    ...section(10, ...bodies.map((body): Code => [...leb(body.length), ...body])),
   ]);
 }

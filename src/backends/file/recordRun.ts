@@ -9,7 +9,6 @@ import type { Digest } from '../../runtime/digest.ts';
 import { Outcome } from '../../runtime/transfer/outcome.ts';
 import { corrupt, loaded, refused } from '../../runtime/transfer/slotLedger.ts';
 import type { StoreResult } from '../../runtime/transfer/tierStore.ts';
-import { copyBytes } from '../arena/index.ts';
 import { type DataFile, errnoOf } from './dataFile.ts';
 import type { Extents } from './extents.ts';
 import { type FileLayout, pageOf } from './fileLayout.ts';
@@ -173,7 +172,7 @@ export class RecordRun implements IoJob {
         const { family } = this.#context;
         own.fill(0, HEADER_BYTES, Math.min(BLOCK_BYTES, own.byteLength));
         if (request.staged) {
-          copyBytes(request.item.bytes, payload);
+          payload.set(request.item.bytes);
           own.fill(0, record.payloadOffset + record.payloadBytes);
         }
         request.sequence = this.#context.nextSequence();
@@ -200,7 +199,7 @@ export class RecordRun implements IoJob {
       spoiled(item.slot);
       return corrupt(`slot ${item.slot}: the bytes do not have their digest`);
     }
-    if (request.staged && !request.told) copyBytes(payload, item.bytes);
+    if (request.staged && !request.told) item.bytes.set(payload);
     return loaded;
   }
 
@@ -254,7 +253,7 @@ function arrived({ from, to, bytes }: Stretch, place: Place, { lo, hi }: Digest)
   const { request } = place;
   const { item } = request;
   if (item.onArrived === undefined) return;
-  if (request.staged) copyBytes(bytes, item.bytes, from);
+  if (request.staged) item.bytes.set(bytes, from);
   request.told = true;
   item.onArrived(from, to);
 }

@@ -11,7 +11,7 @@ import { type PoolShape, slotOffsetBytes } from '../../runtime/pool/shape.ts';
 import { Tier } from '../../runtime/tier.ts';
 import { corrupt, loaded, refused, SlotLedger } from '../../runtime/transfer/slotLedger.ts';
 import type { HostTierStore, StoreItem, StoreResult } from '../../runtime/transfer/tierStore.ts';
-import { copyBytes, HostArena } from '../arena/index.ts';
+import { HostArena } from '../arena/index.ts';
 import { hostDigest } from '../digest/index.ts';
 
 export interface MemoryStoreOptions {
@@ -115,7 +115,7 @@ export class MemoryStore implements HostTierStore {
     const refusal = this.#refuse(item) ?? this.#ledger.refuseWrite(item);
     if (refusal !== undefined) return refusal;
     this.#ledger.take(item);
-    copyBytes(item.bytes, this.#bytesOf(item.slot, item.sizeClass));
+    this.#bytesOf(item.slot, item.sizeClass).set(item.bytes);
     this.#ledger.fill(item);
     return loaded;
   }
@@ -130,7 +130,7 @@ export class MemoryStore implements HostTierStore {
         return corrupt(`slot ${item.slot} holds other bytes than its digest says`);
       }
     }
-    copyBytes(bytes, item.bytes);
+    item.bytes.set(bytes);
     return loaded;
   }
 

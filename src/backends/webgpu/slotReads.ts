@@ -6,7 +6,6 @@
 import type { Digest } from '../../runtime/digest.ts';
 import { loaded, refused } from '../../runtime/transfer/slotLedger.ts';
 import type { SealItem, SealResult, StoreItem, StoreResult } from '../../runtime/transfer/tierStore.ts';
-import { copyBytes } from '../arena/index.ts';
 import { hostDigest } from '../digest/index.ts';
 import { bytesFault } from './hostBytes.ts';
 import type { PoolContext } from './poolContext.ts';
@@ -97,7 +96,7 @@ class CopyRead implements SlotRead {
       this.settle(refused('the bytes to read into were taken away during the read'));
       return;
     }
-    copyBytes(new Uint8Array(landed, at, length), bytes, from);
+    bytes.set(new Uint8Array(landed, at, length), from);
     this.#bytesLeft -= length;
     if (this.#bytesLeft === 0) this.settle(loaded);
   }

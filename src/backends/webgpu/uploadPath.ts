@@ -8,7 +8,6 @@
  * Which one is faster depends on the device: `strategy.ts` measures it.
  */
 
-import { copyBytes } from '../arena/index.ts';
 import { CopyRuns } from './copyRuns.ts';
 import { writeWords } from './hostBytes.ts';
 import { LendingRing } from './lendingRing.ts';
@@ -98,7 +97,7 @@ class RingBatch implements UploadBatch {
   }
 
   put(bytes: Uint8Array, slab: number, slabOffset: number): void {
-    copyBytes(bytes, this.#bytes, this.#used);
+    this.#bytes.set(bytes, this.#used);
     this.copies.add(slab, slabOffset, this.#used, bytes.byteLength);
     this.#used += bytes.byteLength;
   }

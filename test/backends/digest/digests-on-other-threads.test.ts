@@ -1,6 +1,6 @@
 import { EventEmitter } from 'node:events';
 import { afterEach, describe, expect, it } from 'vitest';
-import { sharedBytes } from '../../../src/backends/arena/index.ts';
+import { HostArena, stretchOf } from '../../../src/backends/arena/index.ts';
 import { DigestThreads, type DigestWorker } from '../../../src/backends/digest/digestThreads.ts';
 import type { DigestRequest } from '../../../src/backends/digest/digestWorker.ts';
 import { hostDigest } from '../../../src/backends/digest/index.ts';
@@ -9,9 +9,14 @@ import { fillPattern } from '../../../src/runtime/pattern.ts';
 
 const KIB = 1024;
 
-function filled(bytes: number, seed: number): Uint8Array {
-  const buffer = sharedBytes(bytes);
-  fillPattern(new Uint32Array(buffer), seed, 3);
+const arena = await HostArena.open({ chunkBytes: [4096 * KIB, 300 * KIB], field: 'test' });
+const withoutLibc = stretchOf(arena.chunks[0]!) === undefined;
+if (withoutLibc) console.warn('tests of digest threads skipped: nobody knows addresses here');
+
+/** The first bytes of a buffer of the arena. */
+function filled(bytes: number, seed: number, chunk = 0): Uint8Array {
+  const buffer = arena.chunks[chunk]!;
+  fillPattern(new Uint32Array(buffer, 0, bytes / 4), seed, 3);
   return new Uint8Array(buffer, 0, bytes);
 }
 
@@ -51,10 +56,10 @@ afterEach(async () => {
   for (const threads of opened.splice(0)) await threads[Symbol.asyncDispose]();
 });
 
-describe('digests on other threads', () => {
-  it('are those of the host, wherever in which memory the bytes lie', async () => {
+describe.skipIf(withoutLibc)('digests on other threads', () => {
+  it('are those of the host, wherever in which buffer the bytes lie', async () => {
     await using threads = new DigestThreads(2);
-    const memories = [filled(1024 * KIB, 1), filled(300 * KIB, 2)];
+    const memories = [filled(1024 * KIB, 1), filled(300 * KIB, 2, 1)];
     const stretches = memories.flatMap((memory) => [
       memory,
       memory.subarray(4096, 4096 + 128 * KIB),
@@ -88,7 +93,7 @@ describe('digests on other threads', () => {
     expect(workers.length).toBe(0);
   });
 
-  it('of one turn are one message, which names a memory once; the thread keeps the process up only meanwhile', async () => {
+  it('of one turn are one message, which names a buffer once; the thread keeps the process up only meanwhile', async () => {
     const { threads, workers } = threadsOf(1);
     const bytes = filled(256 * KIB, 4);
     threads.digest(bytes, 0);
@@ -100,10 +105,10 @@ describe('digests on other threads', () => {
     expect(worker!.refs).toBe(0);
     expect(worker!.requests).toMatchObject([
       {
-        memories: [[0, expect.anything()]],
-        stretches: [
-          { memory: 0, at: 0, bytes: 256 * KIB, firstWord: 5 },
-          { memory: 0, at: 64 * KIB, bytes: 192 * KIB, firstWord: 6 },
+        buffers: [[0, stretchOf(arena.chunks[0]!)]],
+        tasks: [
+          { buffer: 0, at: 0, bytes: 256 * KIB, firstWord: 5 },
+          { buffer: 0, at: 64 * KIB, bytes: 192 * KIB, firstWord: 6 },
         ],
       },
     ]);
@@ -115,7 +120,7 @@ describe('digests on other threads', () => {
     expect(worker!.refs).toBe(-1);
     void threads.digest(bytes, 0);
     await Promise.resolve();
-    expect(worker!.requests[1]!.memories).toEqual([]);
+    expect(worker!.requests[1]!.buffers).toEqual([]);
   });
 
   it('get a further thread when those there are have much to do, and the one with the least to do takes the next', async () => {
@@ -131,8 +136,8 @@ describe('digests on other threads', () => {
     for (let i = 0; i < 20; i++) void threads.digest(bytes, 0);
     await Promise.resolve();
     expect(workers.length).toBe(2);
-    expect(workers[0]!.requests[0]!.stretches.length).toBeLessThan(16);
-    expect(workers[1]!.requests[0]!.stretches[0]!.firstWord).toBe(77);
+    expect(workers[0]!.requests[0]!.tasks.length).toBeLessThan(16);
+    expect(workers[1]!.requests[0]!.tasks[0]!.firstWord).toBe(77);
   });
 
   it('are done here when the thread ends, sent or not, and no other thread is started', async () => {

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { sharedBytes } from '../../../src/backends/arena/index.ts';
+import { wasmBytes } from '../../../src/backends/arena/index.ts';
 import { hostDigest, portableDigest, simdDigester } from '../../../src/backends/digest/hostDigest.ts';
 import { digestEngine } from '../../../src/backends/digest/index.ts';
 import { CHUNK_BYTES } from '../../../src/backends/digest/inPlace.ts';
@@ -87,7 +87,7 @@ describe('the digest on the host', () => {
   });
 
   it('is the same in place, in memory of an arena, and wherever in it the bytes lie', () => {
-    const memory = new Uint8Array(sharedBytes(3 * 65_536));
+    const memory = new Uint8Array(wasmBytes(3 * 65_536));
     for (const bytes of lengths) {
       for (const at of [0, 4, 20, 4096, 65_536 - 4, 3 * 65_536 - bytes]) {
         const words = pattern(bytes, at);

@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { sharedBytes } from '../../../src/backends/arena/index.ts';
+import { HostArena, stretchOf } from '../../../src/backends/arena/index.ts';
 import { fileLayout, recordOffset } from '../../../src/backends/file/fileLayout.ts';
 import { FileStore } from '../../../src/backends/file/index.ts';
 import { poolShape } from '../../../src/runtime/pool/shape.ts';
@@ -12,14 +12,17 @@ import { editFile, scratchDir } from './scratch.ts';
 const MiB = 1024 * 1024;
 const shape = poolShape(8, 4 * MiB, [4 * MiB]);
 const layout = fileLayout(shape);
-const memory = sharedBytes(8 * 4 * MiB);
+const arena = await HostArena.open({ chunkBytes: [8 * 4 * MiB], field: 'test' });
+const [memory] = arena.chunks;
+const withoutLibc = stretchOf(memory!) === undefined;
+if (withoutLibc) console.warn('tests of digest threads skipped: nobody knows addresses here');
 
-/** To read into memory that threads share. */
+/** To read into memory that threads can look at. */
 function sharedTarget(item: StoreItem, index: number): StoreItem {
-  return { ...item, bytes: new Uint8Array(memory, index * 4 * MiB, 4 * MiB).fill(0) };
+  return { ...item, bytes: new Uint8Array(memory!, index * 4 * MiB, 4 * MiB).fill(0) };
 }
 
-describe('a file store whose reads are digested on other threads', () => {
+describe.skipIf(withoutLibc)('a file store whose reads are digested on other threads', () => {
   it('loads what is right, and answers corrupt for a bit that is wrong anywhere in a block', async () => {
     const dir = scratchDir();
     await using store = await FileStore.open(dir, shape, { digestThreads: 2 });

@@ -11,7 +11,6 @@
 import { invariant } from '../../../runtime/errors.ts';
 import { loaded, refused } from '../../../runtime/transfer/slotLedger.ts';
 import type { StoreResult } from '../../../runtime/transfer/tierStore.ts';
-import { copyBytes } from '../../arena/index.ts';
 import { bytesFault } from '../hostBytes.ts';
 import { giveUpAfter, goneFor, lossOf, type PoolContext } from '../poolContext.ts';
 import { Pump } from '../pump.ts';
@@ -188,7 +187,7 @@ function deliver({ target, from, stagingOffset, length }: Piece, landed: ArrayBu
       call.settle(index, refused(TAKEN_AWAY));
       return;
     }
-    copyBytes(new Uint8Array(landed, stagingOffset, length), bytes, from);
+    bytes.set(new Uint8Array(landed, stagingOffset, length), from);
   }
   target.bytesLeft -= length;
   if (target.bytesLeft === 0) call.settle(index, loaded);

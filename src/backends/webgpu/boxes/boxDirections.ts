@@ -9,7 +9,6 @@
 import { Outcome } from '../../../runtime/transfer/outcome.ts';
 import type { SlotLedger } from '../../../runtime/transfer/slotLedger.ts';
 import type { StoreResult } from '../../../runtime/transfer/tierStore.ts';
-import { copyBytes } from '../../arena/index.ts';
 import type { ReadbackRing } from '../readbackRing.ts';
 import type { BoxItem } from '../types.ts';
 import type { UploadRing } from '../uploadRing.ts';
@@ -38,7 +37,7 @@ export function boxWrites(ledger: SlotLedger, ring: UploadRing): BoxDirection {
     pack: (staging, item, from, { stagingOffset, length }) => {
       view ??= ring.bytes(staging);
       const whole = length === item.bytes.byteLength;
-      copyBytes(whole ? item.bytes : item.bytes.subarray(from, from + length), view, stagingOffset);
+      view.set(whole ? item.bytes : item.bytes.subarray(from, from + length), stagingOffset);
     },
     encode: (encoder, batch, staging) => {
       view = undefined;

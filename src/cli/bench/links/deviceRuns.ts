@@ -1,6 +1,5 @@
 /** What HBM and host memory do without tierkv: the best single transfer, and the naive one. */
 
-import { copyBytes } from '../../../backends/arena/index.ts';
 import { hostDigest } from '../../../backends/digest/index.ts';
 import { writeWords } from '../../../backends/webgpu/hostBytes.ts';
 import type { LiveDevice } from '../../../backends/webgpu/index.ts';
@@ -35,7 +34,7 @@ export class DeviceRuns implements Disposable {
   async singleReadback(bytes: number): Promise<void> {
     const { pool, readback, other } = this.buffers;
     this.buffers.copy(pool, pool.size - bytes, readback, 0, bytes);
-    await this.buffers.land(readback, bytes, (landed) => copyBytes(landed, other));
+    await this.buffers.land(readback, bytes, (landed) => other.set(landed));
   }
 
   /** One `writeBuffer` a unit. @param slots where each lies, in units */
@@ -57,7 +56,7 @@ export class DeviceRuns implements Disposable {
     const { pool, unitReadback, other, unitBytes } = this.buffers;
     this.buffers.copy(pool, slot * unitBytes, unitReadback, 0, unitBytes);
     const target = other.subarray(index * unitBytes, (index + 1) * unitBytes);
-    await this.buffers.land(unitReadback, unitBytes, (landed) => copyBytes(landed, target));
+    await this.buffers.land(unitReadback, unitBytes, (landed) => target.set(landed));
     return target;
   }
 
@@ -76,7 +75,7 @@ export class DeviceRuns implements Disposable {
 
   #submitUpload(bytes: number): void {
     const { upload, host } = this.buffers;
-    copyBytes(host.subarray(0, bytes), upload);
+    upload.set(host.subarray(0, bytes));
     this.buffers.sealUpload();
     this.buffers.copyUpload(bytes);
   }

@@ -3,7 +3,6 @@
  * the memory in which the stage before leaves them. Setting that up is `prepare`, and not measured.
  */
 
-import { copyBytes } from '../../../backends/arena/index.ts';
 import { hostDigest } from '../../../backends/digest/index.ts';
 import { MapMode } from '../../../backends/webgpu/gpuConstants.ts';
 import type { PlainBuffers } from './plainBuffers.ts';
@@ -76,7 +75,7 @@ export function digestAndMemcpyUp(buffers: PlainBuffers, bytes: number, how: Way
       for (let at = 0; at < bytes; at += piece) {
         const part = buffers.host.subarray(at, Math.min(at + piece, bytes));
         hostDigest(part);
-        copyBytes(part, buffers.upload, how === 'whole' ? at : 0);
+        buffers.upload.set(part, how === 'whole' ? at : 0);
       }
     },
   };
@@ -101,7 +100,7 @@ export function memcpyDown(buffers: PlainBuffers, bytes: number): StageRun {
       landed = await fillFromPool(buffers, buffers.readback, bytes);
     },
     async run() {
-      copyBytes(landed, buffers.other);
+      buffers.other.set(landed);
       buffers.readback.unmap();
     },
   };
@@ -118,9 +117,7 @@ function stagedBytes(bytes: number, how: Way): number {
 
 function fillStaging({ upload, host }: PlainBuffers, bytes: number, how: Way): void {
   const piece = stagedBytes(bytes, how);
-  for (let at = 0; at < bytes; at += piece) {
-    copyBytes(host.subarray(at, Math.min(at + piece, bytes)), upload);
-  }
+  for (let at = 0; at < bytes; at += piece) upload.set(host.subarray(at, Math.min(at + piece, bytes)));
 }
 
 async function fillAndSeal(buffers: PlainBuffers, bytes: number): Promise<void> {
