@@ -38,6 +38,8 @@ export interface KVRuntimeConfig {
      * Default `whole`.
      */
     readonly allocation?: 'whole' | 'extents';
+    /** Threads that digest what is read from the files; see `FileStoreOptions`. Default by the number of cores. */
+    readonly digestThreads?: number;
   };
   /** Share of HBM above which a release offloads cached blocks. Default 0.9. */
   readonly offloadThreshold?: number;

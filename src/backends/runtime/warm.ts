@@ -26,8 +26,9 @@ export function warmNvme(config: KVRuntimeConfig): StoreConfig['nvme'] {
     extras: JSON.stringify(sorted),
     epoch,
   };
-  const { restart = 'warm', allocation = 'whole' } = nvme;
-  return { dir: nvme.dir, options: { restart, allocation, identity } };
+  const { dir, restart = 'warm', allocation = 'whole', digestThreads } = nvme;
+  const threads = digestThreads === undefined ? {} : { digestThreads };
+  return { dir, options: { restart, allocation, identity, ...threads } };
 }
 
 /** Makes the blocks that the files hold since an earlier run findable again. @returns blocks that were taken */

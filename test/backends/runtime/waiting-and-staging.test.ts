@@ -1,5 +1,5 @@
-/** Settings that the runtime hands to what it opens: how to wait for the device, how to upload, and how much staging
- * memory there is. */
+/** Settings that the runtime hands to what it opens: how to wait for the device, how to upload, how much staging
+ * memory there is, and how many threads digest. */
 
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -74,6 +74,18 @@ it('staging memory between device and files is what the engine says keeps both b
     expect(opened.mock.calls).toEqual([[layout.blockBytes, StagingSlots.countFor(layout.blockBytes)]]);
     await cacheBelow(kv, 10, 1);
     expect(await ask(kv, 10)).toEqual({ cachedTokens: 64, right: true });
+  } finally {
+    rmSync(dir, { recursive: true, force: true });
+  }
+});
+
+it('as many threads digest what is read from files as the configuration says', async () => {
+  const dir = mkdtempSync(join(tmpdir(), 'tierkv-threads-'));
+  try {
+    await using kv = await openRuntime({ nvme: { dir, bytes: blocks(40), digestThreads: 3 } });
+    expect(kv.describe().nvme).toMatchObject({ digestThreads: 0, digestThreadsMax: 3 });
+    const wrong = openRuntime({ nvme: { dir, bytes: blocks(40), digestThreads: -1 } });
+    await expect(wrong).rejects.toMatchObject({ code: 'TKV_CONFIG', field: 'digestThreads' });
   } finally {
     rmSync(dir, { recursive: true, force: true });
   }
