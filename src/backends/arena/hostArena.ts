@@ -1,7 +1,8 @@
 /**
  * Page-aligned host memory in chunks, as good as the system grants it: advised to huge pages, populated and locked. `facts`
  * says what came of it; a refusal to lock or to give huge pages is a fact, too little memory an error. Every chunk is a
- * memory of WebAssembly, so that it can be digested where it lies.
+ * memory of WebAssembly, so that it can be digested where it lies. Each of these takes some GiB of addresses from the process,
+ * beside its pages; where a limit (ulimit -v) forbids that, a chunk is ordinary memory, and digested by way of a copy.
  *
  * `dispose` gives the pages back at once. The address range goes when no buffer object is left: a forgotten view, or a system
  * call that is still under way, finds memory, and nobody's bytes in it.
@@ -11,8 +12,8 @@ import { readFileSync } from 'node:fs';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { configError } from '../../runtime/errors.ts';
 import { Advice, type Libc, loadLibc } from '../posix/index.ts';
-import { wasmBytes } from './wasmBytes.ts';
-import { WASM_MEMORY_BYTES_MAX } from './webAssembly.ts';
+import { mappedBytes } from './mappedBytes.ts';
+import { memoryOf, wasmBytes } from './wasmBytes.ts';
 
 export interface ArenaOptions {
   /** Sizes of the chunks; each is one buffer of at least that many bytes, starting at a page boundary. */
@@ -65,8 +66,8 @@ export class HostArena implements Disposable {
     if (bytes === 0) throw configError(field, 'asks for no memory at all', `Raise ${field}.`);
     const availableBytes = process.availableMemory();
     if (resident && bytes > availableBytes * 0.95) throw tooLittle(field, bytes, availableBytes);
-    const chunks = allocate(chunkBytes, field);
     const libc = native ? await loadLibc() : 'native calls are switched off';
+    const chunks = allocate(chunkBytes, field, libc);
     if (typeof libc !== 'string') return HostArena.#granted(chunks, libc, resident);
     if (resident) for (const chunk of chunks) touchPages(chunk);
     const facts: ArenaFacts = {
@@ -98,6 +99,7 @@ export class HostArena implements Disposable {
     );
     chunks.forEach((chunk, i) => void places.set(chunk, stretches[i]!));
     const problems = new Set<string>();
+    if (chunks.some((chunk) => memoryOf(chunk) === undefined)) problems.add('no memory of WebAssembly');
     const granted = (call: string, error: string): boolean => {
       if (error !== '') problems.add(`${call}: ${error}`);
       return error === '';
@@ -151,17 +153,13 @@ export function startsAtPage(bytes: Uint8Array, libc: Libc | undefined): boolean
 }
 
 /** @throws TKV_CONFIG on `field` */
-function allocate(chunkBytes: readonly number[], field: string): ArrayBuffer[] {
+function allocate(chunkBytes: readonly number[], field: string, libc: Libc | string): ArrayBuffer[] {
   let bytes = 0;
   return chunkBytes.map((one) => {
-    if (one > WASM_MEMORY_BYTES_MAX) throw tooLittle(field, one, WASM_MEMORY_BYTES_MAX);
     bytes += one;
-    try {
-      return wasmBytes(one);
-    } catch (cause) {
-      if (cause instanceof RangeError) throw tooLittle(field, bytes, bytes - one);
-      throw cause;
-    }
+    const chunk = wasmBytes(one) ?? (typeof libc === 'string' ? undefined : mappedBytes(libc, one));
+    if (chunk === undefined) throw tooLittle(field, bytes, bytes - one);
+    return chunk;
   });
 }
 

@@ -3,21 +3,23 @@
  * buffer that starts at a page boundary.
  */
 
-import { WASM_PAGE_BYTES, type WasmMemory, wasm } from './webAssembly.ts';
+import { WASM_MEMORY_BYTES_MAX, WASM_PAGE_BYTES, type WasmMemory, wasm } from './webAssembly.ts';
 
 /** By their buffers. */
 const memories = new WeakMap<ArrayBufferLike, WasmMemory>();
 
-/**
- * Zeroed memory of at least so many bytes, without pages behind it yet.
- * @throws RangeError when the system has not got it
- */
-export function wasmBytes(bytes: number): ArrayBuffer {
-  if (wasm === undefined) return new ArrayBuffer(bytes);
+/** Zeroed memory of at least so many bytes, without pages behind it yet; undefined when the engine has not got it. */
+export function wasmBytes(bytes: number): ArrayBuffer | undefined {
+  if (wasm === undefined || bytes > WASM_MEMORY_BYTES_MAX) return undefined;
   const pages = Math.ceil(bytes / WASM_PAGE_BYTES);
-  const memory = new wasm.Memory({ initial: pages, maximum: pages });
-  memories.set(memory.buffer, memory);
-  return memory.buffer;
+  try {
+    const memory = new wasm.Memory({ initial: pages, maximum: pages });
+    memories.set(memory.buffer, memory);
+    return memory.buffer;
+  } catch (cause) {
+    if (cause instanceof RangeError) return undefined;
+    throw cause;
+  }
 }
 
 /** The memory that the buffer is of; undefined for a buffer from elsewhere. */

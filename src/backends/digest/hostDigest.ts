@@ -14,20 +14,18 @@ type Digester = (bytes: Uint8Array, firstWord: number) => Digest;
 /** Which one computes, and how fast each was measured is in docs/transfers.md. */
 export type DigestEngine = 'wasm-simd' | 'javascript';
 
-let chosen: { readonly engine: DigestEngine; readonly digest: Digester } | undefined;
+/** Chosen before anybody opens an arena: the addresses of a process may be few. */
+const chosen = choose();
 
-function choose(): NonNullable<typeof chosen> {
-  if (chosen !== undefined) return chosen;
+function choose(): { readonly engine: DigestEngine; readonly digest: Digester } {
   const simd = simdDigester();
-  chosen =
-    simd !== undefined && agrees(simd)
-      ? { engine: 'wasm-simd', digest: simd }
-      : { engine: 'javascript', digest: portableDigest };
-  return chosen;
+  return simd !== undefined && agrees(simd)
+    ? { engine: 'wasm-simd', digest: simd }
+    : { engine: 'javascript', digest: portableDigest };
 }
 
 export function digestEngine(): DigestEngine {
-  return choose().engine;
+  return chosen.engine;
 }
 
 /**
@@ -35,7 +33,7 @@ export function digestEngine(): DigestEngine {
  * @param bytes a multiple of 4 long; they may start anywhere
  */
 export function hostDigest(bytes: Uint8Array, firstWord = 0): Digest {
-  return choose().digest(bytes, firstWord);
+  return chosen.digest(bytes, firstWord);
 }
 
 /** As `hostDigest`, without WebAssembly. */

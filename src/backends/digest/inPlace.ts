@@ -37,11 +37,13 @@ export function digestOn(memory: WasmMemory): InPlaceDigest {
 
 /**
  * Digest of words anywhere, through a memory of their own, in chunks that stay in a core's first cache.
- * @throws where there is no WebAssembly, or no SIMD in it
+ * @throws where there is no WebAssembly, no SIMD in it, or no room for a memory of it
  */
 export function copyingDigest(): (bytes: Uint8Array, first: number) => Digest {
-  const chunk = new Uint8Array(wasmBytes(CHUNK_BYTES));
-  const digest = digestOn(memoryOf(chunk.buffer)!);
+  const memory = wasmBytes(CHUNK_BYTES);
+  if (memory === undefined) throw new Error('no memory of WebAssembly is to be had');
+  const chunk = new Uint8Array(memory);
+  const digest = digestOn(memoryOf(memory)!);
   return (bytes, first) => {
     if (bytes.byteLength <= CHUNK_BYTES) {
       chunk.set(bytes);

@@ -37,6 +37,30 @@ describe('host arena', () => {
     expect(JSON.parse(run.stdout).notGranted).toMatch(/mlock: (ENOMEM|EPERM|EAGAIN)|koffi|native/);
   });
 
+  it('is ordinary memory, and says so, where the process may not have the addresses of a WebAssembly memory', ({
+    skip,
+  }) => {
+    const script = `
+      const { HostArena } = await import('./src/backends/arena/index.ts');
+      const { hostDigest } = await import('./src/backends/digest/index.ts');
+      const arenas = [];
+      for (let i = 0; i < 4; i++) arenas.push(await HostArena.open({ chunkBytes: [${2 * MiB}], field: 'test' }));
+      const bytes = new Uint8Array(arenas[3].chunks[0], 0, ${MiB}).fill(5);
+      const same = new Uint8Array(${MiB}).fill(5);
+      const { notGranted, pageAligned } = arenas[3].facts;
+      console.log(JSON.stringify({ notGranted, pageAligned, found: hostDigest(bytes), wanted: hostDigest(same) }));`;
+    const run = spawnSync('prlimit', ['--as=30000000000', '--', process.execPath, '-e', script], {
+      encoding: 'utf8',
+    });
+    if (run.error !== undefined || run.status !== 0)
+      return skip(`cannot limit addresses here: ${run.stderr}`);
+    const { notGranted, pageAligned, found, wanted } = JSON.parse(run.stdout);
+    skip(/koffi|bound on Linux/.test(notGranted), notGranted);
+    expect(notGranted).toMatch(/no memory of WebAssembly/);
+    expect(pageAligned).toBe(true);
+    expect(found).toEqual(wanted);
+  });
+
   it('gives its pages back at once, and its address range when no buffer is left', async ({ skip }) => {
     const libc = await loadLibc();
     if (typeof libc === 'string') return skip(libc);
