@@ -47,11 +47,12 @@ function withReplacement<T>(call: () => T): T {
   }
 }
 
-/** Stands for `setImmediate`. Only the binding's own callbacks are anything special. */
+/** Stands for `setImmediate`, also for who kept it. Only the binding's own callbacks are anything special. */
 function schedule(callback: Callback, ...args: unknown[]): NodeJS.Immediate {
-  const next = replaced!;
+  const next = replaced ?? globalThis.setImmediate;
   if (!isLook(callback)) return next(callback, ...args);
-  if (performance.now() < eagerUntilMs) return next(() => withReplacement(callback));
+  const call = (): void => withReplacement(() => callback(...args));
+  if (performance.now() < eagerUntilMs) return next(call);
   putOff += 1;
   let looked = false;
   const look = (): void => {
@@ -59,7 +60,7 @@ function schedule(callback: Callback, ...args: unknown[]): NodeJS.Immediate {
     looked = true;
     clearTimeout(timer);
     clearImmediate(immediate);
-    withReplacement(callback);
+    call();
   };
   const timer = setTimeout(look, SLEEP_MS);
   // one that does not keep the loop from sleeping runs when the loop wakes
@@ -67,7 +68,7 @@ function schedule(callback: Callback, ...args: unknown[]): NodeJS.Immediate {
   return immediate;
 }
 
-/** The binding's callback is a function without a name and without source. */
+/** The binding's callback is a function without a name and without source; so is the `resolve` of a promise, if little else. */
 function isLook(callback: unknown): boolean {
   return (
     typeof callback === 'function' &&

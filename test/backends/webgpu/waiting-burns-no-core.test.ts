@@ -86,6 +86,12 @@ describe('waiting for a device', () => {
     expect(seen).toEqual(Array.from({ length: 200 }, (_, i) => `${i}`));
   });
 
+  it('still calls back whoever kept the other setImmediate', async () => {
+    const kept = governed(() => globalThis.setImmediate);
+    expect(kept).not.toBe(before);
+    expect(await new Promise((resolve) => kept(resolve, 'called'))).toBe('called');
+  });
+
   it('gives setImmediate back when a call fails, and when one is made inside another', () => {
     expect(() =>
       governed(() => {
