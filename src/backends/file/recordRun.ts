@@ -133,6 +133,8 @@ export class RecordRun implements IoJob {
     await file.readv(piece.parts, this.#offset + piece.from);
     const aside: Promise<void>[] = [];
     for (const place of places) {
+      const { checkedLater, onArrived } = place.request.item;
+      if (checkedLater === true && onArrived === undefined) continue;
       const stretch = broughtBy(piece, place);
       if (stretch === undefined) continue;
       const digest = this.#digestOf(stretch, place);

@@ -8,7 +8,7 @@
  *                 |  eager, 8 ms  |  asleep in between |
  *
  * The binding takes `setImmediate` from `globalThis` whenever it begins or goes on to wait, so it is replaced for exactly the
- * calls in which it may do that, and nobody else ever sees another one.
+ * calls in which it may do that, and nobody sees another one but a device's own listeners, which may be called in them.
  */
 
 type SetImmediate = typeof globalThis.setImmediate;

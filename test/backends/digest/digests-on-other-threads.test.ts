@@ -182,3 +182,10 @@ describe.skipIf(withoutLibc)('digests on other threads', () => {
     expect(threads.digest(bytes, 0)).toBeUndefined();
   });
 });
+
+it('is left to the caller, and no thread started, where nobody knows the address of an arena', async () => {
+  const { threads, workers } = threadsOf(2);
+  using plain = await HostArena.open({ chunkBytes: [512 * KIB], native: false, field: 'test' });
+  for (let i = 0; i < 3; i++) expect(threads.digest(new Uint8Array(plain.chunks[0]!), 0)).toBeUndefined();
+  expect(workers.length).toBe(0);
+});

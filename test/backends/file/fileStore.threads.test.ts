@@ -65,3 +65,22 @@ describe.skipIf(withoutLibc)('a file store whose reads are digested on other thr
     for (const { outcome } of await reads) expect([Outcome.LOADED, Outcome.REFUSED]).toContain(outcome);
   });
 });
+
+it('a file store without native calls digests what it reads by itself, and notices the same', async () => {
+  const dir = scratchDir();
+  await using store = await FileStore.open(dir, shape, { digestThreads: 2, native: false });
+  using plain = await HostArena.open({ chunkBytes: [8 * 4 * MiB], native: false, field: 'test' });
+  const items = Array.from({ length: 8 }, (_, slot) => patternItem(shape, slot, 0, 1));
+  await store.write(items);
+  const targets = items.map((item, slot) => ({
+    ...item,
+    bytes: new Uint8Array(plain.chunks[0]!, slot * 4 * MiB, 4 * MiB),
+  }));
+  expect((await store.read(targets)).every(({ outcome }) => outcome === Outcome.LOADED)).toBe(true);
+  for (const target of targets) expect(mismatchedWords(target)).toBe(0);
+  const at = recordOffset(layout, 5, 0) + 4096 + 3 * MiB;
+  editFile(join(dir, 'tierkv.blocks'), at, 1, (one) => void (one[0] = one[0]! ^ 0x20));
+  const ends = await store.read(targets);
+  expect(ends.map(({ outcome }) => outcome === Outcome.CORRUPT)).toEqual(items.map((_, slot) => slot === 5));
+  expect(store.describe()).toMatchObject({ digestThreads: 0, digestThreadsMax: 2, digestThreadFailure: '' });
+});
