@@ -8,7 +8,7 @@
 
 import { KVManager, type TableMemory } from '../../runtime/index.ts';
 import { CHAIN_BLOCKS, cacheChain, chainKeys } from './chains.ts';
-import { collectGarbage, median } from './measuring.ts';
+import { collectGarbage, mediansByTurns } from './measuring.ts';
 
 export type AddRow = (what: string, value: number, unit: string, better: 'more' | 'less') => void;
 
@@ -29,32 +29,42 @@ const workloads: readonly Workload[] = [false, true].flatMap((afterOtherWork) =>
   ),
 );
 
-/** Rows for each of the sizes and, for each size but the first, how much longer a lookup takes than at the first. */
+/**
+ * Rows for each of the sizes and, for each size but the first, how much longer a lookup takes than at the first. The sizes
+ * take turns in every round, so that a machine that slows down meanwhile does so for all of them.
+ */
 export function benchLookups(
   residentBlocks: readonly number[],
   rounds: number,
   tableMemory: TableMemory,
   add: AddRow,
 ): void {
-  let firstPerS: number[] | undefined;
-  for (const blocks of residentBlocks) {
-    const name = `${blocks / 1e6} M blocks`;
+  const sizes = residentBlocks.map((blocks) => {
+    const name = `${blocks / 1e6} M`;
     const chains = new ResidentChains(blocks, tableMemory);
-    add(`metadata of ${name} in three tiers`, chains.metadataBytes / 1e9, 'GB', 'less');
-    const perS = workloads.map((workload) => {
-      const value = median(rounds, () => chains.lookupsPerS(workload));
-      add(`lookups of ${nameOf(workload)}, ${name} resident`, value / 1e6, 'M/s', 'more');
-      return value;
+    add(`metadata of ${name} blocks in three tiers`, chains.metadataBytes / 1e9, 'GB', 'less');
+    return { name, chains };
+  });
+  for (const workload of workloads) {
+    const what = nameOf(workload);
+    const perS = mediansByTurns(
+      rounds,
+      sizes.map(
+        ({ chains }) =>
+          () =>
+            chains.lookupsPerS(workload),
+      ),
+    );
+    sizes.forEach(({ name }, i) => {
+      add(`lookups of ${what}, ${name} blocks resident`, perS[i]! / 1e6, 'M/s', 'more');
+      if (i > 0)
+        add(
+          `time of a lookup of ${what}, ${name} blocks against ${sizes[0]!.name}`,
+          perS[0]! / perS[i]!,
+          'x',
+          'less',
+        );
     });
-    firstPerS ??= perS;
-    if (firstPerS === perS) continue;
-    for (const [i, workload] of workloads.entries())
-      add(
-        `time of a lookup of ${nameOf(workload)}, ${name} against ${residentBlocks[0]! / 1e6} M`,
-        firstPerS[i]! / perS[i]!,
-        'x',
-        'less',
-      );
   }
 }
 

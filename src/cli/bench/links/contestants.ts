@@ -54,6 +54,10 @@ export function contestantsOf(machine: Machine, units: number, cases: readonly C
       ['memcpy up', how, memcpyUp(buffers, stageBytes, how)],
       ['memcpy up and digest', how, memcpyUpAndDigest(buffers, stageBytes, how)],
       ['digest and memcpy up', how, digestAndMemcpyUp(buffers, stageBytes, how)],
+    );
+  }
+  for (const how of ['whole', 'bursts'] as const) {
+    deviceStages.push(
       ['device copy up', how, deviceCopyUp(buffers, stageBytes, how)],
       ['device copy up and back', how, deviceCopyUpAndBack(buffers, stageBytes, how)],
     );

@@ -7,6 +7,9 @@
 import { BufferUsage, MapMode } from '../../../backends/webgpu/gpuConstants.ts';
 import type { LiveDevice } from '../../../backends/webgpu/index.ts';
 
+const BURST_SLICES = 4;
+const BURST_SLICE_BYTES = 2 * 1024 * 1024;
+
 export class PlainBuffers implements Disposable {
   readonly live: LiveDevice;
   readonly bytes: number;
@@ -21,6 +24,8 @@ export class PlainBuffers implements Disposable {
   readonly arrived: GPUBuffer;
   readonly unitReadback: GPUBuffer;
   readonly #upload: GPUBuffer;
+  /** As a ring of tierkv has them. */
+  readonly #burst: readonly GPUBuffer[];
   readonly #buffers: GPUBuffer[] = [];
   #mapped: Uint8Array<ArrayBuffer> | undefined;
 
@@ -39,6 +44,10 @@ export class PlainBuffers implements Disposable {
     };
     this.pool = buffer('pool', 2 * this.bytes, STORAGE | COPY_SRC | COPY_DST);
     this.#upload = buffer('upload', this.bytes, MAP_WRITE | COPY_SRC);
+    const slice = Math.min(BURST_SLICE_BYTES, this.bytes);
+    this.#burst = Array.from({ length: BURST_SLICES }, (_, i) =>
+      buffer(`burst${i}`, slice, MAP_WRITE | COPY_SRC),
+    );
     this.readback = buffer('readback', this.bytes, MAP_READ | COPY_DST);
     this.arrived = buffer('arrived', this.bytes, MAP_READ | COPY_DST);
     this.unitReadback = buffer('unitReadback', unitBytes, MAP_READ | COPY_DST);
@@ -62,12 +71,33 @@ export class PlainBuffers implements Disposable {
     this.#upload.unmap();
   }
 
-  /** @param stagedBytes of the staging that are used, over and over where they are fewer than `bytes` */
-  copyUpload(bytes: number, stagedBytes: number = bytes): void {
+  copyUpload(bytes: number): void {
+    this.copy(this.#upload, 0, this.pool, 0, bytes);
+  }
+
+  /** The host fills a few small buffers with what is to lie in [at, end) of the pool. @returns where their bytes end there */
+  async fillBurst(at: number, end: number): Promise<number> {
+    let to = at;
+    for (const slice of this.#burst) {
+      const bytes = Math.min(slice.size, end - to);
+      if (bytes === 0) break;
+      await this.live.whenMapped(slice, MapMode.WRITE, slice.size);
+      new Uint8Array(slice.getMappedRange()).set(this.host.subarray(to, to + bytes));
+      slice.unmap();
+      to += bytes;
+    }
+    return to;
+  }
+
+  /** The device copies what `fillBurst` filled to [at, to) of the pool, and from there to `back`, if given. */
+  copyBurst(at: number, to: number, back?: GPUBuffer): void {
     const encoder = this.live.device.createCommandEncoder({ label: 'bench' });
-    for (let at = 0; at < bytes; at += stagedBytes) {
-      const length = Math.min(stagedBytes, bytes - at);
-      encoder.copyBufferToBuffer(this.#upload, 0, this.pool, at, length);
+    for (const [i, slice] of this.#burst.entries()) {
+      const from = at + i * slice.size;
+      const bytes = Math.min(slice.size, to - from);
+      if (bytes <= 0) break;
+      encoder.copyBufferToBuffer(slice, 0, this.pool, from, bytes);
+      if (back !== undefined) encoder.copyBufferToBuffer(this.pool, from, back, from, bytes);
     }
     this.live.device.queue.submit([encoder.finish()]);
   }
