@@ -5,7 +5,7 @@
 
 import type { LiveDevice } from '../../../backends/webgpu/index.ts';
 import { formatBytes } from '../../output/index.ts';
-import { type Case, contestantsOf, naiveName, singleName } from './contestants.ts';
+import { type Case, contestantsOf, naiveName, singleName, togetherName } from './contestants.ts';
 import { DeviceRuns } from './deviceRuns.ts';
 import { DiskRuns } from './diskRuns.ts';
 import { limitOf } from './limit.ts';
@@ -146,6 +146,7 @@ function rowOf(
     naiveGbps: naive.gbps,
     limitGbps: limit.gbps,
     limitStage: limit.by,
+    ...(route.bothWays ? {} : { togetherGbps: speeds.get(togetherName(name))!.gbps }),
     ratio: own.gbps / limit.gbps,
     p50Us: quantile(latenciesUs, 0.5),
     p99Us: quantile(latenciesUs, 0.99),

@@ -15,10 +15,14 @@ import { type StageName, stagesOf } from './limit.ts';
 import type { Arrangement } from './rig.ts';
 import type { Contestant } from './rounds.ts';
 import { type Machine, moveOver, type Route } from './routes.ts';
+import { together } from './together.ts';
 
 const DEPTHS = [1, 4, 8, 16] as const;
 /** Units larger than that may be read and written faster in pieces, so the limit tries that too. */
 const SMALL_PIECE_BYTES = 1024 * 1024;
+
+/** I/Os in flight while the other parts of the machine work as well. */
+const TOGETHER_DEPTH = 8;
 
 /** What becomes one row. */
 export interface Case {
@@ -91,6 +95,18 @@ export function contestantsOf(machine: Machine, units: number, cases: readonly C
     const usesDisk = [route.source, route.target].includes('nvme');
     const fromDisk = route.link.includes('nvmeTo');
     const common = { bytes, usesDisk, prepare: () => buffers.mapUpload() };
+    if (!route.bothWays) {
+      const sorted = [...slots].sort((a, b) => a - b);
+      const operation = fromDisk ? 'read' : 'write';
+      const io = (): Promise<void> => disk!.directAt(operation, sorted, TOGETHER_DEPTH, SMALL_PIECE_BYTES);
+      const stages = stagesOf(route.work[0]!, arrangement, rig.checks);
+      add({
+        name: togetherName(name),
+        bytes,
+        usesDisk,
+        ...together(stages, buffers, bytes, usesDisk ? io : undefined),
+      });
+    }
     add({ name, bytes, usesDisk, run: () => moveOver(machine, route, arrangement, 0, moved) });
     add({
       ...common,
@@ -106,6 +122,11 @@ export function contestantsOf(machine: Machine, units: number, cases: readonly C
     });
   }
   return [...all.values()];
+}
+
+/** All stages of a case at once. */
+export function togetherName(name: string): string {
+  return `together ${name}`;
 }
 
 /** A naive way digests what it reads where the host does; nothing naive verifies what is in HBM. */

@@ -75,6 +75,18 @@ export class PlainBuffers implements Disposable {
     this.copy(this.#upload, 0, this.pool, 0, bytes);
   }
 
+  /** How much a burst is. */
+  get burstBytes(): number {
+    return this.#burst.length * this.#burst[0]!.size;
+  }
+
+  /** Bytes that came back from the pool, mapped until `arrived` is unmapped. */
+  async landed(bytes: number): Promise<Uint8Array<ArrayBuffer>> {
+    this.copy(this.pool, 0, this.arrived, 0, bytes);
+    await this.live.whenMapped(this.arrived, MapMode.READ, bytes);
+    return new Uint8Array(this.arrived.getMappedRange(0, bytes));
+  }
+
   /** The host fills a few small buffers with what is to lie in [at, end) of the pool. @returns where their bytes end there */
   async fillBurst(at: number, end: number): Promise<number> {
     let to = at;

@@ -23,6 +23,8 @@ export interface LinkRow {
   readonly limitGbps: number;
   /** That stage. */
   readonly limitStage: string;
+  /** All stages of the link at once, nobody waiting for anybody's bytes: see together.ts. One way only. */
+  readonly togetherGbps?: number;
   /** gbps / limitGbps. */
   readonly ratio: number;
   /** Of a unit that travels alone, from its submission to its end. */
