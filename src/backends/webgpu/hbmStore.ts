@@ -42,7 +42,7 @@ import type {
   PatternItem,
   SlotBuffer,
 } from './types.ts';
-import { openUploadPath, type UploadPath } from './uploadPath.ts';
+import { openUploadPath, type UploadPath, type UploadPathName } from './uploadPath.ts';
 import { Uploads } from './uploads.ts';
 
 const MIB = 1024 * 1024;
@@ -55,11 +55,19 @@ interface Staging {
 
 /**
  * Enough to keep a link busy that is far away. A device that shares the host's caches does better with less on the way up, so
- * that also a load of a few MiB is spread over all buffers; what goes down is seldom waited for.
+ * that also a load of a few MiB is spread over all buffers; not so the driver's own staging, of which each call costs more.
+ * What goes down is seldom waited for.
  */
-const STAGING: Record<'hardware' | 'software', { readonly up: Staging; readonly down: Staging }> = {
-  hardware: { up: { bytes: 4 * MIB, buffers: 8 }, down: { bytes: 4 * MIB, buffers: 8 } },
-  software: { up: { bytes: 2 * MIB, buffers: 4 }, down: { bytes: 4 * MIB, buffers: 3 } },
+const FAR: Staging = { bytes: 4 * MIB, buffers: 8 };
+const STAGING: Record<
+  'hardware' | 'software',
+  { readonly up: Record<UploadPathName, Staging>; readonly down: Staging }
+> = {
+  hardware: { up: { ring: FAR, writeBuffer: FAR }, down: FAR },
+  software: {
+    up: { ring: { bytes: 2 * MIB, buffers: 4 }, writeBuffer: { bytes: 4 * MIB, buffers: 3 } },
+    down: { bytes: 4 * MIB, buffers: 3 },
+  },
 };
 const PLACES_PER_BATCH = 4096;
 const BATCHES = 16;
@@ -156,24 +164,25 @@ export class HbmStore implements DevicePool {
         buffers: requireInteger('stagingBuffers', options.stagingBuffers ?? buffers, 1),
       };
     };
-    const [up, down] = [staging(usual.up), staging(usual.down)];
     const slabs = await Slabs.open(live, shape, label, options.slabBytesMax);
     try {
       const kernels = await PlaceKernels.open(live, slabs, label, PLACES_PER_BATCH);
       const batches = new PlaceBatches(live, kernels, label, BATCHES);
       const ledger = new SlotLedger(shape);
       const turns = new SlotTurns(shape.slotLimit);
+      const unitBytes = Math.min(...shape.slotBytes);
+      const strategy = await chooseStrategy(live, unitBytes, wishesOf(options), (trialShape, trial) =>
+        HbmStore.open(live, trialShape, {
+          label: `${label}.trial`,
+          uploadPath: trial.uploadPath,
+          verifyWrites: trial.verification,
+        }),
+      );
       return new HbmStore(
         { live, slabs, kernels, batches, ledger, turns, label },
-        up,
-        down,
-        await chooseStrategy(live, Math.min(...shape.slotBytes), wishesOf(options), (trialShape, trial) =>
-          HbmStore.open(live, trialShape, {
-            label: `${label}.trial`,
-            uploadPath: trial.uploadPath,
-            verifyWrites: trial.verification,
-          }),
-        ),
+        staging(usual.up[strategy.uploadPath]),
+        staging(usual.down),
+        strategy,
         options.boxPath,
       );
     } catch (error) {

@@ -69,7 +69,7 @@ export function contestantsOf(machine: Machine, units: number, cases: readonly C
   for (const [stage, how, { prepare, run }] of deviceStages) {
     if (!stages.has(stage)) continue;
     const way = how === '' ? { name: stage } : { name: `${stage}: ${how}`, wayTo: stage };
-    add({ ...way, bytes: stageBytes, usesDisk: false, prepare, run });
+    add({ ...way, bytes: stageBytes, usesDisk: false, alone: true, prepare, run });
   }
   const placesOf = (arrangement: Arrangement, count: number): number[] => {
     const base = arrangement === 'contiguous' ? 0 : rig.units;
@@ -104,6 +104,7 @@ export function contestantsOf(machine: Machine, units: number, cases: readonly C
         name: togetherName(name),
         bytes,
         usesDisk,
+        alone: true,
         ...together(stages, buffers, bytes, usesDisk ? io : undefined),
       });
     }

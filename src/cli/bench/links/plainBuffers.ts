@@ -101,7 +101,7 @@ export class PlainBuffers implements Disposable {
     return to;
   }
 
-  /** The device copies what `fillBurst` filled to [at, to) of the pool, and from there to `back`, if given. */
+  /** The device copies what `fillBurst` filled to [at, to) of the pool, and from there to the first pages of `back`, if given. */
   copyBurst(at: number, to: number, back?: GPUBuffer): void {
     const encoder = this.live.device.createCommandEncoder({ label: 'bench' });
     for (const [i, slice] of this.#burst.entries()) {
@@ -109,7 +109,7 @@ export class PlainBuffers implements Disposable {
       const bytes = Math.min(slice.size, to - from);
       if (bytes <= 0) break;
       encoder.copyBufferToBuffer(slice, 0, this.pool, from, bytes);
-      if (back !== undefined) encoder.copyBufferToBuffer(this.pool, from, back, from, bytes);
+      if (back !== undefined) encoder.copyBufferToBuffer(this.pool, from, back, from - at, bytes);
     }
     this.live.device.queue.submit([encoder.finish()]);
   }

@@ -24,6 +24,11 @@ export interface Contestant {
   readonly wayTo?: string;
   /** Not to be run before it is measured. */
   readonly cold?: boolean;
+  /**
+   * A part of a transfer that runs alone: the garbage of what was mapped for it is collected before it begins, which takes cores
+   * that it needs. Whole transfers bear what they cause.
+   */
+  readonly alone?: boolean;
   /** What must be done before each run and is not measured. */
   prepare?(): void | Promise<void>;
   /** May say how many milliseconds of it count; else all of it does. */
@@ -43,7 +48,7 @@ export interface RoundsRequest {
   readonly rounds: number;
   /** No round begins after this time of `performance.now()`, but the first one always does. */
   readonly untilMs: number;
-  /** Before each run, in which the engine's compilers and collectors end what they have begun. */
+  /** Before each one, in which the engine's compilers and collectors end what they have begun. */
   readonly restMs: number;
   /** Lets what the one before left unfinished come to its end. */
   between(): Promise<void>;
@@ -105,8 +110,7 @@ async function measureRound(
       await one.run();
     }
     await one.prepare?.();
-    // the engine's collectors look at the memory that was mapped just now, on cores that the device needs
-    await pause(restMs);
+    if (one.alone === true) await pause(restMs);
     const { gbps, cores } = await timed(one);
     samples.get(one)!.gbps.push(gbps);
     samples.get(one)!.cores.push(cores);

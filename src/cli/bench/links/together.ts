@@ -1,9 +1,10 @@
 /**
- * All parts of the machine that a link uses at once, each on bytes of its own: nobody waits for what another hands over. What
- * they reach together is what a pipeline over them can come near to. Where cores, caches and memory are enough it is the
- * slowest stage alone; where a device has the host's own cores it is less.
+ * All parts of the machine that a link uses at once, each on bytes of its own and, where it meets staging, on the same few pages
+ * over and over: nobody waits for what another hands over, and the caches hold it. What they reach together no pipeline over
+ * them passes by much. Where cores, caches and memory are enough it is the slowest stage alone; where a device has the host's
+ * own cores it is less.
  *
- *     device   |copy|copy|copy|copy|            from and to the same few pages of staging over and over
+ *     device   |copy|copy|copy|copy|
  *     host     |memcpy, digest|..|..|..|        in slices, so that the disk's ends are seen in between
  *     disk     |I/O|I/O|I/O|I/O|I/O|
  */
@@ -35,7 +36,8 @@ export function together(
     async prepare() {
       await buffers.mapUpload();
       await buffers.fillBurst(0, bytes);
-      if (host === 'memcpy down' || host === 'memcpy up and digest') landed = await buffers.landed(bytes);
+      if (host === 'memcpy down' || host === 'memcpy up and digest')
+        landed = await buffers.landed(SLICE_BYTES);
     },
     async run() {
       const slice = host === undefined ? undefined : hostSlice(host, buffers, landed);
@@ -68,7 +70,7 @@ function hostSlice(stage: StageName, buffers: PlainBuffers, landed: Uint8Array |
     case 'memcpy up and digest':
       return (at, end) => {
         memcpyUp(at, end);
-        hostDigest(landed!.subarray(at, end));
+        hostDigest(landed!.subarray(0, end - at));
       };
     case 'digest and memcpy up':
       return (at, end) => {
@@ -76,7 +78,7 @@ function hostSlice(stage: StageName, buffers: PlainBuffers, landed: Uint8Array |
         memcpyUp(at, end);
       };
     case 'memcpy down':
-      return (at, end) => other.set(landed!.subarray(at, end), at);
+      return (at, end) => other.set(landed!.subarray(0, end - at), at);
     default:
       return (at, end) => void hostDigest(host.subarray(at, end));
   }
@@ -86,7 +88,7 @@ function submit(stage: StageName, buffers: PlainBuffers, bytes: number): void {
   const { pool, readback, burstBytes } = buffers;
   for (let at = 0; at < bytes; at += burstBytes) {
     const end = Math.min(at + burstBytes, bytes);
-    if (stage === 'device copy down') buffers.copy(pool, at, readback, at, end - at);
+    if (stage === 'device copy down') buffers.copy(pool, at, readback, 0, end - at);
     else buffers.copyBurst(at, end, stage === 'device copy up and back' ? readback : undefined);
   }
 }
