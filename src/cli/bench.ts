@@ -20,8 +20,9 @@ const helpEnd = `
 transfers  HBM <-> DDR          disk  DDR <-> NVMe and HBM <-> NVMe          all  both, and the manager
 
 Every row stands beside what the same run measured in the same rounds: the limit (the slowest stage of the link alone and
-at its best), the best single transfer of the same bytes, and the naive way. Figures are medians over the rounds; --json
-holds the rows of links, or those of the manager for "bench manager".
+at its best), what all stages reach together when nobody waits for anybody, the best single transfer of the same bytes, and
+the naive way. Figures are medians over the rounds; --json holds the rows of links, or those of the manager for "bench
+manager".
 `;
 
 export function benchCommand(): Command {

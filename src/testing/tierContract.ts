@@ -300,10 +300,13 @@ function contractOf(
         leading: 0,
         failure: undefined,
         async beyond(bytes) {
-          await new Promise(setImmediate);
-          if (bytes >= half && failure !== undefined) source.failure = failure;
-          else source.leading = bytes < half ? half : whole.bytes.byteLength;
-          target.bytes.set(whole.bytes.subarray(bytes, source.leading), bytes);
+          while (source.leading <= bytes && source.failure === undefined) {
+            await new Promise(setImmediate);
+            const { leading } = source;
+            if (leading >= half && failure !== undefined) source.failure = failure;
+            else source.leading = leading < half ? half : whole.bytes.byteLength;
+            target.bytes.set(whole.bytes.subarray(leading, source.leading), leading);
+          }
         },
       };
       const ending = store.write([{ ...target, arriving: source }]);

@@ -38,7 +38,7 @@ export class FileStore implements TierStore {
   readonly tier: Tier = Tier.NVME;
   readonly capacityBytes: number;
   readonly verifies: TierStore['verifies'] = { onWrite: false, onRead: true };
-  readonly streams: TierStore['streams'] = { reads: true, writes: false };
+  readonly streams: TierStore['streams'] = { reads: true, writes: true };
   readonly #opened: OpenedFile;
   readonly #settings: FileStoreSettings;
   readonly #layout: FileLayout;

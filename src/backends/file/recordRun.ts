@@ -1,8 +1,9 @@
 /**
  * The records of a run of neighbouring slots: lays out header and payload of each as parts of one vectored call, or of a
  * few where a record is long, digests what a read brings piece by piece as it comes, and checks each record against the
- * item that asked for it. Whoever takes bytes on as they come is told of each piece. Payloads move from and to the
- * caller's memory itself where direct I/O can reach it, else through staging.
+ * item that asked for it. Whoever takes bytes on as they come is told of each piece, and a write whose bytes are still coming
+ * sends each piece when it is there (stretches.ts). Payloads move from and to the caller's memory itself where direct I/O can
+ * reach it, else through staging.
  */
 
 import type { Digest } from '../../runtime/digest.ts';
@@ -25,6 +26,7 @@ import {
 } from './record.ts';
 import type { SlotRequest } from './slotOrder.ts';
 import type { StagingPool } from './stagingPool.ts';
+import { arrived, filled, NoMoreBytes, type Place, type Stretch, stretchIn } from './stretches.ts';
 
 /** What runs need of their store. */
 export interface RunContext {
@@ -51,19 +53,6 @@ export interface RunContext {
   retry(requests: readonly SlotRequest[]): void;
   stuck(run: RecordRun, retired: boolean): void;
   failed(errno: string): void;
-}
-
-/** A request's memory in a run. */
-interface Place {
-  readonly request: SlotRequest;
-  readonly record: RecordShape;
-  readonly header: Uint32Array;
-  readonly payload: Uint8Array;
-  /** Where the record starts in the run. */
-  readonly start: number;
-  /** Digest of what has arrived of the payload. */
-  lo: number;
-  hi: number;
 }
 
 export class RecordRun implements IoJob {
@@ -99,7 +88,7 @@ export class RecordRun implements IoJob {
   }
 
   giveUp(why: 'stuck' | 'closed'): void {
-    for (const request of this.requests) this.#context.finish(request, why === 'stuck' ? blocked : disposed);
+    this.#end(why === 'stuck' ? blocked : disposed);
   }
 
   #record(request: SlotRequest): RecordShape {
@@ -114,28 +103,34 @@ export class RecordRun implements IoJob {
     const parts: Uint8Array[] = [];
     const places = this.#layOut(staging, parts);
     let errno = '';
+    let lacking: StoreResult | undefined;
     try {
       if (this.kind === 'write') await this.#reserveSpace();
       const pieces = cutIntoPieces(parts, this.#bytes, this.#pieces);
       await movePieces(pieces, this.ios, (piece) => this.#move(piece, places));
     } catch (error) {
-      errno = errnoOf(error);
+      if (error instanceof NoMoreBytes) lacking = error.why;
+      else errno = errnoOf(error);
     }
     if (this.#overdue) this.#context.stuck(this, true);
-    if (errno !== '') this.#fail(errno);
+    if (lacking !== undefined) this.#end(this.#overdue ? late : lacking);
+    else if (errno !== '') this.#fail(errno);
     else for (const place of places) this.#arrive(place);
     this.#context.staging.give(staging);
   }
 
   async #move(piece: Piece, places: readonly Place[]): Promise<void> {
     const { file } = this.#context;
-    if (this.kind === 'write') return file.writev(piece.parts, this.#offset + piece.from);
+    if (this.kind === 'write') {
+      for (const place of places) await filled(piece, place);
+      return file.writev(piece.parts, this.#offset + piece.from);
+    }
     await file.readv(piece.parts, this.#offset + piece.from);
     const aside: Promise<void>[] = [];
     for (const place of places) {
       const { checkedLater, onArrived } = place.request.item;
       if (checkedLater === true && onArrived === undefined) continue;
-      const stretch = broughtBy(piece, place);
+      const stretch = stretchIn(piece, place);
       if (stretch === undefined) continue;
       const digest = this.#digestOf(stretch, place);
       if (digest instanceof Promise) aside.push(digest.then((found) => arrived(stretch, place, found)));
@@ -205,10 +200,14 @@ export class RecordRun implements IoJob {
     return loaded;
   }
 
+  #end(result: StoreResult): void {
+    for (const request of this.requests) this.#context.finish(request, result);
+  }
+
   #fail(errno: string): void {
     this.#context.failed(errno);
     if (this.#overdue) {
-      for (const request of this.requests) this.#context.finish(request, late);
+      this.#end(late);
       return;
     }
     const unreachable = errno === 'EFAULT' || errno === 'EINVAL';
@@ -231,34 +230,8 @@ const blocked: StoreResult = {
 };
 const late: StoreResult = { outcome: Outcome.TIMED_OUT, reason: 'the I/O retired after its deadline' };
 
-/** What a piece brings of a payload. */
-interface Stretch {
-  readonly from: number;
-  readonly to: number;
-  readonly bytes: Uint8Array;
-}
-
-function broughtBy(piece: Piece, { record, payload, start }: Place): Stretch | undefined {
-  const payloadStart = start + record.payloadOffset;
-  const from = Math.max(0, piece.from - payloadStart);
-  const to = Math.min(record.payloadBytes, piece.to - payloadStart);
-  return from < to ? { from, to, bytes: payload.subarray(from, to) } : undefined;
-}
-
 /** Nobody looks here at bytes that are checked later. */
 const unlooked: Digest = { lo: 0, hi: 0 };
-
-/** Adds what a piece brought to the digest of its payload, and tells of it. */
-function arrived({ from, to, bytes }: Stretch, place: Place, { lo, hi }: Digest): void {
-  place.lo = (place.lo + lo) >>> 0;
-  place.hi = (place.hi + hi) >>> 0;
-  const { request } = place;
-  const { item } = request;
-  if (item.onArrived === undefined) return;
-  if (request.staged) item.bytes.set(bytes, from);
-  request.told = true;
-  item.onArrived(from, to);
-}
 
 /** Adds `part`, joined to the last one where the two are neighbours in memory. */
 function append(parts: Uint8Array[], part: Uint8Array): void {

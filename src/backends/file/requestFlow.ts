@@ -88,7 +88,9 @@ export class RequestFlow {
       spoiled: (slot) => opened.warm?.spoiled(slot),
       finish: (request, result) => this.#finish(request, result),
       retry: (requests) => {
-        for (const request of requests) this.#queue.push(new RecordRun(this.#context, [request]));
+        for (const request of requests) {
+          void bytesToBegin(request).then(() => this.#queue.push(new RecordRun(this.#context, [request])));
+        }
       },
       stuck: (run, retired) =>
         onStuck({ operation: run.kind, slots: run.requests.map((one) => one.item.slot), retired }),
@@ -186,22 +188,30 @@ export class RequestFlow {
     });
   }
 
+  /** A write takes its slot at its turn. Where its bytes are still to come, it waits for them beside the others. */
   #drain(): void {
     const reads: SlotRequest[] = [];
     const writes: SlotRequest[] = [];
     for (const request of this.#order.takeReady()) {
+      const { kind, item } = request;
       const refusal = this.#refusal(request);
       if (refusal !== undefined) {
         this.#finish(request, refusal);
         continue;
       }
-      const { slot, sizeClass } = request.item;
-      request.offset = recordOffset(this.#layout, slot, sizeClass);
-      if (request.kind === 'write') this.#ledger.take(request.item);
-      (request.kind === 'write' ? writes : reads).push(request);
+      request.offset = recordOffset(this.#layout, item.slot, item.sizeClass);
+      if (kind === 'write') this.#ledger.take(item);
+      if (item.arriving !== undefined) void bytesToBegin(request).then(() => this.#beginArriving(request));
+      else (kind === 'write' ? writes : reads).push(request);
     }
     this.#begin(reads);
     this.#beginWrites(writes);
+  }
+
+  #beginArriving(request: SlotRequest): void {
+    const failure = this.#closed ? disposed : request.item.arriving!.failure;
+    if (failure === undefined) this.#beginWrites([request]);
+    else this.#finish(request, failure);
   }
 
   /** Where restarts are warm, the regions of the file that are written are marked first. */
@@ -241,7 +251,10 @@ export class RequestFlow {
     return refused(`${item.bytes.byteLength} bytes for a slot of ${slotBytes}`);
   }
 
-  /** Sends the requests to the queue, those on neighbouring records together. One whose bytes are told of goes alone. */
+  /**
+   * Sends the requests to the queue, those on neighbouring records together. One whose bytes are told of, or still come, goes
+   * alone.
+   */
   #begin(requests: SlotRequest[]): void {
     requests.sort((a, b) => a.offset - b.offset);
     let run: SlotRequest[] = [];
@@ -250,7 +263,7 @@ export class RequestFlow {
       const bytes = this.#layout.records[request.item.sizeClass]!.recordBytes;
       const touches = run.length > 0 && run[0]!.offset + runBytes === request.offset;
       const fits = runBytes + bytes <= this.#settings.coalescedBytes && run.length < RECORDS_PER_RUN_MAX;
-      const streams = request.item.onArrived !== undefined || run[0]?.item.onArrived !== undefined;
+      const streams = streamed(request) || (run[0] !== undefined && streamed(run[0]));
       if (run.length > 0 && (streams || !(touches && fits))) {
         this.#queue.push(new RecordRun(this.#context, run));
         run = [];
@@ -261,4 +274,13 @@ export class RequestFlow {
     }
     if (run.length > 0) this.#queue.push(new RecordRun(this.#context, run));
   }
+}
+
+function streamed({ item }: SlotRequest): boolean {
+  return item.onArrived !== undefined || item.arriving !== undefined;
+}
+
+/** Of a write whose bytes are still coming: some are there, or all where they go through staging; or no more will come. */
+async function bytesToBegin({ item, staged }: SlotRequest): Promise<void> {
+  await item.arriving?.beyond(staged ? item.bytes.byteLength - 1 : 0);
 }

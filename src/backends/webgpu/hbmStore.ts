@@ -12,10 +12,9 @@
  * Every call ends with one result an item, also when the device is lost or the pool disposed of: then `refused`.
  */
 
-import { requireInteger } from '../../runtime/errors.ts';
 import type { PoolShape } from '../../runtime/pool/shape.ts';
 import { Tier } from '../../runtime/tier.ts';
-import { loaded, refused, SlotLedger } from '../../runtime/transfer/slotLedger.ts';
+import { refused, SlotLedger } from '../../runtime/transfer/slotLedger.ts';
 import type { SealItem, SealResult, StoreItem, StoreResult } from '../../runtime/transfer/tierStore.ts';
 import { type ArrivalChecks, openArrivalChecks } from './arrivals.ts';
 import { Boxes, type BoxPathName } from './boxes/index.ts';
@@ -30,7 +29,9 @@ import { Readbacks } from './readbacks.ts';
 import { Slabs } from './slabs.ts';
 import { readCall, sealCall } from './slotReads.ts';
 import { SlotTurns } from './slotTurns.ts';
+import { type Staging, stagingSizes } from './stagingSizes.ts';
 import { StoreCall } from './storeCall.ts';
+import { type StoreTasks, storeTasks } from './storeTasks.ts';
 import { chooseStrategy, type UploadStrategy, type UploadWishes } from './strategy.ts';
 import type {
   AdapterReport,
@@ -42,33 +43,9 @@ import type {
   PatternItem,
   SlotBuffer,
 } from './types.ts';
-import { openUploadPath, type UploadPath, type UploadPathName } from './uploadPath.ts';
+import { openUploadPath, type UploadPath } from './uploadPath.ts';
 import { Uploads } from './uploads.ts';
 
-const MIB = 1024 * 1024;
-
-/** The staging buffers of one direction. */
-interface Staging {
-  readonly bytes: number;
-  readonly buffers: number;
-}
-
-/**
- * Enough to keep a link busy that is far away. A device that shares the host's caches does better with less on the way up, so
- * that also a load of a few MiB is spread over all buffers; not so the driver's own staging, of which each call costs more.
- * What goes down is seldom waited for.
- */
-const FAR: Staging = { bytes: 4 * MIB, buffers: 8 };
-const STAGING: Record<
-  'hardware' | 'software',
-  { readonly up: Record<UploadPathName, Staging>; readonly down: Staging }
-> = {
-  hardware: { up: { ring: FAR, writeBuffer: FAR }, down: FAR },
-  software: {
-    up: { ring: { bytes: 2 * MIB, buffers: 4 }, writeBuffer: { bytes: 4 * MIB, buffers: 3 } },
-    down: { bytes: 4 * MIB, buffers: 3 },
-  },
-};
 const PLACES_PER_BATCH = 4096;
 const BATCHES = 16;
 
@@ -76,7 +53,7 @@ export class HbmStore implements DevicePool {
   readonly tier: typeof Tier.HBM = Tier.HBM;
   readonly capacityBytes: number;
   readonly verifies: { readonly onWrite: boolean; readonly onRead: boolean };
-  readonly streams: { readonly reads: boolean; readonly writes: boolean } = { reads: false, writes: true };
+  readonly streams: { readonly reads: boolean; readonly writes: boolean } = { reads: true, writes: true };
   readonly adapter: AdapterReport;
   readonly lost: Promise<string>;
   readonly #pool: PoolContext;
@@ -91,9 +68,7 @@ export class HbmStore implements DevicePool {
   readonly #kernelCalls: KernelCalls;
   readonly #copies: DeviceCopies;
   readonly #boxes: Boxes;
-  readonly #seal: KernelTask<SealItem, SealResult>;
-  readonly #fill: KernelTask<PatternItem, StoreResult>;
-  readonly #check: KernelTask<PatternItem, MismatchResult>;
+  readonly #tasks: StoreTasks;
   readonly #underWay: Set<Promise<unknown>> = new Set();
   #disposing: Promise<void> | undefined;
 
@@ -127,27 +102,7 @@ export class HbmStore implements DevicePool {
     this.#kernelCalls = new KernelCalls(pool);
     this.#copies = new DeviceCopies(pool, up.bytes);
     this.#boxes = new Boxes(pool, this.#readbackRing, down.buffers, boxPath);
-
-    const renew = (item: KernelItem): StoreResult | undefined => {
-      const refusal = ledger.refuseWrite(item);
-      if (refusal !== undefined) return refusal;
-      ledger.take(item);
-      ledger.fill(item);
-      return undefined;
-    };
-    this.#seal = {
-      kernel: 'digest',
-      admit: renew,
-      refuse: (end) => ({ ...end, digest: { lo: 0, hi: 0 } }),
-      end: (_, lo, hi) => ({ ...loaded, digest: { lo, hi } }),
-    };
-    this.#fill = { kernel: 'fill', admit: renew, refuse: (end) => end, end: () => loaded };
-    this.#check = {
-      kernel: 'check',
-      admit: (item) => ledger.refuseRead(item),
-      refuse: (end) => ({ ...end, mismatchedWords: 0 }),
-      end: (_, count) => ({ ...loaded, mismatchedWords: count }),
-    };
+    this.#tasks = storeTasks(ledger);
   }
 
   /**
@@ -156,14 +111,7 @@ export class HbmStore implements DevicePool {
    */
   static async open(live: LiveDevice, shape: PoolShape, options: HbmStoreOptions = {}): Promise<HbmStore> {
     const label = options.label ?? 'tierkv.hbm';
-    const usual = STAGING[live.adapter.software ? 'software' : 'hardware'];
-    const staging = ({ bytes, buffers }: Staging): Staging => {
-      const wanted = requireInteger('stagingBytes', options.stagingBytes ?? bytes, 8);
-      return {
-        bytes: Math.ceil(Math.min(wanted, Math.max(shape.capacityBytes, 8)) / 8) * 8,
-        buffers: requireInteger('stagingBuffers', options.stagingBuffers ?? buffers, 1),
-      };
-    };
+    const staging = stagingSizes(live, shape, options);
     const slabs = await Slabs.open(live, shape, label, options.slabBytesMax);
     try {
       const kernels = await PlaceKernels.open(live, slabs, label, PLACES_PER_BATCH);
@@ -180,8 +128,8 @@ export class HbmStore implements DevicePool {
       );
       return new HbmStore(
         { live, slabs, kernels, batches, ledger, turns, label },
-        staging(usual.up[strategy.uploadPath]),
-        staging(usual.down),
+        staging.up[strategy.uploadPath],
+        staging.down,
         strategy,
         options.boxPath,
       );
@@ -231,19 +179,19 @@ export class HbmStore implements DevicePool {
   }
 
   seal(items: readonly SealItem[]): Promise<readonly SealResult[]> {
-    if (this.strategy.sealing === 'kernel') return this.#run(this.#seal, items);
-    const { admit, refuse } = this.#seal;
+    if (this.strategy.sealing === 'kernel') return this.#run(this.#tasks.seal, items);
+    const { admit, refuse } = this.#tasks.seal;
     return this.#call(items, slotsOf(items), refuse, (call) =>
       this.#readbacks.push(sealCall(this.#pool, call, admit)),
     );
   }
 
   fillPattern(items: readonly PatternItem[]): Promise<readonly StoreResult[]> {
-    return this.#run(this.#fill, items);
+    return this.#run(this.#tasks.fill, items);
   }
 
   countMismatches(items: readonly PatternItem[]): Promise<readonly MismatchResult[]> {
-    return this.#run(this.#check, items);
+    return this.#run(this.#tasks.check, items);
   }
 
   copy(items: readonly CopyItem[]): Promise<readonly StoreResult[]> {

@@ -91,12 +91,13 @@ class CopyRead implements SlotRead {
   }
 
   land(landed: ArrayBuffer, at: number, from: number, length: number): void {
-    const { bytes } = this.#call.items[this.#index]!;
+    const { bytes, onArrived } = this.#call.items[this.#index]!;
     if (bytes.byteLength < from + length) {
       this.settle(refused('the bytes to read into were taken away during the read'));
       return;
     }
     bytes.set(new Uint8Array(landed, at, length), from);
+    onArrived?.(from, from + length);
     this.#bytesLeft -= length;
     if (this.#bytesLeft === 0) this.settle(loaded);
   }

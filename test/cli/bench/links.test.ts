@@ -76,6 +76,8 @@ describe('the link bench', () => {
         expect(row[name], `${name} of ${row.link}`).toBeGreaterThan(0);
         expect(row[name]).toBeLessThan(Number.POSITIVE_INFINITY);
       }
+      if (pairs.includes(row.link)) expect(row.togetherGbps).toBeUndefined();
+      else expect(row.togetherGbps, row.link).toBeGreaterThan(0);
       expect(row.ratio).toBe(row.gbps / row.limitGbps);
       expect(row.p99Us).toBeGreaterThanOrEqual(row.p50Us);
       expect(row.rounds).toBe(2);

@@ -5,6 +5,7 @@ import type { LinkRow } from './row.ts';
 
 const series = [
   ['limit', 'limitGbps'],
+  ['all stages at once', 'togetherGbps'],
   ['single transfer', 'singleGbps'],
   ['naive', 'naiveGbps'],
 ] as const;
@@ -20,7 +21,10 @@ export function plotOf(rows: readonly LinkRow[]): VegaLiteSpec {
         way: row.verify === 'none' ? 'tierkv' : `tierkv, verified: ${row.verify}`,
         gbps: row.gbps,
       },
-      ...series.map(([way, field]) => ({ panel, kib, way, gbps: row[field] })),
+      ...series.flatMap(([way, field]) => {
+        const gbps = row[field];
+        return gbps === undefined ? [] : [{ panel, kib, way, gbps }];
+      }),
     ];
   });
   const [first] = rows;
