@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { HostArena } from '../../../src/backends/arena/index.ts';
 import { ByteStream } from '../../../src/backends/engine/byteStream.ts';
-import { type DataFile, FileStore, IoError } from '../../../src/backends/file/index.ts';
+import { type DataFile, FileStore, IoError, StoreView } from '../../../src/backends/file/index.ts';
 import { poolShape } from '../../../src/runtime/pool/shape.ts';
 import { outcomeNames } from '../../../src/runtime/transfer/outcome.ts';
 import { loaded, refused } from '../../../src/runtime/transfer/slotLedger.ts';
@@ -60,6 +60,11 @@ async function inStore(store: FileStore, slot: number, generation: number): Prom
 /** Leaves the files as a crash would, with the process still there. */
 function crash(dir: string): void {
   for (const name of readdirSync(dir)) if (name.startsWith('tierkv.lock.')) rmSync(join(dir, name));
+}
+
+async function faultsIn(dir: string): Promise<unknown> {
+  await using view = await StoreView.open(dir);
+  return (await view.check()).faults;
 }
 
 const seed = testSeed(417);
@@ -136,13 +141,30 @@ it('that do not all come leave an empty slot, here and after a crash, and are no
     expect(await inStore(store, 0, 2)).toBe('missing');
     expect(store.describe()).toMatchObject({ ioErrors: 0, stuck: 0 });
     crash(dir);
-    await using next = await FileStore.open(dir, shape, pieces);
+    const next = await FileStore.open(dir, shape, pieces);
     expect(await inStore(next, 0, 2)).not.toMatch(/loaded|wrong/);
     expect(await inStore(next, 1, 1)).toBe('loaded');
-    expect(names(await next.write([patternItem(shape, 0, 0, 3)]))).toEqual(['loaded']);
-    expect(await inStore(next, 0, 3)).toBe('loaded');
-    next.checkIntegrity();
+    await next[Symbol.asyncDispose]();
+    expect(await faultsIn(dir)).toEqual([]);
   }
+});
+
+it('that did not all come are forgotten when their slot is written again, and fsck finds nothing', async () => {
+  const dir = scratchDir();
+  {
+    await using store = await FileStore.open(dir, shape, pieces);
+    const { item, stream, bring } = await coming(0, 1);
+    const ending = store.write([item]);
+    bring(BLOCK / 2);
+    stream.end(gone);
+    expect(await ending).toEqual([gone]);
+    expect(names(await store.write([patternItem(shape, 0, 0, 3)]))).toEqual(['loaded']);
+    expect(await inStore(store, 0, 3)).toBe('loaded');
+    store.checkIntegrity();
+  }
+  expect(await faultsIn(dir)).toEqual([]);
+  await using next = await FileStore.open(dir, shape, pieces);
+  expect(await inStore(next, 0, 3)).toBe('loaded');
 });
 
 it('are waited for to the end before the disk is asked once more, by way of its own memory', async () => {
