@@ -32,6 +32,6 @@ export const scenarios: readonly Scenario[] = [
   {
     name: 'blocks of 64 KiB in pieces',
     shape: poolShape(40, 64 * KiB, [64 * KiB]),
-    options: { ...often, pieceBytes: 8 * KiB, coalescedBytes: 0 },
+    options: { ...often, pieceBytes: 4 * KiB, coalescedBytes: 0 },
   },
 ];

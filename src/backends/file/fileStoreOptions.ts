@@ -35,7 +35,7 @@ export interface FileStoreOptions {
   readonly queueDepth?: number;
   /** Records that lie side by side are moved in one I/O of at most this size. Default 1 MiB. */
   readonly coalescedBytes?: number;
-  /** A block that is longer is moved in several I/Os at once, of at most about this size. Default 1 MiB. */
+  /** A block that is longer is read in several I/Os at once, of at most about this size, and written in ones of up to four times it. Default 1 MiB. */
   readonly pieceBytes?: number;
   /**
    * Threads that digest what reads bring, beside the host's own; 0 leaves it to that one. They start when they are first of

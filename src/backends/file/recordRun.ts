@@ -35,7 +35,7 @@ export interface RunContext {
   readonly staging: StagingPool;
   readonly layout: FileLayout;
   readonly family: RecordFamily;
-  /** A longer run moves in several I/Os of at most that size. */
+  /** A longer run is read in several I/Os of at most that size, and written in ones of a few times that size. */
   readonly pieceBytes: number;
   /** So many of these at once. */
   readonly piecesAtOnce: number;
@@ -55,6 +55,9 @@ export interface RunContext {
   failed(errno: string): void;
 }
 
+/** Nobody waits for a part of what is written, and a disk takes long writes best. */
+const WRITE_PIECE = 4;
+
 export class RecordRun implements IoJob {
   readonly kind: 'read' | 'write';
   readonly requests: readonly SlotRequest[];
@@ -72,7 +75,8 @@ export class RecordRun implements IoJob {
     this.#context = context;
     this.#offset = requests[0]!.offset;
     this.#bytes = requests.reduce((sum, request) => sum + this.#record(request).recordBytes, 0);
-    this.#pieces = pieceCount(this.#bytes, context.pieceBytes);
+    const pieceBytes = this.kind === 'write' ? WRITE_PIECE * context.pieceBytes : context.pieceBytes;
+    this.#pieces = pieceCount(this.#bytes, pieceBytes);
     this.ios = Math.min(this.#pieces, context.piecesAtOnce);
   }
 

@@ -59,7 +59,7 @@ async function open(): Promise<World> {
     sync: () => file.sync(),
     close: () => file.close(),
   });
-  const disk = stack.use(await FileStore.open(scratchDir(), shape, { wrapFile }));
+  const disk = stack.use(await FileStore.open(scratchDir(), shape, { wrapFile, pieceBytes: PIECE / 4 }));
   const staging = stack.use(await StagingSlots.open(BLOCK, 2));
   const engine = new TransferEngine({ hbm, nvme: disk }, staging);
   let job = 1;

@@ -21,7 +21,8 @@ const KiB = 1024;
 const BLOCK = 256 * KiB;
 const SLOTS = 4;
 const shape = poolShape(SLOTS, BLOCK, [BLOCK]);
-const pieces = { restart: 'warm', pieceBytes: 32 * KiB } as const;
+/** Writes go in pieces of four times that. */
+const pieces = { restart: 'warm', pieceBytes: 8 * KiB } as const;
 const gone = refused('the source is gone');
 
 interface Coming {

@@ -122,7 +122,8 @@ describe('a file store that moves its records in pieces', () => {
       const target = emptyItem(one);
       expect(await outcomes(store, 'read', [target])).toEqual(['loaded']);
       expect(mismatchedWords(target)).toBe(0);
-      expect(calls).toBe(2 * [6, 5][sizeClass]!); // 17 blocks in threes, 10 in twos
+      // 17 blocks read in threes, 11 in twos or threes; either written in two parts
+      expect(calls).toBe([6, 5][sizeClass]! + 2);
       expect(most).toBeGreaterThan(2);
     }
     store.checkIntegrity();
