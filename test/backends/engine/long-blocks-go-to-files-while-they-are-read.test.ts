@@ -1,10 +1,11 @@
 import { afterEach, expect, it, vi } from 'vitest';
 import { StagingSlots, TransferEngine } from '../../../src/backends/engine/index.ts';
-import { type DataFile, FileStore } from '../../../src/backends/file/index.ts';
+import { FileStore } from '../../../src/backends/file/index.ts';
 import { HbmStore, openDevice } from '../../../src/backends/webgpu/index.ts';
 import { ReadbackRing } from '../../../src/backends/webgpu/readbackRing.ts';
 import { type JobId, outcomeNames, Priority, poolShape, Tier } from '../../../src/runtime/index.ts';
 import { emptyItem, mismatchedWords, patternItem } from '../../../src/testing/index.ts';
+import { recordedWrites } from '../file/recordedWrites.ts';
 import { scratchDir } from '../file/scratch.ts';
 
 afterEach(() => vi.restoreAllMocks());
@@ -49,16 +50,7 @@ async function open(): Promise<World> {
   const hbm = stack.use(await HbmStore.open(live, shape, device));
   expect((await hbm.write(blocks)).map(({ reason }) => reason)).toEqual(['', '', '']);
   const written: number[] = [];
-  const wrapFile = (file: DataFile): DataFile => ({
-    readv: (parts, at) => file.readv(parts, at),
-    async writev(parts, at) {
-      await file.writev(parts, at);
-      written.push(at);
-    },
-    allocate: (at, bytes) => file.allocate(at, bytes),
-    sync: () => file.sync(),
-    close: () => file.close(),
-  });
+  const wrapFile = recordedWrites(written);
   const disk = stack.use(await FileStore.open(scratchDir(), shape, { wrapFile, pieceBytes: PIECE / 4 }));
   const staging = stack.use(await StagingSlots.open(BLOCK, 2));
   const engine = new TransferEngine({ hbm, nvme: disk }, staging);

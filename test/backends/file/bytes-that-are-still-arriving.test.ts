@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { HostArena } from '../../../src/backends/arena/index.ts';
 import { ByteStream } from '../../../src/backends/engine/byteStream.ts';
-import { type DataFile, FileStore, IoError, StoreView } from '../../../src/backends/file/index.ts';
+import { FileStore, StoreView } from '../../../src/backends/file/index.ts';
 import { poolShape } from '../../../src/runtime/pool/shape.ts';
 import { outcomeNames } from '../../../src/runtime/transfer/outcome.ts';
 import { loaded, refused } from '../../../src/runtime/transfer/slotLedger.ts';
@@ -15,6 +15,7 @@ import {
   SeededRandom,
   testSeed,
 } from '../../../src/testing/index.ts';
+import { recordedWrites } from './recordedWrites.ts';
 import { scratchDir } from './scratch.ts';
 
 const KiB = 1024;
@@ -94,25 +95,12 @@ it.each([
   store.checkIntegrity();
 });
 
-/** Places that were written, in the order of their ends. */
-function recorded(written: number[], fault: (at: number) => string = () => '') {
-  return (file: DataFile): DataFile => ({
-    readv: (parts, at) => file.readv(parts, at),
-    async writev(parts, at) {
-      const errno = fault(at);
-      if (errno !== '') throw new IoError(errno, 'writev');
-      await file.writev(parts, at);
-      written.push(at);
-    },
-    allocate: (at, bytes) => file.allocate(at, bytes),
-    sync: () => file.sync(),
-    close: () => file.close(),
-  });
-}
-
 it('reach the file before the last of them is there, and hold up nobody while they wait', async () => {
   const written: number[] = [];
-  await using store = await FileStore.open(scratchDir(), shape, { ...pieces, wrapFile: recorded(written) });
+  await using store = await FileStore.open(scratchDir(), shape, {
+    ...pieces,
+    wrapFile: recordedWrites(written),
+  });
   const { item, bring } = await coming(0, 1);
   const ending = store.write([item]);
   expect(names(await store.write([patternItem(shape, 1, 0, 1)]))).toEqual(['loaded']);
@@ -174,7 +162,7 @@ it('are waited for to the end before the disk is asked once more, by way of its 
   const { pieceBytes } = pieces;
   await using store = await FileStore.open(scratchDir(), shape, {
     pieceBytes,
-    wrapFile: recorded([], fault),
+    wrapFile: recordedWrites([], fault),
   });
   refusals = 1;
   const { item, bring } = await coming(0, 1);
