@@ -36,7 +36,7 @@ export async function runLinkBench(request: LinkBenchRequest): Promise<LinkRow[]
     throw configError('--against', `is "${against}"`, 'Set it to fio, or leave it out.');
   }
   return withMachine(request, (live, dir, signal) => {
-    const totalBytes = (quick ? 16 : 64) * MIB;
+    const totalBytes = (quick ? 8 : 64) * MIB;
     return benchLinks(live, {
       links,
       unitBytes: quick ? quickSizes : fullSizes,
