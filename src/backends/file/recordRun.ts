@@ -126,7 +126,7 @@ export class RecordRun implements IoJob {
   async #move(piece: Piece, places: readonly Place[]): Promise<void> {
     const { file } = this.#context;
     if (this.kind === 'write') {
-      for (const place of places) await filled(piece, place);
+      for (const place of places) if (place.request.item.arriving !== undefined) await filled(piece, place);
       return file.writev(piece.parts, this.#offset + piece.from);
     }
     await file.readv(piece.parts, this.#offset + piece.from);

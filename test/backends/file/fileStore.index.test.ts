@@ -203,7 +203,7 @@ describe('an index that cannot be written', () => {
 
   it('never keeps a write waiting past the deadline, and shows what is stuck', async () => {
     const trouble = new Trouble();
-    const store = await open(scratchDir(), trouble, { deadlineMs: 40 });
+    const store = await open(scratchDir(), trouble, { deadlineMs: 500 });
     await store.write(items(0, 5));
     trouble.fault = (name, call) => (name === 'index' && call === 'writev' ? trouble.stall() : undefined);
     expect(await ends(store, 'write', items(200, 5))).toEqual(new Set(['timedOut']));

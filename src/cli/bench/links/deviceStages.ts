@@ -4,7 +4,6 @@
  */
 
 import { hostDigest } from '../../../backends/digest/index.ts';
-import { MapMode } from '../../../backends/webgpu/gpuConstants.ts';
 import type { PlainBuffers } from './plainBuffers.ts';
 
 const PIECE_BYTES = 4 * 1024 * 1024;
@@ -83,7 +82,7 @@ export function memcpyUpAndDigest(buffers: PlainBuffers, bytes: number, how: Hos
   return {
     async prepare() {
       await buffers.mapUpload();
-      back = await fillFromPool(buffers, buffers.arrived, bytes);
+      back = await buffers.fromPool(buffers.arrived, bytes);
     },
     async run() {
       fillStaging(buffers, bytes, how);
@@ -127,7 +126,7 @@ export function memcpyDown(buffers: PlainBuffers, bytes: number): StageRun {
   let landed: Uint8Array<ArrayBuffer>;
   return {
     async prepare() {
-      landed = await fillFromPool(buffers, buffers.readback, bytes);
+      landed = await buffers.fromPool(buffers.readback, bytes);
     },
     async run() {
       buffers.other.set(landed);
@@ -161,15 +160,4 @@ async function fillAndSeal(buffers: PlainBuffers, bytes: number): Promise<void> 
   await buffers.mapUpload();
   fillStaging(buffers, bytes, 'whole');
   buffers.sealUpload();
-}
-
-/** Device memory, copied to staging; mapped until the caller unmaps it. */
-async function fillFromPool(
-  buffers: PlainBuffers,
-  staging: GPUBuffer,
-  bytes: number,
-): Promise<Uint8Array<ArrayBuffer>> {
-  buffers.copy(buffers.pool, 0, staging, 0, bytes);
-  await buffers.live.whenMapped(staging, MapMode.READ, bytes);
-  return new Uint8Array(staging.getMappedRange(0, bytes));
 }

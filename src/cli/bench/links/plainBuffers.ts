@@ -80,11 +80,11 @@ export class PlainBuffers implements Disposable {
     return this.#burst.length * this.#burst[0]!.size;
   }
 
-  /** Bytes that came back from the pool, mapped until `arrived` is unmapped. */
-  async landed(bytes: number): Promise<Uint8Array<ArrayBuffer>> {
-    this.copy(this.pool, 0, this.arrived, 0, bytes);
-    await this.live.whenMapped(this.arrived, MapMode.READ, bytes);
-    return new Uint8Array(this.arrived.getMappedRange(0, bytes));
+  /** Device memory, copied to staging; mapped until the caller unmaps it. */
+  async fromPool(staging: GPUBuffer, bytes: number): Promise<Uint8Array<ArrayBuffer>> {
+    this.copy(this.pool, 0, staging, 0, bytes);
+    await this.live.whenMapped(staging, MapMode.READ, bytes);
+    return new Uint8Array(staging.getMappedRange(0, bytes));
   }
 
   /** The host fills a few small buffers with what is to lie in [at, end) of the pool. @returns where their bytes end there */

@@ -37,7 +37,7 @@ export function together(
       await buffers.mapUpload();
       await buffers.fillBurst(0, bytes);
       if (host === 'memcpy down' || host === 'memcpy up and digest')
-        landed = await buffers.landed(Math.min(SLICE_BYTES, bytes));
+        landed = await buffers.fromPool(buffers.arrived, Math.min(SLICE_BYTES, bytes));
     },
     async run() {
       const slice = host === undefined ? undefined : hostSlice(host, buffers, landed);
