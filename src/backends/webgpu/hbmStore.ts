@@ -29,7 +29,7 @@ import { Readbacks } from './readbacks.ts';
 import { Slabs } from './slabs.ts';
 import { readCall, sealCall } from './slotReads.ts';
 import { SlotTurns } from './slotTurns.ts';
-import { type Staging, stagingSizes } from './stagingSizes.ts';
+import { type StagingSizes, stagingSizes } from './stagingSizes.ts';
 import { StoreCall } from './storeCall.ts';
 import { type StoreTasks, storeTasks } from './storeTasks.ts';
 import { chooseStrategy, type UploadStrategy, type UploadWishes } from './strategy.ts';
@@ -74,8 +74,7 @@ export class HbmStore implements DevicePool {
 
   private constructor(
     pool: PoolContext,
-    up: Staging,
-    down: Staging,
+    { up, down }: StagingSizes,
     strategy: UploadStrategy,
     boxPath: BoxPathName | undefined,
   ) {
@@ -111,13 +110,8 @@ export class HbmStore implements DevicePool {
    */
   static async open(live: LiveDevice, shape: PoolShape, options: HbmStoreOptions = {}): Promise<HbmStore> {
     const label = options.label ?? 'tierkv.hbm';
-    const staging = stagingSizes(live, shape, options);
     const slabs = await Slabs.open(live, shape, label, options.slabBytesMax);
     try {
-      const kernels = await PlaceKernels.open(live, slabs, label, PLACES_PER_BATCH);
-      const batches = new PlaceBatches(live, kernels, label, BATCHES);
-      const ledger = new SlotLedger(shape);
-      const turns = new SlotTurns(shape.slotLimit);
       const unitBytes = Math.min(...shape.slotBytes);
       const strategy = await chooseStrategy(live, unitBytes, wishesOf(options), (trialShape, trial) =>
         HbmStore.open(live, trialShape, {
@@ -126,13 +120,13 @@ export class HbmStore implements DevicePool {
           verifyWrites: trial.verification,
         }),
       );
-      return new HbmStore(
-        { live, slabs, kernels, batches, ledger, turns, label },
-        staging.up[strategy.uploadPath],
-        staging.down,
-        strategy,
-        options.boxPath,
-      );
+      const staging = stagingSizes(live, shape, strategy, options);
+      const kernels = await PlaceKernels.open(live, slabs, label, PLACES_PER_BATCH);
+      const batches = new PlaceBatches(live, kernels, label, BATCHES);
+      const ledger = new SlotLedger(shape);
+      const turns = new SlotTurns(shape.slotLimit);
+      const pool = { live, slabs, kernels, batches, ledger, turns, label };
+      return new HbmStore(pool, staging, strategy, options.boxPath);
     } catch (error) {
       slabs.destroy();
       throw error;

@@ -17,7 +17,11 @@ afterEach(() => {
 async function moveAll(wait: 'sleep' | 'spin'): Promise<number> {
   await using live = await openDevice({ adapter: 'software', wait });
   const putOffBefore = looksPutOff();
-  await using store = await HbmStore.open(live, shape, { verifyWrites: 'kernel', uploadPath: 'ring' });
+  await using store = await HbmStore.open(live, shape, {
+    verifyWrites: 'kernel',
+    uploadPath: 'ring',
+    stagingBytes: 16 * MIB,
+  });
   const items = Array.from({ length: 16 }, (_, slot) => patternItem(shape, slot, 0, 1));
   const write = store.write(items);
   expect(globalThis.setImmediate).toBe(before);
