@@ -48,28 +48,18 @@ export function contestantsOf(machine: Machine, units: number, cases: readonly C
       route.work.flatMap((steps) => stagesOf(steps, arrangement, rig.checks)),
     ),
   );
-  const deviceStages: [StageName, string, StageRun][] = [
-    ['device copy down', '', deviceCopyDown(buffers, stageBytes)],
-    ['memcpy down', '', memcpyDown(buffers, stageBytes)],
-    ['digest', '', digest(buffers, stageBytes)],
+  const deviceStages: [StageName, StageRun][] = [
+    ['device copy up', deviceCopyUp(buffers, stageBytes)],
+    ['device copy up and back', deviceCopyUpAndBack(buffers, stageBytes)],
+    ['device copy down', deviceCopyDown(buffers, stageBytes)],
+    ['memcpy up', memcpyUp(buffers, stageBytes)],
+    ['memcpy up and digest', memcpyUpAndDigest(buffers, stageBytes)],
+    ['digest and memcpy up', digestAndMemcpyUp(buffers, stageBytes)],
+    ['memcpy down', memcpyDown(buffers, stageBytes)],
+    ['digest', digest(buffers, stageBytes)],
   ];
-  for (const how of ['whole', 'pieces'] as const) {
-    deviceStages.push(
-      ['memcpy up', how, memcpyUp(buffers, stageBytes, how)],
-      ['memcpy up and digest', how, memcpyUpAndDigest(buffers, stageBytes, how)],
-      ['digest and memcpy up', how, digestAndMemcpyUp(buffers, stageBytes, how)],
-    );
-  }
-  for (const how of ['whole', 'bursts'] as const) {
-    deviceStages.push(
-      ['device copy up', how, deviceCopyUp(buffers, stageBytes, how)],
-      ['device copy up and back', how, deviceCopyUpAndBack(buffers, stageBytes, how)],
-    );
-  }
-  for (const [stage, how, { prepare, run }] of deviceStages) {
-    if (!stages.has(stage)) continue;
-    const way = how === '' ? { name: stage } : { name: `${stage}: ${how}`, wayTo: stage };
-    add({ ...way, bytes: stageBytes, usesDisk: false, alone: true, prepare, run });
+  for (const [name, stage] of deviceStages) {
+    if (stages.has(name)) add({ name, bytes: stageBytes, usesDisk: false, alone: true, ...stage });
   }
   const placesOf = (arrangement: Arrangement, count: number): number[] => {
     const base = arrangement === 'contiguous' ? 0 : rig.units;

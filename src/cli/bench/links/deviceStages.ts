@@ -6,78 +6,49 @@
 import { hostDigest } from '../../../backends/digest/index.ts';
 import type { PlainBuffers } from './plainBuffers.ts';
 
-const PIECE_BYTES = 4 * 1024 * 1024;
-
-/** How the host uses staging: each part of it once, or the same few pages for every piece, which the caches then hold. */
-export type HostWay = 'whole' | 'pieces';
-/** How much the host fills before the device copies it: all, or as much as the caches hold. */
-export type DeviceWay = 'whole' | 'bursts';
-
 export interface StageRun {
   readonly prepare: () => Promise<void>;
-  /** May say how many milliseconds of it count. */
-  readonly run: () => Promise<number | undefined>;
+  readonly run: () => Promise<void>;
 }
 
-/** The host fills staging; or piece by piece the same few pages of it. */
-export function memcpyUp(buffers: PlainBuffers, bytes: number, how: HostWay): StageRun {
+/** As much as a core's caches hold: what is digested is copied at once. */
+const DIGESTED_BYTES = 1024 * 1024;
+
+/** The host fills staging. */
+export function memcpyUp(buffers: PlainBuffers, bytes: number): StageRun {
   return {
     prepare: () => buffers.mapUpload(),
     async run() {
-      fillStaging(buffers, bytes, how);
-      return undefined;
+      fillStaging(buffers, bytes);
     },
   };
 }
 
 /** The device copies what the host has filled staging with to its own memory. */
-export function deviceCopyUp(buffers: PlainBuffers, bytes: number, how: DeviceWay): StageRun {
-  if (how === 'bursts') return inBursts(buffers, bytes);
+export function deviceCopyUp(buffers: PlainBuffers, bytes: number): StageRun {
   return {
     prepare: () => fillAndSeal(buffers, bytes),
     async run() {
       buffers.copyUpload(bytes);
       await buffers.live.whenDone();
-      return undefined;
     },
   };
 }
 
 /** And back again, to where the host can verify what arrived. */
-export function deviceCopyUpAndBack(buffers: PlainBuffers, bytes: number, how: DeviceWay): StageRun {
-  if (how === 'bursts') return inBursts(buffers, bytes, buffers.arrived);
+export function deviceCopyUpAndBack(buffers: PlainBuffers, bytes: number): StageRun {
   return {
     prepare: () => fillAndSeal(buffers, bytes),
     async run() {
       buffers.copyUpload(bytes);
       buffers.copy(buffers.pool, 0, buffers.arrived, 0, bytes);
       await buffers.live.whenDone();
-      return undefined;
-    },
-  };
-}
-
-/** Only the device's part counts. */
-function inBursts(buffers: PlainBuffers, bytes: number, back?: GPUBuffer): StageRun {
-  return {
-    prepare: async () => {},
-    async run() {
-      let ms = 0;
-      for (let at = 0; at < bytes; ) {
-        const to = await buffers.fillBurst(at, bytes);
-        const started = performance.now();
-        buffers.copyBurst(at, to, back);
-        await buffers.live.whenDone();
-        ms += performance.now() - started;
-        at = to;
-      }
-      return ms;
     },
   };
 }
 
 /** The host fills staging, and digests as many bytes that have come back. */
-export function memcpyUpAndDigest(buffers: PlainBuffers, bytes: number, how: HostWay): StageRun {
+export function memcpyUpAndDigest(buffers: PlainBuffers, bytes: number): StageRun {
   let back: Uint8Array<ArrayBuffer>;
   return {
     async prepare() {
@@ -85,26 +56,23 @@ export function memcpyUpAndDigest(buffers: PlainBuffers, bytes: number, how: Hos
       back = await buffers.fromPool(buffers.arrived, bytes);
     },
     async run() {
-      fillStaging(buffers, bytes, how);
+      fillStaging(buffers, bytes);
       hostDigest(back);
       buffers.arrived.unmap();
-      return undefined;
     },
   };
 }
 
 /** The host digests what lies in its memory, and fills staging with it. */
-export function digestAndMemcpyUp(buffers: PlainBuffers, bytes: number, how: HostWay): StageRun {
-  const piece = stagedBytes(bytes, how);
+export function digestAndMemcpyUp(buffers: PlainBuffers, bytes: number): StageRun {
   return {
     prepare: () => buffers.mapUpload(),
     async run() {
-      for (let at = 0; at < bytes; at += piece) {
-        const part = buffers.host.subarray(at, Math.min(at + piece, bytes));
+      for (let at = 0; at < bytes; at += DIGESTED_BYTES) {
+        const part = buffers.host.subarray(at, Math.min(at + DIGESTED_BYTES, bytes));
         hostDigest(part);
-        buffers.upload.set(part, how === 'whole' ? at : 0);
+        buffers.upload.set(part, at);
       }
-      return undefined;
     },
   };
 }
@@ -116,7 +84,6 @@ export function deviceCopyDown(buffers: PlainBuffers, bytes: number): StageRun {
     async run() {
       buffers.copy(buffers.pool, 0, buffers.readback, 0, bytes);
       await buffers.live.whenDone();
-      return undefined;
     },
   };
 }
@@ -131,7 +98,6 @@ export function memcpyDown(buffers: PlainBuffers, bytes: number): StageRun {
     async run() {
       buffers.other.set(landed);
       buffers.readback.unmap();
-      return undefined;
     },
   };
 }
@@ -142,22 +108,16 @@ export function digest({ host }: PlainBuffers, bytes: number): StageRun {
     prepare: async () => {},
     async run() {
       hostDigest(host.subarray(0, bytes));
-      return undefined;
     },
   };
 }
 
-function stagedBytes(bytes: number, how: HostWay): number {
-  return how === 'whole' ? bytes : Math.min(bytes, PIECE_BYTES);
-}
-
-function fillStaging({ upload, host }: PlainBuffers, bytes: number, how: HostWay): void {
-  const piece = stagedBytes(bytes, how);
-  for (let at = 0; at < bytes; at += piece) upload.set(host.subarray(at, Math.min(at + piece, bytes)));
+function fillStaging({ upload, host }: PlainBuffers, bytes: number): void {
+  upload.set(host.subarray(0, bytes));
 }
 
 async function fillAndSeal(buffers: PlainBuffers, bytes: number): Promise<void> {
   await buffers.mapUpload();
-  fillStaging(buffers, bytes, 'whole');
+  fillStaging(buffers, bytes);
   buffers.sealUpload();
 }

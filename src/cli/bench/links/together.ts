@@ -49,7 +49,6 @@ export function together(
       ]);
       if (landed !== undefined) buffers.arrived.unmap();
       landed = undefined;
-      return undefined;
     },
   };
 }
