@@ -1,9 +1,9 @@
 /**
- * What nothing could be faster than, from what the stages did alone in the same rounds. A link is a pipeline of up to four
- * parts of the machine, the device, the host's thread, the disk and threads that digest, and its stages are what each of these does to a byte, on
- * the memory in which the stage before leaves it. What one part does twice, or does besides, is one stage: a device that
- * copies bytes into HBM and back to be checked passes them about half as fast as one that copies them once. The slowest
- * stage bounds the link. A part that serves both ways of a link at once passes the bytes of both one after the other.
+ * The slowest stage of a link, from what the stages did alone in the same rounds. A link is a pipeline of up to four parts of
+ * the machine, the device, the host's thread, the disk and threads that digest, and its stages are what each of these does to a
+ * byte. Alone, a stage goes over all bytes of a run once, where the stage before leaves them. What one part does twice, or does
+ * besides, is one stage: a device that copies bytes into HBM and back to be checked passes them about half as fast as one that
+ * copies them once. A part that serves both ways of a link at once passes the bytes of both one after the other.
  */
 
 import type { VerificationName } from '../../../backends/webgpu/arrivals.ts';

@@ -24,7 +24,7 @@ export class PlainBuffers implements Disposable {
   readonly arrived: GPUBuffer;
   readonly unitReadback: GPUBuffer;
   readonly #upload: GPUBuffer;
-  /** As a ring of tierkv has them. */
+  /** Staging that the caches hold. */
   readonly #burst: readonly GPUBuffer[];
   readonly #buffers: GPUBuffer[] = [];
   #mapped: Uint8Array<ArrayBuffer> | undefined;
