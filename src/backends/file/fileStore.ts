@@ -15,6 +15,7 @@ import { Tier } from '../../runtime/tier.ts';
 import type { StoreItem, StoreResult, TierStore } from '../../runtime/transfer/tierStore.ts';
 import { DigestThreads } from '../digest/index.ts';
 import { type Libc, loadLibc } from '../posix/index.ts';
+import { runBytesMax } from './coalesce.ts';
 import { errnoOf } from './dataFile.ts';
 import { bytesOnDisk } from './diskSpace.ts';
 import { dirError } from './fileErrors.ts';
@@ -84,9 +85,7 @@ export class FileStore implements TierStore {
     requireInteger('pages', shape.pages, 1);
     const layout = fileLayout(shape);
     const libc = settings.native ? await loadLibc() : 'native calls are switched off';
-    const recordBytesMax = Math.max(...layout.records.map((record) => record.recordBytes));
-    const runBytesMax = Math.max(recordBytesMax, settings.coalescedBytes);
-    const stagingBytes = Math.max(STAGING_BYTES_MIN, 4 * runBytesMax);
+    const stagingBytes = Math.max(STAGING_BYTES_MIN, 4 * runBytesMax(layout, settings.coalescedBytes));
     const staging = await StagingPool.open(stagingBytes, settings.native);
     try {
       const wrapFile = options.wrapFile ?? ((file) => file);

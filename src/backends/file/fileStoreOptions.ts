@@ -33,9 +33,9 @@ export interface FileStoreOptions {
   readonly checkpointBytes?: number;
   /** I/Os in flight at once. More than UV_THREADPOOL_SIZE threads cannot run at once. Default 16. */
   readonly queueDepth?: number;
-  /** Records that lie side by side are moved in one I/O of at most this size. Default 1 MiB. */
+  /** Blocks that lie side by side are moved in one I/O, together at most that long. Default 2 MiB. */
   readonly coalescedBytes?: number;
-  /** A block that is longer is read in several I/Os at once, of at most about this size, and written in ones of up to four times it. Default 1 MiB. */
+  /** A block that is longer is read in several I/Os at once, of at most about this size, and written in ones of up to twice that. Default 2 MiB. */
   readonly pieceBytes?: number;
   /**
    * Threads that digest what reads bring, beside the host's own; 0 leaves it to that one. They start when they are first of
@@ -90,8 +90,8 @@ export function checkedOptions(options: FileStoreOptions): FileStoreSettings {
     syncMs: requireInteger('syncMs', options.syncMs ?? 1000, 1, 2 ** 31 - 1),
     checkpointBytes: requireInteger('checkpointBytes', options.checkpointBytes ?? 1024 * MiB, 1),
     queueDepth: requireInteger('queueDepth', options.queueDepth ?? 16, 1, 1024),
-    coalescedBytes: requireInteger('coalescedBytes', options.coalescedBytes ?? MiB, 0),
-    pieceBytes: requireInteger('pieceBytes', options.pieceBytes ?? MiB, 4096),
+    coalescedBytes: requireInteger('coalescedBytes', options.coalescedBytes ?? 2 * MiB, 0),
+    pieceBytes: requireInteger('pieceBytes', options.pieceBytes ?? 2 * MiB, 4096),
     digestThreads: requireInteger('digestThreads', options.digestThreads ?? defaultDigestThreads(), 0, 64),
     deadlineMs: requireInteger('deadlineMs', options.deadlineMs ?? 30_000, 1, 2 ** 31 - 1),
     native: options.native ?? true,

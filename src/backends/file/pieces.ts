@@ -14,9 +14,9 @@ export interface Piece {
   readonly parts: readonly Uint8Array[];
 }
 
-/** In how many pieces of about `pieceBytes` a run of `bytes` moves. The header of a record, one block, makes none. */
-export function pieceCount(bytes: number, pieceBytes: number): number {
-  return Math.max(1, Math.ceil((bytes - BLOCK_BYTES) / Math.max(BLOCK_BYTES, pieceBytes)));
+/** In how many pieces of about `pieceBytes` a run moves that has so many bytes beside the headers of its records. */
+export function pieceCount(payloadBytes: number, pieceBytes: number): number {
+  return Math.max(1, Math.ceil(payloadBytes / Math.max(BLOCK_BYTES, pieceBytes)));
 }
 
 /** @param bytes how many `parts` are together: whole blocks */

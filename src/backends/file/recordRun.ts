@@ -56,7 +56,7 @@ export interface RunContext {
 }
 
 /** Nobody waits for a part of what is written, and a disk takes long writes best. */
-const WRITE_PIECE = 4;
+const WRITE_PIECE = 2;
 
 export class RecordRun implements IoJob {
   readonly kind: 'read' | 'write';
@@ -74,9 +74,16 @@ export class RecordRun implements IoJob {
     this.requests = requests;
     this.#context = context;
     this.#offset = requests[0]!.offset;
-    this.#bytes = requests.reduce((sum, request) => sum + this.#record(request).recordBytes, 0);
+    let payloadBytes = 0;
+    let recordBytes = 0;
+    for (const request of requests) {
+      const record = this.#record(request);
+      payloadBytes += record.payloadBytes;
+      recordBytes += record.recordBytes;
+    }
+    this.#bytes = recordBytes;
     const pieceBytes = this.kind === 'write' ? WRITE_PIECE * context.pieceBytes : context.pieceBytes;
-    this.#pieces = pieceCount(this.#bytes, pieceBytes);
+    this.#pieces = pieceCount(payloadBytes, pieceBytes);
     this.ios = Math.min(this.#pieces, context.piecesAtOnce);
   }
 

@@ -14,6 +14,7 @@ import type { StoreItem, StoreResult } from '../../runtime/transfer/tierStore.ts
 import { startsAtPage } from '../arena/index.ts';
 import { type DigestThreads, hostDigest } from '../digest/index.ts';
 import type { Libc } from '../posix/index.ts';
+import { runsOf } from './coalesce.ts';
 import { errnoOf } from './dataFile.ts';
 import { type FileLayout, recordOffset } from './fileLayout.ts';
 import type { FileStoreSettings, StuckIo } from './fileStoreOptions.ts';
@@ -25,8 +26,6 @@ import { SlotOrder, type SlotRequest } from './slotOrder.ts';
 import type { SlotEntry } from './slotTable.ts';
 import type { StagingPool } from './stagingPool.ts';
 
-/** One vectored call takes at most 1,024 parts, and a record is two. */
-const RECORDS_PER_RUN_MAX = 256;
 /** With so few I/Os in flight, what one of them brings is digested sooner here than on another thread. */
 const ALONE_IOS = 2;
 
@@ -251,33 +250,12 @@ export class RequestFlow {
     return refused(`${item.bytes.byteLength} bytes for a slot of ${slotBytes}`);
   }
 
-  /**
-   * Sends the requests to the queue, those on neighbouring records together. One whose bytes are told of, or still come, goes
-   * alone.
-   */
-  #begin(requests: SlotRequest[]): void {
-    requests.sort((a, b) => a.offset - b.offset);
-    let run: SlotRequest[] = [];
-    let runBytes = 0;
-    for (const request of requests) {
-      const bytes = this.#layout.records[request.item.sizeClass]!.recordBytes;
-      const touches = run.length > 0 && run[0]!.offset + runBytes === request.offset;
-      const fits = runBytes + bytes <= this.#settings.coalescedBytes && run.length < RECORDS_PER_RUN_MAX;
-      const streams = streamed(request) || (run[0] !== undefined && streamed(run[0]));
-      if (run.length > 0 && (streams || !(touches && fits))) {
-        this.#queue.push(new RecordRun(this.#context, run));
-        run = [];
-        runBytes = 0;
-      }
-      run.push(request);
-      runBytes += bytes;
+  #begin(requests: readonly SlotRequest[]): void {
+    const { coalescedBytes } = this.#settings;
+    for (const run of runsOf(requests, this.#layout, coalescedBytes)) {
+      this.#queue.push(new RecordRun(this.#context, run));
     }
-    if (run.length > 0) this.#queue.push(new RecordRun(this.#context, run));
   }
-}
-
-function streamed({ item }: SlotRequest): boolean {
-  return item.onArrived !== undefined || item.arriving !== undefined;
 }
 
 /** Of a write whose bytes are still coming: some are there, or all where they go through staging; or no more will come. */

@@ -22,8 +22,8 @@ const KiB = 1024;
 const BLOCK = 256 * KiB;
 const SLOTS = 4;
 const shape = poolShape(SLOTS, BLOCK, [BLOCK]);
-/** Writes go in pieces of four times that. */
-const pieces = { restart: 'warm', pieceBytes: 8 * KiB } as const;
+/** Writes go in pieces of twice that. */
+const pieces = { restart: 'warm', pieceBytes: 16 * KiB } as const;
 const gone = refused('the source is gone');
 
 interface Coming {
