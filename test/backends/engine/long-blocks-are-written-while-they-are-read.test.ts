@@ -79,7 +79,9 @@ async function open(options: WorldOptions = {}): Promise<World> {
   const dir = scratchDir();
   const hbm = stack.use(await HbmStore.open(options.live ?? device.live, shape, options.hbm ?? {}));
   const deadline = options.deadlineMs === undefined ? {} : { deadlineMs: options.deadlineMs };
-  const disk = stack.use(await FileStore.open(dir, shape, { wrapFile: gates.wrap, pieceBytes: PIECE, ...deadline }));
+  const disk = stack.use(
+    await FileStore.open(dir, shape, { wrapFile: gates.wrap, pieceBytes: PIECE, ...deadline }),
+  );
   const staging = stack.use(await StagingSlots.open(BLOCK, 2));
   const nvme = options.wrapDisk?.(disk) ?? disk;
   const engine = new TransferEngine({ hbm, nvme }, staging);

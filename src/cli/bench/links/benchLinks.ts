@@ -5,6 +5,7 @@
 
 import type { LiveDevice } from '../../../backends/webgpu/index.ts';
 import { formatBytes } from '../../output/index.ts';
+import { stolenTicks } from '../stolenTime.ts';
 import { type Case, contestantsOf, naiveName, singleName, togetherName } from './contestants.ts';
 import { DeviceRuns } from './deviceRuns.ts';
 import { DiskRuns } from './diskRuns.ts';
@@ -61,7 +62,7 @@ export async function benchLinks(live: LiveDevice, options: LinkBenchOptions): P
     options.say(`uploads by ${rig.uploadPath}, verified by ${rig.arrivalCheck}`);
     const first = rig.ddr.view(0, 0);
     using device = new DeviceRuns(live, new Uint8Array(first.buffer, 0, rig.bytes), unitBytes);
-    using disk = withDisk ? await DiskRuns.open(options.dir, rig.bytes, unitBytes) : undefined;
+    using disk = withDisk ? await DiskRuns.open(options.dir, rig) : undefined;
     if (disk !== undefined) warnOf(disk, options.say);
     rows.push(...(await rowsOf({ rig, device, disk }, routes, units, sizeUntilMs, options)));
   }
@@ -69,7 +70,7 @@ export async function benchLinks(live: LiveDevice, options: LinkBenchOptions): P
 }
 
 function warnOf(disk: DiskRuns, say: (line: string) => void): void {
-  if (!disk.direct) say('the file system refuses direct I/O: the limit is that of buffered I/O');
+  if (!disk.records.direct) say('the file system refuses direct I/O: the limit is that of buffered I/O');
   if (!disk.dropsCache)
     say('without koffi the page cache cannot be emptied: naive reads may come from memory');
 }
@@ -101,6 +102,7 @@ async function rowsOf(
     async afterRound() {
       for (const one of cases) await sampleLatency(machine, one);
     },
+    stolenTicks,
     signal: options.signal,
   });
   return cases.map((one) => rowOf(machine, one, speeds, rounds, options));
@@ -159,5 +161,6 @@ function rowOf(
     software: route.touchesHbm && adapter.software,
     adapter: adapter.name,
     rounds,
+    disturbedRounds: own.disturbed,
   };
 }

@@ -61,34 +61,30 @@ export function contestantsOf(machine: Machine, units: number, cases: readonly C
   for (const [name, stage] of deviceStages) {
     if (stages.has(name)) add({ name, bytes: stageBytes, usesDisk: false, alone: true, ...stage });
   }
-  const placesOf = (arrangement: Arrangement, count: number): number[] => {
-    const base = arrangement === 'contiguous' ? 0 : rig.units;
-    return Array.from({ length: count }, (_, i) => rig.slotOf(i, arrangement) - base);
-  };
   for (const stage of ['disk read', 'disk write', 'scattered disk read', 'scattered disk write'] as const) {
     if (!stages.has(stage)) continue;
     const operation = stage.endsWith('read') ? 'read' : 'write';
     const arrangement = stage.startsWith('scattered') ? 'scattered' : 'contiguous';
-    const slots = placesOf(arrangement, units).sort((a, b) => a - b);
     for (const depth of DEPTHS) {
       const way = { wayTo: stage, bytes: stageBytes, usesDisk: true };
-      const inUnits = (): Promise<void> => disk!.directAt(operation, slots, depth, rig.unitBytes);
-      add({ ...way, name: `${stage}: ${depth}`, run: inUnits });
+      const by = (pieceBytes: number) => () =>
+        disk!.records.move(operation, arrangement, units, depth, pieceBytes);
+      add({ ...way, name: `${stage}: ${depth}`, run: by(rig.unitBytes) });
       if (rig.unitBytes <= SMALL_PIECE_BYTES) continue;
-      const inPieces = (): Promise<void> => disk!.directAt(operation, slots, depth, SMALL_PIECE_BYTES);
-      add({ ...way, name: `${stage}: ${depth} in pieces`, run: inPieces });
+      add({ ...way, name: `${stage}: ${depth} in pieces`, run: by(SMALL_PIECE_BYTES) });
     }
   }
   for (const { route, arrangement, units: moved, name } of cases) {
-    const slots = placesOf(arrangement, moved);
+    const base = arrangement === 'contiguous' ? 0 : rig.units;
+    const slots = Array.from({ length: moved }, (_, i) => rig.slotOf(i, arrangement) - base);
     const bytes = moved * rig.unitBytes;
     const usesDisk = [route.source, route.target].includes('nvme');
     const fromDisk = route.link.includes('nvmeTo');
     const common = { bytes, usesDisk, prepare: () => buffers.mapUpload() };
     if (!route.bothWays) {
-      const sorted = [...slots].sort((a, b) => a - b);
       const operation = fromDisk ? 'read' : 'write';
-      const io = (): Promise<void> => disk!.directAt(operation, sorted, TOGETHER_DEPTH, SMALL_PIECE_BYTES);
+      const io = (): Promise<void> =>
+        disk!.records.move(operation, arrangement, moved, TOGETHER_DEPTH, SMALL_PIECE_BYTES);
       const stages = stagesOf(route.work[0]!, arrangement, rig.checks);
       add({
         name: togetherName(name),

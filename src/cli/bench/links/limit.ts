@@ -75,7 +75,7 @@ function memcpyUpWith(comesBack: boolean, digestsRead: boolean): StageName {
 export function limitOf(
   { work }: Pick<Route, 'work'>,
   arrangement: Arrangement,
-  speeds: ReadonlyMap<string, Speed>,
+  speeds: ReadonlyMap<string, Pick<Speed, 'gbps'>>,
   checks: Checks,
 ): Limit {
   const ways = work.map((steps) => stagesOf(steps, arrangement, checks));
@@ -94,7 +94,7 @@ export function limitOf(
 /** A stage may have been run in several ways; its best one counts. */
 function bestOf(
   stage: StageName,
-  speeds: ReadonlyMap<string, Speed>,
+  speeds: ReadonlyMap<string, Pick<Speed, 'gbps'>>,
 ): { stage: StageName; gbps: number; depth: number } {
   let best = { stage, gbps: 0, depth: 1 };
   for (const [name, { gbps }] of speeds) {

@@ -18,6 +18,7 @@ import {
   type Digest,
   Outcome,
   outcomeNames,
+  type PoolShape,
   poolShape,
   Tier,
   type Transfer,
@@ -39,6 +40,7 @@ export type PlaceName = 'hbm' | 'hbmUnverified' | 'ddr' | 'nvme';
 export class LinkRig implements AsyncDisposable {
   readonly unitBytes: number;
   readonly units: number;
+  readonly shape: PoolShape;
   readonly live: LiveDevice;
   readonly hbm: HbmStore;
   readonly ddr: MemoryStore;
@@ -52,13 +54,14 @@ export class LinkRig implements AsyncDisposable {
   #job = 1;
 
   private constructor(
-    fields: Pick<LinkRig, 'unitBytes' | 'units' | 'live' | 'hbm' | 'ddr' | 'nvme'>,
+    fields: Pick<LinkRig, 'unitBytes' | 'units' | 'shape' | 'live' | 'hbm' | 'ddr' | 'nvme'>,
     engines: { hbm: TransferEngine; hbmUnverified: TransferEngine },
     slots: number,
     opened: AsyncDisposableStack,
   ) {
     this.unitBytes = fields.unitBytes;
     this.units = fields.units;
+    this.shape = fields.shape;
     this.live = fields.live;
     this.hbm = fields.hbm;
     this.ddr = fields.ddr;
@@ -102,7 +105,7 @@ export class LinkRig implements AsyncDisposable {
     const engineOver = (store: HbmStore): TransferEngine =>
       new TransferEngine({ hbm: store, ddr, ...(nvme === undefined ? {} : { nvme }) }, staging);
     const engines = { hbm: engineOver(hbm), hbmUnverified: engineOver(unverified) };
-    const rig = new LinkRig({ unitBytes, units, live, hbm, ddr, nvme }, engines, slots, opened.move());
+    const rig = new LinkRig({ unitBytes, units, shape, live, hbm, ddr, nvme }, engines, slots, opened.move());
     for (const name of ['hbm', 'hbmUnverified', ...(nvme === undefined ? [] : ['nvme' as const])] as const) {
       for (const arrangement of ['contiguous', 'scattered'] as const) {
         await rig.move('ddr', name, arrangement);

@@ -9,6 +9,9 @@
  *
  * Nobody pays for what another left on the heap: its young part is collected before each one's first run. A full collection
  * would make everybody pay, for the machine code that it throws away.
+ *
+ * On a virtual machine, a run in which the cores were taken away measures the neighbours. Whoever has too few runs that were left
+ * alone runs in up to as many further rounds, and those in which the least was taken count.
  */
 
 import { setTimeout as pause } from 'node:timers/promises';
@@ -38,12 +41,15 @@ export interface Speed {
   readonly gbps: number;
   /** Cores busy in this process while it ran. */
   readonly cores: number;
+  /** Of how many of its rounds the machine's host took a part. */
+  readonly disturbed: number;
 }
 
 export interface RoundsRequest {
   readonly contestants: readonly Contestant[];
   /** Rounds before, in which ways to do the same are tried; the last of them warms everybody up. */
   readonly trials: number;
+  /** How many count; up to twice as many are run. */
   readonly rounds: number;
   /** No round begins after this time of `performance.now()`, but the first one always does. */
   readonly untilMs: number;
@@ -52,15 +58,19 @@ export interface RoundsRequest {
   /** Lets what the one before left unfinished come to its end. */
   between(): Promise<void>;
   afterRound(): Promise<void>;
+  /** Counts the time that the machine's host takes from it. */
+  readonly stolenTicks: () => number;
   readonly signal: AbortSignal;
 }
 
-interface Samples {
-  readonly gbps: number[];
-  readonly cores: number[];
+interface Sample {
+  readonly gbps: number;
+  readonly cores: number;
+  /** Ticks of its time. */
+  readonly stolen: number;
 }
 
-type SamplesOf = ReadonlyMap<Contestant, Samples>;
+type SamplesOf = ReadonlyMap<Contestant, Sample[]>;
 
 /** The medians by name, and over how many rounds they are. Ways that were not chosen have none. */
 export async function measureRounds(
@@ -76,24 +86,36 @@ export async function measureRounds(
   const chosen = fastestWays(contestants, tried);
   const samples = samplesOf(chosen);
   let done = 0;
-  for (; done < rounds; done++) {
+  for (let lacking = chosen; done < 2 * rounds && lacking.length > 0; done++) {
     if (done > 0 && performance.now() > untilMs) break;
-    await measureRound(request, chosen, samples, done + 1);
-    await afterRound();
+    await measureRound(request, lacking, samples, done + 1);
+    if (done < rounds) await afterRound();
+    if (done + 1 >= rounds) lacking = chosen.filter((one) => undisturbed(samples.get(one)!) < rounds);
   }
-  const speeds = chosen.map((one): [string, Speed] => {
-    const { gbps, cores } = samples.get(one)!;
-    return [one.name, { gbps: median(gbps), cores: median(cores) }];
-  });
-  return { speeds: new Map(speeds), rounds: done };
+  const speeds = chosen.map((one): [string, Speed] => [one.name, speedOf(samples.get(one)!, rounds)]);
+  return { speeds: new Map(speeds), rounds: Math.min(done, rounds) };
+}
+
+/** Of the `rounds` samples of which the least was taken, the earlier ones first. */
+function speedOf(samples: readonly Sample[], rounds: number): Speed {
+  const kept = samples.toSorted((a, b) => a.stolen - b.stolen).slice(0, rounds);
+  return {
+    gbps: median(kept.map(({ gbps }) => gbps)),
+    cores: median(kept.map(({ cores }) => cores)),
+    disturbed: kept.length - undisturbed(kept),
+  };
+}
+
+function undisturbed(samples: readonly Sample[]): number {
+  return samples.filter(({ stolen }) => stolen === 0).length;
 }
 
 function samplesOf(contestants: readonly Contestant[]): SamplesOf {
-  return new Map(contestants.map((one) => [one, { gbps: [], cores: [] }]));
+  return new Map(contestants.map((one) => [one, []]));
 }
 
 async function measureRound(
-  { between, restMs, signal }: RoundsRequest,
+  { between, restMs, stolenTicks, signal }: RoundsRequest,
   contestants: readonly Contestant[],
   samples: SamplesOf,
   round: number,
@@ -110,9 +132,7 @@ async function measureRound(
     }
     await one.prepare?.();
     if (one.alone === true) await pause(restMs);
-    const { gbps, cores } = await timed(one);
-    samples.get(one)!.gbps.push(gbps);
-    samples.get(one)!.cores.push(cores);
+    samples.get(one)!.push(await timed(one, stolenTicks));
   }
   if (contestants.some((one) => one.usesDisk)) await pause(DISK_SETTLES_MS);
 }
@@ -121,7 +141,7 @@ function fastestWays(contestants: readonly Contestant[], tried: SamplesOf): Cont
   const best = new Map<string, { one: Contestant; gbps: number }>();
   for (const one of contestants) {
     if (one.wayTo === undefined) continue;
-    const gbps = median(tried.get(one)!.gbps);
+    const gbps = median(tried.get(one)!.map((sample) => sample.gbps));
     if (gbps > (best.get(one.wayTo)?.gbps ?? 0)) best.set(one.wayTo, { one, gbps });
   }
   return contestants.filter((one) => one.wayTo === undefined || best.get(one.wayTo)!.one === one);
@@ -148,13 +168,15 @@ function shuffled(items: readonly number[], round: number): number[] {
   return order;
 }
 
-async function timed({ bytes, run }: Contestant): Promise<Speed> {
+async function timed({ bytes, run }: Contestant, stolenTicks: () => number): Promise<Sample> {
+  const stolenBefore = stolenTicks();
   const cpuBefore = process.cpuUsage();
   const started = performance.now();
   await run();
   const elapsedMs = performance.now() - started;
   const { user, system } = process.cpuUsage(cpuBefore);
-  return { gbps: bytes / elapsedMs / 1e6, cores: (user + system) / 1000 / elapsedMs };
+  const cores = (user + system) / 1000 / elapsedMs;
+  return { gbps: bytes / elapsedMs / 1e6, cores, stolen: stolenTicks() - stolenBefore };
 }
 
 export function median(values: readonly number[]): number {

@@ -42,6 +42,8 @@ export interface LinkRow {
   readonly software: boolean;
   readonly adapter: string;
   readonly rounds: number;
+  /** Of how many of them, for tierkv's part, the host of a virtual machine took core time. */
+  readonly disturbedRounds: number;
 }
 
 const digits = (value: number, count: number): string => value.toFixed(count);
