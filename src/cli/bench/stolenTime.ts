@@ -7,11 +7,13 @@ import fs from 'node:fs';
 
 const STEAL_FIELD = 8;
 
-/** Counts since the machine started, of all its cores. */
-export function stolenTicks(): number {
+const TICK_MS = 10;
+
+/** Since the machine started, of all its cores together. */
+export function stolenMs(): number {
   try {
     const [cores] = fs.readFileSync('/proc/stat', 'latin1').split('\n', 1);
-    return Number(cores!.trim().split(/\s+/)[STEAL_FIELD] ?? 0);
+    return TICK_MS * Number(cores!.trim().split(/\s+/)[STEAL_FIELD] ?? 0);
   } catch {
     return 0;
   }

@@ -229,7 +229,7 @@ describe('rounds', () => {
       untilMs,
       between: async () => {},
       afterRound: async () => {},
-      stolenTicks: () => 0,
+      stolenMs: () => 0,
       signal,
     });
     expect(rounds).toBe(3);
@@ -269,7 +269,7 @@ describe('rounds', () => {
       untilMs: Number.POSITIVE_INFINITY,
       between: async () => {},
       afterRound: async () => {},
-      stolenTicks: () => 0,
+      stolenMs: () => 0,
       signal,
     });
     expect([...speeds.keys()]).toEqual(['fast', 'else']);
@@ -277,20 +277,20 @@ describe('rounds', () => {
   });
 
   it('run again whom the host of the machine has disturbed, and keep what it disturbed least', async () => {
-    let ticks = 0;
+    let takenMs = 0;
     const runs = { calm: 0, once: 0, always: 0 };
     const disturbed = (name: keyof typeof runs, takes: (run: number) => number) => ({
       name,
       bytes: 1,
       usesDisk: false,
       cold: true,
-      run: async () => void (ticks += takes(++runs[name])),
+      run: async () => void (takenMs += takes(++runs[name])),
     });
     const { speeds, rounds } = await measureRounds({
       contestants: [
         disturbed('calm', () => 0),
-        disturbed('once', (run) => (run === 3 ? 1 : 0)),
-        disturbed('always', (run) => run % 5),
+        disturbed('once', (run) => (run === 3 ? 1000 : 0)),
+        disturbed('always', (run) => 1000 * (run % 5)),
       ],
       trials: 1,
       rounds: 4,
@@ -298,7 +298,7 @@ describe('rounds', () => {
       untilMs: Number.POSITIVE_INFINITY,
       between: async () => {},
       afterRound: async () => {},
-      stolenTicks: () => ticks,
+      stolenMs: () => takenMs,
       signal,
     });
     expect(runs).toEqual({ calm: 1 + 4, once: 1 + 5, always: 1 + 8 });
@@ -315,7 +315,7 @@ describe('rounds', () => {
       restMs: 0,
       between: async () => {},
       afterRound: async () => {},
-      stolenTicks: () => 0,
+      stolenMs: () => 0,
       signal,
     };
     const { rounds, speeds } = await measureRounds({ ...request, untilMs: 0 });

@@ -5,7 +5,7 @@
 
 import type { LiveDevice } from '../../../backends/webgpu/index.ts';
 import { formatBytes } from '../../output/index.ts';
-import { stolenTicks } from '../stolenTime.ts';
+import { stolenMs } from '../stolenTime.ts';
 import { type Case, contestantsOf, naiveName, singleName, togetherName } from './contestants.ts';
 import { DeviceRuns } from './deviceRuns.ts';
 import { DiskRuns } from './diskRuns.ts';
@@ -102,7 +102,7 @@ async function rowsOf(
     async afterRound() {
       for (const one of cases) await sampleLatency(machine, one);
     },
-    stolenTicks,
+    stolenMs,
     signal: options.signal,
   });
   return cases.map((one) => rowOf(machine, one, speeds, rounds, options));

@@ -14,10 +14,13 @@
  * alone runs in up to as many further rounds, and those in which the least was taken count.
  */
 
+import { availableParallelism } from 'node:os';
 import { setTimeout as pause } from 'node:timers/promises';
 import { collectYoungGarbage } from '../measuring.ts';
 
 const DISK_SETTLES_MS = 100;
+/** A run from which more was taken is disturbed. */
+const STOLEN_SHARE = 0.05;
 
 export interface Contestant {
   readonly name: string;
@@ -41,7 +44,7 @@ export interface Speed {
   readonly gbps: number;
   /** Cores busy in this process while it ran. */
   readonly cores: number;
-  /** Of how many of its rounds the machine's host took a part. */
+  /** Of how many of its rounds the machine's host took a part of the cores' time. */
   readonly disturbed: number;
 }
 
@@ -58,15 +61,15 @@ export interface RoundsRequest {
   /** Lets what the one before left unfinished come to its end. */
   between(): Promise<void>;
   afterRound(): Promise<void>;
-  /** Counts the time that the machine's host takes from it. */
-  readonly stolenTicks: () => number;
+  /** How much time of its cores the machine's host has taken so far. */
+  readonly stolenMs: () => number;
   readonly signal: AbortSignal;
 }
 
 interface Sample {
   readonly gbps: number;
   readonly cores: number;
-  /** Ticks of its time. */
+  /** Share of the cores' time that the machine's host took. */
   readonly stolen: number;
 }
 
@@ -107,7 +110,7 @@ function speedOf(samples: readonly Sample[], rounds: number): Speed {
 }
 
 function undisturbed(samples: readonly Sample[]): number {
-  return samples.filter(({ stolen }) => stolen === 0).length;
+  return samples.filter(({ stolen }) => stolen <= STOLEN_SHARE).length;
 }
 
 function samplesOf(contestants: readonly Contestant[]): SamplesOf {
@@ -115,7 +118,7 @@ function samplesOf(contestants: readonly Contestant[]): SamplesOf {
 }
 
 async function measureRound(
-  { between, restMs, stolenTicks, signal }: RoundsRequest,
+  { between, restMs, stolenMs, signal }: RoundsRequest,
   contestants: readonly Contestant[],
   samples: SamplesOf,
   round: number,
@@ -132,7 +135,7 @@ async function measureRound(
     }
     await one.prepare?.();
     if (one.alone === true) await pause(restMs);
-    samples.get(one)!.push(await timed(one, stolenTicks));
+    samples.get(one)!.push(await timed(one, stolenMs));
   }
   if (contestants.some((one) => one.usesDisk)) await pause(DISK_SETTLES_MS);
 }
@@ -168,15 +171,16 @@ function shuffled(items: readonly number[], round: number): number[] {
   return order;
 }
 
-async function timed({ bytes, run }: Contestant, stolenTicks: () => number): Promise<Sample> {
-  const stolenBefore = stolenTicks();
+async function timed({ bytes, run }: Contestant, stolenMs: () => number): Promise<Sample> {
+  const stolenBeforeMs = stolenMs();
   const cpuBefore = process.cpuUsage();
   const started = performance.now();
   await run();
   const elapsedMs = performance.now() - started;
   const { user, system } = process.cpuUsage(cpuBefore);
   const cores = (user + system) / 1000 / elapsedMs;
-  return { gbps: bytes / elapsedMs / 1e6, cores, stolen: stolenTicks() - stolenBefore };
+  const stolen = (stolenMs() - stolenBeforeMs) / (elapsedMs * availableParallelism());
+  return { gbps: bytes / elapsedMs / 1e6, cores, stolen };
 }
 
 export function median(values: readonly number[]): number {
