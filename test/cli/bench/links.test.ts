@@ -301,7 +301,7 @@ describe('rounds', () => {
       stolenMs: () => takenMs,
       signal,
     });
-    expect(runs).toEqual({ calm: 1 + 4, once: 1 + 5, always: 1 + 8 });
+    expect(runs).toEqual({ calm: 1 + 4, once: 1 + 5, always: 1 + 6 });
     expect(rounds).toBe(4);
     expect([...speeds.values()].map((speed) => speed.disturbed)).toEqual([0, 0, 3]);
   });

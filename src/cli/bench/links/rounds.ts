@@ -11,7 +11,7 @@
  * would make everybody pay, for the machine code that it throws away.
  *
  * On a virtual machine, a run in which the cores were taken away measures the neighbours. Whoever has too few runs that were left
- * alone runs in up to as many further rounds, and those in which the least was taken count.
+ * alone runs in up to half as many further rounds, and those in which the least was taken count.
  */
 
 import { availableParallelism } from 'node:os';
@@ -52,7 +52,7 @@ export interface RoundsRequest {
   readonly contestants: readonly Contestant[];
   /** Rounds before, in which ways to do the same are tried; the last of them warms everybody up. */
   readonly trials: number;
-  /** How many count; up to twice as many are run. */
+  /** How many count; up to half as many more are run. */
   readonly rounds: number;
   /** No round begins after this time of `performance.now()`, but the first one always does. */
   readonly untilMs: number;
@@ -89,7 +89,7 @@ export async function measureRounds(
   const chosen = fastestWays(contestants, tried);
   const samples = samplesOf(chosen);
   let done = 0;
-  for (let lacking = chosen; done < 2 * rounds && lacking.length > 0; done++) {
+  for (let lacking = chosen; done < 1.5 * rounds && lacking.length > 0; done++) {
     if (done > 0 && performance.now() > untilMs) break;
     await measureRound(request, lacking, samples, done + 1);
     if (done < rounds) await afterRound();
