@@ -26,7 +26,8 @@ const FAR: Staging = { bytes: 4 * MIB, buffers: 8 };
  * buffers of 2 MiB instead of two, what came back to be digested had left them, and verified uploads took a third longer.
  */
 const NEAR_UP: Staging = { bytes: 2 * MIB, buffers: 2 };
-const NEAR_DOWN: Staging = { bytes: 3 * MIB, buffers: 2 };
+/** What comes down is copied once and not looked at again, so a third buffer costs little and the device need not stop. */
+const NEAR_DOWN: Staging = { bytes: 3 * MIB, buffers: 3 };
 /** Of the driver's own staging each call costs more, and nothing comes back. */
 const NEAR_UNCHECKED: Staging = { bytes: 4 * MIB, buffers: 3 };
 
