@@ -67,8 +67,8 @@ export function contestantsOf(machine: Machine, units: number, cases: readonly C
     const arrangement = stage.startsWith('scattered') ? 'scattered' : 'contiguous';
     for (const depth of DEPTHS) {
       const way = { wayTo: stage, bytes: stageBytes, usesDisk: true };
-      const by = (pieceBytes: number) => () =>
-        disk!.records.move(operation, arrangement, units, depth, pieceBytes);
+      const by = (pieceBytes: number) =>
+        disk!.records.mover(operation, arrangement, units, depth, pieceBytes);
       add({ ...way, name: `${stage}: ${depth}`, run: by(rig.unitBytes) });
       if (rig.unitBytes <= SMALL_PIECE_BYTES) continue;
       add({ ...way, name: `${stage}: ${depth} in pieces`, run: by(SMALL_PIECE_BYTES) });
@@ -83,8 +83,7 @@ export function contestantsOf(machine: Machine, units: number, cases: readonly C
     const common = { bytes, usesDisk, prepare: () => buffers.mapUpload() };
     if (!route.bothWays) {
       const operation = fromDisk ? 'read' : 'write';
-      const io = (): Promise<void> =>
-        disk!.records.move(operation, arrangement, moved, TOGETHER_DEPTH, SMALL_PIECE_BYTES);
+      const io = disk?.records.mover(operation, arrangement, moved, TOGETHER_DEPTH, SMALL_PIECE_BYTES);
       const stages = stagesOf(route.work[0]!, arrangement, rig.checks);
       add({
         name: togetherName(name),

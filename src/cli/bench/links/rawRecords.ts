@@ -37,28 +37,30 @@ export class RawRecords implements Disposable {
     return this.#file.direct;
   }
 
-  /** Contents [0, units), in the order of the file, in pieces of so many bytes, 4 MiB at most, so many at once. */
-  async move(
+  /** What moves contents [0, units), in the order of the file, in pieces of so many bytes, 4 MiB at most, so many at once. */
+  mover(
     operation: Operation,
     arrangement: Arrangement,
     units: number,
     depth: number,
     pieceBytes: number,
-  ): Promise<void> {
+  ): () => Promise<void> {
     const { unitBytes } = this.#rig;
     const piece = Math.min(pieceBytes, unitBytes, PIECE_BYTES_MAX);
     const contents = this.#inFileOrder(arrangement, units);
-    let next = 0;
-    const lane = async (): Promise<void> => {
-      while (next * piece < units * unitBytes) {
-        const at = next++ * piece;
-        const { index, slot } = contents[Math.floor(at / unitBytes)]!;
-        const from = at % unitBytes;
-        const bytes = operation === 'read' ? this.#scratch(at, piece) : this.#content(index, from, piece);
-        await this.#file.move(operation, bytes, this.#offsetOf(slot) + from);
-      }
+    return async () => {
+      let next = 0;
+      const lane = async (): Promise<void> => {
+        while (next * piece < units * unitBytes) {
+          const at = next++ * piece;
+          const { index, slot } = contents[Math.floor(at / unitBytes)]!;
+          const from = at % unitBytes;
+          const bytes = operation === 'read' ? this.#scratch(at, piece) : this.#content(index, from, piece);
+          await this.#file.move(operation, bytes, this.#offsetOf(slot) + from);
+        }
+      };
+      await Promise.all(Array.from({ length: depth }, lane));
     };
-    await Promise.all(Array.from({ length: depth }, lane));
   }
 
   [Symbol.dispose](): void {
