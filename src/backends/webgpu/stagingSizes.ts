@@ -28,14 +28,14 @@ const FAR: Staging = { bytes: 4 * MIB, buffers: 8 };
 const NEAR_UP: Staging = { bytes: 2 * MIB, buffers: 2 };
 /** What comes down is copied once and not looked at again, so a third buffer costs little and the device need not stop. */
 const NEAR_DOWN: Staging = { bytes: 3 * MIB, buffers: 3 };
-/** Of the driver's own staging each call costs more, and nothing comes back. */
-const NEAR_UNCHECKED: Staging = { bytes: 4 * MIB, buffers: 3 };
+/** Where nothing comes back, twice as much fits, and each call and each hand-over cost half as much. */
+const NEAR_UNCHECKED: Staging = { bytes: 4 * MIB, buffers: 2 };
 
 /** @throws TKV_CONFIG naming the option that is no positive integer */
 export function stagingSizes(
   live: LiveDevice,
   { capacityBytes }: PoolShape,
-  { uploadPath, verification }: Pick<UploadStrategy, 'uploadPath' | 'verification'>,
+  { verification }: Pick<UploadStrategy, 'verification'>,
   options: Pick<HbmStoreOptions, 'stagingBytes' | 'stagingBuffers'>,
 ): StagingSizes {
   const sized = ({ bytes, buffers }: Staging): Staging => {
@@ -46,6 +46,5 @@ export function stagingSizes(
     };
   };
   if (!live.adapter.software) return { up: sized(FAR), down: sized(FAR) };
-  const unchecked = uploadPath === 'writeBuffer' && verification !== 'readback';
-  return { up: sized(unchecked ? NEAR_UNCHECKED : NEAR_UP), down: sized(NEAR_DOWN) };
+  return { up: sized(verification === 'readback' ? NEAR_UP : NEAR_UNCHECKED), down: sized(NEAR_DOWN) };
 }
