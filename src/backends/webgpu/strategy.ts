@@ -41,7 +41,7 @@ export type OpenTrial = (
 /** Sizes at which the way up is measured; a pool takes what was found at the one nearest to its own units. */
 const UNIT_BYTES = [16, 64, 256, 2048].map((kib) => kib * 1024);
 /** Several staging buffers of a pool for the way up, so that they can overlap; less for what may be slow. */
-const UPLOAD_BYTES = 32 * 1024 * 1024;
+const UPLOAD_BYTES = 16 * 1024 * 1024;
 const VERIFICATION_BYTES = 2 * 1024 * 1024;
 const VERIFICATION_UNIT_BYTES = 256 * 1024;
 const TRIALS = 3;

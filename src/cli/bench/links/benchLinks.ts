@@ -59,7 +59,9 @@ export async function benchLinks(live: LiveDevice, options: LinkBenchOptions): P
       Math.max(2, units),
       withDisk ? options.dir : undefined,
     );
-    options.say(`uploads by ${rig.uploadPath}, verified by ${rig.arrivalCheck}`);
+    options.say(
+      `uploads by ${rig.uploadPath('hbm')}, verified by ${rig.arrivalCheck}; unverified ones by ${rig.uploadPath('none')}`,
+    );
     const first = rig.ddr.view(0, 0);
     using device = new DeviceRuns(live, new Uint8Array(first.buffer, 0, rig.bytes), unitBytes);
     using disk = withDisk ? await DiskRuns.open(options.dir, rig) : undefined;
@@ -133,6 +135,7 @@ function rowOf(
   const own = speeds.get(name)!;
   const naive = speeds.get(naiveName(route, arrangement))!;
   const { adapter } = rig.live;
+  const steps = route.work.flat();
   const limit = limitOf(route, arrangement, speeds, rig.checks);
   const fioGbps =
     options.fio !== undefined && !route.bothWays && limit.by.includes('disk')
@@ -155,9 +158,8 @@ function rowOf(
     cpuCores: own.cores,
     naiveCpuCores: naive.cores,
     ...(fioGbps === undefined ? {} : { fioGbps }),
-    ...(route.work.flat().includes('arrival check')
-      ? { uploadPath: rig.uploadPath, arrivalCheck: rig.arrivalCheck }
-      : {}),
+    ...(steps.includes('device copy up') ? { uploadPath: rig.uploadPath(route.verify) } : {}),
+    ...(steps.includes('arrival check') ? { arrivalCheck: rig.arrivalCheck } : {}),
     software: route.touchesHbm && adapter.software,
     adapter: adapter.name,
     rounds,

@@ -79,8 +79,9 @@ export function profileOf(
 
 function uploadsOf(rows: readonly LinkRow[]): MeasuredProfile['uploads'] {
   const sizes: { bytes: number; uploadPath: UploadPathName }[] = [];
-  for (const { link, bytes, uploadPath } of rows) {
-    if (link === 'ddrToHbm' && uploadPath !== undefined) sizes.push({ bytes, uploadPath });
+  for (const { link, bytes, verify, uploadPath } of rows) {
+    if (link === 'ddrToHbm' && verify === 'hbm' && uploadPath !== undefined)
+      sizes.push({ bytes, uploadPath });
   }
   return { verification: rows.some((row) => row.arrivalCheck === 'readback') ? 'readback' : 'kernel', sizes };
 }

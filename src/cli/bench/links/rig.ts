@@ -25,6 +25,7 @@ import {
 } from '../../../runtime/index.ts';
 import { fillPattern } from '../../../runtime/pattern.ts';
 import type { Checks } from './limit.ts';
+import type { Verification } from './row.ts';
 
 export type Arrangement = 'contiguous' | 'scattered';
 
@@ -43,6 +44,7 @@ export class LinkRig implements AsyncDisposable {
   readonly shape: PoolShape;
   readonly live: LiveDevice;
   readonly hbm: HbmStore;
+  readonly hbmUnverified: HbmStore;
   readonly ddr: MemoryStore;
   readonly nvme: FileStore | undefined;
   readonly #places: Record<PlaceName, Place>;
@@ -54,7 +56,10 @@ export class LinkRig implements AsyncDisposable {
   #job = 1;
 
   private constructor(
-    fields: Pick<LinkRig, 'unitBytes' | 'units' | 'shape' | 'live' | 'hbm' | 'ddr' | 'nvme'>,
+    fields: Pick<
+      LinkRig,
+      'unitBytes' | 'units' | 'shape' | 'live' | 'hbm' | 'hbmUnverified' | 'ddr' | 'nvme'
+    >,
     engines: { hbm: TransferEngine; hbmUnverified: TransferEngine },
     slots: number,
     opened: AsyncDisposableStack,
@@ -64,6 +69,7 @@ export class LinkRig implements AsyncDisposable {
     this.shape = fields.shape;
     this.live = fields.live;
     this.hbm = fields.hbm;
+    this.hbmUnverified = fields.hbmUnverified;
     this.ddr = fields.ddr;
     this.nvme = fields.nvme;
     this.#engines = engines;
@@ -93,7 +99,7 @@ export class LinkRig implements AsyncDisposable {
     const slots = 3 * units;
     const shape = poolShape(slots, unitBytes, [unitBytes]);
     const hbm = opened.use(await HbmStore.open(live, shape, { label: 'bench' }));
-    const unverified = opened.use(
+    const hbmUnverified = opened.use(
       await HbmStore.open(live, shape, { label: 'bench.unverified', verifyWrites: false }),
     );
     const ddr = opened.use(await MemoryStore.open(shape));
@@ -104,8 +110,9 @@ export class LinkRig implements AsyncDisposable {
         : opened.use(await StagingSlots.open(unitBytes, StagingSlots.countFor(unitBytes)));
     const engineOver = (store: HbmStore): TransferEngine =>
       new TransferEngine({ hbm: store, ddr, ...(nvme === undefined ? {} : { nvme }) }, staging);
-    const engines = { hbm: engineOver(hbm), hbmUnverified: engineOver(unverified) };
-    const rig = new LinkRig({ unitBytes, units, shape, live, hbm, ddr, nvme }, engines, slots, opened.move());
+    const engines = { hbm: engineOver(hbm), hbmUnverified: engineOver(hbmUnverified) };
+    const fields = { unitBytes, units, shape, live, hbm, hbmUnverified, ddr, nvme };
+    const rig = new LinkRig(fields, engines, slots, opened.move());
     for (const name of ['hbm', 'hbmUnverified', ...(nvme === undefined ? [] : ['nvme' as const])] as const) {
       for (const arrangement of ['contiguous', 'scattered'] as const) {
         await rig.move('ddr', name, arrangement);
@@ -125,8 +132,9 @@ export class LinkRig implements AsyncDisposable {
     return this.hbm.strategy.verification;
   }
 
-  get uploadPath(): UploadPathName {
-    return this.hbm.strategy.uploadPath;
+  /** How bytes go up in a row with that check. */
+  uploadPath(verify: Verification): UploadPathName {
+    return (verify === 'hbm' ? this.hbm : this.hbmUnverified).strategy.uploadPath;
   }
 
   /** Bytes of one arrangement. */

@@ -35,8 +35,9 @@ export interface LinkRow {
   readonly naiveCpuCores: number;
   /** fio's direct I/O at this size, where it was asked for. */
   readonly fioGbps?: number;
-  /** How bytes go up to HBM and are verified there, as measured at the start. Of rows that verify them. */
+  /** How bytes go up to HBM, as measured at the start. Of rows in which they do. */
   readonly uploadPath?: UploadPathName;
+  /** How they are verified there, as measured. Of rows that verify them. */
   readonly arrivalCheck?: VerificationName;
   /** Whether a software device is part of the link. */
   readonly software: boolean;
