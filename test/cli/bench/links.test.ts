@@ -30,6 +30,7 @@ beforeAll(async () => {
     links: 'all',
     unitBytes: [16 * KIB, 64 * KIB],
     totalBytes: 256 * KIB,
+    unitsMax: Number.POSITIVE_INFINITY,
     trials: 1,
     rounds: 2,
     restMs: 0,

@@ -20,6 +20,8 @@ export interface LinkBenchOptions {
   readonly unitBytes: readonly number[];
   /** Bytes that one run of a contestant moves, or a unit where that is larger; both ways two units at least. */
   readonly totalBytes: number;
+  /** Fewer bytes where they would be more units: each costs the naive ways a call. */
+  readonly unitsMax: number;
   /** Rounds before these, in which the ways to run a stage are compared: one at least. */
   readonly trials: number;
   readonly rounds: number;
@@ -52,7 +54,7 @@ export async function benchLinks(live: LiveDevice, options: LinkBenchOptions): P
     const leftMs = untilMs - performance.now();
     const sizeUntilMs = performance.now() + leftMs / (options.unitBytes.length - index);
     options.say(`units of ${formatBytes(unitBytes)}`);
-    const units = Math.max(1, Math.ceil(options.totalBytes / unitBytes));
+    const units = Math.min(options.unitsMax, Math.max(1, Math.ceil(options.totalBytes / unitBytes)));
     await using rig = await LinkRig.open(
       live,
       unitBytes,
