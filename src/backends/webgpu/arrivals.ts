@@ -16,6 +16,7 @@ import type { CopyRuns } from './copyRuns.ts';
 import type { PlaceBatch } from './placeBatches.ts';
 import type { PoolContext } from './poolContext.ts';
 import { ReadbackRing } from './readbackRing.ts';
+import type { StagingSpread } from './stagingSpread.ts';
 
 export const verificationNames = ['kernel', 'readback', 'none'] as const;
 export type VerificationName = (typeof verificationNames)[number];
@@ -52,11 +53,10 @@ export interface ArrivalChecks {
 export function openArrivalChecks(
   name: VerificationName,
   pool: PoolContext,
-  bufferBytes: number,
-  buffers: number,
+  spread: StagingSpread,
 ): ArrivalChecks {
   if (name === 'kernel') return new KernelChecks(pool);
-  if (name === 'readback') return new ReadbackChecks(pool, bufferBytes, buffers);
+  if (name === 'readback') return new ReadbackChecks(pool, spread);
   const begin = async (): Promise<ArrivalCheck> => new Trust();
   return { name, begin, destroy: async () => {} };
 }
@@ -137,9 +137,9 @@ class ReadbackChecks implements ArrivalChecks {
   readonly #pool: PoolContext;
   readonly #ring: ReadbackRing;
 
-  constructor(pool: PoolContext, bufferBytes: number, buffers: number) {
+  constructor(pool: PoolContext, spread: StagingSpread) {
     this.#pool = pool;
-    this.#ring = new ReadbackRing(pool.live, `${pool.label}.check`, bufferBytes, buffers);
+    this.#ring = new ReadbackRing(pool.live, `${pool.label}.check`, spread);
   }
 
   async begin(): Promise<ArrivalCheck | undefined> {

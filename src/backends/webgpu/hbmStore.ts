@@ -62,7 +62,7 @@ export class HbmStore implements DevicePool {
   /** How uploads go and are verified, and how that was found. */
   readonly strategy: UploadStrategy;
   readonly #readbackRing: ReadbackRing;
-  readonly #stagingBuffers: number;
+  readonly #staging: StagingSizes;
   readonly #uploads: Uploads;
   readonly #readbacks: Readbacks;
   readonly #kernelCalls: KernelCalls;
@@ -85,22 +85,15 @@ export class HbmStore implements DevicePool {
     this.strategy = strategy;
     this.verifies = { onWrite: strategy.verification !== 'none', onRead: false };
     this.lost = live.lost;
-    this.#stagingBuffers = up.buffers;
-    this.#uploadPath = openUploadPath(
-      strategy.uploadPath,
-      live,
-      pool.slabs.buffers,
-      label,
-      up.bytes,
-      up.buffers,
-    );
-    this.#checks = openArrivalChecks(strategy.verification, pool, up.bytes, up.buffers);
-    this.#readbackRing = new ReadbackRing(live, label, down.bytes, down.buffers);
+    this.#staging = { up, down };
+    this.#uploadPath = openUploadPath(strategy.uploadPath, live, pool.slabs.buffers, label, up);
+    this.#checks = openArrivalChecks(strategy.verification, pool, up);
+    this.#readbackRing = new ReadbackRing(live, label, down);
     this.#uploads = new Uploads(pool, this.#uploadPath, this.#checks);
     this.#readbacks = new Readbacks(pool, this.#readbackRing);
     this.#kernelCalls = new KernelCalls(pool);
-    this.#copies = new DeviceCopies(pool, up.bytes);
-    this.#boxes = new Boxes(pool, this.#readbackRing, down.buffers, boxPath);
+    this.#copies = new DeviceCopies(pool, up.most.bytes);
+    this.#boxes = new Boxes(pool, this.#readbackRing, boxPath);
     this.#tasks = storeTasks(ledger);
   }
 
@@ -135,6 +128,7 @@ export class HbmStore implements DevicePool {
 
   describe(): Record<string, string | number | boolean> {
     const { slabs, live } = this.#pool;
+    const { up, down } = this.#staging;
     return {
       store: 'webgpu',
       adapter: this.adapter.name,
@@ -143,9 +137,9 @@ export class HbmStore implements DevicePool {
       source: this.adapter.source,
       slabs: slabs.buffers.length,
       slabBytes: Math.min(slabs.slabBytes, this.capacityBytes),
-      stagingBytes: this.#uploadPath.bufferBytes,
-      stagingBuffers: this.#stagingBuffers,
-      readbackBytes: this.#readbackRing.bufferBytes,
+      stagingBytes: up.most.bytes,
+      stagingBuffers: up.most.buffers,
+      readbackBytes: down.most.bytes,
       uploadPath: this.strategy.uploadPath,
       verification: this.strategy.verification,
       sealing: this.strategy.sealing,

@@ -6,43 +6,65 @@
 import type { LiveDevice } from './liveDevice.ts';
 
 export class LendingRing<T> {
-  readonly #size: number;
+  readonly #things: number;
+  readonly #lentMost: () => number;
   readonly #free: T[];
   readonly #line: ((thing: T | undefined) => void)[] = [];
   readonly #unsubscribe: () => void;
+  #lent = 0;
+  #allBack: (() => void) | undefined;
   #closed = false;
 
-  constructor(live: LiveDevice, things: readonly T[]) {
-    this.#size = things.length;
-    this.#free = [...things].reverse();
+  /**
+   * @param lentMost how many may be out at present. As long as that is fewer than there are, the one that came back last
+   * goes out first; otherwise they take turns.
+   */
+  constructor(live: LiveDevice, things: readonly T[], lentMost: () => number = () => things.length) {
+    this.#things = things.length;
+    this.#lentMost = lentMost;
+    this.#free = [...things];
     this.#unsubscribe = live.onLost(() => this.close());
   }
 
   /** A free one at once, or as soon as there is one; `undefined` when the ring is closed. */
   acquire(): T | undefined | Promise<T | undefined> {
     if (this.#closed) return undefined;
-    const thing = this.#free.pop();
-    if (thing !== undefined) return thing;
+    if (this.#line.length === 0 && this.#mayLend()) return this.#lend();
     return new Promise((resolve) => {
       this.#line.push(resolve);
     });
   }
 
   release(thing: T): void {
-    const next = this.#line.shift();
-    if (next === undefined) this.#free.push(thing);
-    else next(thing);
+    this.#free.push(thing);
+    this.#lent -= 1;
+    while (this.#line.length > 0 && this.#mayLend()) this.#line.shift()!(this.#lend());
+    if (this.#lent === 0) this.#allBack?.();
   }
 
   /** Waits until everything lent is back, or the device is gone, and lends nothing more. */
   async drain(): Promise<void> {
-    for (let i = 0; i < this.#size && !this.#closed; i++) await this.acquire();
+    if (this.#lent > 0 && !this.#closed) {
+      await new Promise<void>((resolve) => {
+        this.#allBack = resolve;
+      });
+    }
     this.close();
   }
 
   close(): void {
     this.#closed = true;
     this.#unsubscribe();
+    this.#allBack?.();
     for (const resolve of this.#line.splice(0)) resolve(undefined);
+  }
+
+  #mayLend(): boolean {
+    return this.#free.length > 0 && this.#lent < this.#lentMost();
+  }
+
+  #lend(): T {
+    this.#lent += 1;
+    return this.#lentMost() < this.#things ? this.#free.pop()! : this.#free.shift()!;
   }
 }

@@ -11,6 +11,7 @@
  * is removed once the device is lost.
  */
 
+import { CacheDistance } from './cacheDistance.ts';
 import type { AdapterReport } from './types.ts';
 import { governed } from './waitGovernor.ts';
 
@@ -19,6 +20,8 @@ const heldInstances = new Set<GPU>();
 export class LiveDevice implements AsyncDisposable {
   readonly device: GPUDevice;
   readonly adapter: AdapterReport;
+  /** Of its cores, where it runs on the host's. */
+  readonly cacheDistance: CacheDistance = new CacheDistance();
   /** Fulfilled with the reason when the device is gone, also when that was by `dispose`. Never rejected. */
   readonly lost: Promise<string>;
   readonly #instance: GPU | undefined;

@@ -5,6 +5,7 @@ import type { LiveDevice } from './liveDevice.ts';
 import type { PlaceKernels } from './placeKernels.ts';
 import { PlaceList } from './placeList.ts';
 import { ReadbackRing } from './readbackRing.ts';
+import { StagingSpread } from './stagingSpread.ts';
 
 export interface PlaceBatch {
   readonly places: PlaceList;
@@ -16,7 +17,8 @@ export class PlaceBatches {
   readonly #lists: LendingRing<PlaceList>;
 
   constructor(live: LiveDevice, kernels: PlaceKernels, label: string, count: number) {
-    this.#readbacks = new ReadbackRing(live, `${label}.results`, kernels.resultBytesMax, count);
+    const spread = new StagingSpread({ bytes: kernels.resultBytesMax, buffers: count });
+    this.#readbacks = new ReadbackRing(live, `${label}.results`, spread);
     this.#lists = new LendingRing(
       live,
       Array.from({ length: count }, () => new PlaceList(kernels.placesMax)),

@@ -8,11 +8,12 @@
 import { BufferUsage, MapMode } from './gpuConstants.ts';
 import type { LiveDevice } from './liveDevice.ts';
 import { StagingRing } from './stagingRing.ts';
+import type { StagingSpread } from './stagingSpread.ts';
 
 export class ReadbackRing extends StagingRing {
-  constructor(live: LiveDevice, label: string, bufferBytes: number, count: number) {
+  constructor(live: LiveDevice, label: string, spread: StagingSpread) {
     const usage = BufferUsage.MAP_READ | BufferUsage.COPY_DST;
-    super(live, `${label}.readback`, { usage }, bufferBytes, count);
+    super(live, `${label}.readback`, { usage }, spread);
   }
 
   /**
@@ -22,7 +23,9 @@ export class ReadbackRing extends StagingRing {
   async land(buffer: GPUBuffer, bytes: number, use: (landed: ArrayBuffer) => void): Promise<boolean> {
     if (!(await this.live.whenMapped(buffer, MapMode.READ, bytes))) return false;
     try {
-      use(buffer.getMappedRange(0, bytes));
+      const landed = buffer.getMappedRange(0, bytes);
+      this.spread.look(landed, bytes);
+      use(landed);
       buffer.unmap();
     } catch (error) {
       this.live.giveUp(`reading ${buffer.label} failed: ${error instanceof Error ? error.message : error}`);

@@ -20,6 +20,8 @@ interface Piece {
 
 interface Readback {
   readonly staging: GPUBuffer;
+  /** Bytes after which it leaves. */
+  readonly room: number;
   used: number;
   readonly copies: CopyRuns;
   readonly pieces: Piece[];
@@ -28,12 +30,15 @@ interface Readback {
 
 /** So many slots at most ride in one buffer. */
 const PIECES_MAX = 4096;
+/** While little is under way a buffer leaves before it is full, so that the host need not wait for the whole first one. */
+const RAMP_BYTES = 1024 * 1024;
 
 export class Readbacks {
   readonly #pool: PoolContext;
   readonly #ring: ReadbackRing;
   readonly #pump: Pump<ReadCall>;
   #open: Readback | undefined;
+  #bytesUnderWay = 0;
 
   constructor(pool: PoolContext, ring: ReadbackRing) {
     this.#pool = pool;
@@ -81,19 +86,20 @@ export class Readbacks {
   async #begin(): Promise<Readback | undefined> {
     const staging = await this.#ring.acquire();
     if (staging === undefined) return undefined;
-    this.#open = { staging, used: 0, copies: new CopyRuns(), pieces: [], turns: [] };
+    const room = Math.min(this.#ring.spread.now.bytes, Math.max(RAMP_BYTES, this.#bytesUnderWay));
+    this.#open = { staging, room, used: 0, copies: new CopyRuns(), pieces: [], turns: [] };
     return this.#open;
   }
 
   #pack(readback: Readback, read: SlotRead, from: number): number {
     const { slabs } = this.#pool;
     const { slot, sizeClass } = read;
-    const length = Math.min(read.bytes - from, this.#ring.bufferBytes - readback.used);
+    const length = Math.min(read.bytes - from, readback.room - readback.used);
     const offset = slabs.offsetOf(slot, sizeClass) + from;
     readback.copies.add(slabs.slabOf(slot, sizeClass), offset, readback.used, length);
     readback.pieces.push({ read, from, stagingOffset: readback.used, length });
     readback.used += length;
-    if (readback.used === this.#ring.bufferBytes || readback.pieces.length === PIECES_MAX) this.#flush();
+    if (readback.used === readback.room || readback.pieces.length === PIECES_MAX) this.#flush();
     return length;
   }
 
@@ -102,6 +108,7 @@ export class Readbacks {
     if (readback === undefined) return;
     this.#open = undefined;
     const { live, slabs, turns, label } = this.#pool;
+    this.#bytesUnderWay += readback.used;
     try {
       const encoder = live.device.createCommandEncoder({ label: `${label}.readback` });
       readback.copies.encodeFromSlabs(encoder, slabs.buffers, readback.staging);
@@ -120,6 +127,7 @@ export class Readbacks {
         read.land(landed, stagingOffset, from, length);
       }
     });
+    this.#bytesUnderWay -= readback.used;
     if (this.#pool.live.lostReason === '') return;
     for (const { read } of pieces) read.settle(goneFor(this.#pool.live));
   }

@@ -8,9 +8,12 @@
 
 import { LendingRing } from './lendingRing.ts';
 import type { LiveDevice } from './liveDevice.ts';
+import type { StagingSpread } from './stagingSpread.ts';
 
 export class StagingRing {
+  /** The size of its buffers. */
   readonly bufferBytes: number;
+  readonly spread: StagingSpread;
   protected readonly live: LiveDevice;
   readonly #buffers: readonly GPUBuffer[];
   readonly #ring: LendingRing<GPUBuffer>;
@@ -19,15 +22,16 @@ export class StagingRing {
     live: LiveDevice,
     label: string,
     buffer: Pick<GPUBufferDescriptor, 'usage' | 'mappedAtCreation'>,
-    bufferBytes: number,
-    count: number,
+    spread: StagingSpread,
   ) {
-    this.bufferBytes = bufferBytes;
+    const { bytes, buffers } = spread.most;
+    this.bufferBytes = bytes;
+    this.spread = spread;
     this.live = live;
-    this.#buffers = Array.from({ length: count }, (_, index) =>
-      live.device.createBuffer({ ...buffer, label: `${label}${index}`, size: bufferBytes }),
+    this.#buffers = Array.from({ length: buffers }, (_, index) =>
+      live.device.createBuffer({ ...buffer, label: `${label}${index}`, size: bytes }),
     );
-    this.#ring = new LendingRing(live, this.#buffers);
+    this.#ring = new LendingRing(live, this.#buffers, () => spread.now.buffers);
   }
 
   /** A free buffer at once, or as soon as there is one; undefined when the device is gone. */

@@ -3,33 +3,25 @@
 import { requireInteger } from '../../runtime/errors.ts';
 import type { PoolShape } from '../../runtime/pool/shape.ts';
 import type { LiveDevice } from './liveDevice.ts';
+import { type Staging, StagingSpread } from './stagingSpread.ts';
 import type { UploadStrategy } from './strategy.ts';
 import type { HbmStoreOptions } from './types.ts';
 
-/** The staging buffers of one direction. */
-export interface Staging {
-  readonly bytes: number;
-  readonly buffers: number;
-}
-
 export interface StagingSizes {
-  readonly up: Staging;
-  readonly down: Staging;
+  readonly up: StagingSpread;
+  readonly down: StagingSpread;
 }
 
 const MIB = 1024 * 1024;
 
 /** Enough to keep a link busy that is far away. */
 const FAR: Staging = { bytes: 4 * MIB, buffers: 8 };
-/**
- * A device that runs on the host's cores hands bytes over through the caches, so what is under way must fit there: with four
- * buffers of 2 MiB instead of two, what came back to be digested had left them, and verified uploads took a third longer.
- */
-const NEAR_UP: Staging = { bytes: 2 * MIB, buffers: 2 };
-/** What comes down is copied once and not looked at again, so a third buffer costs little and the device need not stop. */
-const NEAR_DOWN: Staging = { bytes: 3 * MIB, buffers: 3 };
-/** Where nothing comes back, twice as much fits, and each call and each hand-over cost half as much. */
-const NEAR_UNCHECKED: Staging = { bytes: 4 * MIB, buffers: 2 };
+/** The same on a device that runs on the host's cores, each call to which costs the host more. */
+const WIDE: Staging = { bytes: 8 * MIB, buffers: 4 };
+/** Of uploads that come back to be looked at: what went up and what came back are in the caches at once. */
+const CLOSE_UP: Staging = { bytes: 2 * MIB, buffers: 2 };
+const CLOSE_DOWN: Staging = { bytes: 3 * MIB, buffers: 3 };
+const CLOSE_UP_UNCHECKED: Staging = { bytes: 4 * MIB, buffers: 2 };
 
 /** @throws TKV_CONFIG naming the option that is no positive integer */
 export function stagingSizes(
@@ -45,6 +37,14 @@ export function stagingSizes(
       buffers: requireInteger('stagingBuffers', options.stagingBuffers ?? buffers, 1),
     };
   };
-  if (!live.adapter.software) return { up: sized(FAR), down: sized(FAR) };
-  return { up: sized(verification === 'readback' ? NEAR_UP : NEAR_UNCHECKED), down: sized(NEAR_DOWN) };
+  const given = options.stagingBytes !== undefined || options.stagingBuffers !== undefined;
+  if (!live.adapter.software || given) {
+    return { up: new StagingSpread(sized(FAR)), down: new StagingSpread(sized(FAR)) };
+  }
+  const either = (close: Staging): StagingSpread =>
+    new StagingSpread(sized(WIDE), sized(close), live.cacheDistance);
+  return {
+    up: either(verification === 'readback' ? CLOSE_UP : CLOSE_UP_UNCHECKED),
+    down: either(CLOSE_DOWN),
+  };
 }

@@ -52,8 +52,8 @@ export interface HbmStoreOptions {
   /** Largest GPUBuffer of the pool, in bytes; the device's limits cap it. Default 1 GiB. */
   readonly slabBytesMax?: number;
   /**
-   * Bytes of one staging buffer and how many there are, for each direction. Default 4 MiB, 8; on a software device 2 MiB, 4 up
-   * and 4 MiB, 3 down.
+   * Bytes of one staging buffer and how many there are, for each direction. Default 4 MiB, 8; on a software device up to 8 MiB,
+   * 4, of which it uses as much as is fastest at present.
    */
   readonly stagingBytes?: number;
   readonly stagingBuffers?: number;

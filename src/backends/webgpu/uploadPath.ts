@@ -12,6 +12,7 @@ import { CopyRuns } from './copyRuns.ts';
 import { writeWords } from './hostBytes.ts';
 import { LendingRing } from './lendingRing.ts';
 import type { LiveDevice } from './liveDevice.ts';
+import type { StagingSpread } from './stagingSpread.ts';
 import { UploadRing } from './uploadRing.ts';
 
 export const uploadPathNames = ['ring', 'writeBuffer'] as const;
@@ -33,8 +34,6 @@ export interface UploadBatch {
 
 export interface UploadPath {
   readonly name: UploadPathName;
-  /** Bytes of one batch, and how many are on their way at most. */
-  readonly bufferBytes: number;
   /** An empty batch as soon as there is room; undefined when the device is gone. */
   begin(): Promise<UploadBatch | undefined>;
   destroy(): Promise<void>;
@@ -45,24 +44,19 @@ export function openUploadPath(
   live: LiveDevice,
   slabs: readonly GPUBuffer[],
   label: string,
-  bufferBytes: number,
-  buffers: number,
+  spread: StagingSpread,
 ): UploadPath {
-  return name === 'ring'
-    ? new RingPath(live, slabs, label, bufferBytes, buffers)
-    : new QueuePath(live, slabs, bufferBytes, buffers);
+  return name === 'ring' ? new RingPath(live, slabs, label, spread) : new QueuePath(live, slabs, spread);
 }
 
 class RingPath implements UploadPath {
   readonly name = 'ring';
-  readonly bufferBytes: number;
   readonly #slabs: readonly GPUBuffer[];
   readonly #ring: UploadRing;
 
-  constructor(live: LiveDevice, slabs: readonly GPUBuffer[], label: string, bytes: number, count: number) {
-    this.bufferBytes = bytes;
+  constructor(live: LiveDevice, slabs: readonly GPUBuffer[], label: string, spread: StagingSpread) {
     this.#slabs = slabs;
-    this.#ring = new UploadRing(live, label, bytes, count);
+    this.#ring = new UploadRing(live, label, spread);
   }
 
   async begin(): Promise<UploadBatch | undefined> {
@@ -89,7 +83,7 @@ class RingBatch implements UploadBatch {
     this.#staging = staging;
     this.#slabs = slabs;
     this.#bytes = ring.bytes(staging);
-    this.capacity = ring.bufferBytes;
+    this.capacity = ring.spread.now.bytes;
   }
 
   get used(): number {
@@ -114,26 +108,24 @@ class RingBatch implements UploadBatch {
 
 class QueuePath implements UploadPath {
   readonly name = 'writeBuffer';
-  readonly bufferBytes: number;
+  readonly #spread: StagingSpread;
   readonly #live: LiveDevice;
   readonly #slabs: readonly GPUBuffer[];
   readonly #room: LendingRing<number>;
 
-  constructor(live: LiveDevice, slabs: readonly GPUBuffer[], bytes: number, count: number) {
-    this.bufferBytes = bytes;
+  constructor(live: LiveDevice, slabs: readonly GPUBuffer[], spread: StagingSpread) {
+    this.#spread = spread;
     this.#live = live;
     this.#slabs = slabs;
-    this.#room = new LendingRing(
-      live,
-      Array.from({ length: count }, (_, i) => i),
-    );
+    const rooms = Array.from({ length: spread.most.buffers }, (_, i) => i);
+    this.#room = new LendingRing(live, rooms, () => spread.now.buffers);
   }
 
   async begin(): Promise<UploadBatch | undefined> {
     const room = await this.#room.acquire();
     if (room === undefined) return undefined;
     const free = (): void => this.#room.release(room);
-    return new QueueBatch(this.#live, this.#slabs, this.bufferBytes, free);
+    return new QueueBatch(this.#live, this.#slabs, this.#spread.now.bytes, free);
   }
 
   destroy(): Promise<void> {

@@ -10,11 +10,12 @@
 import { BufferUsage, MapMode } from './gpuConstants.ts';
 import type { LiveDevice } from './liveDevice.ts';
 import { StagingRing } from './stagingRing.ts';
+import type { StagingSpread } from './stagingSpread.ts';
 
 export class UploadRing extends StagingRing {
-  constructor(live: LiveDevice, label: string, bufferBytes: number, count: number) {
+  constructor(live: LiveDevice, label: string, spread: StagingSpread) {
     const usage = BufferUsage.MAP_WRITE | BufferUsage.COPY_SRC;
-    super(live, `${label}.upload`, { usage, mappedAtCreation: true }, bufferBytes, count);
+    super(live, `${label}.upload`, { usage, mappedAtCreation: true }, spread);
   }
 
   /** The bytes to fill, of a buffer just acquired. Dead after `seal`. */

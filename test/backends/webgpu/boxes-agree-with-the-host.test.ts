@@ -14,6 +14,7 @@ import { PieceList } from '../../../src/backends/webgpu/boxes/pieceList.ts';
 import { type BoxItem, boxPlan, HbmStore } from '../../../src/backends/webgpu/index.ts';
 import { ReadbackRing } from '../../../src/backends/webgpu/readbackRing.ts';
 import { Slabs } from '../../../src/backends/webgpu/slabs.ts';
+import { StagingSpread } from '../../../src/backends/webgpu/stagingSpread.ts';
 import {
   blockBox,
   Granularity,
@@ -281,7 +282,11 @@ describe('box kernels', () => {
       const slabs = await Slabs.open(device.live, shape, 'test', 80_000);
       const programs = await compileBoxPrograms(device.live, 'test', kernelShape);
       const kernels = new BoxKernels(device.live, programs, slabs, 'test', 32, packedBytes);
-      const ring = new ReadbackRing(device.live, 'test', Math.max(80_000, packedBytes), 1);
+      const ring = new ReadbackRing(
+        device.live,
+        'test',
+        new StagingSpread({ bytes: Math.max(80_000, packedBytes), buffers: 1 }),
+      );
       const content = slabs.buffers.map((buffer, slab) => {
         const words = new Uint32Array(20_000);
         fillPattern(words, slab, 3);

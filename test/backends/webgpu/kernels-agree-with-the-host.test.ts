@@ -9,6 +9,7 @@ import {
 import { PlaceList } from '../../../src/backends/webgpu/placeList.ts';
 import { ReadbackRing } from '../../../src/backends/webgpu/readbackRing.ts';
 import { Slabs } from '../../../src/backends/webgpu/slabs.ts';
+import { StagingSpread } from '../../../src/backends/webgpu/stagingSpread.ts';
 import { digestBytes, digestWords } from '../../../src/runtime/digest.ts';
 import { fillPattern, patternWord } from '../../../src/runtime/pattern.ts';
 import { poolShape } from '../../../src/runtime/pool/shape.ts';
@@ -126,7 +127,11 @@ describe('digest and pattern kernels', () => {
       const shape = poolShape(1, 400_000, [99_996, 5000]);
       const slabs = await Slabs.open(device.live, shape, 'test');
       const kernels = await PlaceKernels.open(device.live, slabs, 'test', 64, kernelShape);
-      const results = new ReadbackRing(device.live, 'test', kernels.resultBytesMax, 1);
+      const results = new ReadbackRing(
+        device.live,
+        'test',
+        new StagingSpread({ bytes: kernels.resultBytesMax, buffers: 1 }),
+      );
       const content = new Uint32Array(100_000);
       fillPattern(content, 77, 5);
       device.live.device.queue.writeBuffer(slabs.buffers[0]!, 0, new Uint8Array(content.buffer));

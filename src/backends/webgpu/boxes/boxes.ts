@@ -8,6 +8,7 @@
 import { refused } from '../../../runtime/transfer/slotLedger.ts';
 import { lossOf, type PoolContext } from '../poolContext.ts';
 import type { ReadbackRing } from '../readbackRing.ts';
+import { StagingSpread } from '../stagingSpread.ts';
 import { UploadRing } from '../uploadRing.ts';
 import { type BoxCall, BoxCalls, type ChoosePath } from './boxCalls.ts';
 import { boxReads, boxWrites } from './boxDirections.ts';
@@ -28,19 +29,12 @@ interface Opened {
 export class Boxes {
   readonly #pool: PoolContext;
   readonly #readbackRing: ReadbackRing;
-  readonly #stagingBuffers: number;
   readonly #choosePath: ChoosePath;
   #opening: Promise<Opened> | undefined;
 
-  constructor(
-    pool: PoolContext,
-    readbackRing: ReadbackRing,
-    stagingBuffers: number,
-    path: BoxPathName | undefined,
-  ) {
+  constructor(pool: PoolContext, readbackRing: ReadbackRing, path: BoxPathName | undefined) {
     this.#pool = pool;
     this.#readbackRing = readbackRing;
-    this.#stagingBuffers = stagingBuffers;
     const rule = pool.live.adapter.software ? softwareRule : hardwareRule;
     this.#choosePath = (plan, items) => path ?? choosePath(rule, plan, items);
   }
@@ -89,12 +83,12 @@ export class Boxes {
   async #make(): Promise<Opened> {
     const { live, slabs, ledger } = this.#pool;
     const label = `${this.#pool.label}.boxes`;
-    const { bufferBytes } = this.#readbackRing;
+    const { bufferBytes, spread } = this.#readbackRing;
     const packedBytes = Math.max(VECTOR_BYTES, bufferBytes - (bufferBytes % VECTOR_BYTES));
     const programs = await compileBoxPrograms(live, label);
     live.device.pushErrorScope('out-of-memory');
     const kernels = new BoxKernels(live, programs, slabs, label, PIECES_PER_BATCH, packedBytes);
-    const uploadRing = new UploadRing(live, label, bufferBytes, this.#stagingBuffers);
+    const uploadRing = new UploadRing(live, label, new StagingSpread(spread.most));
     const shortage = await live.device.popErrorScope();
     if (shortage !== null) {
       kernels.destroy();

@@ -44,7 +44,7 @@ export class DeviceRuns implements Disposable {
       const unit = host.subarray(i * unitBytes, (i + 1) * unitBytes);
       writeWords(live.device.queue, pool, unit, slot * unitBytes);
     });
-    await live.whenDone();
+    await this.buffers.done();
   }
 
   /** One copy, one map and one memcpy a unit, each after the other. */
@@ -66,7 +66,7 @@ export class DeviceRuns implements Disposable {
   }
 
   async settled(): Promise<void> {
-    await this.buffers.live.whenDone();
+    await this.buffers.done();
   }
 
   [Symbol.dispose](): void {

@@ -30,7 +30,7 @@ export function deviceCopyUp(buffers: PlainBuffers, bytes: number): StageRun {
     prepare: () => fillAndSeal(buffers, bytes),
     async run() {
       buffers.copyUpload(bytes);
-      await buffers.live.whenDone();
+      await buffers.done();
     },
   };
 }
@@ -42,7 +42,7 @@ export function deviceCopyUpAndBack(buffers: PlainBuffers, bytes: number): Stage
     async run() {
       buffers.copyUpload(bytes);
       buffers.copy(buffers.pool, 0, buffers.arrived, 0, bytes);
-      await buffers.live.whenDone();
+      await buffers.done();
     },
   };
 }
@@ -83,7 +83,7 @@ export function deviceCopyDown(buffers: PlainBuffers, bytes: number): StageRun {
     prepare: async () => {},
     async run() {
       buffers.copy(buffers.pool, 0, buffers.readback, 0, bytes);
-      await buffers.live.whenDone();
+      await buffers.done();
     },
   };
 }

@@ -1,7 +1,7 @@
 /**
  * What a link between HBM and host memory has at its ends, without tierkv: a pool in device memory, staging that the host
  * fills and the device empties, staging the other way, and host memory as the DDR tier has it. Each is as long as all that
- * one run moves.
+ * one run moves. Waits are the binding's own, which look at the device all the time, not those of waitGovernor.ts.
  */
 
 import { BufferUsage, MapMode } from '../../../backends/webgpu/gpuConstants.ts';
@@ -56,7 +56,7 @@ export class PlainBuffers implements Disposable {
   /** The staging for uploads belongs to the host from now on, until `submitUpload`. */
   async mapUpload(): Promise<void> {
     if (this.#mapped !== undefined) return;
-    await this.live.whenMapped(this.#upload, MapMode.WRITE, this.bytes);
+    await this.#upload.mapAsync(MapMode.WRITE, 0, this.bytes);
     this.#mapped = new Uint8Array(this.#upload.getMappedRange());
   }
 
@@ -83,7 +83,7 @@ export class PlainBuffers implements Disposable {
   /** Device memory, copied to staging; mapped until the caller unmaps it. */
   async fromPool(staging: GPUBuffer, bytes: number): Promise<Uint8Array<ArrayBuffer>> {
     this.copy(this.pool, 0, staging, 0, bytes);
-    await this.live.whenMapped(staging, MapMode.READ, bytes);
+    await staging.mapAsync(MapMode.READ, 0, bytes);
     return new Uint8Array(staging.getMappedRange(0, bytes));
   }
 
@@ -93,7 +93,7 @@ export class PlainBuffers implements Disposable {
     for (const slice of this.#burst) {
       const bytes = Math.min(slice.size, end - to);
       if (bytes === 0) break;
-      await this.live.whenMapped(slice, MapMode.WRITE, slice.size);
+      await slice.mapAsync(MapMode.WRITE, 0, slice.size);
       new Uint8Array(slice.getMappedRange()).set(this.host.subarray(to, to + bytes));
       slice.unmap();
       to += bytes;
@@ -114,6 +114,11 @@ export class PlainBuffers implements Disposable {
     this.live.device.queue.submit([encoder.finish()]);
   }
 
+  /** All work submitted so far has ended. */
+  async done(): Promise<void> {
+    await this.live.device.queue.onSubmittedWorkDone();
+  }
+
   copy(from: GPUBuffer, fromAt: number, to: GPUBuffer, toAt: number, bytes: number): void {
     const encoder = this.live.device.createCommandEncoder({ label: 'bench' });
     encoder.copyBufferToBuffer(from, fromAt, to, toAt, bytes);
@@ -126,7 +131,7 @@ export class PlainBuffers implements Disposable {
     bytes: number,
     use: (landed: Uint8Array<ArrayBuffer>) => void,
   ): Promise<void> {
-    await this.live.whenMapped(staging, MapMode.READ, bytes);
+    await staging.mapAsync(MapMode.READ, 0, bytes);
     use(new Uint8Array(staging.getMappedRange(0, bytes)));
     staging.unmap();
   }

@@ -45,7 +45,7 @@ export function together(
       await Promise.all([
         disk?.(),
         slice === undefined ? undefined : inSlices(slice, bytes),
-        device === undefined ? undefined : buffers.live.whenDone(),
+        device === undefined ? undefined : buffers.done(),
       ]);
       if (landed !== undefined) buffers.arrived.unmap();
       landed = undefined;
