@@ -44,11 +44,11 @@ export class LendingRing<T> {
 
   /** Waits until everything lent is back, or the device is gone, and lends nothing more. */
   async drain(): Promise<void> {
-    if (this.#lent > 0 && !this.#closed) {
-      await new Promise<void>((resolve) => {
-        this.#allBack = resolve;
-      });
-    }
+    if (this.#closed) return;
+    await new Promise<void>((resolve) => {
+      this.#allBack = resolve;
+      if (this.#lent === 0) resolve();
+    });
     this.close();
   }
 
@@ -60,7 +60,8 @@ export class LendingRing<T> {
   }
 
   #mayLend(): boolean {
-    return this.#free.length > 0 && this.#lent < this.#lentMost();
+    const ends = this.#allBack !== undefined;
+    return !ends && this.#free.length > 0 && this.#lent < this.#lentMost();
   }
 
   #lend(): T {

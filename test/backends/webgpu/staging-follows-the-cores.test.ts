@@ -53,11 +53,14 @@ describe('a ring', () => {
     const draining = changing.drain().then(() => {
       drained = true;
     });
+    const late = changing.acquire();
     for (const one of served) {
+      await new Promise((resolve) => setImmediate(resolve));
       expect(drained).toBe(false);
       changing.release(one!);
     }
     await draining;
+    expect(await late).toBeUndefined();
     expect(await changing.acquire()).toBeUndefined();
   });
 });
