@@ -26,6 +26,11 @@ export class LendingRing<T> {
     this.#unsubscribe = live.onLost(() => this.close());
   }
 
+  /** How many are out. */
+  get lent(): number {
+    return this.#lent;
+  }
+
   /** A free one at once, or as soon as there is one; `undefined` when the ring is closed. */
   acquire(): T | undefined | Promise<T | undefined> {
     if (this.#closed) return undefined;

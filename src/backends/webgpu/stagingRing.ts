@@ -32,6 +32,7 @@ export class StagingRing {
       live.device.createBuffer({ ...buffer, label: `${label}${index}`, size: bytes }),
     );
     this.#ring = new LendingRing(live, this.#buffers, () => spread.now.buffers);
+    spread.isLentBy(this.#ring);
   }
 
   /** A free buffer at once, or as soon as there is one; undefined when the device is gone. */

@@ -18,10 +18,14 @@ const MIB = 1024 * 1024;
 const FAR: Staging = { bytes: 4 * MIB, buffers: 8 };
 /** The same on a device that runs on the host's cores, each call to which costs the host more. */
 const WIDE: Staging = { bytes: 8 * MIB, buffers: 4 };
-/** Of uploads that come back to be looked at: what went up and what came back are in the caches at once. */
-const CLOSE_UP: Staging = { bytes: 2 * MIB, buffers: 2 };
+/** One direction where the cores share a cache. */
 const CLOSE_DOWN: Staging = { bytes: 3 * MIB, buffers: 3 };
-const CLOSE_UP_UNCHECKED: Staging = { bytes: 4 * MIB, buffers: 2 };
+const CLOSE_UP: Staging = { bytes: 4 * MIB, buffers: 2 };
+/** Of uploads that come back to be looked at: what went up and what came back are in the caches at once. */
+const CLOSE_UP_CHECKED: Staging = { bytes: 2 * MIB, buffers: 2 };
+/** Both directions at once: each passes the host in turn, so equal portions keep both going. */
+const CLOSE_BOTH: Staging = { bytes: 3 * MIB, buffers: 2 };
+const CLOSE_BOTH_CHECKED: Staging = { bytes: 2 * MIB, buffers: 2 };
 
 /** @throws TKV_CONFIG naming the option that is no positive integer */
 export function stagingSizes(
@@ -41,10 +45,17 @@ export function stagingSizes(
   if (!live.adapter.software || given) {
     return { up: new StagingSpread(sized(FAR)), down: new StagingSpread(sized(FAR)) };
   }
-  const either = (close: Staging): StagingSpread =>
-    new StagingSpread(sized(WIDE), sized(close), live.cacheDistance);
-  return {
-    up: either(verification === 'readback' ? CLOSE_UP : CLOSE_UP_UNCHECKED),
-    down: either(CLOSE_DOWN),
+  const checked = verification === 'readback';
+  const either = (alone: Staging, other: () => StagingSpread): StagingSpread => {
+    const beside = sized(checked ? CLOSE_BOTH_CHECKED : CLOSE_BOTH);
+    return new StagingSpread(sized(WIDE), {
+      distance: live.cacheDistance,
+      alone: sized(alone),
+      beside,
+      other,
+    });
   };
+  const up: StagingSpread = either(checked ? CLOSE_UP_CHECKED : CLOSE_UP, () => down);
+  const down: StagingSpread = either(CLOSE_DOWN, () => up);
+  return { up, down };
 }

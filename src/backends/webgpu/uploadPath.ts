@@ -119,6 +119,7 @@ class QueuePath implements UploadPath {
     this.#slabs = slabs;
     const rooms = Array.from({ length: spread.most.buffers }, (_, i) => i);
     this.#room = new LendingRing(live, rooms, () => spread.now.buffers);
+    spread.isLentBy(this.#room);
   }
 
   async begin(): Promise<UploadBatch | undefined> {

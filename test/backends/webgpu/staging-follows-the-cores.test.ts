@@ -1,6 +1,8 @@
 /** Rings lend as many buffers, and stores fill as much of each, as is fastest for cores that are as far apart as they are now. */
 
 import { afterEach, describe, expect, it, vi } from 'vitest';
+import type { CacheDistance } from '../../../src/backends/webgpu/cacheDistance.ts';
+import { MapMode } from '../../../src/backends/webgpu/gpuConstants.ts';
 import { HbmStore, type LiveDevice } from '../../../src/backends/webgpu/index.ts';
 import { LendingRing } from '../../../src/backends/webgpu/lendingRing.ts';
 import { StagingSpread } from '../../../src/backends/webgpu/stagingSpread.ts';
@@ -65,10 +67,35 @@ describe('a ring', () => {
   });
 });
 
-it('a spread has room for either choice', () => {
-  const spread = new StagingSpread({ bytes: 8, buffers: 2 }, { bytes: 4, buffers: 3 });
-  expect(spread.most).toEqual({ bytes: 8, buffers: 3 });
-  expect(spread.now).toEqual({ bytes: 8, buffers: 2 });
+describe('a spread', () => {
+  const wide = { bytes: 8, buffers: 2 };
+  const alone = { bytes: 4, buffers: 3 };
+  const beside = { bytes: 2, buffers: 4 };
+
+  it('has room for any choice', () => {
+    const distance = { near: false } as CacheDistance;
+    const spread: StagingSpread = new StagingSpread(wide, { distance, alone, beside, other: () => spread });
+    expect(spread.most).toEqual({ bytes: 8, buffers: 4 });
+  });
+
+  it('is wide while the cores are far apart, and makes room for the other direction while they are near', () => {
+    const cores = { near: false };
+    const distance = cores as CacheDistance;
+    const other = new StagingSpread(wide);
+    const spread = new StagingSpread(wide, { distance, alone, beside, other: () => other });
+    const lenders = [{ lent: 0 }, { lent: 0 }];
+    for (const lender of lenders) other.isLentBy(lender);
+    expect(spread.now).toEqual(wide);
+    cores.near = true;
+    expect(spread.now).toEqual(alone);
+    lenders[1]!.lent = 1;
+    expect(spread.now).toEqual(beside);
+    cores.near = false;
+    expect(spread.now).toEqual(wide);
+    lenders[1]!.lent = 0;
+    cores.near = true;
+    expect(spread.now).toEqual(alone);
+  });
 });
 
 describe('a store', () => {
@@ -91,6 +118,34 @@ describe('a store', () => {
       await store.read(again);
       expect(again.map(mismatchedWords)).toEqual(again.map(() => 0));
     }
+  });
+
+  it('lends less down while something goes up and the cores are near', async () => {
+    const shape = poolShape(16, 2 * MIB, [2 * MIB]);
+    vi.spyOn(device.live.cacheDistance, 'near', 'get').mockReturnValue(true);
+    await using store = await HbmStore.open(device.live, shape, { verifyWrites: 'none', uploadPath: 'ring' });
+    const items = Array.from({ length: 16 }, (_, slot) => patternItem(shape, slot, 0, 1));
+    await store.write(items);
+    const most = async (work: () => Promise<unknown>): Promise<number> => {
+      let mapped = 0;
+      let atOnce = 0;
+      const whenMapped = device.live.whenMapped.bind(device.live);
+      const spy = vi.spyOn(device.live, 'whenMapped').mockImplementation(async (buffer, mode, bytes) => {
+        const reads = mode === MapMode.READ;
+        if (reads) atOnce = Math.max(atOnce, ++mapped);
+        const done = await whenMapped(buffer, mode, bytes);
+        if (reads) mapped -= 1;
+        return done;
+      });
+      await work();
+      spy.mockRestore();
+      return atOnce;
+    };
+    const down = items.slice(13).map((item) => emptyItem(item));
+    const next = items.slice(0, 13).map(({ slot }) => patternItem(shape, slot, 0, 2));
+    expect(await most(() => store.read(down))).toBe(3);
+    expect(await most(() => Promise.all([store.write(next), store.read(down)]))).toBe(2);
+    expect(down.map(mismatchedWords)).toEqual(down.map(() => 0));
   });
 
   it('sends little down first, so that the host need not wait for a whole buffer', async () => {
