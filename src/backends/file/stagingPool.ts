@@ -39,7 +39,7 @@ export class StagingPool implements Disposable {
   /** A range of `bytes`, rounded up to whole blocks, or undefined while none is free. */
   take(bytes: number): Uint8Array | undefined {
     const length = Math.ceil(bytes / BLOCK_BYTES) * BLOCK_BYTES;
-    invariant(length > 0 && length <= this.capacityBytes, `staging for ${bytes} bytes`);
+    invariant(length > 0 && length <= this.capacityBytes, () => `staging for ${bytes} bytes`);
     const at = this.#free.findIndex((range) => range.end - range.start >= length);
     if (at < 0) return undefined;
     const range = this.#free[at]!;

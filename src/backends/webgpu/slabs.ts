@@ -67,7 +67,7 @@ export class Slabs {
 
   /** Offset of the slot in its slab. */
   offsetOf(slot: number, sizeClass: number): number {
-    return slotOffsetBytes(this.shape, slot, sizeClass) % this.slabBytes;
+    return slotOffsetBytes(this.shape, slot, sizeClass) - this.slabOf(slot, sizeClass) * this.slabBytes;
   }
 
   place(slot: number, sizeClass: number): SlotBuffer {

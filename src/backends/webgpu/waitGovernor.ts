@@ -33,12 +33,18 @@ export function looksPutOff(): number {
 }
 
 let replaced: SetImmediate | undefined;
+/** Whose properties `schedule` has. */
+let dressedAs: SetImmediate | undefined;
 
 function withReplacement<T>(call: () => T): T {
   if (replaced !== undefined) return call();
   replaced = globalThis.setImmediate;
-  // the type also has overloads and a promisify symbol, which Object.assign takes over from the function that was there
-  globalThis.setImmediate = Object.assign(schedule, replaced) as unknown as SetImmediate;
+  if (replaced !== dressedAs) {
+    // the type also has overloads and a promisify symbol, which are taken over from the function that was there
+    Object.assign(schedule, replaced);
+    dressedAs = replaced;
+  }
+  globalThis.setImmediate = schedule as unknown as SetImmediate;
   try {
     return call();
   } finally {

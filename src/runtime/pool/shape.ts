@@ -55,6 +55,7 @@ export function poolShape(pages: number, pageBytes: number, slotBytes: readonly 
 export function slotOffsetBytes(shape: PoolShape, slot: number, sizeClass: number): number {
   const index = slot % shape.slotsPerPageMax;
   const page = (slot - index) / shape.slotsPerPageMax;
-  invariant(page < shape.pages && index < shape.slotsPerPage[sizeClass]!, `slot ${slot} is outside its pool`);
+  const inside = page < shape.pages && index < shape.slotsPerPage[sizeClass]!;
+  invariant(inside, () => `slot ${slot} is outside its pool`);
   return page * shape.pageBytes + index * shape.slotBytes[sizeClass]!;
 }

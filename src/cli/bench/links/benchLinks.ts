@@ -12,7 +12,7 @@ import { DiskRuns } from './diskRuns.ts';
 import { limitOf } from './limit.ts';
 import { type Arrangement, LinkRig } from './rig.ts';
 import { measureRounds, quantile, type Speed } from './rounds.ts';
-import { diskRoutes, type Machine, moveOver, type Route, transferRoutes } from './routes.ts';
+import { diskRoutes, jobsOver, type Machine, type Route, transferRoutes } from './routes.ts';
 import type { LinkRow } from './row.ts';
 
 export interface LinkBenchOptions {
@@ -120,7 +120,7 @@ async function sampleLatency(machine: Machine, { route, arrangement, latenciesUs
   for (let i = 0; i < LATENCY_SAMPLES; i++) {
     const from = (latenciesUs.length * width) % (rig.units - width + 1);
     const started = performance.now();
-    await moveOver(machine, route, arrangement, from, from + width);
+    await rig.run(jobsOver(machine, route, arrangement, from, from + width));
     const ended = performance.now();
     latenciesUs.push((ended - started) * 1000);
     if (ended > until) return;

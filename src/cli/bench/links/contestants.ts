@@ -12,9 +12,9 @@ import {
   type StageRun,
 } from './deviceStages.ts';
 import { type StageName, stagesOf } from './limit.ts';
-import type { Arrangement } from './rig.ts';
+import type { Arrangement, LinkJobs } from './rig.ts';
 import type { Contestant } from './rounds.ts';
-import { type Machine, moveOver, type Route } from './routes.ts';
+import { jobsOver, type Machine, type Route } from './routes.ts';
 import { together } from './together.ts';
 
 const DEPTHS = [1, 4, 8, 16] as const;
@@ -93,7 +93,16 @@ export function contestantsOf(machine: Machine, units: number, cases: readonly C
         ...together(stages, buffers, bytes, usesDisk ? io : undefined),
       });
     }
-    add({ name, bytes, usesDisk, run: () => moveOver(machine, route, arrangement, 0, moved) });
+    let jobs: LinkJobs;
+    add({
+      name,
+      bytes,
+      usesDisk,
+      prepare() {
+        jobs = jobsOver(machine, route, arrangement, 0, moved);
+      },
+      run: () => rig.run(jobs),
+    });
     add({
       ...common,
       name: singleName(route),

@@ -26,6 +26,7 @@ const MIB = 1024 * 1024;
 /** Seconds that a quick bench measures links for: with opening a device, and the manager's part, it ends within 40. */
 const QUICK_SECONDS = 14;
 const QUICK_UNITS_MAX = 64;
+const UNITS_MAX = 4096;
 const REST_MS = 10;
 /** An odd number, so that a trial is in the middle. */
 const TRIALS = 3;
@@ -37,12 +38,12 @@ export async function runLinkBench(request: LinkBenchRequest): Promise<LinkRow[]
     throw configError('--against', `is "${against}"`, 'Set it to fio, or leave it out.');
   }
   return withMachine(request, (live, dir, signal) => {
-    const totalBytes = (quick ? 8 : 64) * MIB;
+    const totalBytes = (quick ? 8 : 256) * MIB;
     return benchLinks(live, {
       links,
       unitBytes: quick ? quickSizes : fullSizes,
       totalBytes,
-      unitsMax: quick ? QUICK_UNITS_MAX : Number.POSITIVE_INFINITY,
+      unitsMax: quick ? QUICK_UNITS_MAX : UNITS_MAX,
       trials: quick ? 1 : TRIALS,
       rounds: quick ? 5 : 9,
       restMs: quick ? 1 : REST_MS,

@@ -36,6 +36,12 @@ interface Place {
   readonly generations: Uint32Array;
 }
 
+/** What the manager would have the engine do. */
+export interface LinkJobs {
+  readonly engine: TransferEngine;
+  readonly transfers: readonly Transfer[];
+}
+
 export type PlaceName = 'hbm' | 'hbmUnverified' | 'ddr' | 'nvme';
 
 export class LinkRig implements AsyncDisposable {
@@ -115,7 +121,7 @@ export class LinkRig implements AsyncDisposable {
     const rig = new LinkRig(fields, engines, slots, opened.move());
     for (const name of ['hbm', 'hbmUnverified', ...(nvme === undefined ? [] : ['nvme' as const])] as const) {
       for (const arrangement of ['contiguous', 'scattered'] as const) {
-        await rig.move('ddr', name, arrangement);
+        await rig.run(rig.jobs('ddr', name, arrangement));
       }
     }
     return rig;
@@ -147,29 +153,43 @@ export class LinkRig implements AsyncDisposable {
     return arrangement === 'contiguous' ? index : this.#scattered[index]!;
   }
 
-  /** Moves contents [from, to) through the engine; fulfilled when all have ended. @throws when one was not loaded */
-  async move(
+  /** Contents [from, to) for the engine to move. To be run once, and before other jobs to the same places are made. */
+  jobs(
     source: PlaceName,
     target: PlaceName,
     arrangement: Arrangement,
     from = 0,
     to: number = this.units,
-  ): Promise<void> {
-    await this.#run(this.#engineFor(source, target), this.#transfers(source, target, arrangement, from, to));
+  ): LinkJobs {
+    const transfers = this.#transfers(source, target, arrangement, from, to);
+    return { engine: this.#engineFor(source, target), transfers };
   }
 
   /** One half of contents [from, to) goes one way while the other half comes. */
-  async moveBothWays(
+  jobsBothWays(
     a: PlaceName,
     b: PlaceName,
     arrangement: Arrangement,
     from = 0,
     to: number = this.units,
-  ): Promise<void> {
+  ): LinkJobs {
     const half = from + ((to - from) >> 1);
     const there = this.#transfers(a, b, arrangement, from, half);
     const back = this.#transfers(b, a, arrangement, half, to);
-    await this.#run(this.#engineFor(a, b), [...there, ...back]);
+    return { engine: this.#engineFor(a, b), transfers: [...there, ...back] };
+  }
+
+  /** Fulfilled when all have ended. @throws when one was not loaded */
+  async run({ engine, transfers }: LinkJobs): Promise<void> {
+    engine.submit(transfers);
+    for (let left = transfers.length; left > 0; ) {
+      const ends = await engine.take();
+      left -= ends.length;
+      const failed = ends.find((end) => end.outcome !== Outcome.LOADED);
+      if (failed === undefined) continue;
+      const what = `a bench transfer ended as ${outcomeNames[failed.outcome]}: ${failed.reason}`;
+      throw new TierKVError('TKV_DEVICE', `${what}. Look at the device and the disk, then run it again.`);
+    }
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -206,18 +226,6 @@ export class LinkRig implements AsyncDisposable {
       });
     }
     return transfers;
-  }
-
-  async #run(engine: TransferEngine, transfers: readonly Transfer[]): Promise<void> {
-    engine.submit(transfers);
-    for (let left = transfers.length; left > 0; ) {
-      const ends = await engine.take();
-      left -= ends.length;
-      const failed = ends.find((end) => end.outcome !== Outcome.LOADED);
-      if (failed === undefined) continue;
-      const what = `a bench transfer ended as ${outcomeNames[failed.outcome]}: ${failed.reason}`;
-      throw new TierKVError('TKV_DEVICE', `${what}. Look at the device and the disk, then run it again.`);
-    }
   }
 
   #fillHost(): Digest[] {

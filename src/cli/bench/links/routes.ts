@@ -6,7 +6,7 @@
 
 import type { DeviceRuns } from './deviceRuns.ts';
 import type { DiskRuns } from './diskRuns.ts';
-import type { Arrangement, LinkRig, PlaceName } from './rig.ts';
+import type { Arrangement, LinkJobs, LinkRig, PlaceName } from './rig.ts';
 import type { Verification } from './row.ts';
 
 /** What is done to each byte of a way; `arrival check` is that of what arrived in HBM, however that is done here. */
@@ -188,15 +188,15 @@ export const diskRoutes: readonly Route[] = [
   bothWays(writeFromHbm, readToHbm),
 ];
 
-/** Moves contents [from, to) over the route with tierkv. */
-export function moveOver(
+/** What tierkv's engine does when contents [from, to) go over the route. */
+export function jobsOver(
   { rig }: Machine,
   { source, target, bothWays: both }: Route,
   arrangement: Arrangement,
   from?: number,
   to?: number,
-): Promise<void> {
+): LinkJobs {
   return both
-    ? rig.moveBothWays(source, target, arrangement, from, to)
-    : rig.move(source, target, arrangement, from, to);
+    ? rig.jobsBothWays(source, target, arrangement, from, to)
+    : rig.jobs(source, target, arrangement, from, to);
 }
