@@ -6,7 +6,8 @@
  *     | under way, any priority            | demand loads only |
  *     +------------------------------------+-------------------+
  *
- * The last quarter is the landing zone of demand loads, which therefore never wait behind write-backs. What has not begun by
+ * The last quarter is the landing zone of demand loads, which therefore never wait behind write-backs. Where jobs are so large that
+ * not even two fit, two of them go at once, so that the link is busy while one of them ends. What has not begun by
  * its deadline never begins. A batch that is past its deadline counts no longer, so that one that never retires cannot close
  * the link.
  */
@@ -15,7 +16,7 @@ import { Priority } from '../../runtime/index.ts';
 import type { Transfer } from '../../runtime/transfer/transfer.ts';
 
 export interface LinkLimits {
-  /** Bytes under way at most; a single job larger than that goes alone. */
+  /** Bytes under way at most, or two jobs. */
   readonly windowBytes: number;
   /** Bytes of one batch at most, or one job. */
   readonly batchBytes: number;
@@ -116,8 +117,7 @@ export class LinkQueue<Job extends LinkJob> {
       const room = priority === Priority.DEMAND_LOAD ? windowBytes : windowBytes * (1 - LANDING_SHARE);
       for (let job = this.#peek(priority); job !== undefined; job = this.#peek(priority)) {
         const size = job.transfer.bytes;
-        const alone = batch.length === 0 && this.#bytesUnderWay === 0;
-        if (!alone && this.#bytesUnderWay + bytes + size > room) break;
+        if (this.#bytesUnderWay + bytes + size > Math.max(room, 2 * size)) break;
         if (batch.length > 0 && bytes + size > batchBytes) return batch;
         this.#shift(priority);
         if (job.transfer.deadlineUs <= nowUs) {

@@ -4,15 +4,18 @@
  * moves work from core to core. But what the device wrote last tells: the host reads a few lines of it, each only when the
  * one before is there. A cache that both share answers in some 20 ns, another core's cache or memory in 100 and more.
  *
- * What was written a while ago has left every cache, so slow answers count only when many follow each other. And an answer is
- * good for a moment: without a new one the cores count as far apart.
+ * What has left every cache answers slowly too, be it old or much. So slow answers count only when many follow each other, and
+ * nobody may look at large buffers: those of cores that are far apart say nothing. Therefore cores count as near until they were
+ * found to be far apart, and a moment later again, for as long as it takes to find out:
+ *
+ *     near |s s s q s s s s s s s s| far, for 200 ms | near |s s s s s s s s| far ..      s, q: a slow and a quick answer
  */
 
 /** Between a cache that is shared and anything that is farther away. */
 const NEAR_NS = 70;
 /** So many slow answers in a row say that the cores are far apart. */
 const SLOW_ANSWERS = 8;
-const GOOD_FOR_MS = 500;
+const FAR_FOR_MS = 200;
 
 /** Less than that is written so fast that what else the cores do blurs the answer. */
 const LANDED_BYTES_MIN = 512 * 1024;
@@ -31,15 +34,21 @@ const lines: Int32Array = Int32Array.from({ length: PAGES * LINES_READ_PER_PAGE 
 export class CacheDistance {
   readonly #clockMs: () => number;
   #slowAnswers = 0;
-  #quickMs = Number.NEGATIVE_INFINITY;
+  #far = false;
+  #farUntilMs = Number.NEGATIVE_INFINITY;
 
   constructor(clockMs: () => number = () => performance.now()) {
     this.#clockMs = clockMs;
   }
 
-  /** False as well where nothing was looked at lately. */
+  /** For those who look: true as well when it is time to find out anew. */
   get near(): boolean {
-    return this.#slowAnswers < SLOW_ANSWERS && this.#clockMs() - this.#quickMs < GOOD_FOR_MS;
+    return !this.#far || this.#clockMs() >= this.#farUntilMs;
+  }
+
+  /** For those who have nothing to look at: what was found last. */
+  get foundFar(): boolean {
+    return this.#far;
   }
 
   /** @param landed what the device has just filled, up to its byte `end`, and nobody has looked at */
@@ -52,8 +61,14 @@ export class CacheDistance {
     const endedMs = this.#clockMs();
     if (((endedMs - startedMs) * 1e6) / lines.length < NEAR_NS) {
       this.#slowAnswers = 0;
-      this.#quickMs = endedMs;
-    } else this.#slowAnswers += 1;
+      this.#far = false;
+    } else if (this.near) {
+      this.#slowAnswers += 1;
+      if (this.#slowAnswers < SLOW_ANSWERS) return;
+      this.#slowAnswers = 0;
+      this.#far = true;
+      this.#farUntilMs = endedMs + FAR_FOR_MS;
+    }
   }
 }
 

@@ -46,16 +46,21 @@ export function stagingSizes(
     return { up: new StagingSpread(sized(FAR)), down: new StagingSpread(sized(FAR)) };
   }
   const checked = verification === 'readback';
-  const either = (alone: Staging, other: () => StagingSpread): StagingSpread => {
-    const beside = sized(checked ? CLOSE_BOTH_CHECKED : CLOSE_BOTH);
-    return new StagingSpread(sized(WIDE), {
-      distance: live.cacheDistance,
-      alone: sized(alone),
-      beside,
-      other,
-    });
-  };
-  const up: StagingSpread = either(checked ? CLOSE_UP_CHECKED : CLOSE_UP, () => down);
-  const down: StagingSpread = either(CLOSE_DOWN, () => up);
+  const distance = live.cacheDistance;
+  const beside = sized(checked ? CLOSE_BOTH_CHECKED : CLOSE_BOTH);
+  const up: StagingSpread = new StagingSpread(sized(WIDE), {
+    distance,
+    alone: sized(checked ? CLOSE_UP_CHECKED : CLOSE_UP),
+    beside,
+    other: () => down,
+    looks: checked,
+  });
+  const down: StagingSpread = new StagingSpread(sized(WIDE), {
+    distance,
+    alone: sized(CLOSE_DOWN),
+    beside,
+    other: () => up,
+    looks: true,
+  });
   return { up, down };
 }

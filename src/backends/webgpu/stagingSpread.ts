@@ -23,6 +23,8 @@ export interface CloseStaging {
   /** While the other direction is. */
   readonly beside: Staging;
   readonly other: () => StagingSpread;
+  /** Whether what the device fills comes by here. */
+  readonly looks: boolean;
 }
 
 /** Whoever lends the buffers. */
@@ -49,8 +51,11 @@ export class StagingSpread {
 
   /** How much of a buffer is filled at present, and how many are out at a time. */
   get now(): Staging {
-    if (this.#close?.distance.near !== true) return this.#wide;
-    return this.#close.other().underWay ? this.#close.beside : this.#close.alone;
+    const close = this.#close;
+    if (close === undefined) return this.#wide;
+    const { distance, looks } = close;
+    if (looks ? !distance.near : distance.foundFar) return this.#wide;
+    return close.other().underWay ? close.beside : close.alone;
   }
 
   get underWay(): boolean {
@@ -63,6 +68,8 @@ export class StagingSpread {
 
   /** To be called with what a device has filled, up to byte `end`, before anything else looks at it. */
   look(landed: ArrayBuffer, end: number): void {
-    this.#close?.distance.look(landed, end);
+    const close = this.#close;
+    if (close === undefined || end > Math.max(close.alone.bytes, close.beside.bytes)) return;
+    close.distance.look(landed, end);
   }
 }

@@ -81,13 +81,21 @@ describe('the queue of a link', () => {
     expect(queue.bytesUnderWay).toBe(0);
   });
 
-  it('lets a job larger than the window go, alone', async () => {
+  it('lets jobs go of which not two fit into the window, two at a time', async () => {
     const { queue, state, push, end } = world();
-    await push(transfer(1, Priority.PREFETCH, 100 * KIB), transfer(2, Priority.DEMAND_LOAD, 100 * KIB));
-    expect(state.begun).toEqual([[2]]);
+    await push(
+      transfer(1, Priority.PREFETCH, 100 * KIB),
+      transfer(2, Priority.DEMAND_LOAD, 100 * KIB),
+      transfer(3, Priority.PREFETCH, 40 * KIB),
+      transfer(4, Priority.PREFETCH, 100 * KIB),
+    );
+    expect(state.begun).toEqual([[2], [1]]);
     await end(0);
     expect(state.begun).toEqual([[2], [1]]);
     await end(1);
+    expect(state.begun).toEqual([[2], [1], [3], [4]]);
+    await end(2);
+    await end(3);
     expect(queue.bytesUnderWay).toBe(0);
   });
 

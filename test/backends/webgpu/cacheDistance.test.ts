@@ -25,42 +25,53 @@ class Cores {
   }
 }
 
+function slow(cores: Cores, times: number): void {
+  for (let i = 0; i < times; i++) cores.look(130);
+}
+
 describe('the distance of cores', () => {
-  it('is far until an answer was quick, and near from then on', () => {
+  it('is near until eight answers in a row were slow', () => {
     const cores = new Cores();
-    expect(cores.distance.near).toBe(false);
-    cores.look(130);
-    expect(cores.distance.near).toBe(false);
-    cores.look(20);
     expect(cores.distance.near).toBe(true);
-  });
-
-  it('takes eight slow answers in a row to be far again', () => {
-    const cores = new Cores();
-    cores.look(20);
-    for (let i = 0; i < 7; i++) cores.look(130);
-    expect(cores.distance.near).toBe(true);
+    slow(cores, 7);
     cores.look(40);
-    for (let i = 0; i < 7; i++) cores.look(130);
+    slow(cores, 7);
     expect(cores.distance.near).toBe(true);
-    cores.look(130);
+    expect(cores.distance.foundFar).toBe(false);
+    slow(cores, 1);
     expect(cores.distance.near).toBe(false);
+    expect(cores.distance.foundFar).toBe(true);
   });
 
-  it('is not known any more half a second after the last quick answer', () => {
+  it('is far until a quick answer comes', () => {
     const cores = new Cores();
+    slow(cores, 8);
     cores.look(20);
-    cores.pass(499);
     expect(cores.distance.near).toBe(true);
-    cores.look(130);
-    cores.pass(2);
+    expect(cores.distance.foundFar).toBe(false);
+  });
+
+  it('is found out anew after a while, and far again after eight more slow answers', () => {
+    const cores = new Cores();
+    slow(cores, 8);
+    cores.pass(199);
+    slow(cores, 20);
     expect(cores.distance.near).toBe(false);
-    cores.look(20);
+    cores.pass(2);
     expect(cores.distance.near).toBe(true);
+    expect(cores.distance.foundFar).toBe(true);
+    slow(cores, 7);
+    expect(cores.distance.near).toBe(true);
+    slow(cores, 1);
+    expect(cores.distance.near).toBe(false);
+    cores.pass(201);
+    cores.look(20);
+    expect(cores.distance.foundFar).toBe(false);
   });
 
   it('is not asked of little, and of any end within the buffer otherwise', () => {
     const cores = new Cores();
+    slow(cores, 8);
     cores.look(20, MIB / 2 - 1);
     expect(cores.distance.near).toBe(false);
     for (const end of [MIB / 2, MIB / 2 + 1, MIB - 4, MIB]) cores.look(20, end);
