@@ -1,4 +1,7 @@
-/** Page-aligned host memory for blocks on their way between device and file: a bounded number of slots, taken in turn. */
+/**
+ * Page-aligned host memory for blocks on their way between device and file: a bounded number of slots. They are taken in turn:
+ * whoever writes into memory that another core has just read first takes it out of that core's cache, line by line.
+ */
 
 import { requireInteger } from '../../runtime/errors.ts';
 import { HostArena } from '../arena/index.ts';
@@ -15,7 +18,7 @@ export class StagingSlots implements Disposable {
   private constructor(arena: HostArena, slotBytes: number, slots: number) {
     this.#arena = arena;
     this.#slotBytes = slotBytes;
-    this.#free = Array.from({ length: slots }, (_, i) => slots - 1 - i);
+    this.#free = Array.from({ length: slots }, (_, i) => i);
   }
 
   /** How many slots keep both neighbours of the staging memory busy: 32 MiB of them, and never fewer than two. */
@@ -42,7 +45,7 @@ export class StagingSlots implements Disposable {
         this.#waiting.push(resolve);
       });
     }
-    return this.#free.splice(-Math.min(wanted, this.#free.length));
+    return this.#free.splice(0, Math.min(wanted, this.#free.length));
   }
 
   giveBack(slots: readonly number[]): void {
