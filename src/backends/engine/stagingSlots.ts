@@ -6,7 +6,8 @@
 import { requireInteger } from '../../runtime/errors.ts';
 import { HostArena } from '../arena/index.ts';
 
-const STAGING_BYTES = 32 * 1024 * 1024;
+/** Twice what a link has under way. */
+const STAGING_BYTES = 64 * 1024 * 1024;
 const SLOTS_MAX = 1024;
 
 export class StagingSlots implements Disposable {
@@ -21,7 +22,7 @@ export class StagingSlots implements Disposable {
     this.#free = Array.from({ length: slots }, (_, i) => i);
   }
 
-  /** How many slots keep both neighbours of the staging memory busy: 32 MiB of them, and never fewer than two. */
+  /** How many slots keep both neighbours of the staging memory busy: 64 MiB of them, and never fewer than two. */
   static countFor(unitBytes: number): number {
     return Math.max(2, Math.min(SLOTS_MAX, Math.floor(STAGING_BYTES / unitBytes)));
   }
