@@ -67,7 +67,8 @@ export class Slabs {
 
   /** Offset of the slot in its slab. */
   offsetOf(slot: number, sizeClass: number): number {
-    return slotOffsetBytes(this.shape, slot, sizeClass) - this.slabOf(slot, sizeClass) * this.slabBytes;
+    const offset = slotOffsetBytes(this.shape, slot, sizeClass);
+    return offset - Math.floor(offset / this.slabBytes) * this.slabBytes;
   }
 
   place(slot: number, sizeClass: number): SlotBuffer {
