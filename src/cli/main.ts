@@ -6,6 +6,9 @@
 
 const oldestNode = [22, 12] as const;
 
+/** As many disk I/Os run at once as libuv has threads, and it counts them when the first is needed. Four do not keep a disk busy. */
+process.env.UV_THREADPOOL_SIZE ??= '8';
+
 function nodeIsTooOld(): boolean {
   const [major, minor] = process.versions.node.split('.').map(Number);
   return major! < oldestNode[0] || (major === oldestNode[0] && minor! < oldestNode[1]);

@@ -8,14 +8,16 @@
  * nobody may look at large buffers: those of cores that are far apart say nothing. Therefore cores count as near until they were
  * found to be far apart, and a moment later again, for as long as it takes to find out:
  *
- *     near |s s s q s s s s s s s s| far, for 200 ms | near |s s s s s s s s| far ..      s, q: a slow and a quick answer
+ *     near |s s s q s s s s s s s s| far, for 50 ms | near |s s s| far, for 50 ms | near |s q ..     s, q: a slow and a quick answer
  */
 
 /** Between a cache that is shared and anything that is farther away. */
 const NEAR_NS = 70;
 /** So many slow answers in a row say that the cores are far apart. */
 const SLOW_ANSWERS = 8;
-const FAR_FOR_MS = 200;
+/** And so many that they still are. */
+const SLOW_ANSWERS_AGAIN = 3;
+const FAR_FOR_MS = 50;
 
 /** Less than that is written so fast that what else the cores do blurs the answer. */
 const LANDED_BYTES_MIN = 512 * 1024;
@@ -41,14 +43,9 @@ export class CacheDistance {
     this.#clockMs = clockMs;
   }
 
-  /** For those who look: true as well when it is time to find out anew. */
+  /** True as well when it is time to find out anew. */
   get near(): boolean {
     return !this.#far || this.#clockMs() >= this.#farUntilMs;
-  }
-
-  /** For those who have nothing to look at: what was found last. */
-  get foundFar(): boolean {
-    return this.#far;
   }
 
   /** @param landed what the device has just filled, up to its byte `end`, and nobody has looked at */
@@ -64,7 +61,7 @@ export class CacheDistance {
       this.#far = false;
     } else if (this.near) {
       this.#slowAnswers += 1;
-      if (this.#slowAnswers < SLOW_ANSWERS) return;
+      if (this.#slowAnswers < (this.#far ? SLOW_ANSWERS_AGAIN : SLOW_ANSWERS)) return;
       this.#slowAnswers = 0;
       this.#far = true;
       this.#farUntilMs = endedMs + FAR_FOR_MS;

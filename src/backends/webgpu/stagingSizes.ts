@@ -24,8 +24,8 @@ const CLOSE_UP: Staging = { bytes: 4 * MIB, buffers: 2 };
 /** Of uploads that come back to be looked at: what went up and what came back are in the caches at once. */
 const CLOSE_UP_CHECKED: Staging = { bytes: 2 * MIB, buffers: 2 };
 /** Both directions at once: each passes the host in turn, so equal portions keep both going. */
-const CLOSE_BOTH: Staging = { bytes: 3 * MIB, buffers: 2 };
-const CLOSE_BOTH_CHECKED: Staging = { bytes: 2 * MIB, buffers: 2 };
+const CLOSE_BOTH: Staging = { bytes: 2 * MIB, buffers: 2 };
+const CLOSE_BOTH_CHECKED: Staging = { bytes: 1.5 * MIB, buffers: 2 };
 
 /** @throws TKV_CONFIG naming the option that is no positive integer */
 export function stagingSizes(
@@ -53,14 +53,12 @@ export function stagingSizes(
     alone: sized(checked ? CLOSE_UP_CHECKED : CLOSE_UP),
     beside,
     other: () => down,
-    looks: checked,
   });
   const down: StagingSpread = new StagingSpread(sized(WIDE), {
     distance,
     alone: sized(CLOSE_DOWN),
     beside,
     other: () => up,
-    looks: true,
   });
   return { up, down };
 }

@@ -23,8 +23,6 @@ export interface CloseStaging {
   /** While the other direction is. */
   readonly beside: Staging;
   readonly other: () => StagingSpread;
-  /** Whether what the device fills comes by here. */
-  readonly looks: boolean;
 }
 
 /** Whoever lends the buffers. */
@@ -52,9 +50,7 @@ export class StagingSpread {
   /** How much of a buffer is filled at present, and how many are out at a time. */
   get now(): Staging {
     const close = this.#close;
-    if (close === undefined) return this.#wide;
-    const { distance, looks } = close;
-    if (looks ? !distance.near : distance.foundFar) return this.#wide;
+    if (close === undefined || !close.distance.near) return this.#wide;
     return close.other().underWay ? close.beside : close.alone;
   }
 

@@ -37,10 +37,8 @@ describe('the distance of cores', () => {
     cores.look(40);
     slow(cores, 7);
     expect(cores.distance.near).toBe(true);
-    expect(cores.distance.foundFar).toBe(false);
     slow(cores, 1);
     expect(cores.distance.near).toBe(false);
-    expect(cores.distance.foundFar).toBe(true);
   });
 
   it('is far until a quick answer comes', () => {
@@ -48,25 +46,33 @@ describe('the distance of cores', () => {
     slow(cores, 8);
     cores.look(20);
     expect(cores.distance.near).toBe(true);
-    expect(cores.distance.foundFar).toBe(false);
   });
 
-  it('is found out anew after a while, and far again after eight more slow answers', () => {
+  it('is found out anew after a while, and far again after three more slow answers', () => {
     const cores = new Cores();
     slow(cores, 8);
-    cores.pass(199);
+    cores.pass(49);
     slow(cores, 20);
     expect(cores.distance.near).toBe(false);
-    cores.pass(2);
-    expect(cores.distance.near).toBe(true);
-    expect(cores.distance.foundFar).toBe(true);
+    for (let again = 0; again < 3; again++) {
+      cores.pass(51);
+      expect(cores.distance.near).toBe(true);
+      slow(cores, 2);
+      expect(cores.distance.near).toBe(true);
+      slow(cores, 1);
+      expect(cores.distance.near).toBe(false);
+    }
+  });
+
+  it('is as hard to shake as ever once a quick answer came', () => {
+    const cores = new Cores();
+    slow(cores, 8);
+    cores.pass(51);
+    cores.look(20);
     slow(cores, 7);
     expect(cores.distance.near).toBe(true);
     slow(cores, 1);
     expect(cores.distance.near).toBe(false);
-    cores.pass(201);
-    cores.look(20);
-    expect(cores.distance.foundFar).toBe(false);
   });
 
   it('is not asked of little, and of any end within the buffer otherwise', () => {

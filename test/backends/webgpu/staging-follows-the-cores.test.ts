@@ -75,7 +75,7 @@ describe('a spread', () => {
   it('has room for any choice', () => {
     const distance = { near: false } as CacheDistance;
     const other = (): StagingSpread => spread;
-    const spread = new StagingSpread(wide, { distance, alone, beside, other, looks: true });
+    const spread = new StagingSpread(wide, { distance, alone, beside, other });
     expect(spread.most).toEqual({ bytes: 8, buffers: 4 });
   });
 
@@ -83,7 +83,7 @@ describe('a spread', () => {
     const cores = { near: false };
     const distance = cores as CacheDistance;
     const other = new StagingSpread(wide);
-    const spread = new StagingSpread(wide, { distance, alone, beside, other: () => other, looks: true });
+    const spread = new StagingSpread(wide, { distance, alone, beside, other: () => other });
     const lenders = [{ lent: 0 }, { lent: 0 }];
     for (const lender of lenders) other.isLentBy(lender);
     expect(spread.now).toEqual(wide);
@@ -98,20 +98,10 @@ describe('a spread', () => {
     expect(spread.now).toEqual(alone);
   });
 
-  it('goes by what was found last where nothing comes by to look at', () => {
-    const cores = { near: true, foundFar: true };
-    const distance = cores as CacheDistance;
-    const close = { distance, alone, beside, other: () => new StagingSpread(wide), looks: false };
-    const spread = new StagingSpread(wide, close);
-    expect(spread.now).toEqual(wide);
-    cores.foundFar = false;
-    expect(spread.now).toEqual(alone);
-  });
-
   it('looks at nothing that is too large to be in a cache', () => {
     const seen: number[] = [];
     const distance = { look: (_: ArrayBuffer, end: number) => seen.push(end) } as unknown as CacheDistance;
-    const close = { distance, alone, beside, other: () => new StagingSpread(wide), looks: true };
+    const close = { distance, alone, beside, other: () => new StagingSpread(wide) };
     const spread = new StagingSpread(wide, close);
     for (const end of [1, 4, 5, 8]) spread.look(new ArrayBuffer(8), end);
     expect(seen).toEqual([1, 4]);
@@ -123,7 +113,6 @@ describe('a store', () => {
     const random = new SeededRandom(testSeed(2026));
     const shape = poolShape(10, 4 * MIB, [4 * MIB]);
     vi.spyOn(device.live.cacheDistance, 'near', 'get').mockImplementation(() => random.below(2) === 0);
-    vi.spyOn(device.live.cacheDistance, 'foundFar', 'get').mockImplementation(() => random.below(2) === 0);
     for (const verifyWrites of ['readback', 'none'] as const) {
       await using store = await HbmStore.open(device.live, shape, { verifyWrites, uploadPath: 'ring' });
       const items = Array.from({ length: 10 }, (_, slot) => patternItem(shape, slot, 0, 1));
@@ -144,7 +133,6 @@ describe('a store', () => {
   it('lends less down while something goes up and the cores are near', async () => {
     const shape = poolShape(16, 2 * MIB, [2 * MIB]);
     vi.spyOn(device.live.cacheDistance, 'near', 'get').mockReturnValue(true);
-    vi.spyOn(device.live.cacheDistance, 'foundFar', 'get').mockReturnValue(false);
     await using store = await HbmStore.open(device.live, shape, { verifyWrites: 'none', uploadPath: 'ring' });
     const items = Array.from({ length: 16 }, (_, slot) => patternItem(shape, slot, 0, 1));
     await store.write(items);

@@ -1,7 +1,7 @@
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { HbmStore, readUploadProfile } from '../../../src/backends/webgpu/index.ts';
 import { benchLinks } from '../../../src/cli/bench/links/benchLinks.ts';
 import { type LinkRow, plotOf, renderRows, runLinkBench } from '../../../src/cli/bench/links/index.ts';
@@ -34,6 +34,7 @@ beforeAll(async () => {
     trials: 1,
     rounds: 2,
     restMs: 0,
+    sampleMs: 0,
     secondsMax: Number.POSITIVE_INFINITY,
     dir,
     signal: new AbortController().signal,
@@ -227,6 +228,7 @@ describe('rounds', () => {
       trials: 3,
       rounds: 3,
       restMs: 0,
+      sampleMs: 0,
       untilMs,
       between: async () => {},
       afterRound: async () => {},
@@ -267,6 +269,7 @@ describe('rounds', () => {
       trials: 3,
       rounds: 2,
       restMs: 0,
+      sampleMs: 0,
       untilMs: Number.POSITIVE_INFINITY,
       between: async () => {},
       afterRound: async () => {},
@@ -275,6 +278,35 @@ describe('rounds', () => {
     });
     expect([...speeds.keys()]).toEqual(['fast', 'else']);
     expect(Object.fromEntries(runs)).toEqual({ slow: 6, fast: 10, slower: 6, else: 6 });
+  });
+
+  it('sample for a while what is over at once, and a disk or cold caches only once', async () => {
+    const log: string[] = [];
+    let nowMs = 0;
+    const ofFourMs = (name: string) => ({
+      ...contestant(name, log),
+      prepare: () => void log.push('p'),
+      async run() {
+        log.push(name);
+        nowMs += 4;
+      },
+    });
+    const clock = vi.spyOn(performance, 'now').mockImplementation(() => nowMs);
+    const { speeds } = await measureRounds({
+      contestants: ['X', 'Y', 'a'].map(ofFourMs),
+      trials: 1,
+      rounds: 1,
+      restMs: 0,
+      sampleMs: 38,
+      untilMs: Number.POSITIVE_INFINITY,
+      between: async () => {},
+      afterRound: async () => {},
+      stolenMs: () => 0,
+      signal,
+    }).finally(() => clock.mockRestore());
+    const round = '(pa){11}(pXpXpY|pYpXpX)';
+    expect(log.join('')).toMatch(new RegExp(`^(${round}){2}$`));
+    for (const { gbps } of speeds.values()) expect(gbps * 1e9).toBeCloseTo(250);
   });
 
   it('run again whom the host of the machine has disturbed, and keep what it disturbed least', async () => {
@@ -296,6 +328,7 @@ describe('rounds', () => {
       trials: 1,
       rounds: 4,
       restMs: 0,
+      sampleMs: 0,
       untilMs: Number.POSITIVE_INFINITY,
       between: async () => {},
       afterRound: async () => {},
@@ -314,6 +347,7 @@ describe('rounds', () => {
       trials: 1,
       rounds: 9,
       restMs: 0,
+      sampleMs: 0,
       between: async () => {},
       afterRound: async () => {},
       stolenMs: () => 0,

@@ -27,6 +27,8 @@ export interface LinkBenchOptions {
   readonly rounds: number;
   /** Between two contestants. */
   readonly restMs: number;
+  /** How long one that does not use the disk runs in a round. */
+  readonly sampleMs: number;
   /** When it is over, sizes make do with fewer rounds: one at least. */
   readonly secondsMax: number;
   readonly dir: string;
@@ -100,6 +102,7 @@ async function rowsOf(
     trials: options.trials,
     rounds: options.rounds,
     restMs: options.restMs,
+    sampleMs: options.sampleMs,
     untilMs,
     // a device frees what a contestant used only when it is looked at again
     between: async () => void (await rig.live.whenDone()),

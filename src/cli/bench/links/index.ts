@@ -28,6 +28,8 @@ const QUICK_SECONDS = 14;
 const QUICK_UNITS_MAX = 64;
 const UNITS_MAX = 4096;
 const REST_MS = 10;
+const SAMPLE_MS = 100;
+const QUICK_SAMPLE_MS = 2;
 /** An odd number, so that a trial is in the middle. */
 const TRIALS = 3;
 
@@ -47,6 +49,7 @@ export async function runLinkBench(request: LinkBenchRequest): Promise<LinkRow[]
       trials: quick ? 1 : TRIALS,
       rounds: quick ? 5 : 9,
       restMs: quick ? 1 : REST_MS,
+      sampleMs: quick ? QUICK_SAMPLE_MS : SAMPLE_MS,
       secondsMax: quick ? QUICK_SECONDS : Number.POSITIVE_INFINITY,
       dir,
       signal,
@@ -70,6 +73,7 @@ export async function calibrateLinks(
       trials: quick ? 1 : TRIALS,
       rounds: quick ? 3 : 5,
       restMs: quick ? 1 : REST_MS,
+      sampleMs: quick ? QUICK_SAMPLE_MS : SAMPLE_MS,
       secondsMax: quick ? QUICK_SECONDS : Number.POSITIVE_INFINITY,
       dir,
       signal,

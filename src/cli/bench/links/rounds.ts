@@ -2,7 +2,8 @@
  * Measures contestants against each other: all of them in each round, in another order each time, so that whatever else
  * the machine does meets all alike and nobody always finds the caches as the same one left them. Those who use the disk
  * come last, since a disk is busy with what was written for a while after. Each runs twice, unless it is to begin with
- * cold caches, and the second time counts; of those, the median over the rounds.
+ * cold caches, and the second time counts; of those, the median over the rounds. What is over within milliseconds and leaves
+ * the disk alone runs again and again, until a sample has seen more than the moment in which it began.
  *
  * Where the same can be done in several ways, trials before the rounds say which is fastest, and only that one goes on:
  * the best of many medians of the rounds themselves would be too high by what is chance in them.
@@ -58,6 +59,8 @@ export interface RoundsRequest {
   readonly untilMs: number;
   /** Before each one, in which the engine's compilers and collectors end what they have begun. */
   readonly restMs: number;
+  /** How long those that do not use the disk run for one sample, with what they do before each run left out. */
+  readonly sampleMs: number;
   /** Lets what the one before left unfinished come to its end. */
   between(): Promise<void>;
   afterRound(): Promise<void>;
@@ -118,11 +121,12 @@ function samplesOf(contestants: readonly Contestant[]): SamplesOf {
 }
 
 async function measureRound(
-  { between, restMs, stolenMs, signal }: RoundsRequest,
+  request: RoundsRequest,
   contestants: readonly Contestant[],
   samples: SamplesOf,
   round: number,
 ): Promise<void> {
+  const { between, restMs, signal } = request;
   for (const which of orderOf(contestants, round)) {
     signal.throwIfAborted();
     const one = contestants[which]!;
@@ -133,9 +137,7 @@ async function measureRound(
       await one.prepare?.();
       await one.run();
     }
-    await one.prepare?.();
-    if (one.alone === true) await pause(restMs);
-    samples.get(one)!.push(await timed(one, stolenMs));
+    samples.get(one)!.push(await sampled(one, request));
   }
   if (contestants.some((one) => one.usesDisk)) await pause(DISK_SETTLES_MS);
 }
@@ -171,16 +173,27 @@ function shuffled(items: readonly number[], round: number): number[] {
   return order;
 }
 
-async function timed({ bytes, run }: Contestant, stolenMs: () => number): Promise<Sample> {
-  const stolenBeforeMs = stolenMs();
-  const cpuBefore = process.cpuUsage();
-  const started = performance.now();
-  await run();
-  const elapsedMs = performance.now() - started;
-  const { user, system } = process.cpuUsage(cpuBefore);
-  const cores = (user + system) / 1000 / elapsedMs;
-  const stolen = (stolenMs() - stolenBeforeMs) / (elapsedMs * availableParallelism());
-  return { gbps: bytes / elapsedMs / 1e6, cores, stolen };
+async function sampled(one: Contestant, { restMs, sampleMs, stolenMs }: RoundsRequest): Promise<Sample> {
+  const total = { runs: 0, elapsedMs: 0, cpuMs: 0, stolenMs: 0 };
+  const untilMs = one.usesDisk || one.cold === true ? 0 : sampleMs;
+  do {
+    await one.prepare?.();
+    if (one.alone === true) await pause(restMs);
+    const stolenBeforeMs = stolenMs();
+    const cpuBefore = process.cpuUsage();
+    const started = performance.now();
+    await one.run();
+    total.elapsedMs += performance.now() - started;
+    const { user, system } = process.cpuUsage(cpuBefore);
+    total.cpuMs += (user + system) / 1000;
+    total.stolenMs += stolenMs() - stolenBeforeMs;
+    total.runs += 1;
+  } while (total.elapsedMs < untilMs);
+  return {
+    gbps: (total.runs * one.bytes) / total.elapsedMs / 1e6,
+    cores: total.cpuMs / total.elapsedMs,
+    stolen: total.stolenMs / (total.elapsedMs * availableParallelism()),
+  };
 }
 
 export function median(values: readonly number[]): number {
