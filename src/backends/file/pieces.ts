@@ -31,25 +31,63 @@ export function cutIntoPieces(parts: readonly Uint8Array[], bytes: number, count
   return pieces;
 }
 
-/** Moves all, `width` of them at once. @throws what the first one failed with, once none is under way */
-export async function movePieces(
-  pieces: readonly Piece[],
-  width: number,
-  move: (piece: Piece) => Promise<void>,
-): Promise<void> {
-  let next = 0;
-  const failures: unknown[] = [];
-  const lane = async (): Promise<void> => {
-    while (next < pieces.length && failures.length === 0) {
+/** Moves all pieces of a run, as many at once as it is given lanes. A lane takes piece after piece until none is left. */
+export class PieceMove {
+  readonly #count: number;
+  readonly #lanesMax: number;
+  readonly #laneEnded: () => void;
+  readonly #failures: unknown[] = [];
+  #pieces: readonly Piece[] = [];
+  #move: (piece: Piece) => Promise<void> = async () => {};
+  #begun = false;
+  #lanes = 1;
+  #next = 0;
+  #allEnded: () => void = () => {};
+
+  /**
+   * With one lane.
+   * @param laneEnded called when a lane has found no further piece
+   */
+  constructor(count: number, lanesMax: number, laneEnded: () => void) {
+    this.#count = count;
+    this.#lanesMax = lanesMax;
+    this.#laneEnded = laneEnded;
+  }
+
+  /** One more lane; false when it would find no piece, or there are enough. */
+  widen(): boolean {
+    const left = this.#begun ? this.#pieces.length - this.#next : this.#count - this.#lanes;
+    if (left <= 0 || this.#lanes >= this.#lanesMax || this.#failures.length > 0) return false;
+    this.#lanes += 1;
+    if (this.#begun) void this.#lane();
+    return true;
+  }
+
+  /** To be called once. @throws what the first piece failed with, once none is under way */
+  async run(pieces: readonly Piece[], move: (piece: Piece) => Promise<void>): Promise<void> {
+    this.#pieces = pieces;
+    this.#move = move;
+    this.#begun = true;
+    const ended = new Promise<void>((resolve) => {
+      this.#allEnded = resolve;
+    });
+    for (let lanes = this.#lanes; lanes > 0; lanes--) void this.#lane();
+    await ended;
+    if (this.#failures.length > 0) throw this.#failures[0];
+  }
+
+  async #lane(): Promise<void> {
+    while (this.#next < this.#pieces.length && this.#failures.length === 0) {
       try {
-        await move(pieces[next++]!);
+        await this.#move(this.#pieces[this.#next++]!);
       } catch (error) {
-        failures.push(error);
+        this.#failures.push(error);
       }
     }
-  };
-  await Promise.all(Array.from({ length: Math.min(width, pieces.length) }, lane));
-  if (failures.length > 0) throw failures[0];
+    this.#lanes -= 1;
+    if (this.#lanes === 0) this.#allEnded();
+    this.#laneEnded();
+  }
 }
 
 function between(parts: readonly Uint8Array[], from: number, to: number): Uint8Array[] {

@@ -14,7 +14,7 @@ import { type DataFile, errnoOf } from './dataFile.ts';
 import type { Extents } from './extents.ts';
 import { type FileLayout, pageOf } from './fileLayout.ts';
 import type { IoJob } from './ioQueue.ts';
-import { cutIntoPieces, movePieces, type Piece, pieceCount } from './pieces.ts';
+import { cutIntoPieces, type Piece, PieceMove, pieceCount } from './pieces.ts';
 import {
   BLOCK_BYTES,
   encodeHeader,
@@ -37,7 +37,7 @@ export interface RunContext {
   readonly family: RecordFamily;
   /** A longer run is read in several I/Os of at most that size, and written in ones of a few times that size. */
   readonly pieceBytes: number;
-  /** So many of these at once. */
+  /** So many of these at once, at most. */
   readonly piecesAtOnce: number;
   /** Of words that were read, a payload's from `firstWord` on: here, or on a thread beside. */
   digest(bytes: Uint8Array, firstWord: number): Digest | Promise<Digest>;
@@ -61,11 +61,11 @@ const WRITE_PIECE = 2;
 export class RecordRun implements IoJob {
   readonly kind: 'read' | 'write';
   readonly requests: readonly SlotRequest[];
-  readonly ios: number;
   readonly #context: RunContext;
   readonly #offset: number;
   readonly #bytes: number;
   readonly #pieces: number;
+  #move: PieceMove | undefined;
   #overdue = false;
 
   /** The records of `requests` lie one after the other in the file. */
@@ -84,13 +84,18 @@ export class RecordRun implements IoJob {
     this.#bytes = recordBytes;
     const pieceBytes = this.kind === 'write' ? WRITE_PIECE * context.pieceBytes : context.pieceBytes;
     this.#pieces = pieceCount(payloadBytes, pieceBytes);
-    this.ios = Math.min(this.#pieces, context.piecesAtOnce);
   }
 
-  begin(): Promise<void> | undefined {
+  begin(laneEnded: () => void): Promise<void> | undefined {
     const stagingBytes = this.requests.reduce((sum, request) => sum + this.#stagingBytes(request), 0);
     const staging = this.#context.staging.take(stagingBytes);
-    return staging === undefined ? undefined : this.#transfer(staging);
+    if (staging === undefined) return undefined;
+    this.#move = new PieceMove(this.#pieces, this.#context.piecesAtOnce, laneEnded);
+    return this.#transfer(this.#move, staging);
+  }
+
+  widen(): boolean {
+    return this.#move!.widen();
   }
 
   overdue(): void {
@@ -110,7 +115,7 @@ export class RecordRun implements IoJob {
     return request.staged ? this.#record(request).recordBytes : BLOCK_BYTES;
   }
 
-  async #transfer(staging: Uint8Array): Promise<void> {
+  async #transfer(move: PieceMove, staging: Uint8Array): Promise<void> {
     const parts: Uint8Array[] = [];
     const places = this.#layOut(staging, parts);
     let errno = '';
@@ -118,7 +123,7 @@ export class RecordRun implements IoJob {
     try {
       if (this.kind === 'write') await this.#reserveSpace();
       const pieces = cutIntoPieces(parts, this.#bytes, this.#pieces);
-      await movePieces(pieces, this.ios, (piece) => this.#move(piece, places));
+      await move.run(pieces, (piece) => this.#movePiece(piece, places));
     } catch (error) {
       if (error instanceof NoMoreBytes) lacking = error.why;
       else errno = errnoOf(error);
@@ -130,7 +135,7 @@ export class RecordRun implements IoJob {
     this.#context.staging.give(staging);
   }
 
-  async #move(piece: Piece, places: readonly Place[]): Promise<void> {
+  async #movePiece(piece: Piece, places: readonly Place[]): Promise<void> {
     const { file } = this.#context;
     if (this.kind === 'write') {
       for (const place of places) if (place.request.item.arriving !== undefined) await filled(piece, place);

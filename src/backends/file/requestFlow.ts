@@ -29,6 +29,9 @@ import type { StagingPool } from './stagingPool.ts';
 /** With so few I/Os in flight, what one of them brings is digested sooner here than on another thread. */
 const ALONE_IOS = 2;
 
+/** Of the queue's depth, for one long run: the first of two gets ahead, and one that hangs leaves room for others. */
+const LONG_RUN_SHARE = 3 / 4;
+
 export interface FlowParts {
   readonly opened: OpenedFile;
   readonly layout: FileLayout;
@@ -77,7 +80,7 @@ export class RequestFlow {
       layout,
       family: opened.family,
       pieceBytes: settings.pieceBytes,
-      piecesAtOnce: Math.ceil(settings.queueDepth / 2), // so that one record that hangs leaves room for others
+      piecesAtOnce: Math.ceil(settings.queueDepth * LONG_RUN_SHARE),
       digest: (bytes, firstWord) => {
         const aside = this.#queue.inFlight > ALONE_IOS ? digestThreads.digest(bytes, firstWord) : undefined;
         return aside ?? hostDigest(bytes, firstWord);

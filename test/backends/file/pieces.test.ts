@@ -7,7 +7,8 @@ import {
   IoError,
   type StuckIo,
 } from '../../../src/backends/file/index.ts';
-import { cutIntoPieces, movePieces, pieceCount } from '../../../src/backends/file/pieces.ts';
+import { IoQueue } from '../../../src/backends/file/ioQueue.ts';
+import { cutIntoPieces, PieceMove, pieceCount } from '../../../src/backends/file/pieces.ts';
 import { poolShape } from '../../../src/runtime/pool/shape.ts';
 import { outcomeNames } from '../../../src/runtime/transfer/outcome.ts';
 import type { StoreItem } from '../../../src/runtime/transfer/tierStore.ts';
@@ -54,7 +55,10 @@ describe('a run in pieces', () => {
     const begun: number[] = [];
     let underWay = 0;
     let most = 0;
-    const moving = movePieces(pieces, 3, async ({ from }) => {
+    let lanesEnded = 0;
+    const move = new PieceMove(pieces.length, 3, () => lanesEnded++);
+    expect([move.widen(), move.widen(), move.widen()]).toEqual([true, true, false]);
+    const moving = move.run(pieces, async ({ from }) => {
       begun.push(from / BLOCK);
       most = Math.max(most, ++underWay);
       for (let turn = 0; turn < (from === 4 * BLOCK ? 1 : 9); turn++) await new Promise(setImmediate);
@@ -65,6 +69,71 @@ describe('a run in pieces', () => {
     expect(underWay).toBe(0);
     expect(most).toBe(3);
     expect(begun).toEqual([0, 1, 2, 3, 4, 5]);
+    expect(lanesEnded).toBe(3);
+    expect(move.widen()).toBe(false);
+  });
+
+  it('takes lanes while it goes on, as long as pieces are left', async () => {
+    const pieces = cutIntoPieces([new Uint8Array(4 * BLOCK)], 4 * BLOCK, 4);
+    const ends: (() => void)[] = [];
+    const move = new PieceMove(pieces.length, 9, () => {});
+    const moving = move.run(pieces, () => new Promise((resolve) => ends.push(resolve)));
+    expect(ends.length).toBe(1);
+    expect([move.widen(), move.widen()]).toEqual([true, true]);
+    expect(ends.length).toBe(3);
+    ends[0]!(); // its lane takes the last piece
+    await new Promise(setImmediate);
+    expect(ends.length).toBe(4);
+    expect(move.widen()).toBe(false);
+    for (const end of ends) end();
+    await moving;
+  });
+});
+
+describe('a queue of long runs', () => {
+  it('gives lanes to the oldest first, and those that come free to the next', async () => {
+    const pieces = 6;
+    const queue = new IoQueue(5, 10_000);
+    const log: string[] = [];
+    const ends = new Map<string, () => void>();
+    const whole = new Uint8Array(pieces * BLOCK);
+    const job = (name: string) => {
+      let move: PieceMove;
+      return {
+        begin(laneEnded: () => void) {
+          move = new PieceMove(pieces, 4, laneEnded);
+          const run = move.run(cutIntoPieces([whole], whole.length, pieces), ({ from }) => {
+            const piece = `${name}${from / BLOCK}`;
+            log.push(piece);
+            return new Promise((resolve) => ends.set(piece, resolve));
+          });
+          return run.then(() => void log.push(`${name} ended`));
+        },
+        widen: () => move.widen(),
+        overdue: () => {},
+        giveUp: () => {},
+      };
+    };
+    const after = async (...done: string[]): Promise<string> => {
+      log.length = 0;
+      for (const piece of done) ends.get(piece)!();
+      await new Promise(setImmediate);
+      return log.join(' ');
+    };
+    for (const name of ['a', 'b', 'c']) queue.push(job(name));
+    expect(await after()).toBe('');
+    expect([...ends.keys()].join(' ')).toBe('a0 a1 a2 a3 b0');
+    expect(queue.inFlight).toBe(5);
+    expect(await after('a0', 'a1')).toBe('a4 a5');
+    expect(await after('a2', 'a3')).toBe('b1 b2');
+    expect(await after('a4')).toBe('b3');
+    expect(await after('a5')).toBe('a ended c0');
+    expect(queue.inFlight).toBe(5);
+    expect(await after('b0', 'b1', 'c0')).toBe('b4 b5 c1');
+    expect(await after('b2', 'b3', 'b4', 'b5')).toBe('c2 c3 c4 b ended');
+    expect(await after('c1', 'c2', 'c3', 'c4')).toBe('c5');
+    expect(await after('c5')).toBe('c ended');
+    expect(queue.inFlight).toBe(0);
   });
 });
 
