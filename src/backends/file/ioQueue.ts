@@ -1,9 +1,11 @@
 /**
  * A bounded number of I/Os in flight, the rest in a queue, first in first out, and a deadline on each job from the moment it
- * begins. A job of many I/Os has a lane for each that is in flight; whenever there is room for one more, the oldest job that has
- * use for it gets it, so that long ones end one after the other and the next begins before the disk has nothing to do. An I/O past its deadline is reported and waited for: it may still touch memory and disk, so nothing that it holds
- * is free before it retires. While every I/O in flight is past its deadline nothing can move, and queued ones are given
- * up at once instead of waiting for ever.
+ * begins. A job of many I/Os has a lane for each that is in flight; whenever there is room for one more, the oldest job that
+ * has use for it gets it, so that long ones end one after the other and the next begins before the disk has nothing to do.
+ *
+ * A job past its deadline is reported and waited for: it may still touch memory and disk, so nothing that it holds is free
+ * before it retires. While every job in flight is past its deadline nothing can move, and queued ones are given up at once
+ * instead of waiting for ever.
  */
 
 export interface IoJob {

@@ -114,25 +114,25 @@ describe('a queue of long runs', () => {
         giveUp: () => {},
       };
     };
-    const after = async (...done: string[]): Promise<string> => {
+    const begunOnceEnded = async (...done: string[]): Promise<string> => {
       log.length = 0;
       for (const piece of done) ends.get(piece)!();
       await new Promise(setImmediate);
       return log.join(' ');
     };
     for (const name of ['a', 'b', 'c']) queue.push(job(name));
-    expect(await after()).toBe('');
+    expect(await begunOnceEnded()).toBe('');
     expect([...ends.keys()].join(' ')).toBe('a0 a1 a2 a3 b0');
     expect(queue.inFlight).toBe(5);
-    expect(await after('a0', 'a1')).toBe('a4 a5');
-    expect(await after('a2', 'a3')).toBe('b1 b2');
-    expect(await after('a4')).toBe('b3');
-    expect(await after('a5')).toBe('a ended c0');
+    expect(await begunOnceEnded('a0', 'a1')).toBe('a4 a5');
+    expect(await begunOnceEnded('a2', 'a3')).toBe('b1 b2');
+    expect(await begunOnceEnded('a4')).toBe('b3');
+    expect(await begunOnceEnded('a5')).toBe('a ended c0');
     expect(queue.inFlight).toBe(5);
-    expect(await after('b0', 'b1', 'c0')).toBe('b4 b5 c1');
-    expect(await after('b2', 'b3', 'b4', 'b5')).toBe('c2 c3 c4 b ended');
-    expect(await after('c1', 'c2', 'c3', 'c4')).toBe('c5');
-    expect(await after('c5')).toBe('c ended');
+    expect(await begunOnceEnded('b0', 'b1', 'c0')).toBe('b4 b5 c1');
+    expect(await begunOnceEnded('b2', 'b3', 'b4', 'b5')).toBe('c2 c3 c4 b ended');
+    expect(await begunOnceEnded('c1', 'c2', 'c3', 'c4')).toBe('c5');
+    expect(await begunOnceEnded('c5')).toBe('c ended');
     expect(queue.inFlight).toBe(0);
   });
 });
