@@ -6,7 +6,10 @@
 
 const oldestNode = [22, 12] as const;
 
-/** As many disk I/Os run at once as libuv has threads, and it counts them when the first is needed. Four do not keep a disk busy. */
+/**
+ * As many disk I/Os run at once as libuv has threads; four do not keep a disk busy. It counts them when the first is needed, which
+ * with Node 22 is before this line: there only the environment sets it.
+ */
 process.env.UV_THREADPOOL_SIZE ??= '8';
 
 function nodeIsTooOld(): boolean {
