@@ -35,23 +35,19 @@ export function cutIntoPieces(parts: readonly Uint8Array[], bytes: number, count
 export class PieceMove {
   readonly #count: number;
   readonly #lanesMax: number;
-  readonly #laneEnded: () => void;
   readonly #failures: unknown[] = [];
   #pieces: readonly Piece[] = [];
   #move: (piece: Piece) => Promise<void> = async () => {};
   #begun = false;
   #lanes = 1;
   #next = 0;
+  #laneEnded: () => void = () => {};
   #allEnded: () => void = () => {};
 
-  /**
-   * With one lane.
-   * @param laneEnded called when a lane has found no further piece
-   */
-  constructor(count: number, lanesMax: number, laneEnded: () => void) {
+  /** With one lane. */
+  constructor(count: number, lanesMax: number) {
     this.#count = count;
     this.#lanesMax = lanesMax;
-    this.#laneEnded = laneEnded;
   }
 
   /** One more lane; false when it would find no piece, or there are enough. */
@@ -63,10 +59,19 @@ export class PieceMove {
     return true;
   }
 
-  /** To be called once. @throws what the first piece failed with, once none is under way */
-  async run(pieces: readonly Piece[], move: (piece: Piece) => Promise<void>): Promise<void> {
+  /**
+   * To be called once.
+   * @param laneEnded called when a lane has found no further piece
+   * @throws what the first piece failed with, once none is under way
+   */
+  async run(
+    pieces: readonly Piece[],
+    move: (piece: Piece) => Promise<void>,
+    laneEnded: () => void,
+  ): Promise<void> {
     this.#pieces = pieces;
     this.#move = move;
+    this.#laneEnded = laneEnded;
     this.#begun = true;
     const ended = new Promise<void>((resolve) => {
       this.#allEnded = resolve;

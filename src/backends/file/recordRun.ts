@@ -65,7 +65,7 @@ export class RecordRun implements IoJob {
   readonly #offset: number;
   readonly #bytes: number;
   readonly #pieces: number;
-  #move: PieceMove | undefined;
+  readonly #move: PieceMove;
   #overdue = false;
 
   /** The records of `requests` lie one after the other in the file. */
@@ -84,18 +84,17 @@ export class RecordRun implements IoJob {
     this.#bytes = recordBytes;
     const pieceBytes = this.kind === 'write' ? WRITE_PIECE * context.pieceBytes : context.pieceBytes;
     this.#pieces = pieceCount(payloadBytes, pieceBytes);
+    this.#move = new PieceMove(this.#pieces, context.piecesAtOnce);
   }
 
   begin(laneEnded: () => void): Promise<void> | undefined {
     const stagingBytes = this.requests.reduce((sum, request) => sum + this.#stagingBytes(request), 0);
     const staging = this.#context.staging.take(stagingBytes);
-    if (staging === undefined) return undefined;
-    this.#move = new PieceMove(this.#pieces, this.#context.piecesAtOnce, laneEnded);
-    return this.#transfer(this.#move, staging);
+    return staging === undefined ? undefined : this.#transfer(staging, laneEnded);
   }
 
   widen(): boolean {
-    return this.#move!.widen();
+    return this.#move.widen();
   }
 
   overdue(): void {
@@ -115,7 +114,7 @@ export class RecordRun implements IoJob {
     return request.staged ? this.#record(request).recordBytes : BLOCK_BYTES;
   }
 
-  async #transfer(move: PieceMove, staging: Uint8Array): Promise<void> {
+  async #transfer(staging: Uint8Array, laneEnded: () => void): Promise<void> {
     const parts: Uint8Array[] = [];
     const places = this.#layOut(staging, parts);
     let errno = '';
@@ -123,7 +122,7 @@ export class RecordRun implements IoJob {
     try {
       if (this.kind === 'write') await this.#reserveSpace();
       const pieces = cutIntoPieces(parts, this.#bytes, this.#pieces);
-      await move.run(pieces, (piece) => this.#movePiece(piece, places));
+      await this.#move.run(pieces, (piece) => this.#movePiece(piece, places), laneEnded);
     } catch (error) {
       if (error instanceof NoMoreBytes) lacking = error.why;
       else errno = errnoOf(error);

@@ -8,7 +8,7 @@ import {
   type StuckIo,
 } from '../../../src/backends/file/index.ts';
 import { IoQueue } from '../../../src/backends/file/ioQueue.ts';
-import { cutIntoPieces, PieceMove, pieceCount } from '../../../src/backends/file/pieces.ts';
+import { cutIntoPieces, type Piece, PieceMove, pieceCount } from '../../../src/backends/file/pieces.ts';
 import { poolShape } from '../../../src/runtime/pool/shape.ts';
 import { outcomeNames } from '../../../src/runtime/transfer/outcome.ts';
 import type { StoreItem } from '../../../src/runtime/transfer/tierStore.ts';
@@ -56,15 +56,16 @@ describe('a run in pieces', () => {
     let underWay = 0;
     let most = 0;
     let lanesEnded = 0;
-    const move = new PieceMove(pieces.length, 3, () => lanesEnded++);
+    const move = new PieceMove(pieces.length, 3);
     expect([move.widen(), move.widen(), move.widen()]).toEqual([true, true, false]);
-    const moving = move.run(pieces, async ({ from }) => {
+    const movePiece = async ({ from }: Piece): Promise<void> => {
       begun.push(from / BLOCK);
       most = Math.max(most, ++underWay);
       for (let turn = 0; turn < (from === 4 * BLOCK ? 1 : 9); turn++) await new Promise(setImmediate);
       underWay--;
       if (from === 4 * BLOCK) throw new IoError('EIO', 'readv');
-    });
+    };
+    const moving = move.run(pieces, movePiece, () => lanesEnded++);
     await expect(moving).rejects.toMatchObject({ code: 'EIO' });
     expect(underWay).toBe(0);
     expect(most).toBe(3);
@@ -76,8 +77,9 @@ describe('a run in pieces', () => {
   it('takes lanes while it goes on, as long as pieces are left', async () => {
     const pieces = cutIntoPieces([new Uint8Array(4 * BLOCK)], 4 * BLOCK, 4);
     const ends: (() => void)[] = [];
-    const move = new PieceMove(pieces.length, 9, () => {});
-    const moving = move.run(pieces, () => new Promise((resolve) => ends.push(resolve)));
+    const move = new PieceMove(pieces.length, 9);
+    const held = () => new Promise<void>((resolve) => ends.push(resolve));
+    const moving = move.run(pieces, held, () => {});
     expect(ends.length).toBe(1);
     expect([move.widen(), move.widen()]).toEqual([true, true]);
     expect(ends.length).toBe(3);
@@ -98,15 +100,15 @@ describe('a queue of long runs', () => {
     const ends = new Map<string, () => void>();
     const whole = new Uint8Array(pieces * BLOCK);
     const job = (name: string) => {
-      let move: PieceMove;
+      const move = new PieceMove(pieces, 4);
+      const movePiece = ({ from }: Piece): Promise<void> => {
+        const piece = `${name}${from / BLOCK}`;
+        log.push(piece);
+        return new Promise((resolve) => ends.set(piece, resolve));
+      };
       return {
         begin(laneEnded: () => void) {
-          move = new PieceMove(pieces, 4, laneEnded);
-          const run = move.run(cutIntoPieces([whole], whole.length, pieces), ({ from }) => {
-            const piece = `${name}${from / BLOCK}`;
-            log.push(piece);
-            return new Promise((resolve) => ends.set(piece, resolve));
-          });
+          const run = move.run(cutIntoPieces([whole], whole.length, pieces), movePiece, laneEnded);
           return run.then(() => void log.push(`${name} ended`));
         },
         widen: () => move.widen(),
