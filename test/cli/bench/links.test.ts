@@ -97,7 +97,8 @@ describe('the link bench', () => {
     for (const { link, pattern, limitStage } of rows) {
       const where = pattern.startsWith('scattered') ? 'scattered ' : '';
       const stages = [
-        ...(link.includes('nvmeTo') ? [`${where}disk read`, 'digest'] : []),
+        ...(link.includes('nvmeToDdr') ? [`${where}disk read`, 'digest'] : []),
+        ...(link.includes('nvmeToHbm') ? [`${where}disk read to staging`, 'digest'] : []),
         ...(link.includes('ToNvme') ? [`${where}disk write`] : []),
         ...(/ToHbm/.test(link)
           ? [
@@ -233,6 +234,7 @@ describe('rounds', () => {
       between: async () => {},
       afterRound: async () => {},
       stolenMs: () => 0,
+      asUsual: () => true,
       signal,
     });
     expect(rounds).toBe(3);
@@ -274,13 +276,14 @@ describe('rounds', () => {
       between: async () => {},
       afterRound: async () => {},
       stolenMs: () => 0,
+      asUsual: () => true,
       signal,
     });
     expect([...speeds.keys()]).toEqual(['fast', 'else']);
     expect(Object.fromEntries(runs)).toEqual({ slow: 6, fast: 10, slower: 6, else: 6 });
   });
 
-  it('sample for a while what is over at once, and a disk or cold caches only once', async () => {
+  it('sample for a while what is over at once, longer with the disk, and cold caches only once', async () => {
     const log: string[] = [];
     let nowMs = 0;
     const ofFourMs = (name: string) => ({
@@ -302,9 +305,10 @@ describe('rounds', () => {
       between: async () => {},
       afterRound: async () => {},
       stolenMs: () => 0,
+      asUsual: () => true,
       signal,
     }).finally(() => clock.mockRestore());
-    const round = '(pa){11}(pXpXpY|pYpXpX)';
+    const round = '(pa){11}((pX){30}pY|pY(pX){30})';
     expect(log.join('')).toMatch(new RegExp(`^(${round}){2}$`));
     for (const { gbps } of speeds.values()) expect(gbps * 1e9).toBeCloseTo(250);
   });
@@ -333,11 +337,52 @@ describe('rounds', () => {
       between: async () => {},
       afterRound: async () => {},
       stolenMs: () => takenMs,
+      asUsual: () => true,
       signal,
     });
     expect(runs).toEqual({ calm: 1 + 4, once: 1 + 5, always: 1 + 6 });
     expect(rounds).toBe(4);
     expect([...speeds.values()].map((speed) => speed.disturbed)).toEqual([0, 0, 3]);
+  });
+
+  it('repeat runs with the cores elsewhere, as long as a sample is, and say where they stayed there', async () => {
+    const log: string[] = [];
+    let nowMs = 0;
+    let runsAway = 0;
+    const clock = vi.spyOn(performance, 'now').mockImplementation(() => nowMs);
+    const measured = (away: number) => {
+      log.length = 0;
+      runsAway = away;
+      const once = {
+        ...contestant('a', log),
+        async run() {
+          log.push(runsAway > 0 ? 'x' : 'a');
+          nowMs += runsAway-- > 0 ? 8 : 4;
+        },
+      };
+      return measureRounds({
+        contestants: [once],
+        trials: 1,
+        rounds: 1,
+        restMs: 0,
+        sampleMs: 16,
+        untilMs: 0,
+        between: async () => {},
+        afterRound: async () => {},
+        stolenMs: () => 0,
+        asUsual: () => runsAway <= 0,
+        signal,
+      });
+    };
+    try {
+      const some = (await measured(8)).speeds.get('a')!;
+      expect(log.join('')).toBe(`${'x'.repeat(5 + 3)}aaaa`);
+      expect(some).toMatchObject({ gbps: 1 / 4 / 1e6, disturbed: 0 });
+      const all = (await measured(Number.POSITIVE_INFINITY)).speeds.get('a')!;
+      expect(all).toMatchObject({ gbps: 1 / 8 / 1e6, disturbed: 1 });
+    } finally {
+      clock.mockRestore();
+    }
   });
 
   it('end when their time is over, but not before one is done', async () => {
@@ -351,6 +396,7 @@ describe('rounds', () => {
       between: async () => {},
       afterRound: async () => {},
       stolenMs: () => 0,
+      asUsual: () => true,
       signal,
     };
     const { rounds, speeds } = await measureRounds({ ...request, untilMs: 0 });

@@ -5,7 +5,9 @@
 
 import type { LiveDevice } from '../../../backends/webgpu/index.ts';
 import { formatBytes } from '../../output/index.ts';
-import { stolenMs } from '../stolenTime.ts';
+import { CoreDistance } from '../cores/coreDistance.ts';
+import { stolenMs } from '../cores/stolenTime.ts';
+import { UsualDistance } from '../cores/usualDistance.ts';
 import { type Case, contestantsOf, naiveName, singleName, togetherName } from './contestants.ts';
 import { DeviceRuns } from './deviceRuns.ts';
 import { DiskRuns } from './diskRuns.ts';
@@ -27,7 +29,7 @@ export interface LinkBenchOptions {
   readonly rounds: number;
   /** Between two contestants. */
   readonly restMs: number;
-  /** How long one that does not use the disk runs in a round. */
+  /** How long a sample is, in each round; three times that where the disk is used. */
   readonly sampleMs: number;
   /** When it is over, sizes make do with fewer rounds: one at least. */
   readonly secondsMax: number;
@@ -52,6 +54,8 @@ export async function benchLinks(live: LiveDevice, options: LinkBenchOptions): P
   const withDisk = options.links !== 'transfers';
   const routes = [...(options.links === 'disk' ? [] : transferRoutes), ...(withDisk ? diskRoutes : [])];
   const untilMs = performance.now() + options.secondsMax * 1000;
+  await using cores = new CoreDistance();
+  const distance = new UsualDistance(() => cores.lookNs());
   for (const [index, unitBytes] of options.unitBytes.entries()) {
     const leftMs = untilMs - performance.now();
     const sizeUntilMs = performance.now() + leftMs / (options.unitBytes.length - index);
@@ -70,7 +74,7 @@ export async function benchLinks(live: LiveDevice, options: LinkBenchOptions): P
     using device = new DeviceRuns(live, new Uint8Array(first.buffer, 0, rig.bytes), unitBytes);
     using disk = withDisk ? await DiskRuns.open(options.dir, rig) : undefined;
     if (disk !== undefined) warnOf(disk, options.say);
-    rows.push(...(await rowsOf({ rig, device, disk }, routes, units, sizeUntilMs, options)));
+    rows.push(...(await rowsOf({ rig, device, disk }, routes, units, sizeUntilMs, distance, options)));
   }
   return rows;
 }
@@ -86,6 +90,7 @@ async function rowsOf(
   routes: readonly Route[],
   units: number,
   untilMs: number,
+  distance: UsualDistance,
   options: LinkBenchOptions,
 ): Promise<LinkRow[]> {
   const { rig } = machine;
@@ -110,6 +115,7 @@ async function rowsOf(
       for (const one of cases) await sampleLatency(machine, one);
     },
     stolenMs,
+    asUsual: () => distance.asUsual(),
     signal: options.signal,
   });
   return cases.map((one) => rowOf(machine, one, speeds, rounds, options));
@@ -144,7 +150,7 @@ function rowOf(
   const limit = limitOf(route, arrangement, speeds, rig.checks);
   const fioGbps =
     options.fio !== undefined && !route.bothWays && limit.by.includes('disk')
-      ? options.fio(limit.by.endsWith('read') ? 'read' : 'write', rig.unitBytes, limit.depth)
+      ? options.fio(limit.by.includes('disk read') ? 'read' : 'write', rig.unitBytes, limit.depth)
       : undefined;
   return {
     link: route.link,

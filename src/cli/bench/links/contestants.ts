@@ -11,7 +11,8 @@ import {
   memcpyUpAndDigest,
   type StageRun,
 } from './deviceStages.ts';
-import { type StageName, stagesOf } from './limit.ts';
+import { type DiskStage, type StageName, stagesOf } from './limit.ts';
+import type { DiskWork } from './rawRecords.ts';
 import type { Arrangement, LinkJobs } from './rig.ts';
 import type { Contestant } from './rounds.ts';
 import { jobsOver, type Machine, type Route } from './routes.ts';
@@ -61,14 +62,12 @@ export function contestantsOf(machine: Machine, units: number, cases: readonly C
   for (const [name, stage] of deviceStages) {
     if (stages.has(name)) add({ name, bytes: stageBytes, usesDisk: false, alone: true, ...stage });
   }
-  for (const stage of ['disk read', 'disk write', 'scattered disk read', 'scattered disk write'] as const) {
-    if (!stages.has(stage)) continue;
-    const operation = stage.endsWith('read') ? 'read' : 'write';
-    const arrangement = stage.startsWith('scattered') ? 'scattered' : 'contiguous';
+  for (const stage of stages) {
+    if (!isDiskStage(stage)) continue;
+    const work = workOf(stage, units);
     for (const depth of DEPTHS) {
       const way = { wayTo: stage, bytes: stageBytes, usesDisk: true };
-      const by = (pieceBytes: number) =>
-        disk!.records.mover(operation, arrangement, units, depth, pieceBytes);
+      const by = (pieceBytes: number) => disk!.records.mover(work, depth, pieceBytes);
       add({ ...way, name: `${stage}: ${depth}`, run: by(rig.unitBytes) });
       if (rig.unitBytes <= SMALL_PIECE_BYTES) continue;
       add({ ...way, name: `${stage}: ${depth} in pieces`, run: by(SMALL_PIECE_BYTES) });
@@ -82,15 +81,15 @@ export function contestantsOf(machine: Machine, units: number, cases: readonly C
     const fromDisk = route.link.includes('nvmeTo');
     const common = { bytes, usesDisk, prepare: () => buffers.mapUpload() };
     if (!route.bothWays) {
-      const operation = fromDisk ? 'read' : 'write';
-      const io = disk?.records.mover(operation, arrangement, moved, TOGETHER_DEPTH, SMALL_PIECE_BYTES);
       const stages = stagesOf(route.work[0]!, arrangement, rig.checks);
+      const stage = stages.find(isDiskStage);
+      const io = stage && disk!.records.mover(workOf(stage, moved), TOGETHER_DEPTH, SMALL_PIECE_BYTES);
       add({
         name: togetherName(name),
         bytes,
         usesDisk,
         alone: true,
-        ...together(stages, buffers, bytes, usesDisk ? io : undefined),
+        ...together(stages, buffers, bytes, io),
       });
     }
     let jobs: LinkJobs;
@@ -117,6 +116,19 @@ export function contestantsOf(machine: Machine, units: number, cases: readonly C
     });
   }
   return [...all.values()];
+}
+
+function isDiskStage(stage: StageName | undefined): stage is DiskStage {
+  return stage?.includes('disk ') === true;
+}
+
+function workOf(stage: DiskStage, units: number): DiskWork {
+  return {
+    operation: stage.includes('disk read') ? 'read' : 'write',
+    arrangement: stage.startsWith('scattered') ? 'scattered' : 'contiguous',
+    into: stage.endsWith('staging') ? 'staging' : 'ddr',
+    units,
+  };
 }
 
 /** All stages of a case at once. */

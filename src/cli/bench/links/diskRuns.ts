@@ -50,7 +50,7 @@ export class DiskRuns implements Disposable {
       return file;
     };
     return new DiskRuns(unitBytes, bytes, {
-      records: await RawRecords.open(rig),
+      records: new RawRecords(rig),
       arena,
       direct: RawFile.direct(made('bench.direct'), memory.subarray(0, 4096)),
       buffered: RawFile.buffered(made('bench.buffered')),

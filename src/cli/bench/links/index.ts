@@ -47,7 +47,7 @@ export async function runLinkBench(request: LinkBenchRequest): Promise<LinkRow[]
       totalBytes,
       unitsMax: quick ? QUICK_UNITS_MAX : UNITS_MAX,
       trials: quick ? 1 : TRIALS,
-      rounds: quick ? 5 : 9,
+      rounds: quick ? 5 : 7,
       restMs: quick ? 1 : REST_MS,
       sampleMs: quick ? QUICK_SAMPLE_MS : SAMPLE_MS,
       secondsMax: quick ? QUICK_SECONDS : Number.POSITIVE_INFINITY,

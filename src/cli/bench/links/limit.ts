@@ -9,7 +9,7 @@
 import type { VerificationName } from '../../../backends/webgpu/arrivals.ts';
 import type { Arrangement } from './rig.ts';
 import type { Speed } from './rounds.ts';
-import type { Route, Step } from './routes.ts';
+import type { DiskStep, Route, Step } from './routes.ts';
 
 export type StageName =
   | 'device copy up'
@@ -22,7 +22,7 @@ export type StageName =
   | 'digest'
   | DiskStage;
 /** Units that lie apart are read and written apart. */
-export type DiskStage = `${'' | 'scattered '}disk ${'read' | 'write'}`;
+export type DiskStage = `${'' | 'scattered '}${DiskStep}`;
 
 export interface Limit {
   readonly gbps: number;
@@ -54,7 +54,7 @@ export function stagesOf(
   const digestsRead = steps.includes('digest') && !readsAside;
   const device = steps.find((step) => step === 'device copy up' || step === 'device copy down');
   const host = steps.find((step) => step === 'memcpy up' || step === 'memcpy down');
-  const disk = steps.find((step) => step === 'disk read' || step === 'disk write');
+  const disk = steps.find((step): step is DiskStep => step.startsWith('disk '));
   return [
     device === 'device copy up' && comesBack ? 'device copy up and back' : device,
     host === 'memcpy up'

@@ -53,6 +53,8 @@ export class LinkRig implements AsyncDisposable {
   readonly hbmUnverified: HbmStore;
   readonly ddr: MemoryStore;
   readonly nvme: FileStore | undefined;
+  /** What units between device and file pass through. */
+  readonly staging: StagingSlots | null;
   readonly #places: Record<PlaceName, Place>;
   readonly #engines: { readonly hbm: TransferEngine; readonly hbmUnverified: TransferEngine };
   readonly #scattered: Uint32Array;
@@ -64,7 +66,7 @@ export class LinkRig implements AsyncDisposable {
   private constructor(
     fields: Pick<
       LinkRig,
-      'unitBytes' | 'units' | 'shape' | 'live' | 'hbm' | 'hbmUnverified' | 'ddr' | 'nvme'
+      'unitBytes' | 'units' | 'shape' | 'live' | 'hbm' | 'hbmUnverified' | 'ddr' | 'nvme' | 'staging'
     >,
     engines: { hbm: TransferEngine; hbmUnverified: TransferEngine },
     slots: number,
@@ -78,6 +80,7 @@ export class LinkRig implements AsyncDisposable {
     this.hbmUnverified = fields.hbmUnverified;
     this.ddr = fields.ddr;
     this.nvme = fields.nvme;
+    this.staging = fields.staging;
     this.#engines = engines;
     this.#opened = opened;
     const place = (tier: Tier): Place => ({ tier, generations: new Uint32Array(slots) });
@@ -117,7 +120,7 @@ export class LinkRig implements AsyncDisposable {
     const engineOver = (store: HbmStore): TransferEngine =>
       new TransferEngine({ hbm: store, ddr, ...(nvme === undefined ? {} : { nvme }) }, staging);
     const engines = { hbm: engineOver(hbm), hbmUnverified: engineOver(hbmUnverified) };
-    const fields = { unitBytes, units, shape, live, hbm, hbmUnverified, ddr, nvme };
+    const fields = { unitBytes, units, shape, live, hbm, hbmUnverified, ddr, nvme, staging };
     const rig = new LinkRig(fields, engines, slots, opened.move());
     for (const name of ['hbm', 'hbmUnverified', ...(nvme === undefined ? [] : ['nvme' as const])] as const) {
       for (const arrangement of ['contiguous', 'scattered'] as const) {

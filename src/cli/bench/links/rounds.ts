@@ -1,9 +1,9 @@
 /**
  * Measures contestants against each other: all of them in each round, in another order each time, so that whatever else
  * the machine does meets all alike and nobody always finds the caches as the same one left them. Those who use the disk
- * come last, since a disk is busy with what was written for a while after. Each runs twice, unless it is to begin with
- * cold caches, and the second time counts; of those, the median over the rounds. What is over within milliseconds and leaves
- * the disk alone runs again and again, until a sample has seen more than the moment in which it began.
+ * come last, since a disk is busy with what was written for a while after. Each runs once before it counts, unless it is to begin
+ * with cold caches; then again and again, until a sample has seen more than the moment in which it began, and longer where a
+ * disk is part of it, whose speed is another one from one moment to the next. What counts is the median over the rounds.
  *
  * Where the same can be done in several ways, trials before the rounds say which is fastest, and only that one goes on:
  * the best of many medians of the rounds themselves would be too high by what is chance in them.
@@ -11,8 +11,10 @@
  * Nobody pays for what another left on the heap: its young part is collected before each one's first run. A full collection
  * would make everybody pay, for the machine code that it throws away.
  *
- * On a virtual machine, a run in which the cores were taken away measures the neighbours. Whoever has too few runs that were left
- * alone runs in up to half as many further rounds, and those in which the least was taken count.
+ * On a virtual machine, a run in which the cores were taken away measures the neighbours, and one in which they were moved
+ * together or apart measures another machine. Runs before or after which the cores were not as far apart as usual are run again
+ * for as long as a sample is. Whoever still has too few samples that were left alone runs in up to half as many further
+ * rounds, and the least disturbed ones count.
  */
 
 import { availableParallelism } from 'node:os';
@@ -20,8 +22,10 @@ import { setTimeout as pause } from 'node:timers/promises';
 import { collectYoungGarbage } from '../measuring.ts';
 
 const DISK_SETTLES_MS = 100;
-/** A run from which more was taken is disturbed. */
-const STOLEN_SHARE = 0.05;
+/** How much longer the samples are of those who use the disk. */
+const DISK_SAMPLE_FACTOR = 3;
+/** A sample is disturbed when more of its time was taken, or spent with the cores elsewhere. */
+const DISTURBED_SHARE = 0.05;
 
 export interface Contestant {
   readonly name: string;
@@ -45,7 +49,7 @@ export interface Speed {
   readonly gbps: number;
   /** Cores busy in this process while it ran. */
   readonly cores: number;
-  /** Of how many of its rounds the machine's host took a part of the cores' time. */
+  /** In how many of its rounds the machine's host took a part of the cores' time, or had moved them. */
   readonly disturbed: number;
 }
 
@@ -59,21 +63,23 @@ export interface RoundsRequest {
   readonly untilMs: number;
   /** Before each one, in which the engine's compilers and collectors end what they have begun. */
   readonly restMs: number;
-  /** How long those that do not use the disk run for one sample, with what they do before each run left out. */
+  /** How long a sample is at least, three times that with the disk; what is done before each run is left out. */
   readonly sampleMs: number;
   /** Lets what the one before left unfinished come to its end. */
   between(): Promise<void>;
   afterRound(): Promise<void>;
   /** How much time of its cores the machine's host has taken so far. */
   readonly stolenMs: () => number;
+  /** Whether the cores are as far apart now as they mostly are. */
+  readonly asUsual: () => boolean;
   readonly signal: AbortSignal;
 }
 
 interface Sample {
   readonly gbps: number;
   readonly cores: number;
-  /** Share of the cores' time that the machine's host took. */
-  readonly stolen: number;
+  /** Share of the cores' time that the machine's host took, or of the runs in which they were elsewhere. */
+  readonly disturbance: number;
 }
 
 type SamplesOf = ReadonlyMap<Contestant, Sample[]>;
@@ -102,9 +108,9 @@ export async function measureRounds(
   return { speeds: new Map(speeds), rounds: Math.min(done, rounds) };
 }
 
-/** Of the `rounds` samples of which the least was taken, the earlier ones first. */
+/** Of the `rounds` least disturbed samples, the earlier ones first. */
 function speedOf(samples: readonly Sample[], rounds: number): Speed {
-  const kept = samples.toSorted((a, b) => a.stolen - b.stolen).slice(0, rounds);
+  const kept = samples.toSorted((a, b) => a.disturbance - b.disturbance).slice(0, rounds);
   return {
     gbps: median(kept.map(({ gbps }) => gbps)),
     cores: median(kept.map(({ cores }) => cores)),
@@ -113,7 +119,7 @@ function speedOf(samples: readonly Sample[], rounds: number): Speed {
 }
 
 function undisturbed(samples: readonly Sample[]): number {
-  return samples.filter(({ stolen }) => stolen <= STOLEN_SHARE).length;
+  return samples.filter(({ disturbance }) => disturbance <= DISTURBED_SHARE).length;
 }
 
 function samplesOf(contestants: readonly Contestant[]): SamplesOf {
@@ -173,27 +179,50 @@ function shuffled(items: readonly number[], round: number): number[] {
   return order;
 }
 
-async function sampled(one: Contestant, { restMs, sampleMs, stolenMs }: RoundsRequest): Promise<Sample> {
-  const total = { runs: 0, elapsedMs: 0, cpuMs: 0, stolenMs: 0 };
-  const untilMs = one.usesDisk || one.cold === true ? 0 : sampleMs;
+async function sampled(one: Contestant, request: RoundsRequest): Promise<Sample> {
+  const { sampleMs } = request;
+  const wantedMs = one.usesDisk ? DISK_SAMPLE_FACTOR * sampleMs : sampleMs;
+  const untilMs = one.cold === true ? 0 : wantedMs;
+  const total = { runs: 0, moved: 0, elapsedMs: 0, cpuMs: 0, stolenMs: 0 };
+  let againMs = 0;
   do {
-    await one.prepare?.();
-    if (one.alone === true) await pause(restMs);
-    const stolenBeforeMs = stolenMs();
-    const cpuBefore = process.cpuUsage();
-    const started = performance.now();
-    await one.run();
-    total.elapsedMs += performance.now() - started;
-    const { user, system } = process.cpuUsage(cpuBefore);
-    total.cpuMs += (user + system) / 1000;
-    total.stolenMs += stolenMs() - stolenBeforeMs;
+    const { elapsedMs, cpuMs, stolenMs, moved } = await measuredRun(one, request);
+    if (moved && againMs < wantedMs) {
+      againMs += elapsedMs;
+      continue;
+    }
     total.runs += 1;
-  } while (total.elapsedMs < untilMs);
+    total.moved += moved ? 1 : 0;
+    total.elapsedMs += elapsedMs;
+    total.cpuMs += cpuMs;
+    total.stolenMs += stolenMs;
+  } while (total.runs === 0 || total.elapsedMs < untilMs);
   return {
     gbps: (total.runs * one.bytes) / total.elapsedMs / 1e6,
     cores: total.cpuMs / total.elapsedMs,
-    stolen: total.stolenMs / (total.elapsedMs * availableParallelism()),
+    disturbance: Math.max(
+      total.stolenMs / (total.elapsedMs * availableParallelism()),
+      total.moved / total.runs,
+    ),
   };
+}
+
+async function measuredRun(
+  one: Contestant,
+  { restMs, stolenMs, asUsual }: RoundsRequest,
+): Promise<Record<'elapsedMs' | 'cpuMs' | 'stolenMs', number> & { moved: boolean }> {
+  await one.prepare?.();
+  if (one.alone === true) await pause(restMs);
+  const usualBefore = asUsual();
+  const stolenBeforeMs = stolenMs();
+  const cpuBefore = process.cpuUsage();
+  const started = performance.now();
+  await one.run();
+  const elapsedMs = performance.now() - started;
+  const { user, system } = process.cpuUsage(cpuBefore);
+  const takenMs = stolenMs() - stolenBeforeMs;
+  const moved = !asUsual() || !usualBefore;
+  return { elapsedMs, cpuMs: (user + system) / 1000, stolenMs: takenMs, moved };
 }
 
 export function median(values: readonly number[]): number {

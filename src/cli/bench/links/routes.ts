@@ -14,9 +14,11 @@ export type Step =
   | `device copy ${'up' | 'down'}`
   | `memcpy ${'up' | 'down'}`
   | 'digest'
-  | 'disk read'
-  | 'disk write'
+  | DiskStep
   | 'arrival check';
+
+/** Reads go to the host tier, or to the staging of what goes on to the device. */
+export type DiskStep = 'disk read' | 'disk read to staging' | 'disk write';
 
 /** What routes run on. `disk` is there for routes that touch the disk. */
 export interface Machine {
@@ -161,7 +163,7 @@ const readToHbm = oneWay(
   'nvme',
   'hbm',
   'hbm',
-  ['disk read', ...intoHbm, ...checked],
+  ['disk read to staging', ...intoHbm, ...checked],
   nvmeToHbm(
     (disk, bytes) => disk.single('read', bytes),
     (disk, slot, unit) => disk.bufferedUnit('read', slot, unit),
@@ -173,7 +175,7 @@ const readToHbmUnverified = oneWay(
   'nvme',
   'hbmUnverified',
   'host',
-  [...fromDisk, ...intoHbm],
+  ['disk read to staging', 'digest', ...intoHbm],
   nvmeToHbm(readAndDigest, (disk, slot, unit) => disk.bufferedVerifiedRead(slot, unit), ddrToHbm),
 );
 
