@@ -18,6 +18,8 @@ import type { LiveDevice } from './liveDevice.ts';
 import type { SlotBuffer } from './types.ts';
 
 const SLAB_BYTES_DEFAULT = 1024 ** 3;
+/** A driver adds a little to each buffer: SwiftShader says 1 GiB is its limit and refuses a buffer of just that. */
+const DRIVER_BYTES = 1024 ** 2;
 /** Kernels read slabs in vectors of 16 bytes, also the last. */
 const VECTOR_BYTES = 16;
 
@@ -55,7 +57,8 @@ export class Slabs {
         `Lower pageBytes to ${limitBytes} or less.`,
       );
     }
-    const pagesPerSlab = Math.max(1, Math.floor(Math.min(limitBytes, slabBytesMax) / shape.pageBytes));
+    const roomBytes = Math.min(limitBytes - DRIVER_BYTES, slabBytesMax);
+    const pagesPerSlab = Math.max(1, Math.floor(roomBytes / shape.pageBytes));
     const slabBytes = pagesPerSlab * shape.pageBytes;
     const buffers = await allocate(live, shape, label, pagesPerSlab);
     return new Slabs(shape, buffers, slabBytes);
