@@ -27,9 +27,11 @@ export interface LinkBenchOptions {
   /** Rounds before these, in which the ways to run a stage are compared: one at least. */
   readonly trials: number;
   readonly rounds: number;
+  /** Stages alone and whole transfers run in further ones, this many at most, until their medians are known closely. */
+  readonly roundsMax: number;
   /** Between two contestants. */
   readonly restMs: number;
-  /** How long a sample is, in each round; three times that where the disk is used. */
+  /** How long a sample is, in each round. */
   readonly sampleMs: number;
   /** When it is over, sizes make do with fewer rounds: one at least. */
   readonly secondsMax: number;
@@ -102,10 +104,11 @@ async function rowsOf(
     }),
   );
   const contestants = contestantsOf(machine, units, cases);
-  const { speeds, rounds } = await measureRounds({
+  const speeds = await measureRounds({
     contestants,
     trials: options.trials,
     rounds: options.rounds,
+    roundsMax: options.roundsMax,
     restMs: options.restMs,
     sampleMs: options.sampleMs,
     untilMs,
@@ -118,7 +121,7 @@ async function rowsOf(
     asUsual: () => distance.asUsual(),
     signal: options.signal,
   });
-  return cases.map((one) => rowOf(machine, one, speeds, rounds, options));
+  return cases.map((one) => rowOf(machine, one, speeds, options));
 }
 
 /** One unit alone, or one each way. */
@@ -140,7 +143,6 @@ function rowOf(
   { rig }: Machine,
   { route, arrangement, name, latenciesUs }: Case,
   speeds: ReadonlyMap<string, Speed>,
-  rounds: number,
   options: LinkBenchOptions,
 ): LinkRow {
   const own = speeds.get(name)!;
@@ -173,7 +175,7 @@ function rowOf(
     ...(steps.includes('arrival check') ? { arrivalCheck: rig.arrivalCheck } : {}),
     software: route.touchesHbm && adapter.software,
     adapter: adapter.name,
-    rounds,
+    rounds: own.rounds,
     disturbedRounds: own.disturbed,
   };
 }

@@ -60,13 +60,14 @@ export function contestantsOf(machine: Machine, units: number, cases: readonly C
     ['digest', digest(buffers, stageBytes)],
   ];
   for (const [name, stage] of deviceStages) {
-    if (stages.has(name)) add({ name, bytes: stageBytes, usesDisk: false, alone: true, ...stage });
+    if (stages.has(name))
+      add({ name, bytes: stageBytes, usesDisk: false, alone: true, closely: true, ...stage });
   }
   for (const stage of stages) {
     if (!isDiskStage(stage)) continue;
     const work = workOf(stage, units);
     for (const depth of DEPTHS) {
-      const way = { wayTo: stage, bytes: stageBytes, usesDisk: true };
+      const way = { wayTo: stage, bytes: stageBytes, usesDisk: true, closely: true };
       const by = (pieceBytes: number) => disk!.records.mover(work, depth, pieceBytes);
       add({ ...way, name: `${stage}: ${depth}`, run: by(rig.unitBytes) });
       if (rig.unitBytes <= SMALL_PIECE_BYTES) continue;
@@ -97,6 +98,7 @@ export function contestantsOf(machine: Machine, units: number, cases: readonly C
       name,
       bytes,
       usesDisk,
+      closely: true,
       prepare() {
         jobs = jobsOver(machine, route, arrangement, 0, moved);
       },

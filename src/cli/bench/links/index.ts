@@ -32,6 +32,8 @@ const SAMPLE_MS = 100;
 const QUICK_SAMPLE_MS = 2;
 /** An odd number, so that a trial is in the middle. */
 const TRIALS = 3;
+const ROUNDS = 5;
+const ROUNDS_MAX = 25;
 
 /** @throws {TierKVError} for an option that is wrong, or a device or disk that is not to be had */
 export async function runLinkBench(request: LinkBenchRequest): Promise<LinkRow[]> {
@@ -47,7 +49,8 @@ export async function runLinkBench(request: LinkBenchRequest): Promise<LinkRow[]
       totalBytes,
       unitsMax: quick ? QUICK_UNITS_MAX : UNITS_MAX,
       trials: quick ? 1 : TRIALS,
-      rounds: quick ? 5 : 7,
+      rounds: ROUNDS,
+      roundsMax: quick ? ROUNDS : ROUNDS_MAX,
       restMs: quick ? 1 : REST_MS,
       sampleMs: quick ? QUICK_SAMPLE_MS : SAMPLE_MS,
       secondsMax: quick ? QUICK_SECONDS : Number.POSITIVE_INFINITY,
@@ -71,7 +74,8 @@ export async function calibrateLinks(
       totalBytes: (quick ? 16 : 32) * MIB,
       unitsMax: Number.POSITIVE_INFINITY,
       trials: quick ? 1 : TRIALS,
-      rounds: quick ? 3 : 5,
+      rounds: quick ? 3 : ROUNDS,
+      roundsMax: quick ? 3 : ROUNDS,
       restMs: quick ? 1 : REST_MS,
       sampleMs: quick ? QUICK_SAMPLE_MS : SAMPLE_MS,
       secondsMax: quick ? QUICK_SECONDS : Number.POSITIVE_INFINITY,

@@ -2,8 +2,11 @@
  * Measures contestants against each other: all of them in each round, in another order each time, so that whatever else
  * the machine does meets all alike and nobody always finds the caches as the same one left them. Those who use the disk
  * come last, since a disk is busy with what was written for a while after. Each runs once before it counts, unless it is to begin
- * with cold caches; then again and again, until a sample has seen more than the moment in which it began, and longer where a
- * disk is part of it, whose speed is another one from one moment to the next. What counts is the median over the rounds.
+ * with cold caches; then again and again, until a sample has seen more than the moment in which it began. What counts is the
+ * median over the rounds.
+ *
+ * A pipeline of several cores is another one from one moment to the next. Where a median is to be known closely, there are
+ * further rounds until it is, for all of its kind, with the disk or without: what is compared meets the same times.
  *
  * Where the same can be done in several ways, trials before the rounds say which is fastest, and only that one goes on:
  * the best of many medians of the rounds themselves would be too high by what is chance in them.
@@ -22,10 +25,12 @@ import { setTimeout as pause } from 'node:timers/promises';
 import { collectYoungGarbage } from '../measuring.ts';
 
 const DISK_SETTLES_MS = 100;
-/** How much longer the samples are of those who use the disk. */
-const DISK_SAMPLE_FACTOR = 3;
 /** A sample is disturbed when more of its time was taken, or spent with the cores elsewhere. */
 const DISTURBED_SHARE = 0.05;
+/** How wide the confidence interval of a median may be that is known closely, as a share of the median. */
+const CLOSE_WIDTH = 0.15;
+/** Of the normal distribution: 95 % lie so many standard deviations about its middle. */
+const NORMAL_95 = 1.96;
 
 export interface Contestant {
   readonly name: string;
@@ -40,6 +45,8 @@ export interface Contestant {
    * that it needs. Whole transfers bear what they cause.
    */
   readonly alone?: boolean;
+  /** Its median is to be known closely. */
+  readonly closely?: boolean;
   /** What must be done before each run and is not measured. */
   prepare?(): void | Promise<void>;
   run(): Promise<void>;
@@ -49,7 +56,9 @@ export interface Speed {
   readonly gbps: number;
   /** Cores busy in this process while it ran. */
   readonly cores: number;
-  /** In how many of its rounds the machine's host took a part of the cores' time, or had moved them. */
+  /** Rounds that count. */
+  readonly rounds: number;
+  /** In how many of them the machine's host took a part of the cores' time, or had moved them. */
   readonly disturbed: number;
 }
 
@@ -57,13 +66,15 @@ export interface RoundsRequest {
   readonly contestants: readonly Contestant[];
   /** Rounds before, in which ways to do the same are tried; the last of them warms everybody up. */
   readonly trials: number;
-  /** How many count; up to half as many more are run. */
+  /** How many count at least; up to half as many more are run where some were disturbed. */
   readonly rounds: number;
+  /** How many are run at most for a median that is to be known closely. */
+  readonly roundsMax: number;
   /** No round begins after this time of `performance.now()`, but the first one always does. */
   readonly untilMs: number;
   /** Before each one, in which the engine's compilers and collectors end what they have begun. */
   readonly restMs: number;
-  /** How long a sample is at least, three times that with the disk; what is done before each run is left out. */
+  /** How long a sample is at least; what is done before each run is left out. */
   readonly sampleMs: number;
   /** Lets what the one before left unfinished come to its end. */
   between(): Promise<void>;
@@ -84,10 +95,8 @@ interface Sample {
 
 type SamplesOf = ReadonlyMap<Contestant, Sample[]>;
 
-/** The medians by name, and over how many rounds they are. Ways that were not chosen have none. */
-export async function measureRounds(
-  request: RoundsRequest,
-): Promise<{ speeds: ReadonlyMap<string, Speed>; rounds: number }> {
+/** The medians by name. Ways that were not chosen have none. */
+export async function measureRounds(request: RoundsRequest): Promise<ReadonlyMap<string, Speed>> {
   const { contestants, rounds, untilMs, afterRound } = request;
   const tried = samplesOf(contestants);
   const alternatives = contestants.filter((one) => one.wayTo !== undefined);
@@ -98,24 +107,59 @@ export async function measureRounds(
   const chosen = fastestWays(contestants, tried);
   const samples = samplesOf(chosen);
   let done = 0;
-  for (let lacking = chosen; done < 1.5 * rounds && lacking.length > 0; done++) {
+  for (let lacking: readonly Contestant[] = chosen; lacking.length > 0; done++) {
     if (done > 0 && performance.now() > untilMs) break;
     await measureRound(request, lacking, samples, done + 1);
     if (done < rounds) await afterRound();
-    if (done + 1 >= rounds) lacking = chosen.filter((one) => undisturbed(samples.get(one)!) < rounds);
+    if (done + 1 >= rounds) lacking = lackingRounds(chosen, samples, request, done + 1);
   }
-  const speeds = chosen.map((one): [string, Speed] => [one.name, speedOf(samples.get(one)!, rounds)]);
-  return { speeds: new Map(speeds), rounds: Math.min(done, rounds) };
+  return new Map(chosen.map((one): [string, Speed] => [one.name, speedOf(samples.get(one)!, rounds)]));
 }
 
-/** Of the `rounds` least disturbed samples, the earlier ones first. */
+/** Who has to run again when so many rounds are done. */
+function lackingRounds(
+  chosen: readonly Contestant[],
+  samples: SamplesOf,
+  { rounds, roundsMax }: RoundsRequest,
+  done: number,
+): readonly Contestant[] {
+  const vague = new Set<boolean>();
+  for (const one of chosen) {
+    if (one.closely === true && !isKnownClosely(keptOf(samples.get(one)!, rounds))) vague.add(one.usesDisk);
+  }
+  return chosen.filter((one) => {
+    const disturbed = undisturbed(samples.get(one)!) < rounds && done < 1.5 * rounds;
+    return disturbed || (one.closely === true && vague.has(one.usesDisk) && done < roundsMax);
+  });
+}
+
+/**
+ * By the 95 % confidence interval of a median between two of the sorted values, which holds for any distribution (Campbell and
+ * Gardner, "Calculating confidence intervals for some non-parametric analyses", BMJ 296, 1988).
+ */
+function isKnownClosely(samples: readonly Sample[]): boolean {
+  const sorted = Float64Array.from(samples, ({ gbps }) => gbps).sort();
+  const half = sorted.length / 2;
+  const reach = NORMAL_95 * Math.sqrt(half / 2);
+  const low = sorted[Math.max(0, Math.round(half - reach) - 1)]!;
+  const high = sorted[Math.min(sorted.length - 1, Math.round(half + reach))]!;
+  return high - low <= CLOSE_WIDTH * sorted[sorted.length >> 1]!;
+}
+
 function speedOf(samples: readonly Sample[], rounds: number): Speed {
-  const kept = samples.toSorted((a, b) => a.disturbance - b.disturbance).slice(0, rounds);
+  const kept = keptOf(samples, rounds);
   return {
     gbps: median(kept.map(({ gbps }) => gbps)),
     cores: median(kept.map(({ cores }) => cores)),
+    rounds: kept.length,
     disturbed: kept.length - undisturbed(kept),
   };
+}
+
+/** Those that nothing disturbed, or so many of the least disturbed ones, the earlier ones first. */
+function keptOf(samples: readonly Sample[], rounds: number): readonly Sample[] {
+  const calmestFirst = samples.toSorted((a, b) => a.disturbance - b.disturbance);
+  return calmestFirst.slice(0, Math.max(rounds, undisturbed(samples)));
 }
 
 function undisturbed(samples: readonly Sample[]): number {
@@ -181,13 +225,12 @@ function shuffled(items: readonly number[], round: number): number[] {
 
 async function sampled(one: Contestant, request: RoundsRequest): Promise<Sample> {
   const { sampleMs } = request;
-  const wantedMs = one.usesDisk ? DISK_SAMPLE_FACTOR * sampleMs : sampleMs;
-  const untilMs = one.cold === true ? 0 : wantedMs;
+  const untilMs = one.cold === true ? 0 : sampleMs;
   const total = { runs: 0, moved: 0, elapsedMs: 0, cpuMs: 0, stolenMs: 0 };
   let againMs = 0;
   do {
     const { elapsedMs, cpuMs, stolenMs, moved } = await measuredRun(one, request);
-    if (moved && againMs < wantedMs) {
+    if (moved && againMs < sampleMs) {
       againMs += elapsedMs;
       continue;
     }
