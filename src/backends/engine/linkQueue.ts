@@ -13,6 +13,7 @@
  */
 
 import { Priority } from '../../runtime/index.ts';
+import { guidedBytes } from '../../runtime/transfer/guidedBytes.ts';
 import type { Transfer } from '../../runtime/transfer/transfer.ts';
 
 export interface LinkLimits {
@@ -20,6 +21,8 @@ export interface LinkLimits {
   readonly windowBytes: number;
   /** Bytes of one batch at most, or one job. */
   readonly batchBytes: number;
+  /** Whether batches shrink when little waits (guidedBytes.ts). Default false. */
+  readonly guided?: boolean;
 }
 
 export interface LinkJob {
@@ -37,22 +40,23 @@ const LANDING_SHARE = 1 / 4;
 export class LinkQueue<Job extends LinkJob> {
   readonly #limits: LinkLimits;
   readonly #nowUs: () => number;
-  readonly #begin: (batch: readonly Job[]) => Promise<void>;
+  readonly #begin: (batch: readonly Job[], behindBytes: number) => Promise<void>;
   readonly #expired: (job: Job) => void;
   readonly #waiting: Job[][] = Object.values(Priority).map(() => []);
   readonly #heads: Uint32Array = new Uint32Array(this.#waiting.length);
   readonly #flights: Set<Flight> = new Set();
   #bytesUnderWay = 0;
+  #bytesWaiting = 0;
   #pumping = false;
 
   /**
-   * @param begin carries a batch out; never rejects
+   * @param begin carries a batch out, told of the bytes that wait behind it; never rejects
    * @param expired ends a job whose deadline passed before it began
    */
   constructor(
     limits: LinkLimits,
     nowUs: () => number,
-    begin: (batch: readonly Job[]) => Promise<void>,
+    begin: (batch: readonly Job[], behindBytes: number) => Promise<void>,
     expired: (job: Job) => void,
   ) {
     this.#limits = limits;
@@ -73,6 +77,7 @@ export class LinkQueue<Job extends LinkJob> {
 
   push(job: Job): void {
     this.#waiting[job.transfer.priority]!.push(job);
+    this.#bytesWaiting += job.transfer.bytes;
   }
 
   /** Begins what the window has room for. To be called after pushes. */
@@ -88,7 +93,7 @@ export class LinkQueue<Job extends LinkJob> {
     this.#pumping = batch.length > 0;
     if (!this.#pumping) return;
     const flight = this.#enter(batch);
-    void this.#begin(batch).then(() => {
+    void this.#begin(batch, this.#bytesWaiting).then(() => {
       this.#uncount(flight);
       this.pump();
     });
@@ -103,13 +108,19 @@ export class LinkQueue<Job extends LinkJob> {
       const left = list.slice(this.#heads[priority]!);
       this.#heads[priority] = 0;
       this.#waiting[priority] = left.filter((job) => !due(job));
-      for (const job of left) if (due(job)) this.#expired(job);
+      for (const job of left) {
+        if (!due(job)) continue;
+        this.#bytesWaiting -= job.transfer.bytes;
+        this.#expired(job);
+      }
     });
     this.pump();
   }
 
   #nextBatch(): Job[] {
-    const { windowBytes, batchBytes } = this.#limits;
+    const { windowBytes, guided } = this.#limits;
+    const batchBytes =
+      guided === true ? guidedBytes(this.#bytesWaiting, this.#limits.batchBytes) : this.#limits.batchBytes;
     const batch: Job[] = [];
     const nowUs = this.#nowUs();
     let bytes = 0;
@@ -156,6 +167,7 @@ export class LinkQueue<Job extends LinkJob> {
 
   #shift(priority: number): void {
     const list = this.#waiting[priority]!;
+    this.#bytesWaiting -= list[this.#heads[priority]!]!.transfer.bytes;
     const head = ++this.#heads[priority]!;
     if (head < list.length) return;
     list.length = 0;

@@ -11,6 +11,8 @@ import type { StagingSlots } from './stagingSlots.ts';
 /** A block as its source knows it, and as its target will. */
 export interface StagedJob {
   readonly bytes: number;
+  /** Of jobs that wait behind it; infinite where that does not matter. */
+  readonly behindBytes: number;
   from(view: Uint8Array): StoreItem;
   to(view: Uint8Array): StoreItem;
   settle(end: StoreResult): void;

@@ -3,6 +3,7 @@
  * and device work on different parts of it. The staging slot is free again when both the read and the write have ended.
  */
 
+import { guidedBytes } from '../../runtime/transfer/guidedBytes.ts';
 import { Outcome } from '../../runtime/transfer/outcome.ts';
 import { refused } from '../../runtime/transfer/slotLedger.ts';
 import type { StoreResult, TierStore } from '../../runtime/transfer/tierStore.ts';
@@ -10,12 +11,16 @@ import { ByteStream } from './byteStream.ts';
 import type { StagedJob } from './stagedMove.ts';
 import type { StagingSlots } from './stagingSlots.ts';
 
-/** A shorter block is one or two pieces: whole blocks overlap as well. */
-const STREAMED_BYTES_MIN = 2 * 1024 * 1024;
+/** Shorter blocks overlap as well when each is whole, as long as there are others behind. */
+const PART_BYTES_MAX = 2 * 1024 * 1024;
 
-/** Whether the block is long enough, and both stores are able to. */
-export function canStream(from: TierStore, to: TierStore, { bytes }: StagedJob): boolean {
-  return bytes > STREAMED_BYTES_MIN && from.streams?.reads === true && to.streams?.writes === true;
+/** Whether the block is long enough for what is behind it, and both stores are able to. */
+export function canStream(from: TierStore, to: TierStore, { bytes, behindBytes }: StagedJob): boolean {
+  return (
+    bytes > guidedBytes(bytes + behindBytes, PART_BYTES_MAX) &&
+    from.streams?.reads === true &&
+    to.streams?.writes === true
+  );
 }
 
 export async function streamedMove(
@@ -51,7 +56,8 @@ async function readInto(
   let end = refused('the read failed');
   try {
     const onArrived = (first: number, last: number): void => stream.arrived(first, last);
-    [end] = (await from.read([{ ...job.from(view), onArrived }])) as [StoreResult];
+    const { behindBytes } = job;
+    [end] = (await from.read([{ ...job.from(view), onArrived, behindBytes }])) as [StoreResult];
     return end;
   } finally {
     stream.end(end);

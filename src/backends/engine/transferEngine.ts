@@ -44,6 +44,8 @@ const MIB = 1024 * 1024;
 const directLimits: LinkLimits = { windowBytes: 64 * MIB, batchBytes: 8 * MIB };
 /** Batches through staging are what alternates between its two neighbours. */
 const stagedLimits: LinkLimits = { windowBytes: 32 * MIB, batchBytes: 2 * MIB };
+/** Where the slower neighbour, the disk, comes first, the end of a load is soon over when little of it is left to go on. */
+const loadLimits: LinkLimits = { ...stagedLimits, guided: true };
 
 export class TransferEngine implements TransferDriver {
   #stores: EngineStores;
@@ -118,7 +120,7 @@ export class TransferEngine implements TransferDriver {
         pushed.add(queue);
       }
     }
-    if (seals.length > 0) void this.#carryOut('seal', seals);
+    if (seals.length > 0) void this.#carryOut('seal', seals, 0);
     for (const queue of pushed) queue.pump();
   }
 
@@ -127,11 +129,10 @@ export class TransferEngine implements TransferDriver {
     let queue = this.#queues[at];
     if (queue === undefined) {
       const name = linkName(from, to);
-      const staged = from !== Tier.DDR && to !== Tier.DDR;
       queue = new LinkQueue(
-        staged ? stagedLimits : directLimits,
+        limitsOf(from, to),
         () => this.nowUs(),
-        (batch) => this.#carryOut(name, batch),
+        (batch, behindBytes) => this.#carryOut(name, batch, behindBytes),
         ({ transfer: { job }, ticket }) => {
           const reason = 'its deadline passed before it began';
           this.#ends.settle(ticket, { job, outcome: Outcome.TIMED_OUT, reason, digestLo: 0, digestHi: 0 });
@@ -143,9 +144,9 @@ export class TransferEngine implements TransferDriver {
   }
 
   /** A store may not reject. One that does all the same costs its own batch, and nobody waits for ever. */
-  async #carryOut(name: string, batch: readonly Ticketed[]): Promise<void> {
+  async #carryOut(name: string, batch: readonly Ticketed[], behindBytes: number): Promise<void> {
     try {
-      await (name === 'seal' ? this.#seal(batch) : this.#move(name, batch));
+      await (name === 'seal' ? this.#seal(batch) : this.#move(name, batch, behindBytes));
     } catch (error) {
       const reason = `the store failed: ${error instanceof Error ? error.message : String(error)}`;
       for (const { transfer, ticket } of batch) {
@@ -175,7 +176,7 @@ export class TransferEngine implements TransferDriver {
     });
   }
 
-  async #move(link: string, batch: readonly Ticketed[]): Promise<void> {
+  async #move(link: string, batch: readonly Ticketed[], behindBytes: number): Promise<void> {
     this.#meter.begin(link);
     let bytes = 0;
     const settle = ({ transfer, ticket }: Ticketed, { outcome, reason }: StoreResult): void => {
@@ -186,7 +187,7 @@ export class TransferEngine implements TransferDriver {
     try {
       if (source!.tier === Tier.DDR) await this.#fromHost(target.tier, batch, settle);
       else if (target.tier === Tier.DDR) await this.#toHost(source!.tier, batch, settle);
-      else await this.#staged(source!.tier, target.tier, batch, settle);
+      else await this.#staged(source!.tier, target.tier, batch, behindBytes, settle);
     } finally {
       this.#meter.end(link, bytes);
     }
@@ -235,11 +236,13 @@ export class TransferEngine implements TransferDriver {
     from: Tier,
     to: Tier,
     batch: readonly Ticketed[],
+    behindBytes: number,
     settle: (one: Ticketed, end: StoreResult) => void,
   ): Promise<void> {
     const checkedLater = this.#store(to).verifies.onWrite;
     const jobs = batch.map((one) => ({
       bytes: one.transfer.bytes,
+      behindBytes: limitsOf(from, to).guided === true ? behindBytes : Number.POSITIVE_INFINITY,
       from: (view: Uint8Array) => ({ ...itemOf(one.transfer, one.transfer.source!, view), checkedLater }),
       to: (view: Uint8Array) => itemOf(one.transfer, one.transfer.target, view),
       settle: (end: StoreResult) => settle(one, end),
@@ -253,6 +256,11 @@ export class TransferEngine implements TransferDriver {
   #store(tier: Tier): TierStore {
     return tier === Tier.HBM ? this.#stores.hbm : tier === Tier.DDR ? this.#stores.ddr! : this.#stores.nvme!;
   }
+}
+
+function limitsOf(from: Tier, to: Tier): LinkLimits {
+  if (from === Tier.DDR || to === Tier.DDR) return directLimits;
+  return from === Tier.NVME ? loadLimits : stagedLimits;
 }
 
 function staleBytes(place: Place, lies: number): StoreResult {

@@ -35,7 +35,10 @@ export interface FileStoreOptions {
   readonly queueDepth?: number;
   /** Blocks that lie side by side are moved in one I/O, together at most that long. Default 2 MiB. */
   readonly coalescedBytes?: number;
-  /** A block that is longer is read in several I/Os at once, of at most about this size, and written in ones of up to twice that. Default 2 MiB. */
+  /**
+   * A block that is longer and goes on to the device as it comes is read in several I/Os at once, of at most about this size,
+   * shorter towards the end of a load; others are read and written in ones of up to twice that. Default 2 MiB.
+   */
   readonly pieceBytes?: number;
   /**
    * Threads that digest what reads bring, beside the host's own; 0 leaves it to that one. They start when they are first of

@@ -1,9 +1,11 @@
 /**
  * One long run of bytes of a file, moved in several I/Os at once. A disk is at its best with several I/Os of middling size:
  * a longer one gains nothing, and all of it must have arrived before the first of its bytes can be looked at. Pieces are
- * about equally long, whole blocks, and begin in the order of the file; none is under way any more when the move ends.
+ * about equally long, but shrink towards the end of a load, are whole blocks, and begin in the order of the file; none is under
+ * way any more when the move ends.
  */
 
+import { guidedBytes } from '../../runtime/transfer/guidedBytes.ts';
 import { BLOCK_BYTES } from './record.ts';
 
 export interface Piece {
@@ -14,21 +16,37 @@ export interface Piece {
   readonly parts: readonly Uint8Array[];
 }
 
-/** In how many pieces of about `pieceBytes` a run moves that has so many bytes beside the headers of its records. */
-export function pieceCount(payloadBytes: number, pieceBytes: number): number {
-  return Math.max(1, Math.ceil(payloadBytes / Math.max(BLOCK_BYTES, pieceBytes)));
+/**
+ * Bytes of each piece of a run: whole blocks.
+ * @param bytes of the run: whole blocks
+ * @param payloadBytes those of them that are not headers of its records
+ * @param pieceBytes payload of a piece, about and at most
+ * @param behindBytes of the same load, behind the run
+ */
+export function pieceLengths(
+  bytes: number,
+  payloadBytes: number,
+  pieceBytes: number,
+  behindBytes: number = Number.POSITIVE_INFINITY,
+): readonly number[] {
+  const lengths: number[] = [];
+  for (let left = bytes; left > 0; left -= lengths.at(-1)!) {
+    const payloadLeft = left - (bytes - payloadBytes);
+    const most = Math.max(BLOCK_BYTES, guidedBytes(payloadLeft + behindBytes, pieceBytes));
+    const count = Math.max(1, Math.ceil(payloadLeft / most));
+    lengths.push(Math.min(left, Math.ceil(left / count / BLOCK_BYTES) * BLOCK_BYTES));
+  }
+  return lengths;
 }
 
-/** @param bytes how many `parts` are together: whole blocks */
-export function cutIntoPieces(parts: readonly Uint8Array[], bytes: number, count: number): readonly Piece[] {
-  if (count === 1) return [{ from: 0, to: bytes, parts }];
-  const length = Math.ceil(bytes / count / BLOCK_BYTES) * BLOCK_BYTES;
-  const pieces: Piece[] = [];
-  for (let from = 0; from < bytes; from += length) {
-    const to = Math.min(bytes, from + length);
-    pieces.push({ from, to, parts: between(parts, from, to) });
-  }
-  return pieces;
+/** @param lengths together as many bytes as `parts` */
+export function cutIntoPieces(parts: readonly Uint8Array[], lengths: readonly number[]): readonly Piece[] {
+  let to = 0;
+  return lengths.map((length) => {
+    const from = to;
+    to += length;
+    return { from, to, parts: lengths.length === 1 ? parts : between(parts, from, to) };
+  });
 }
 
 /** Moves all pieces of a run, as many at once as it is given lanes. A lane takes piece after piece until none is left. */

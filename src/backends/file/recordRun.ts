@@ -14,7 +14,7 @@ import { type DataFile, errnoOf } from './dataFile.ts';
 import type { Extents } from './extents.ts';
 import { type FileLayout, pageOf } from './fileLayout.ts';
 import type { IoJob } from './ioQueue.ts';
-import { cutIntoPieces, type Piece, PieceMove, pieceCount } from './pieces.ts';
+import { cutIntoPieces, type Piece, PieceMove, pieceLengths } from './pieces.ts';
 import {
   BLOCK_BYTES,
   encodeHeader,
@@ -35,7 +35,7 @@ export interface RunContext {
   readonly staging: StagingPool;
   readonly layout: FileLayout;
   readonly family: RecordFamily;
-  /** A longer run is read in several I/Os of at most that size, and written in ones of a few times that size. */
+  /** A longer run whose bytes are taken on as they come is read in several I/Os of at most that size, others move in ones of twice that. */
   readonly pieceBytes: number;
   /** So many of these at once, at most. */
   readonly piecesAtOnce: number;
@@ -55,16 +55,15 @@ export interface RunContext {
   failed(errno: string): void;
 }
 
-/** Nobody waits for a part of what is written, and a disk takes long writes best. */
-const WRITE_PIECE = 2;
+/** Where nobody waits for a part, long I/Os are the best: a disk writes them faster, and they cost the host less. */
+const LONG_PIECE = 2;
 
 export class RecordRun implements IoJob {
   readonly kind: 'read' | 'write';
   readonly requests: readonly SlotRequest[];
   readonly #context: RunContext;
   readonly #offset: number;
-  readonly #bytes: number;
-  readonly #pieces: number;
+  readonly #pieces: readonly number[];
   readonly #move: PieceMove;
   #overdue = false;
 
@@ -81,10 +80,11 @@ export class RecordRun implements IoJob {
       payloadBytes += record.payloadBytes;
       recordBytes += record.recordBytes;
     }
-    this.#bytes = recordBytes;
-    const pieceBytes = this.kind === 'write' ? WRITE_PIECE * context.pieceBytes : context.pieceBytes;
-    this.#pieces = pieceCount(payloadBytes, pieceBytes);
-    this.#move = new PieceMove(this.#pieces, context.piecesAtOnce);
+    const awaited = requests.some(({ item }) => item.onArrived !== undefined);
+    const pieceBytes = awaited ? context.pieceBytes : LONG_PIECE * context.pieceBytes;
+    const { behindBytes } = requests.at(-1)!.item;
+    this.#pieces = pieceLengths(recordBytes, payloadBytes, pieceBytes, behindBytes);
+    this.#move = new PieceMove(this.#pieces.length, context.piecesAtOnce);
   }
 
   begin(laneEnded: () => void): Promise<void> | undefined {
@@ -121,7 +121,7 @@ export class RecordRun implements IoJob {
     let lacking: StoreResult | undefined;
     try {
       if (this.kind === 'write') await this.#reserveSpace();
-      const pieces = cutIntoPieces(parts, this.#bytes, this.#pieces);
+      const pieces = cutIntoPieces(parts, this.#pieces);
       await this.#move.run(pieces, (piece) => this.#movePiece(piece, places), laneEnded);
     } catch (error) {
       if (error instanceof NoMoreBytes) lacking = error.why;

@@ -43,6 +43,11 @@ export interface StoreItem {
    * perhaps of none. It does not change any more, but only the end of the read says whether it may be believed.
    */
   readonly onArrived?: ((from: number, to: number) => void) | undefined;
+  /**
+   * Of a read that tells of its bytes: how many more will be read after it. The fewer there are, the shorter are the stretches
+   * (guidedBytes.ts). Absent: not known.
+   */
+  readonly behindBytes?: number | undefined;
   /** Of a write, where the store `streams.writes`: `bytes` are still being filled, and this tells how far. */
   readonly arriving?: ArrivingBytes | undefined;
   /** Host bytes: the source of a write, the destination of a read; exactly the slot's size. Not kept after the call. */

@@ -23,7 +23,8 @@ const device = softwareDevice();
 afterEach(() => vi.restoreAllMocks());
 
 const BLOCK = 4 * 1024 * 1024;
-const PIECE = 1024 * 1024;
+const PIECES = 8;
+const PIECE = BLOCK / PIECES;
 const BLOCKS = 3;
 const shape = poolShape(BLOCKS, BLOCK, [BLOCK]);
 const layout = fileLayout(shape);
@@ -152,7 +153,7 @@ describe.each([true, false])('a long block from a file to a device that verifies
     world.gates.holds = inBlock(0);
     const submit = vi.spyOn(device.live.device.queue, 'submit');
     const end = world.load(0);
-    await world.gates.until(4);
+    await world.gates.until(PIECES);
     const [first, ...rest] = world.gates.held.sort((a, b) => a.at - b.at);
     expect(submit).not.toHaveBeenCalled();
     first!.open();
@@ -169,11 +170,11 @@ describe.each([true, false])('a long block from a file to a device that verifies
   it('is refused when a piece cannot be read; its slot is empty, and no staging slot is lost', async () => {
     await using world = await open({ hbm });
     for (let generation = 1; generation <= 5; generation++) {
-      world.gates.holds = (at) => inBlock(0)(at) && at > startOf(0) + 2 * PIECE;
+      world.gates.holds = (at) => inBlock(0)(at) && at > startOf(0) + (PIECES - 2) * PIECE;
       const end = world.load(0, generation);
       await world.gates.until(2);
-      const [third, last] = world.gates.held.splice(0).sort((a, b) => a.at - b.at);
-      third!.open(generation % 2 === 0 ? new IoError('EIO', 'readv') : undefined);
+      const [lastButOne, last] = world.gates.held.splice(0).sort((a, b) => a.at - b.at);
+      lastButOne!.open(generation % 2 === 0 ? new IoError('EIO', 'readv') : undefined);
       await new Promise((resolve) => setTimeout(resolve, 5));
       last!.open(generation % 2 === 0 ? undefined : new IoError('EIO', 'readv'));
       expect(await end).toEqual({
@@ -207,7 +208,7 @@ describe.each([true, false])('a long block from a file to a device that verifies
     await using world = await open({ hbm: { ...hbm, stagingBytes: 256 * 1024, stagingBuffers: 1 } });
     world.gates.holds = (at) => inBlock(0)(at) && at > startOf(0);
     const hanging = world.load(0);
-    await world.gates.until(3);
+    await world.gates.until(PIECES - 1);
     const second = world.load(1);
     await expect.poll(() => world.inDevice(1), { timeout: 20_000 }).toBe('loaded');
     expect(await world.hbm.write([blocks[2]!])).toEqual([loaded]);
@@ -220,7 +221,7 @@ describe.each([true, false])('a long block from a file to a device that verifies
 
   it('whose read retires after its deadline has timed out, and its slot is empty', async () => {
     await using world = await open({ hbm, deadlineMs: 600 });
-    world.gates.holds = (at) => inBlock(0)(at) && at > startOf(0) + 3 * PIECE;
+    world.gates.holds = (at) => inBlock(0)(at) && at > startOf(0) + (PIECES - 1) * PIECE;
     const end = world.load(0);
     await world.gates.until(1);
     await new Promise((resolve) => setTimeout(resolve, 700));
@@ -233,7 +234,7 @@ describe.each([true, false])('a long block from a file to a device that verifies
 it('a device that is lost in the middle of a block ends the write at once, the job with its read, and can be replaced', async () => {
   await using live = await openDevice({ adapter: 'software' });
   await using world = await open({ live });
-  world.gates.holds = (at) => inBlock(0)(at) && at > startOf(0) + 2 * PIECE;
+  world.gates.holds = (at) => inBlock(0)(at) && at > startOf(0) + (PIECES - 2) * PIECE;
   let ended = false;
   const job = world.load(0).then((end) => {
     ended = true;

@@ -8,7 +8,7 @@ import {
   type StuckIo,
 } from '../../../src/backends/file/index.ts';
 import { IoQueue } from '../../../src/backends/file/ioQueue.ts';
-import { cutIntoPieces, type Piece, PieceMove, pieceCount } from '../../../src/backends/file/pieces.ts';
+import { cutIntoPieces, type Piece, PieceMove, pieceLengths } from '../../../src/backends/file/pieces.ts';
 import { poolShape } from '../../../src/runtime/pool/shape.ts';
 import { outcomeNames } from '../../../src/runtime/transfer/outcome.ts';
 import type { StoreItem } from '../../../src/runtime/transfer/tierStore.ts';
@@ -22,6 +22,8 @@ import {
 import { editFile, scratchDir } from './scratch.ts';
 
 const BLOCK = 4096;
+const KIB = 1024;
+const MIB = 1024 * KIB;
 
 describe('a run in pieces', () => {
   const seed = testSeed(23);
@@ -37,12 +39,14 @@ describe('a run in pieces', () => {
         at += length;
       }
       const pieceBytes = BLOCK * (1 + random.below(10));
-      const pieces = cutIntoPieces(parts, whole.length, pieceCount(whole.length, pieceBytes));
+      const lengths = pieceLengths(whole.length, whole.length, pieceBytes);
+      const pieces = cutIntoPieces(parts, lengths);
       let at = 0;
       for (const { from, to, parts: own } of pieces) {
         expect(from).toBe(at);
         expect(to % BLOCK).toBe(0);
-        expect(to - from).toBeLessThanOrEqual(pieceBytes + BLOCK);
+        expect(to - from).toBeLessThanOrEqual(pieceBytes);
+        expect(lengths[0]! - (to - from)).toBeLessThanOrEqual(BLOCK);
         expect(Buffer.concat(own).equals(whole.subarray(from, to))).toBe(true);
         at = to;
       }
@@ -50,8 +54,24 @@ describe('a run in pieces', () => {
     }
   });
 
+  it('shrinks towards the end of a load, and not before', () => {
+    const header = BLOCK;
+    const lengthsOf = (payload: number, behind?: number): number[] =>
+      pieceLengths(payload + header, payload, 2 * MIB, behind).map((bytes) => bytes / KIB);
+    expect(lengthsOf(2 * MIB)).toEqual([2048 + 4]);
+    expect(lengthsOf(2 * MIB, 32 * MIB)).toEqual([2048 + 4]);
+    expect(lengthsOf(2 * MIB, 14 * MIB)).toEqual([1028, 512, 512]);
+    expect(lengthsOf(2 * MIB, 0)).toEqual([516, 512, 512, 512]);
+    const long = lengthsOf(64 * MIB, 0);
+    expect(long.reduce((sum, length) => sum + length, 0)).toBe(64 * 1024 + 4);
+    expect(long.toSorted((a, b) => b - a)).toEqual(long);
+    expect(long[0]).toBeGreaterThan(2000);
+    for (const length of long.slice(-8)) expect(Math.abs(length - 496)).toBeLessThanOrEqual(16);
+    expect(lengthsOf(256 * KIB, 0)).toEqual([260]);
+  });
+
   it('moves so many at once, begins none after a failure, and ends when none is under way', async () => {
-    const pieces = cutIntoPieces([new Uint8Array(16 * BLOCK)], 16 * BLOCK, 16);
+    const pieces = cutIntoPieces([new Uint8Array(16 * BLOCK)], Array(16).fill(BLOCK));
     const begun: number[] = [];
     let underWay = 0;
     let most = 0;
@@ -75,7 +95,7 @@ describe('a run in pieces', () => {
   });
 
   it('takes lanes while it goes on, as long as pieces are left', async () => {
-    const pieces = cutIntoPieces([new Uint8Array(4 * BLOCK)], 4 * BLOCK, 4);
+    const pieces = cutIntoPieces([new Uint8Array(4 * BLOCK)], Array(4).fill(BLOCK));
     const ends: (() => void)[] = [];
     const move = new PieceMove(pieces.length, 9);
     const held = () => new Promise<void>((resolve) => ends.push(resolve));
@@ -108,7 +128,7 @@ describe('a queue of long runs', () => {
       };
       return {
         begin(laneEnded: () => void) {
-          const run = move.run(cutIntoPieces([whole], whole.length, pieces), movePiece, laneEnded);
+          const run = move.run(cutIntoPieces([whole], Array(pieces).fill(BLOCK)), movePiece, laneEnded);
           return run.then(() => void log.push(`${name} ended`));
         },
         widen: () => move.widen(),
@@ -193,8 +213,8 @@ describe('a file store that moves its records in pieces', () => {
       const target = emptyItem(one);
       expect(await outcomes(store, 'read', [target])).toEqual(['loaded']);
       expect(mismatchedWords(target)).toBe(0);
-      // 17 blocks are read in threes and written in fives, 10 in twos and fours
-      expect(calls).toBe([6 + 4, 5 + 3][sizeClass]);
+      // 17 and 10 blocks of payload and header, in fours
+      expect(calls).toBe([4 + 4, 3 + 3][sizeClass]);
       expect(most).toBeGreaterThan(2);
     }
     store.checkIntegrity();
@@ -236,13 +256,13 @@ describe('a file store that moves its records in pieces', () => {
       const ends = await outcomes(store, 'read', [{ ...emptyItem(one), onArrived: () => void told++ }]);
       return [ends, told];
     };
-    let left = 6;
+    let left = 8;
     refused = () => left-- > 0;
-    expect(await read()).toEqual([['loaded'], 6]);
+    expect(await read()).toEqual([['loaded'], 8]);
     left = 1;
     refused = (from) => from === last && left-- > 0;
-    expect(await read()).toEqual([['refused'], 5]);
-    expect(await read()).toEqual([['loaded'], 6]);
+    expect(await read()).toEqual([['refused'], 7]);
+    expect(await read()).toEqual([['loaded'], 8]);
     store.checkIntegrity();
   });
 

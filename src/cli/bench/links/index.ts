@@ -31,9 +31,9 @@ const REST_MS = 10;
 const SAMPLE_MS = 100;
 const QUICK_SAMPLE_MS = 2;
 /** An odd number, so that a trial is in the middle. */
-const TRIALS = 3;
+const TRIALS = 5;
 const ROUNDS = 5;
-const ROUNDS_MAX = 25;
+const ROUNDS_MAX = 40;
 
 /** @throws {TierKVError} for an option that is wrong, or a device or disk that is not to be had */
 export async function runLinkBench(request: LinkBenchRequest): Promise<LinkRow[]> {

@@ -1,9 +1,9 @@
 /**
  * Measures contestants against each other: all of them in each round, in another order each time, so that whatever else
  * the machine does meets all alike and nobody always finds the caches as the same one left them. Those who use the disk
- * come last, since a disk is busy with what was written for a while after. Each runs once before it counts, unless it is to begin
- * with cold caches; then again and again, until a sample has seen more than the moment in which it began. What counts is the
- * median over the rounds.
+ * come last, since a disk is busy with what was written for a while after; a run of theirs is long and leaves little in the caches
+ * for the next. The others run once before they count. Then it is again and again, until a sample has seen more than the moment in
+ * which it began. What counts is the median over the rounds.
  *
  * A pipeline of several cores is another one from one moment to the next. Where a median is to be known closely, there are
  * further rounds until it is, for all of its kind, with the disk or without: what is compared meets the same times.
@@ -28,7 +28,7 @@ const DISK_SETTLES_MS = 100;
 /** A sample is disturbed when more of its time was taken, or spent with the cores elsewhere. */
 const DISTURBED_SHARE = 0.05;
 /** How wide the confidence interval of a median may be that is known closely, as a share of the median. */
-const CLOSE_WIDTH = 0.15;
+const CLOSE_WIDTH = 0.1;
 /** Of the normal distribution: 95 % lie so many standard deviations about its middle. */
 const NORMAL_95 = 1.96;
 
@@ -38,7 +38,7 @@ export interface Contestant {
   readonly usesDisk: boolean;
   /** What this is one of several ways to do. */
   readonly wayTo?: string;
-  /** Not to be run before it is measured. */
+  /** It is to begin with cold caches: run once a round, however short that is. */
   readonly cold?: boolean;
   /**
    * A part of a transfer that runs alone: the garbage of what was mapped for it is collected before it begins, which takes cores
@@ -183,7 +183,7 @@ async function measureRound(
     await between();
     collectYoungGarbage();
     await pause(restMs);
-    if (one.cold !== true) {
+    if (one.cold !== true && !one.usesDisk) {
       await one.prepare?.();
       await one.run();
     }
