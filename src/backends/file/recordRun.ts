@@ -35,7 +35,7 @@ export interface RunContext {
   readonly staging: StagingPool;
   readonly layout: FileLayout;
   readonly family: RecordFamily;
-  /** A longer run whose bytes are taken on as they come is read in several I/Os of at most that size, others move in ones of twice that. */
+  /** A longer run is read in I/Os of at most that size where its bytes are taken on as they come; others go in ones of twice that. */
   readonly pieceBytes: number;
   /** So many of these at once, at most. */
   readonly piecesAtOnce: number;
@@ -80,9 +80,8 @@ export class RecordRun implements IoJob {
       payloadBytes += record.payloadBytes;
       recordBytes += record.recordBytes;
     }
-    const awaited = requests.some(({ item }) => item.onArrived !== undefined);
-    const pieceBytes = awaited ? context.pieceBytes : LONG_PIECE * context.pieceBytes;
-    const { behindBytes } = requests.at(-1)!.item;
+    const { onArrived, behindBytes } = requests[0]!.item;
+    const pieceBytes = onArrived === undefined ? LONG_PIECE * context.pieceBytes : context.pieceBytes;
     this.#pieces = pieceLengths(recordBytes, payloadBytes, pieceBytes, behindBytes);
     this.#move = new PieceMove(this.#pieces.length, context.piecesAtOnce);
   }
