@@ -3,7 +3,8 @@
  * record.ts), from its opening to its end. How a request passes through it is in requestFlow.ts.
  *
  * - What was never written by this store is `missing` without looking at the file.
- * - Every read is checked: the whole header against the item, then the digest of the payload, unless that is checked later.
+ * - Every read is checked: the whole header against the item, then the digest of the payload, unless that is checked later or
+ *   `verifyReads` is off.
  * - Errors of the disk are outcomes. After a failed write the slot holds nothing; a failed read changes nothing.
  * - An I/O past its deadline ends as `timedOut`, but only when it retires; until then it shows in `describe().stuck`.
  */
@@ -38,7 +39,7 @@ const STAGING_BYTES_MIN = 16 * 1024 * 1024;
 export class FileStore implements TierStore {
   readonly tier: Tier = Tier.NVME;
   readonly capacityBytes: number;
-  readonly verifies: TierStore['verifies'] = { onWrite: false, onRead: true };
+  readonly verifies: TierStore['verifies'];
   readonly streams: TierStore['streams'] = { reads: true, writes: true };
   readonly #opened: OpenedFile;
   readonly #settings: FileStoreSettings;
@@ -57,6 +58,7 @@ export class FileStore implements TierStore {
     onStuck: (stuck: StuckIo) => void,
   ) {
     this.capacityBytes = layout.shape.capacityBytes;
+    this.verifies = { onWrite: false, onRead: settings.verifyReads };
     this.#opened = opened;
     this.#layout = layout;
     this.#settings = settings;
@@ -112,6 +114,7 @@ export class FileStore implements TierStore {
       alignmentBytes: BLOCK_BYTES,
       queueDepth: this.#settings.queueDepth,
       deadlineMs: this.#settings.deadlineMs,
+      verifyReads: this.#settings.verifyReads,
       ...this.#digestThreads.describe(),
       ...this.#flow.facts(),
       physicalBytes: bytesOnDisk(path) + bytesOnDisk(join(dirname(path), INDEX_NAME)),
@@ -145,7 +148,8 @@ export class FileStore implements TierStore {
   }
 
   read(items: readonly StoreItem[]): Promise<readonly StoreResult[]> {
-    return this.#flow.submit('read', items);
+    const wanted = this.verifies.onRead ? items : items.map((item) => ({ ...item, checkedLater: true }));
+    return this.#flow.submit('read', wanted);
   }
 
   /**

@@ -37,7 +37,8 @@ export interface FileStoreOptions {
   readonly coalescedBytes?: number;
   /**
    * A block that is longer and goes on to the device as it comes is read in several I/Os at once, of at most about this size,
-   * shorter towards the end of a load; others are read and written in ones of up to twice that. Default 2 MiB.
+   * shorter towards the end of a load; others are read in ones of up to four times that and written in ones of twice that.
+   * Default 2 MiB.
    */
   readonly pieceBytes?: number;
   /**
@@ -45,6 +46,11 @@ export interface FileStoreOptions {
    * use. Default two less than there are cores, at most 4.
    */
   readonly digestThreads?: number;
+  /**
+   * Whether the payload of every read is compared with its digest, unless that is done where it goes on to. Headers are
+   * checked either way. Default true.
+   */
+  readonly verifyReads?: boolean;
   /** An I/O that takes longer has failed, and its slot waits for it. Default 30,000 ms. */
   readonly deadlineMs?: number;
   /** Told when an I/O passes its deadline, and again when it retires. */
@@ -97,6 +103,7 @@ export function checkedOptions(options: FileStoreOptions): FileStoreSettings {
     pieceBytes: requireInteger('pieceBytes', options.pieceBytes ?? 2 * MiB, 4096),
     digestThreads: requireInteger('digestThreads', options.digestThreads ?? defaultDigestThreads(), 0, 64),
     deadlineMs: requireInteger('deadlineMs', options.deadlineMs ?? 30_000, 1, 2 ** 31 - 1),
+    verifyReads: options.verifyReads ?? true,
     native: options.native ?? true,
   };
 }

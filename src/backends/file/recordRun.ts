@@ -35,7 +35,7 @@ export interface RunContext {
   readonly staging: StagingPool;
   readonly layout: FileLayout;
   readonly family: RecordFamily;
-  /** A longer run is read in I/Os of at most that size where its bytes are taken on as they come; others go in ones of twice that. */
+  /** A longer run is read in I/Os of at most that size where its bytes are taken on as they come; others go in ones of LONG_PIECES times that. */
   readonly pieceBytes: number;
   /** So many of these at once, at most. */
   readonly piecesAtOnce: number;
@@ -56,7 +56,7 @@ export interface RunContext {
 }
 
 /** Where nobody waits for a part, long I/Os are the best: a disk writes them faster, and they cost the host less. */
-const LONG_PIECE = 2;
+const LONG_PIECES = { read: 4, write: 2 } as const;
 
 export class RecordRun implements IoJob {
   readonly kind: 'read' | 'write';
@@ -81,7 +81,8 @@ export class RecordRun implements IoJob {
       recordBytes += record.recordBytes;
     }
     const { onArrived, behindBytes } = requests[0]!.item;
-    const pieceBytes = onArrived === undefined ? LONG_PIECE * context.pieceBytes : context.pieceBytes;
+    const pieceBytes =
+      onArrived === undefined ? LONG_PIECES[this.kind] * context.pieceBytes : context.pieceBytes;
     this.#pieces = pieceLengths(recordBytes, payloadBytes, pieceBytes, behindBytes);
     this.#move = new PieceMove(this.#pieces.length, context.piecesAtOnce);
   }

@@ -12,6 +12,7 @@ const kinds: Record<string, FileStoreOptions> = {
   'direct where the disk allows': { mode: 'auto' },
   buffered: { mode: 'buffered' },
   'in pieces of a block': { pieceBytes: 4096 },
+  'without verification': { verifyReads: false },
   'without native calls': { native: false },
   'with warm restarts': { restart: 'warm', syncBytes: 100_000, checkpointBytes: 300_000 },
   'in extents, two I/Os deep, nothing coalesced': {
@@ -35,6 +36,7 @@ async function openIn(shape: PoolShape, options: FileStoreOptions): Promise<Tier
     store,
     movesBytes: true,
     remembersKeys: true,
+    remembersDigests: true,
     flipBit(slot, sizeClass, byteIndex) {
       const at = recordOffset(layout, slot, sizeClass) + layout.records[sizeClass]!.payloadOffset + byteIndex;
       editFile(path, at, 1, (bytes) => void (bytes[0] = bytes[0]! ^ 0x04));

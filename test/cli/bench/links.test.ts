@@ -65,6 +65,11 @@ describe('the link bench', () => {
     }
   });
 
+  it('shows what is read from files with and without verification', () => {
+    const ways = rows.filter((row) => row.link === 'nvmeToDdr').map((row) => row.verify);
+    expect(new Set(ways)).toEqual(new Set(['host', 'none']));
+  });
+
   it('measures every figure, and the ratio is what it is called', () => {
     for (const row of rows) {
       for (const name of [

@@ -78,7 +78,7 @@ export function contestantsOf(machine: Machine, units: number, cases: readonly C
     const base = arrangement === 'contiguous' ? 0 : rig.units;
     const slots = Array.from({ length: moved }, (_, i) => rig.slotOf(i, arrangement) - base);
     const bytes = moved * rig.unitBytes;
-    const usesDisk = [route.source, route.target].includes('nvme');
+    const usesDisk = route.work.flat().some((step) => step.startsWith('disk '));
     const fromDisk = route.link.includes('nvmeTo');
     const common = { bytes, usesDisk, prepare: () => buffers.mapUpload() };
     if (!route.bothWays) {

@@ -8,7 +8,7 @@ import { fileLayout, recordOffset } from '../../../backends/file/fileLayout.ts';
 import { type Operation, RawFile } from './rawFile.ts';
 import type { Arrangement, LinkRig } from './rig.ts';
 
-const PIECE_BYTES_MAX = 4 * 1024 * 1024;
+const PIECE_BYTES_MAX = 8 * 1024 * 1024;
 const PROBE_BYTES = 4096;
 
 interface Content {

@@ -6,6 +6,7 @@
  *     slots of each tier    | 0 .. units - 1: contiguous | units .. 3 units - 1: scattered, every second one used |
  */
 
+import path from 'node:path';
 import { hostDigest } from '../../../backends/digest/index.ts';
 import { StagingSlots, TransferEngine } from '../../../backends/engine/index.ts';
 import { FileStore } from '../../../backends/file/index.ts';
@@ -36,13 +37,16 @@ interface Place {
   readonly generations: Uint32Array;
 }
 
+/** By the place that they reach and the others do not. */
+type Engines = Readonly<Record<'verified' | 'hbmUnverified' | 'nvmeUnverified', TransferEngine>>;
+
 /** What the manager would have the engine do. */
 export interface LinkJobs {
   readonly engine: TransferEngine;
   readonly transfers: readonly Transfer[];
 }
 
-export type PlaceName = 'hbm' | 'hbmUnverified' | 'ddr' | 'nvme';
+export type PlaceName = 'hbm' | 'hbmUnverified' | 'ddr' | 'nvme' | 'nvmeUnverified';
 
 export class LinkRig implements AsyncDisposable {
   readonly unitBytes: number;
@@ -56,7 +60,7 @@ export class LinkRig implements AsyncDisposable {
   /** What units between device and file pass through. */
   readonly staging: StagingSlots | null;
   readonly #places: Record<PlaceName, Place>;
-  readonly #engines: { readonly hbm: TransferEngine; readonly hbmUnverified: TransferEngine };
+  readonly #engines: Engines;
   readonly #scattered: Uint32Array;
   readonly #digests: readonly Digest[];
   readonly #key: Uint32Array = new Uint32Array(4);
@@ -68,7 +72,7 @@ export class LinkRig implements AsyncDisposable {
       LinkRig,
       'unitBytes' | 'units' | 'shape' | 'live' | 'hbm' | 'hbmUnverified' | 'ddr' | 'nvme' | 'staging'
     >,
-    engines: { hbm: TransferEngine; hbmUnverified: TransferEngine },
+    engines: Engines,
     slots: number,
     opened: AsyncDisposableStack,
   ) {
@@ -89,6 +93,7 @@ export class LinkRig implements AsyncDisposable {
       hbmUnverified: place(Tier.HBM),
       ddr: place(Tier.DDR),
       nvme: place(Tier.NVME),
+      nvmeUnverified: place(Tier.NVME),
     };
     this.#scattered = scatteredSlots(fields.units);
     this.#digests = this.#fillHost();
@@ -112,17 +117,31 @@ export class LinkRig implements AsyncDisposable {
       await HbmStore.open(live, shape, { label: 'bench.unverified', verifyWrites: false }),
     );
     const ddr = opened.use(await MemoryStore.open(shape));
-    const nvme = dir === undefined ? undefined : opened.use(await FileStore.open(dir, shape));
+    const files =
+      dir === undefined
+        ? undefined
+        : {
+            nvme: opened.use(await FileStore.open(dir, shape)),
+            nvmeUnverified: opened.use(
+              await FileStore.open(path.join(dir, 'unverified'), shape, { verifyReads: false }),
+            ),
+          };
+    const nvme = files?.nvme;
     const staging =
       nvme === undefined
         ? null
         : opened.use(await StagingSlots.open(unitBytes, StagingSlots.countFor(unitBytes)));
-    const engineOver = (store: HbmStore): TransferEngine =>
-      new TransferEngine({ hbm: store, ddr, ...(nvme === undefined ? {} : { nvme }) }, staging);
-    const engines = { hbm: engineOver(hbm), hbmUnverified: engineOver(hbmUnverified) };
+    const engineOver = (hbm: HbmStore, nvme: FileStore | undefined): TransferEngine =>
+      new TransferEngine({ hbm, ddr, ...(nvme === undefined ? {} : { nvme }) }, staging);
+    const engines: Engines = {
+      verified: engineOver(hbm, nvme),
+      hbmUnverified: engineOver(hbmUnverified, nvme),
+      nvmeUnverified: engineOver(hbm, files?.nvmeUnverified),
+    };
     const fields = { unitBytes, units, shape, live, hbm, hbmUnverified, ddr, nvme, staging };
     const rig = new LinkRig(fields, engines, slots, opened.move());
-    for (const name of ['hbm', 'hbmUnverified', ...(nvme === undefined ? [] : ['nvme' as const])] as const) {
+    const onDisk = nvme === undefined ? [] : (['nvme', 'nvmeUnverified'] as const);
+    for (const name of ['hbm', 'hbmUnverified', ...onDisk] as const) {
       for (const arrangement of ['contiguous', 'scattered'] as const) {
         await rig.run(rig.jobs('ddr', name, arrangement));
       }
@@ -200,7 +219,8 @@ export class LinkRig implements AsyncDisposable {
   }
 
   #engineFor(a: PlaceName, b: PlaceName): TransferEngine {
-    return a === 'hbmUnverified' || b === 'hbmUnverified' ? this.#engines.hbmUnverified : this.#engines.hbm;
+    const unverified = [a, b].find((one) => one === 'hbmUnverified' || one === 'nvmeUnverified');
+    return this.#engines[unverified ?? 'verified'];
   }
 
   #transfers(

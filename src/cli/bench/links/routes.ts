@@ -71,6 +71,12 @@ const nvmeToDdr: Plain = {
     for (const [i, slot] of slots.entries()) await disk!.bufferedVerifiedRead(slot, disk!.unit(i));
   },
 };
+const nvmeToDdrUnverified: Plain = {
+  single: ({ disk }, bytes) => disk!.single('read', bytes),
+  async naive({ disk }, slots) {
+    for (const [i, slot] of slots.entries()) await disk!.bufferedUnit('read', slot, disk!.unit(i));
+  },
+};
 const hbmToNvme: Plain = {
   async single({ device, disk }, bytes) {
     await device.singleReadback(bytes);
@@ -157,6 +163,14 @@ export const transferRoutes: readonly Route[] = [
 
 const write = oneWay('ddrToNvme', 'ddr', 'nvme', 'none', toDisk, ddrToNvme);
 const read = oneWay('nvmeToDdr', 'nvme', 'ddr', 'host', fromDisk, nvmeToDdr);
+const readUnverified = oneWay(
+  'nvmeToDdr',
+  'nvmeUnverified',
+  'ddr',
+  'none',
+  ['disk read'],
+  nvmeToDdrUnverified,
+);
 const writeFromHbm = oneWay('hbmToNvme', 'hbm', 'nvme', 'none', [...outOfHbm, ...toDisk], hbmToNvme);
 const readToHbm = oneWay(
   'nvmeToHbm',
@@ -179,10 +193,11 @@ const readToHbmUnverified = oneWay(
   nvmeToHbm(readAndDigest, (disk, slot, unit) => disk.bufferedVerifiedRead(slot, unit), ddrToHbm),
 );
 
-/** To and from files. What is read from a file is checked by the host, unless it is where it arrives in HBM. */
+/** To and from files. What is read from a file is checked by the host, unless it is where it arrives in HBM, or nowhere. */
 export const diskRoutes: readonly Route[] = [
   write,
   read,
+  readUnverified,
   bothWays(write, read),
   writeFromHbm,
   readToHbm,
