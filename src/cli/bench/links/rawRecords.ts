@@ -44,7 +44,7 @@ export class RawRecords implements Disposable {
     return this.#file.direct;
   }
 
-  /** Does the work in pieces of so many bytes, 4 MiB at most, so many at once. */
+  /** Does the work in pieces of so many bytes, 8 MiB at most, so many at once. */
   mover(work: DiskWork, depth: number, pieceBytes: number): () => Promise<void> {
     const { operation, arrangement, units } = work;
     const { unitBytes } = this.#rig;

@@ -6,7 +6,6 @@
  *     slots of each tier    | 0 .. units - 1: contiguous | units .. 3 units - 1: scattered, every second one used |
  */
 
-import path from 'node:path';
 import { hostDigest } from '../../../backends/digest/index.ts';
 import { StagingSlots, TransferEngine } from '../../../backends/engine/index.ts';
 import { FileStore } from '../../../backends/file/index.ts';
@@ -22,6 +21,7 @@ import {
   type PoolShape,
   poolShape,
   Tier,
+  type TierStore,
   type Transfer,
 } from '../../../runtime/index.ts';
 import { fillPattern } from '../../../runtime/pattern.ts';
@@ -88,12 +88,13 @@ export class LinkRig implements AsyncDisposable {
     this.#engines = engines;
     this.#opened = opened;
     const place = (tier: Tier): Place => ({ tier, generations: new Uint32Array(slots) });
+    const nvme = place(Tier.NVME);
     this.#places = {
       hbm: place(Tier.HBM),
       hbmUnverified: place(Tier.HBM),
       ddr: place(Tier.DDR),
-      nvme: place(Tier.NVME),
-      nvmeUnverified: place(Tier.NVME),
+      nvme,
+      nvmeUnverified: nvme,
     };
     this.#scattered = scatteredSlots(fields.units);
     this.#digests = this.#fillHost();
@@ -117,31 +118,21 @@ export class LinkRig implements AsyncDisposable {
       await HbmStore.open(live, shape, { label: 'bench.unverified', verifyWrites: false }),
     );
     const ddr = opened.use(await MemoryStore.open(shape));
-    const files =
-      dir === undefined
-        ? undefined
-        : {
-            nvme: opened.use(await FileStore.open(dir, shape)),
-            nvmeUnverified: opened.use(
-              await FileStore.open(path.join(dir, 'unverified'), shape, { verifyReads: false }),
-            ),
-          };
-    const nvme = files?.nvme;
+    const nvme = dir === undefined ? undefined : opened.use(await FileStore.open(dir, shape));
     const staging =
       nvme === undefined
         ? null
         : opened.use(await StagingSlots.open(unitBytes, StagingSlots.countFor(unitBytes)));
-    const engineOver = (hbm: HbmStore, nvme: FileStore | undefined): TransferEngine =>
+    const engineOver = (hbm: HbmStore, nvme: TierStore | undefined): TransferEngine =>
       new TransferEngine({ hbm, ddr, ...(nvme === undefined ? {} : { nvme }) }, staging);
     const engines: Engines = {
       verified: engineOver(hbm, nvme),
       hbmUnverified: engineOver(hbmUnverified, nvme),
-      nvmeUnverified: engineOver(hbm, files?.nvmeUnverified),
+      nvmeUnverified: engineOver(hbm, nvme && unverifiedReads(nvme)),
     };
     const fields = { unitBytes, units, shape, live, hbm, hbmUnverified, ddr, nvme, staging };
     const rig = new LinkRig(fields, engines, slots, opened.move());
-    const onDisk = nvme === undefined ? [] : (['nvme', 'nvmeUnverified'] as const);
-    for (const name of ['hbm', 'hbmUnverified', ...onDisk] as const) {
+    for (const name of ['hbm', 'hbmUnverified', ...(nvme === undefined ? [] : ['nvme' as const])] as const) {
       for (const arrangement of ['contiguous', 'scattered'] as const) {
         await rig.run(rig.jobs('ddr', name, arrangement));
       }
@@ -264,6 +255,20 @@ export class LinkRig implements AsyncDisposable {
       return hostDigest(bytes);
     });
   }
+}
+
+/** The store as one is that was opened with `verifyReads: false`: the same blocks of the disk, for a fair comparison. */
+function unverifiedReads(store: FileStore): TierStore {
+  return {
+    tier: store.tier,
+    capacityBytes: store.capacityBytes,
+    verifies: { onWrite: false, onRead: false },
+    streams: store.streams,
+    describe: () => store.describe(),
+    write: (items) => store.write(items),
+    read: (items) => store.read(items.map((item) => ({ ...item, checkedLater: true }))),
+    [Symbol.asyncDispose]: () => store[Symbol.asyncDispose](),
+  };
 }
 
 /** One slot of each pair in the area behind the contiguous slots, in an order without a pattern. */
