@@ -33,7 +33,7 @@ export interface FileStoreOptions {
   readonly checkpointBytes?: number;
   /** I/Os in flight at once. More than UV_THREADPOOL_SIZE threads cannot run at once. Default 16. */
   readonly queueDepth?: number;
-  /** Blocks that lie side by side are moved in one I/O, together at most that long. Default 2 MiB. */
+  /** Blocks that lie side by side are moved in one I/O, together at most that long. Default 8 MiB. */
   readonly coalescedBytes?: number;
   /**
    * A block that is longer and goes on to the device as it comes is read in several I/Os at once, of at most about this size,
@@ -99,7 +99,7 @@ export function checkedOptions(options: FileStoreOptions): FileStoreSettings {
     syncMs: requireInteger('syncMs', options.syncMs ?? 1000, 1, 2 ** 31 - 1),
     checkpointBytes: requireInteger('checkpointBytes', options.checkpointBytes ?? 1024 * MiB, 1),
     queueDepth: requireInteger('queueDepth', options.queueDepth ?? 16, 1, 1024),
-    coalescedBytes: requireInteger('coalescedBytes', options.coalescedBytes ?? 2 * MiB, 0),
+    coalescedBytes: requireInteger('coalescedBytes', options.coalescedBytes ?? 8 * MiB, 0),
     pieceBytes: requireInteger('pieceBytes', options.pieceBytes ?? 2 * MiB, 4096),
     digestThreads: requireInteger('digestThreads', options.digestThreads ?? defaultDigestThreads(), 0, 64),
     deadlineMs: requireInteger('deadlineMs', options.deadlineMs ?? 30_000, 1, 2 ** 31 - 1),
