@@ -36,9 +36,9 @@ export interface FileStoreOptions {
   /** Blocks that lie side by side are moved in one I/O, together at most that long. Default 8 MiB. */
   readonly coalescedBytes?: number;
   /**
-   * A block that is longer and goes on to the device as it comes is read in several I/Os at once, of at most about this size,
-   * shorter towards the end of a load; others are read in ones of up to four times that and written in ones of twice that.
-   * Default 2 MiB.
+   * A longer block that goes on to the device as it comes is read in several I/Os at once, of at most about this size, shorter
+   * towards the end of a load. Others are that long at least, and up to four times that for reads and twice for writes where
+   * much is under way (ioLength.ts). Default 2 MiB.
    */
   readonly pieceBytes?: number;
   /**

@@ -35,8 +35,6 @@ export interface RunContext {
   readonly staging: StagingPool;
   readonly layout: FileLayout;
   readonly family: RecordFamily;
-  /** A longer run is read in I/Os of at most that size where its bytes are taken on as they come; others go in ones of LONG_PIECES times that. */
-  readonly pieceBytes: number;
   /** So many of these at once, at most. */
   readonly piecesAtOnce: number;
   /** Of words that were read, a payload's from `firstWord` on: here, or on a thread beside. */
@@ -55,9 +53,6 @@ export interface RunContext {
   failed(errno: string): void;
 }
 
-/** Where nobody waits for a part, long I/Os are the best: a disk writes them faster, and they cost the host less. */
-const LONG_PIECES = { read: 4, write: 2 } as const;
-
 export class RecordRun implements IoJob {
   readonly kind: 'read' | 'write';
   readonly requests: readonly SlotRequest[];
@@ -67,8 +62,11 @@ export class RecordRun implements IoJob {
   readonly #move: PieceMove;
   #overdue = false;
 
-  /** The records of `requests` lie one after the other in the file. */
-  constructor(context: RunContext, requests: readonly SlotRequest[]) {
+  /**
+   * @param requests whose records lie one after the other in the file
+   * @param pieceBytes a longer run moves in several I/Os, of at most about that size
+   */
+  constructor(context: RunContext, requests: readonly SlotRequest[], pieceBytes: number) {
     this.kind = requests[0]!.kind;
     this.requests = requests;
     this.#context = context;
@@ -80,9 +78,7 @@ export class RecordRun implements IoJob {
       payloadBytes += record.payloadBytes;
       recordBytes += record.recordBytes;
     }
-    const { onArrived, behindBytes } = requests[0]!.item;
-    const pieceBytes =
-      onArrived === undefined ? LONG_PIECES[this.kind] * context.pieceBytes : context.pieceBytes;
+    const { behindBytes } = requests[0]!.item;
     this.#pieces = pieceLengths(recordBytes, payloadBytes, pieceBytes, behindBytes);
     this.#move = new PieceMove(this.#pieces.length, context.piecesAtOnce);
   }

@@ -18,6 +18,7 @@ import { runsOf } from './coalesce.ts';
 import { errnoOf } from './dataFile.ts';
 import { type FileLayout, recordOffset } from './fileLayout.ts';
 import type { FileStoreSettings, StuckIo } from './fileStoreOptions.ts';
+import { ioBytes } from './ioLength.ts';
 import { IoQueue } from './ioQueue.ts';
 import type { OpenedFile } from './openFile.ts';
 import { BLOCK_BYTES } from './record.ts';
@@ -56,6 +57,7 @@ export class RequestFlow {
   #drainScheduled = false;
   #sequence = 0;
   #outstanding = 0;
+  readonly #bytesUnderWay = { read: 0, write: 0 };
   #ioErrors = 0;
   #lastError = '';
   #timedOut = 0;
@@ -79,7 +81,6 @@ export class RequestFlow {
       staging,
       layout,
       family: opened.family,
-      pieceBytes: settings.pieceBytes,
       piecesAtOnce: Math.ceil(settings.queueDepth * LONG_RUN_SHARE),
       digest: (bytes, firstWord) => {
         const aside = this.#queue.inFlight > ALONE_IOS ? digestThreads.digest(bytes, firstWord) : undefined;
@@ -91,7 +92,7 @@ export class RequestFlow {
       finish: (request, result) => this.#finish(request, result),
       retry: (requests) => {
         for (const request of requests) {
-          void bytesToBegin(request).then(() => this.#queue.push(new RecordRun(this.#context, [request])));
+          void bytesToBegin(request).then(() => this.#push([request]));
         }
       },
       stuck: (run, retired) =>
@@ -139,6 +140,7 @@ export class RequestFlow {
       let left = items.length;
       this.#outstanding += items.length;
       items.forEach((item, index) => {
+        this.#bytesUnderWay[kind] += item.bytes.byteLength;
         const end = (result: StoreResult): void => {
           results[index] = result;
           left -= 1;
@@ -174,6 +176,7 @@ export class RequestFlow {
     else if (loaded) this.#opened.warm?.used(request.item.slot);
     if (result.outcome === Outcome.TIMED_OUT) this.#timedOut += 1;
     this.#outstanding -= 1;
+    this.#bytesUnderWay[request.kind] -= request.item.bytes.byteLength;
     this.#order.leave(request);
     this.#scheduleDrain();
     request.end(result);
@@ -254,10 +257,20 @@ export class RequestFlow {
   }
 
   #begin(requests: readonly SlotRequest[]): void {
-    const { coalescedBytes } = this.#settings;
-    for (const run of runsOf(requests, this.#layout, coalescedBytes)) {
-      this.#queue.push(new RecordRun(this.#context, run));
-    }
+    const [first] = requests;
+    if (first === undefined) return;
+    const togetherBytes = Math.min(this.#settings.coalescedBytes, this.#ioBytes(first));
+    for (const run of runsOf(requests, this.#layout, togetherBytes)) this.#push(run);
+  }
+
+  #push(run: readonly SlotRequest[]): void {
+    const [{ item }] = run as [SlotRequest];
+    const pieceBytes = item.onArrived === undefined ? this.#ioBytes(run[0]!) : this.#settings.pieceBytes;
+    this.#queue.push(new RecordRun(this.#context, run, pieceBytes));
+  }
+
+  #ioBytes({ kind }: SlotRequest): number {
+    return ioBytes(kind, this.#bytesUnderWay[kind], this.#settings.pieceBytes);
   }
 }
 

@@ -51,7 +51,7 @@ async function open(): Promise<World> {
   expect((await hbm.write(blocks)).map(({ reason }) => reason)).toEqual(['', '', '']);
   const written: number[] = [];
   const wrapFile = recordedWrites(written);
-  const disk = stack.use(await FileStore.open(scratchDir(), shape, { wrapFile, pieceBytes: PIECE / 2 }));
+  const disk = stack.use(await FileStore.open(scratchDir(), shape, { wrapFile, pieceBytes: PIECE }));
   const staging = stack.use(await StagingSlots.open(BLOCK, 2));
   const engine = new TransferEngine({ hbm, nvme: disk }, staging);
   let job = 1;

@@ -213,8 +213,8 @@ describe('a file store that moves its records in pieces', () => {
       const target = emptyItem(one);
       expect(await outcomes(store, 'read', [target])).toEqual(['loaded']);
       expect(mismatchedWords(target)).toBe(0);
-      // 17 and 10 blocks of payload and header, written in fours and read in eights
-      expect(calls).toBe([4 + 2, 3 + 2][sizeClass]);
+      // 16 and 10 blocks of payload, written and read in twos
+      expect(calls).toBe([8 + 8, 5 + 5][sizeClass]);
       expect(most).toBeGreaterThan(2);
     }
     store.checkIntegrity();
