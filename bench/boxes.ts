@@ -133,7 +133,7 @@ async function interleaved(run: (way: Way) => Promise<readonly StoreResult[]>): 
   const times: Record<Way, number[]> = { kernel: [], copies: [], chosen: [], whole: [] };
   for (let round = 0; round <= rounds; round++) {
     for (let i = 0; i < ways.length; i++) {
-      const way = ways[(round + i) % ways.length]!;
+      const way = ways[(round + i) % ways.length];
       const started = performance.now();
       const ends = await run(way);
       const elapsedMs = performance.now() - started;
@@ -141,7 +141,7 @@ async function interleaved(run: (way: Way) => Promise<readonly StoreResult[]>): 
       if (round > 0) times[way].push(elapsedMs);
     }
   }
-  const median = (way: Way): number => times[way].sort((a, b) => a - b)[times[way].length >> 1]!;
+  const median = (way: Way): number => times[way].sort((a, b) => a - b)[times[way].length >> 1];
   return {
     kernel: median('kernel'),
     copies: median('copies'),

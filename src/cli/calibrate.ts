@@ -43,7 +43,7 @@ function renderProfile({ device, software, links }: MeasuredProfile): string {
   const table = renderTable(
     [
       { title: 'link, GB/s at' },
-      ...first!.sizes.map(({ bytes }) => right(formatBytes(bytes))),
+      ...first.sizes.map(({ bytes }) => right(formatBytes(bytes))),
       right('alone: + µs'),
       right('both ways: share'),
     ],

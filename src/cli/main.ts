@@ -14,7 +14,7 @@ process.env.UV_THREADPOOL_SIZE ??= '8';
 
 function nodeIsTooOld(): boolean {
   const [major, minor] = process.versions.node.split('.').map(Number);
-  return major! < oldestNode[0] || (major === oldestNode[0] && minor! < oldestNode[1]);
+  return major < oldestNode[0] || (major === oldestNode[0] && minor < oldestNode[1]);
 }
 
 /** Exits once all results are out; an error in writing them is reported first, by stdout's handler. */

@@ -43,18 +43,18 @@ export function digestWordsFrom(words: Uint32Array, first: number): Digest {
   const fours = count - (count % 4);
   let i = 0;
   for (; i < fours; i += 4) {
-    lo = (lo + spread(words[i]! ^ position)) | 0;
+    lo = (lo + spread(words[i] ^ position)) | 0;
     sums = (sums + lo) | 0;
-    lo = (lo + spread(words[i + 1]! ^ (position + 0x9e3779b1))) | 0;
+    lo = (lo + spread(words[i + 1] ^ (position + 0x9e3779b1))) | 0;
     sums = (sums + lo) | 0;
-    lo = (lo + spread(words[i + 2]! ^ (position + 0x3c6ef362))) | 0;
+    lo = (lo + spread(words[i + 2] ^ (position + 0x3c6ef362))) | 0;
     sums = (sums + lo) | 0;
-    lo = (lo + spread(words[i + 3]! ^ (position + 0xdaa66d13))) | 0;
+    lo = (lo + spread(words[i + 3] ^ (position + 0xdaa66d13))) | 0;
     sums = (sums + lo) | 0;
     position = (position + 0x78dde6c4) | 0;
   }
   for (; i < count; i++) {
-    lo = (lo + spread(words[i]! ^ position)) | 0;
+    lo = (lo + spread(words[i] ^ position)) | 0;
     sums = (sums + lo) | 0;
     position = (position + 0x9e3779b1) | 0;
   }

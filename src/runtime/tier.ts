@@ -13,5 +13,5 @@ export function tierName(tier: Tier): TierName {
 /** The name of the link that carries blocks from one tier to another, such as `hbmToDdr`. */
 export function linkName(from: Tier, to: Tier): string {
   const target = tierName(to);
-  return `${tierName(from)}To${target[0]!.toUpperCase()}${target.slice(1)}`;
+  return `${tierName(from)}To${target[0].toUpperCase()}${target.slice(1)}`;
 }

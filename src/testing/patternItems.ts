@@ -20,7 +20,7 @@ export function patternItem(
   sizeClass: number,
   generation: number,
 ): StoreItem {
-  const bytes = new Uint8Array(shape.slotBytes[sizeClass]!);
+  const bytes = new Uint8Array(shape.slotBytes[sizeClass]);
   fillPattern(new Uint32Array(bytes.buffer), slot, generation);
   return {
     slot,

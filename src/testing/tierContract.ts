@@ -84,7 +84,7 @@ function contractOf(
     if (outcome === 'loaded' && tier.movesBytes) {
       expect(mismatchedWords(target), `words of slot ${written.slot} that are wrong`).toBe(0);
     }
-    return outcome!;
+    return outcome;
   }
 
   /** One item for every slot of the pool, page p cut into size class p modulo the number of classes. */
@@ -92,7 +92,7 @@ function contractOf(
     const items: StoreItem[] = [];
     for (let page = 0; page < shape.pages; page++) {
       const sizeClass = page % shape.slotBytes.length;
-      for (let index = 0; index < shape.slotsPerPage[sizeClass]!; index++) {
+      for (let index = 0; index < shape.slotsPerPage[sizeClass]; index++) {
         items.push(item(page * shape.slotsPerPageMax + index, sizeClass, generation));
       }
     }
@@ -201,7 +201,7 @@ function contractOf(
     const good = item(0, 0, 1);
     const missingClass = { ...good, sizeClass: shape.slotBytes.length };
     const beyond = { ...good, slot: shape.slotLimit };
-    const pastPage = { ...good, slot: shape.slotsPerPage[0]! };
+    const pastPage = { ...good, slot: shape.slotsPerPage[0] };
     const noGeneration = { ...good, generation: 0 };
     const all = [missingClass, beyond, pastPage, { ...good, slot: -1 }, { ...good, slot: 0.5 }, noGeneration];
     expect(new Set(await write(...all))).toEqual(new Set(['refused']));
@@ -237,7 +237,7 @@ function contractOf(
     await store.write([good]);
     for (let lane = 0; lane < 4; lane++) {
       const key = good.key.slice();
-      key[lane] = key[lane]! ^ 0x8000_0000;
+      key[lane] = key[lane] ^ 0x8000_0000;
       expect(await read({ ...emptyItem(good), key })).toEqual([
         tier.remembersKeys === true ? 'corrupt' : 'loaded',
       ]);
@@ -352,7 +352,7 @@ function contractOf(
     const generations = new Map<number, number>();
     const checks: Promise<void>[] = [];
     for (let step = 0; step < 300; step++) {
-      const chosen = random.distinctBelow(places.length, 1 + random.below(12)).map((index) => places[index]!);
+      const chosen = random.distinctBelow(places.length, 1 + random.below(12)).map((index) => places[index]);
       const writes = random.chance(0.5);
       const items: StoreItem[] = [];
       const wanted: string[] = [];

@@ -92,7 +92,7 @@ async function oneStore(
 ): Promise<void> {
   const random = new SeededRandom(seed * 1_000_003 + round);
   const scenario = round % scenarios.length;
-  const { shape } = scenarios[scenario]!;
+  const { shape } = scenarios[scenario];
   const work = mkdtempSync(join(tmpdir(), 'tierkv-crash-'));
   const dir = mkdtempSync(join(work, 'store-'));
   const ledger = new Ledger(shape);
@@ -144,7 +144,7 @@ function killPoint(
   isFirstLife: boolean,
   tried: Set<string>,
 ): { at: number; moment: Moment } {
-  const moment = moments[turn % moments.length]!;
+  const moment = moments[turn % moments.length];
   const early = isFirstLife ? turn % 2 === 0 : turn % 3 === 0;
   const earlyLimit = isFirstLife ? 20 : 12;
   for (let limit = early ? earlyLimit : 100; ; limit++) {
@@ -238,14 +238,14 @@ async function openAndCompare(
   found: readonly Place[],
   where: string,
 ): Promise<void> {
-  const { shape, options } = scenarios[scenario]!;
+  const { shape, options } = scenarios[scenario];
   await using store = await FileStore.open(dir, shape, options);
   const served: Place[] = [];
   for (const { slot, sizeClass, generation } of store.records()) {
     const item = patternItem(shape, slot, sizeClass, generation);
     item.bytes.fill(0);
     const [result] = await store.read([item]);
-    if (result!.outcome === 0) {
+    if (result.outcome === 0) {
       if (mismatchedWords(item) > 0) throw new Error(`${where}: slot ${slot} is served with wrong bytes`);
       served.push({ slot, sizeClass, generation });
     }

@@ -35,10 +35,10 @@ export interface Life {
 
 const ROOMS = 16;
 
-const life = JSON.parse(process.argv[2]!) as Life;
+const life = JSON.parse(process.argv[2]) as Life;
 const log = openSync(life.log, 'a');
 const say = (line: string): void => void writeSync(log, `${line}\n`);
-const { shape, options } = scenarios[life.scenario]!;
+const { shape, options } = scenarios[life.scenario];
 const random = new SeededRandom(life.seed);
 const seam = new KillSeam(life.dir, life, random, (change) => say(`k ${change}`));
 let { generation } = life;
@@ -50,7 +50,7 @@ const arena = await HostArena.open({ chunkBytes: [ROOMS * roomBytes], field: 'cr
 const reachable = Array.from({ length: ROOMS }, (_, i) => roomAt(i * roomBytes));
 
 function roomAt(offset: number): Uint8Array {
-  return new Uint8Array(arena.chunks[0]!, offset, roomBytes);
+  return new Uint8Array(arena.chunks[0], offset, roomBytes);
 }
 
 async function open(): Promise<FileStore> {
@@ -69,7 +69,7 @@ async function write(store: FileStore): Promise<void> {
   for (const page of pages) busy.add(page);
   const items = pages.map((page) => {
     const sizeClass = random.below(shape.slotBytes.length);
-    const slot = page * shape.slotsPerPageMax + random.below(shape.slotsPerPage[sizeClass]!);
+    const slot = page * shape.slotsPerPageMax + random.below(shape.slotsPerPage[sizeClass]);
     return patternItem(shape, slot, sizeClass, ++generation);
   });
   for (const { slot, sizeClass, generation: g } of items) say(`w ${slot} ${sizeClass} ${g}`);
@@ -82,7 +82,7 @@ async function write(store: FileStore): Promise<void> {
   }
   for (const page of pages) busy.delete(page);
   items.forEach(({ slot, sizeClass, generation: g }, i) => {
-    if (results[i]!.outcome === Outcome.LOADED) say(`e ${slot} ${sizeClass} ${g}`);
+    if (results[i].outcome === Outcome.LOADED) say(`e ${slot} ${sizeClass} ${g}`);
   });
 }
 
@@ -120,7 +120,7 @@ async function read(store: FileStore): Promise<void> {
     if (!random.chance(0.1)) continue;
     const item = emptyItem(patternItem(shape, slot, sizeClass, g));
     const [result] = await store.read([item]);
-    if (result!.outcome === Outcome.LOADED && mismatchedWords(item) > 0) say('WRONG');
+    if (result.outcome === Outcome.LOADED && mismatchedWords(item) > 0) say('WRONG');
   }
 }
 

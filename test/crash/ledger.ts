@@ -36,8 +36,8 @@ export class Ledger {
       const [slot = 0, sizeClass = 0, generation = 0] = words.map(Number);
       if (op === 'w') this.#begin(slot, sizeClass, generation);
       else if (op === 'e') this.#end(slot, generation);
-      else if (op === 's') this.#asked.set(words[0]!, new Map(this.ended));
-      else if (op === 'd') this.#reached(words[0]!);
+      else if (op === 's') this.#asked.set(words[0], new Map(this.ended));
+      else if (op === 'd') this.#reached(words[0]);
       else if (op === 'c') this.#closed();
       else if (op === 'k') this.lastChange = words.join(' ');
       else if (op === 'o') this.opened++;

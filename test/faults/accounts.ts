@@ -123,7 +123,7 @@ export class WorldAccounts {
     this.#flying.delete(end.job);
     const { transfer, faults, late, lost } = flight;
     const source = transfer.source === null ? [] : (this.#planted.get(placeNumber(transfer.source)) ?? []);
-    this.#all.ends[late ? 6 : end.outcome]!++;
+    this.#all.ends[late ? 6 : end.outcome]++;
     for (const fault of faults) {
       if (reportedKinds.includes(fault.kind)) this.#judgeReported(fault, end);
       else if (late && (fault.kind === 'stalled' || fault.kind === 'lateAfterCancel'))

@@ -29,11 +29,11 @@ export class Blocks {
 
   /** The bytes that the block with this key has, and no other. */
   right(keys: Uint32Array, at: number): Uint8Array {
-    const name = keys[at]! * 2 ** 24 + keys[at + 1]! * 2 ** 6 + keys[at + 2]!;
+    const name = keys[at] * 2 ** 24 + keys[at + 1] * 2 ** 6 + keys[at + 2];
     let bytes = this.#right.get(name);
     if (bytes === undefined) {
       bytes = new Uint8Array(blockBytes);
-      fillPattern(new Uint32Array(bytes.buffer), keys[at]! * 1_000_003 + keys[at + 1]!, keys[at + 2]!);
+      fillPattern(new Uint32Array(bytes.buffer), keys[at] * 1_000_003 + keys[at + 1], keys[at + 2]);
       this.#right.set(name, bytes);
     }
     return bytes;

@@ -57,7 +57,7 @@ it(`${REQUESTS} requests over a GPU's memory, host memory and files that fail: e
       if (request % 40 === 39) {
         kv.device.destroy();
         losses++;
-        while (kv.devicesLost < losses || kv.describe().runtime!.devicePresent !== true) {
+        while (kv.devicesLost < losses || kv.describe().runtime.devicePresent !== true) {
           await new Promise((resolve) => setTimeout(resolve, 5));
         }
       }

@@ -49,7 +49,7 @@ export class Request {
       }
       await clock.wait(random.below(600));
     }
-    this.#end((['release', 'release', 'preempt', 'cancel'] as const)[random.below(4)]!);
+    this.#end((['release', 'release', 'preempt', 'cancel'] as const)[random.below(4)]);
   }
 
   /** Blocks that may be read, or that the sequence wrote, and that hold other bytes than its tenant's. Each counts once. */

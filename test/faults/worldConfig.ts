@@ -33,8 +33,8 @@ export function worldConfig(random: SeededRandom, seed: number): WorldConfig {
     ...(shape === 1 ? {} : { nvme: tier(2, 20) }),
     lowerCopy: random.chance(0.5) ? 'keep' : 'move',
     whenLowerFull: random.chance(0.8) ? 'evict' : 'refuse',
-    offloadThreshold: [1, 0.9, 0.5][random.below(3)]!,
-    maxJobs: [16, 64][random.below(2)]!,
+    offloadThreshold: [1, 0.9, 0.5][random.below(3)],
+    maxJobs: [16, 64][random.below(2)],
   };
   return {
     manager,
@@ -54,7 +54,7 @@ export function worldConfig(random: SeededRandom, seed: number): WorldConfig {
 
 /** Every kind a little, or one kind much and the others rarely. */
 function rates(random: SeededRandom): Partial<Record<FaultKind, number>> {
-  const favourite = random.chance(0.5) ? faultKinds[random.below(faultKinds.length)]! : null;
+  const favourite = random.chance(0.5) ? faultKinds[random.below(faultKinds.length)] : null;
   const rates: Partial<Record<FaultKind, number>> = {};
   for (const kind of faultKinds) {
     const holdsUp = kind === 'stalled' || kind === 'lateAfterCancel';

@@ -117,14 +117,14 @@ class World {
     this.last = 'adopt';
     const random = this.#random;
     const position = random.between(1, this.#manager.config.tiers.length - 1);
-    const { tier, shape } = this.#manager.config.tiers[position]!;
+    const { tier, shape } = this.#manager.config.tiers[position];
     for (let chains = random.between(1, 12); chains > 0; chains--) {
       const blocks = random.between(1, 12);
       const keys = this.#chain(blocks);
       for (let tries = blocks; tries > 0; tries--) {
         const i = random.below(blocks);
         const slot = random.below(shape.slotLimit);
-        const value = keys[i * 4]! * 16 + i;
+        const value = keys[i * 4] * 16 + i;
         const parent = i === 0 ? new Uint32Array(4) : keys.slice(i * 4 - 4, i * 4);
         const block = {
           slot,
@@ -135,7 +135,7 @@ class World {
           digest: { lo: value, hi: 0 },
           tokens: 16,
         };
-        if (this.#manager.adopt(position, block, this.#nowUs)) this.#driver.slots[tier]![slot] = value;
+        if (this.#manager.adopt(position, block, this.#nowUs)) this.#driver.slots[tier][slot] = value;
         this.#manager.checkIntegrity();
       }
     }
@@ -288,7 +288,7 @@ class World {
     this.last = 'loseTier';
     if (!this.#random.chance(0.2)) return;
     const position = this.#random.below(this.#manager.config.tiers.length);
-    this.#driver.lose(this.#manager.config.tiers[position]!.tier);
+    this.#driver.lose(this.#manager.config.tiers[position].tier);
     this.#manager.loseTier(position, this.#nowUs);
     if (this.#manager.usage(position).slots.ready !== 0) throw new Error('a lost tier has ready blocks');
     this.tiersLost++;
@@ -322,24 +322,24 @@ class World {
 
   /** Sequences write their open blocks as soon as they have a slot. */
   #write(): void {
-    const hbm = this.#driver.slots[0]!;
+    const hbm = this.#driver.slots[0];
     for (const { sequence, keys } of this.#requests) {
       for (let i = 0; i < sequence.length; i++) {
         const block = this.#manager.openBlock(sequence, i);
-        if (block !== undefined) hbm[block.slot] = keys[i * 4]! * 16 + i;
+        if (block !== undefined) hbm[block.slot] = keys[i * 4] * 16 + i;
       }
     }
   }
 
   #read(): void {
-    const hbm = this.#driver.slots[0]!;
+    const hbm = this.#driver.slots[0];
     for (const { sequence, keys } of this.#requests) {
       for (let i = 0; i < sequence.length; i++) {
         const block = this.#manager.loadedBlock(sequence, i);
         if (block === undefined) continue;
         this.reads++;
         const found = hbm[block.slot];
-        const expected = keys[i * 4]! * 16 + i;
+        const expected = keys[i * 4] * 16 + i;
         if (found !== expected)
           throw new Error(`block ${i} of sequence ${sequence.id} holds ${found}, not ${expected}`);
       }

@@ -5,7 +5,6 @@
  */
 
 import type { KVManager } from '../../src/runtime/manager/kvManager.ts';
-import type { JobId } from '../../src/runtime/transfer/jobTable.ts';
 import { Outcome } from '../../src/runtime/transfer/outcome.ts';
 import type { Transfer } from '../../src/runtime/transfer/transfer.ts';
 import type { Random } from './random.ts';
@@ -39,18 +38,18 @@ export class ShadowDriver {
 
   takeJobs(nowUs: number): void {
     for (let job = this.#manager.nextJob(); job !== 0; job = this.#manager.nextJob()) {
-      const transfer = this.#manager.transfer(job as JobId);
+      const transfer = this.#manager.transfer(job);
       if (this.#random.chance(0.1)) this.#manager.setDeadline(transfer.job, nowUs + this.#random.below(20));
       const source = transfer.source;
       const early =
-        source !== null && this.#random.chance(0.5) ? this.slots[source.tier]![source.slot]! : undefined;
+        source !== null && this.#random.chance(0.5) ? this.slots[source.tier][source.slot] : undefined;
       this.#flights.push({ transfer, early, sourceLost: false });
     }
   }
 
   /** Nothing lies in the tier any more; what has not read from it yet finds nothing. */
   lose(tier: number): void {
-    this.slots[tier]!.fill(-3);
+    this.slots[tier].fill(-3);
     for (const flight of this.#flights) {
       if (flight.transfer.source?.tier === tier && flight.early === undefined) flight.sourceLost = true;
     }
@@ -61,7 +60,7 @@ export class ShadowDriver {
     const [flight] = this.#flights.splice(this.#random.below(this.#flights.length), 1);
     if (flight === undefined) return;
     const { transfer } = flight;
-    const target = this.slots[transfer.target.tier]!;
+    const target = this.slots[transfer.target.tier];
     if (this.#random.chance(faults)) {
       const failures = [
         Outcome.MISSING,
@@ -77,11 +76,11 @@ export class ShadowDriver {
     if (flight.sourceLost) {
       this.#manager.complete(transfer.job, Outcome.MISSING, nowUs);
     } else if (transfer.source !== null) {
-      const arrived = flight.early ?? this.slots[transfer.source.tier]![transfer.source.slot]!;
+      const arrived = flight.early ?? this.slots[transfer.source.tier][transfer.source.slot];
       target[transfer.target.slot] = arrived;
       this.#manager.complete(transfer.job, Outcome.LOADED, nowUs);
     } else {
-      const value = target[transfer.target.slot]!;
+      const value = target[transfer.target.slot];
       const diverges = this.#random.chance(0.02) ? 1 : 0;
       this.#manager.complete(transfer.job, Outcome.LOADED, nowUs, value, diverges);
     }

@@ -7,7 +7,7 @@ import type { Model } from './model.ts';
 
 export function canonical(model: Model): string {
   const dump = model.manager.dump();
-  const keyOf = new Map(dump.contents.map(({ content, key }) => [content, key[0]!]));
+  const keyOf = new Map(dump.contents.map(({ content, key }) => [content, key[0]]));
   const names = new Map<number, number>();
   const nameOf = (replica: number): number => {
     if (replica === -1) return -1;
@@ -42,7 +42,7 @@ export function canonical(model: Model): string {
     job.waiters.map(([sequence, block]) => [requestOf.get(sequence), block]),
   ]);
   const contents = [...dump.contents]
-    .sort((a, b) => a.key[0]! - b.key[0]!)
+    .sort((a, b) => a.key[0] - b.key[0])
     .map(({ key, sealed, replicas, incoming }) => [
       key[0],
       sealed,
@@ -59,9 +59,9 @@ export function canonical(model: Model): string {
       each.readers,
       each.resident,
       each.writing,
-      model.slots[each.tier]![each.replica - base[each.tier]!],
+      model.slots[each.tier][each.replica - base[each.tier]],
     ])
-    .sort((a, b) => a[0]! - b[0]!);
+    .sort((a, b) => a[0] - b[0]);
   const flights = model.flights.map(({ transfer, early, sourceLost, overdue }) => [
     jobNames.get(transfer.job),
     early,

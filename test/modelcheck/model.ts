@@ -8,7 +8,6 @@
 import {
   DecisionOp,
   Entry,
-  type JobId,
   KVManager,
   type ManagerConfig,
   Outcome,
@@ -102,7 +101,7 @@ export class Model {
     this.manager = new KVManager(scope.manager, {
       input: () => {},
       decision: (op, tier, slot) => {
-        if (op === DecisionOp.FREE) this.slots[tier]![slot] = POISON; // nobody may count on what lies in a free slot
+        if (op === DecisionOp.FREE) this.slots[tier][slot] = POISON; // nobody may count on what lies in a free slot
       },
     });
     this.slots = this.manager.config.tiers.map(({ shape }) => new Int32Array(shape.slotLimit).fill(POISON));
@@ -152,7 +151,7 @@ export class Model {
     } else if (what === 'lose') this.#lose(a);
     else if (what === 'deadline') this.#expire();
     else if (what === 'corrupt' || what === 'missing' || what === 'refused' || what === 'cancelled') {
-      if (!(what === 'missing' && this.flights[a]!.sourceLost)) this.#spend(what);
+      if (!(what === 'missing' && this.flights[a].sourceLost)) this.#spend(what);
       this.#fail(a, outcomes[what]);
     } else this.#request(what, a);
     this.#takeJobs();
@@ -170,8 +169,8 @@ export class Model {
   }
 
   #request(what: 'open' | 'load' | 'allocate' | 'seal' | 'release' | 'cancel', a: number): void {
-    const request = this.requests[a]!;
-    const chain = this.scope.chains[a]!;
+    const request = this.requests[a];
+    const chain = this.scope.chains[a];
     const keys = keysOf(chain);
     if (what === 'open') {
       request.sequence = this.manager.open(keys, chain.length, this.#nowUs);
@@ -198,10 +197,10 @@ export class Model {
 
   #end(at: number, when: 'early' | 'late'): void {
     const [flight] = this.flights.splice(at, 1);
-    const { transfer, early } = flight!;
-    const target = this.slots[transfer.target.tier]!;
+    const { transfer, early } = flight;
+    const target = this.slots[transfer.target.tier];
     if (transfer.source === null) {
-      const value = target[transfer.target.slot]!;
+      const value = target[transfer.target.slot];
       this.manager.complete(transfer.job, Outcome.LOADED, this.#nowUs, value >>> 0, 0);
       return;
     }
@@ -211,8 +210,8 @@ export class Model {
 
   #fail(at: number, outcome: Outcome): void {
     const [flight] = this.flights.splice(at, 1);
-    const { transfer } = flight!;
-    if (transfer.source !== null) this.slots[transfer.target.tier]![transfer.target.slot] = GARBAGE;
+    const { transfer } = flight;
+    if (transfer.source !== null) this.slots[transfer.target.tier][transfer.target.slot] = GARBAGE;
     this.manager.complete(transfer.job, outcome, this.#nowUs);
   }
 
@@ -233,23 +232,23 @@ export class Model {
 
   #rise(at: number): void {
     const [{ transfer, early }] = this.zombies.splice(at, 1) as [Flight];
-    if (transfer.source !== null) this.slots[transfer.target.tier]![transfer.target.slot] = early;
+    if (transfer.source !== null) this.slots[transfer.target.tier][transfer.target.slot] = early;
   }
 
   #lose(tier: number): void {
     this.#spend('lose');
-    this.slots[tier]!.fill(POISON);
+    this.slots[tier].fill(POISON);
     for (const flight of this.flights) if (flight.transfer.source?.tier === tier) flight.sourceLost = true;
     this.manager.loseTier(tier, this.#nowUs);
   }
 
   #lies({ source }: Transfer): number {
-    return this.slots[source!.tier]![source!.slot]!;
+    return this.slots[source!.tier][source!.slot];
   }
 
   #takeJobs(): void {
     for (let job = this.manager.nextJob(); job !== 0; job = this.manager.nextJob()) {
-      const transfer = this.manager.transfer(job as JobId);
+      const transfer = this.manager.transfer(job);
       const early = transfer.source === null ? POISON : this.#lies(transfer);
       this.flights.push({ transfer, early, sourceLost: false, overdue: false });
     }
@@ -260,7 +259,7 @@ export class Model {
     this.requests.forEach(({ sequence }, r) => {
       for (let i = 0; sequence !== null && i < sequence.length; i++) {
         const block = this.manager.openBlock(sequence, i);
-        if (block !== undefined) this.slots[0]![block.slot] = this.scope.chains[r]![i]!;
+        if (block !== undefined) this.slots[0][block.slot] = this.scope.chains[r][i];
       }
     });
   }
@@ -273,10 +272,10 @@ export class Model {
       for (let i = 0; i < sequence.length; i++) {
         const block = this.manager.loadedBlock(sequence, i);
         if (block === undefined) continue;
-        const found = this.slots[0]![block.slot];
-        if (found !== this.scope.chains[r]![i]) {
+        const found = this.slots[0][block.slot];
+        if (found !== this.scope.chains[r][i]) {
           throw new Error(
-            `request ${r} may read block ${i} and finds ${found}, not ${this.scope.chains[r]![i]}`,
+            `request ${r} may read block ${i} and finds ${found}, not ${this.scope.chains[r][i]}`,
           );
         }
       }
@@ -305,7 +304,7 @@ export class Model {
     const sequence = this.manager.open(keys, chain.length, 0);
     this.manager.allocate(sequence, 0, chain.length, 0);
     chain.forEach((name, i) => {
-      this.slots[0]![this.manager.openBlock(sequence, i)!.slot] = name;
+      this.slots[0][this.manager.openBlock(sequence, i)!.slot] = name;
     });
     this.manager.seal(sequence, 0, chain.length, keys, 0, 16, 0);
     this.#settle();

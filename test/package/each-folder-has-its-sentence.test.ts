@@ -5,7 +5,7 @@ import { expect, it } from 'vitest';
 const root = join(import.meta.dirname, '..', '..');
 const structure = readFileSync(join(root, 'docs', 'structure.md'), 'utf8');
 const described = new Map(
-  [...structure.matchAll(/^\| `([^`]+)` \| (.+) \|$/gm)].map(([, folder, sentence]) => [folder!, sentence!]),
+  [...structure.matchAll(/^\| `([^`]+)` \| (.+) \|$/gm)].map(([, folder, sentence]) => [folder, sentence]),
 );
 
 it('every folder with sources has one sentence in docs/structure.md', () => {

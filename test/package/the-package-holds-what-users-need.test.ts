@@ -23,7 +23,7 @@ function importsOf(path: string): { name: string; lazy: boolean }[] {
   const found = text(path).matchAll(/^\s*(?:import|export)\b[^;]*?from '([^']+)'|\bimport\('([^']+)'\)/gm);
   return [...found]
     .filter(([whole]) => !/^\s*(import|export) type\b/.test(whole))
-    .map(([, eager, lazy]) => ({ specifier: (eager ?? lazy)!, lazy: lazy !== undefined }))
+    .map(([, eager, lazy]) => ({ specifier: eager ?? lazy, lazy: lazy !== undefined }))
     .filter(({ specifier }) => !specifier.startsWith('.') && !isBuiltin(specifier))
     .map(({ specifier, lazy }) => ({
       name: /^(@[^/]+\/)?[^/]+/.exec(specifier)![0],
@@ -110,7 +110,7 @@ describe('the tarball', () => {
       stdio: ['ignore', 'pipe', 'ignore'],
     }),
   ) as Record<string, { files: PackedFile[] }>; // a list in npm 11, by name in npm 12
-  const files = Object.values(listing)[0]!.files;
+  const files = Object.values(listing)[0].files;
   const paths = files.map((file) => file.path);
 
   it('carries the licence, the README, and the excerpt with its own licence', () => {
@@ -134,7 +134,7 @@ describe('the tarball', () => {
     const isLicence = (path: string): boolean => /^src\/.*\/licences\//.test(path);
     const tops = new Set(paths.filter((path) => !isLicence(path)).map((path) => path.split('/')[0]));
     const allowed = ['LICENSE', 'README.md', 'data', 'dist', 'docs', 'package.json', 'shaders'];
-    expect([...tops].filter((top) => !allowed.includes(top!))).toEqual([]);
+    expect([...tops].filter((top) => !allowed.includes(top))).toEqual([]);
     expect(paths.filter((path) => /\.test\.|(?<!\.d)\.ts$/.test(path))).toEqual([]);
   });
 
@@ -143,7 +143,7 @@ describe('the tarball', () => {
     const readmes = paths.filter((path) => path.startsWith('data/') && path.endsWith('/README.md'));
     const names = (readme: string): RegExp[] =>
       [...text(readme).matchAll(/`([^`\s]+)`/g)].map(([, name]) => {
-        const pattern = name!.replace(/[.+?^${}()|[\]\\]/g, '\\$&').replaceAll('*', '[^/]*');
+        const pattern = name.replace(/[.+?^${}()|[\]\\]/g, '\\$&').replaceAll('*', '[^/]*');
         return new RegExp(`^${pattern}$`);
       });
     const explained = (path: string): boolean =>

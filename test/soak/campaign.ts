@@ -160,7 +160,7 @@ class Soak {
 
   /** Nothing is under way, a lost device is replaced, and the manager's tables agree with each other. */
   async #rest(kv: KVRuntime): Promise<void> {
-    while (this.#lives.devicesLost < this.#losses || kv.describe().runtime!.devicePresent !== true) {
+    while (this.#lives.devicesLost < this.#losses || kv.describe().runtime.devicePresent !== true) {
       await new Promise((resolve) => setTimeout(resolve, 5));
     }
     await kv.idle();

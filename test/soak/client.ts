@@ -66,7 +66,7 @@ export class Client {
     const kv = this.#kv;
     const tokens = tokensOf(conversation, totalTokens, layout.blockTokens);
     const prompt = tokens.subarray(0, promptTokens);
-    const sequence = await this.#whenRoom(() => kv.begin(prompt, tenants[tenant]!));
+    const sequence = await this.#whenRoom(() => kv.begin(prompt, tenants[tenant]));
     try {
       if (request.kind === 'serve') await this.#serve(sequence, request, tokens);
       else this.#write(sequence, request, request.kind === 'abandon' ? 0.5 : 1);
@@ -144,7 +144,7 @@ export class Client {
   #withoutBytes({ kind, tenant, conversation, promptTokens }: SoakRequest): void {
     const kv = this.#kv;
     const keys = new BlockKeys();
-    const chain = new KeyChain({ secretKey, tenant: tenants[tenant]!, epoch: 0, model, layout });
+    const chain = new KeyChain({ secretKey, tenant: tenants[tenant], epoch: 0, model, layout });
     chain.hashBlocks(tokensOf(conversation, promptTokens, layout.blockTokens), 0, keys);
     if (kind === 'prefetch') {
       kv.manager.prefetch(keys.words, keys.length, kv.nowUs());

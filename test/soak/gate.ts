@@ -21,7 +21,7 @@ export class Gate {
 
   leave(blocks: number): void {
     this.#inside -= blocks;
-    while (this.#waiting.length > 0 && this.#fits(this.#waiting[0]!.blocks)) {
+    while (this.#waiting.length > 0 && this.#fits(this.#waiting[0].blocks)) {
       const { blocks: next, enter } = this.#waiting.shift()!;
       this.#inside += next;
       enter();

@@ -64,8 +64,8 @@ export class RequestStream {
     const random = this.#random;
     const line = random.below(this.#hour.promptBlocks.length);
     const partial = random.below(this.#blockTokens);
-    const promptTokens = this.#hour.promptBlocks[line]! * this.#blockTokens - partial;
-    const answerBlocks = this.#hour.totalBlocks[line]! - this.#hour.promptBlocks[line]!;
+    const promptTokens = this.#hour.promptBlocks[line] * this.#blockTokens - partial;
+    const answerBlocks = this.#hour.totalBlocks[line] - this.#hour.promptBlocks[line];
     const share = random.word() / 2 ** 32;
     const rank = random.word() / 2 ** 32;
     const evicts = random.chance(0.15);

@@ -26,15 +26,15 @@ export function theilSen(x: readonly number[], y: readonly number[]): Slope {
   const slopes = new Float64Array((n * (n - 1)) / 2);
   let count = 0;
   for (let i = 0; i < n; i++) {
-    for (let j = i + 1; j < n; j++) slopes[count++] = (y[j]! - y[i]!) / (x[j]! - x[i]!);
+    for (let j = i + 1; j < n; j++) slopes[count++] = (y[j] - y[i]) / (x[j] - x[i]);
   }
   slopes.sort();
   const spread = Z * Math.sqrt((n * (n - 1) * (2 * n + 5)) / 18);
   const last = count - 1;
   return {
-    perUnit: (slopes[last >> 1]! + slopes[(last + 1) >> 1]!) / 2,
-    low: slopes[Math.max(0, Math.floor((count - spread) / 2) - 1)]!,
-    high: slopes[Math.min(last, Math.ceil((count + spread) / 2))]!,
+    perUnit: (slopes[last >> 1] + slopes[(last + 1) >> 1]) / 2,
+    low: slopes[Math.max(0, Math.floor((count - spread) / 2) - 1)],
+    high: slopes[Math.min(last, Math.ceil((count + spread) / 2))],
   };
 }
 

@@ -29,8 +29,8 @@ describe('a reported fault', () => {
   it.each(['EIO', 'ENOSPC', 'EMFILE'] as const)('%s on a write is refused by name', async (kind) => {
     const { store, fired } = faulty({ [kind]: 1 });
     const [end] = await store.write([item(2)]);
-    expect(end!.outcome).toBe(Outcome.REFUSED);
-    expect(end!.reason).toContain(kind);
+    expect(end.outcome).toBe(Outcome.REFUSED);
+    expect(end.reason).toContain(kind);
     expect(fired).toMatchObject([{ kind, op: 'write', places: [{ slot: 2, generation: 1 }] }]);
   });
 
@@ -38,13 +38,13 @@ describe('a reported fault', () => {
     const { store, plan } = faulty({ EIO: 0.5 });
     const items = [0, 1, 2, 3, 4, 5, 6, 7].map((slot) => item(slot));
     const ends = await store.write(items);
-    const good = items.filter((_, i) => ends[i]!.outcome === Outcome.LOADED);
+    const good = items.filter((_, i) => ends[i].outcome === Outcome.LOADED);
     expect(good.length).toBeGreaterThan(0);
     expect(good.length).toBeLessThan(8);
     plan.pause();
     for (const written of good) {
       const back = emptyItem(written);
-      expect((await store.read([back]))[0]!.outcome).toBe(Outcome.LOADED);
+      expect((await store.read([back]))[0].outcome).toBe(Outcome.LOADED);
       expect(mismatchedWords(back)).toBe(0);
     }
   });
@@ -55,9 +55,9 @@ describe('a silent fault', () => {
     '%s on a write passes for right until it is read',
     async (kind) => {
       const { store, plan } = faulty({ [kind]: 1 });
-      expect((await store.write([item(1)]))[0]!.outcome).toBe(Outcome.LOADED);
+      expect((await store.write([item(1)]))[0].outcome).toBe(Outcome.LOADED);
       plan.pause();
-      expect((await store.read([emptyItem(item(1))]))[0]!.outcome).toBe(Outcome.CORRUPT);
+      expect((await store.read([emptyItem(item(1))]))[0].outcome).toBe(Outcome.CORRUPT);
     },
   );
 
@@ -65,7 +65,7 @@ describe('a silent fault', () => {
     const { store, disk } = faulty({ [kind]: 1 });
     await disk.write([item(1)]);
     const back = emptyItem(item(1));
-    expect((await store.read([back]))[0]!.outcome).toBe(Outcome.LOADED);
+    expect((await store.read([back]))[0].outcome).toBe(Outcome.LOADED);
     expect(mismatchedWords(back)).toBeGreaterThan(0);
   });
 
@@ -97,7 +97,7 @@ describe('a call that is held up', () => {
     await clock.step();
     expect(clock.nowUs).toBe(5000);
     expect(ended).toBe(true);
-    expect((await call)[0]!.outcome).toBe(Outcome.LOADED);
+    expect((await call)[0].outcome).toBe(Outcome.LOADED);
     expect(fired.map(({ kind }) => kind)).toEqual(['lateAfterCancel']);
   });
 
@@ -107,7 +107,7 @@ describe('a call that is held up', () => {
     await clock.step();
     expect(store.stalledCalls).toBe(1);
     store.releaseStalled();
-    expect((await call)[0]!.outcome).toBe(Outcome.LOADED);
+    expect((await call)[0].outcome).toBe(Outcome.LOADED);
   });
 });
 
@@ -120,7 +120,7 @@ it('a lost device ends every call at once, touches no bytes any more, and says w
   const target = emptyItem(item(0));
   const pending = device.read([target]);
   device.lose();
-  expect((await pending)[0]!.outcome).toBe(Outcome.REFUSED);
+  expect((await pending)[0].outcome).toBe(Outcome.REFUSED);
   expect(await device.lost).toContain('lost');
   await clock.step();
   expect(target.bytes.every((byte) => byte === 0xee)).toBe(true);
@@ -129,7 +129,7 @@ it('a lost device ends every call at once, touches no bytes any more, and says w
     await device.read([target]),
     await device.seal([item(0)]),
   ]) {
-    expect(end[0]!.outcome).toBe(Outcome.REFUSED);
+    expect(end[0].outcome).toBe(Outcome.REFUSED);
   }
 });
 

@@ -6,7 +6,7 @@ import { tierContract } from '../../src/testing/index.ts';
 const flipBit =
   (store: StandInDevice | StandInDisk) => (slot: number, sizeClass: number, byteIndex: number) => {
     const bytes = store.bytesAt(slot, sizeClass);
-    bytes[byteIndex] = bytes[byteIndex]! ^ 4;
+    bytes[byteIndex] = bytes[byteIndex] ^ 4;
   };
 
 tierContract('stand-in device', (shape) => {

@@ -97,7 +97,7 @@ export class HostArena implements Disposable {
     const stretches = chunks.map(
       (chunk): Stretch => ({ address: libc.addressOf(new Uint8Array(chunk)), bytes: chunk.byteLength }),
     );
-    chunks.forEach((chunk, i) => void places.set(chunk, stretches[i]!));
+    chunks.forEach((chunk, i) => void places.set(chunk, stretches[i]));
     const problems = new Set<string>();
     if (chunks.some((chunk) => memoryOf(chunk) === undefined)) problems.add('no memory of WebAssembly');
     const granted = (call: string, error: string): boolean => {

@@ -157,7 +157,7 @@ class Thread {
     if (this.#sent.length === 0) this.#worker.unref();
     waiting.forEach(({ bytes, resolve }, i) => {
       this.backlogBytes -= bytes.byteLength;
-      resolve({ lo: answer[2 * i]!, hi: answer[2 * i + 1]! });
+      resolve({ lo: answer[2 * i], hi: answer[2 * i + 1] });
     });
   }
 

@@ -76,14 +76,14 @@ export class CompletionQueue {
     const ends = this.#late;
     this.#late = [];
     let count = 0;
-    for (; count < this.#order.length && this.#order[count]!.end !== null; count++) {
-      ends.push(this.#order[count]!.end!);
+    for (; count < this.#order.length && this.#order[count].end !== null; count++) {
+      ends.push(this.#order[count].end!);
     }
     this.#order.splice(0, count);
     return ends;
   }
 
   #hasReady(): boolean {
-    return this.#late.length > 0 || (this.#order.length > 0 && this.#order[0]!.end !== null);
+    return this.#late.length > 0 || (this.#order.length > 0 && this.#order[0].end !== null);
   }
 }

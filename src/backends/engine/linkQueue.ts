@@ -72,11 +72,11 @@ export class LinkQueue<Job extends LinkJob> {
 
   /** Jobs that have not begun. */
   get waiting(): number {
-    return this.#waiting.reduce((sum, list, priority) => sum + list.length - this.#heads[priority]!, 0);
+    return this.#waiting.reduce((sum, list, priority) => sum + list.length - this.#heads[priority], 0);
   }
 
   push(job: Job): void {
-    this.#waiting[job.transfer.priority]!.push(job);
+    this.#waiting[job.transfer.priority].push(job);
     this.#bytesWaiting += job.transfer.bytes;
   }
 
@@ -105,7 +105,7 @@ export class LinkQueue<Job extends LinkJob> {
     for (const flight of this.#flights) if (flight.dueUs <= nowUs) this.#uncount(flight);
     this.#waiting.forEach((list, priority) => {
       const due = (job: Job): boolean => job.transfer.deadlineUs <= nowUs;
-      const left = list.slice(this.#heads[priority]!);
+      const left = list.slice(this.#heads[priority]);
       this.#heads[priority] = 0;
       this.#waiting[priority] = left.filter((job) => !due(job));
       for (const job of left) {
@@ -162,13 +162,13 @@ export class LinkQueue<Job extends LinkJob> {
   }
 
   #peek(priority: number): Job | undefined {
-    return this.#waiting[priority]![this.#heads[priority]!];
+    return this.#waiting[priority][this.#heads[priority]];
   }
 
   #shift(priority: number): void {
-    const list = this.#waiting[priority]!;
-    this.#bytesWaiting -= list[this.#heads[priority]!]!.transfer.bytes;
-    const head = ++this.#heads[priority]!;
+    const list = this.#waiting[priority];
+    this.#bytesWaiting -= list[this.#heads[priority]].transfer.bytes;
+    const head = ++this.#heads[priority];
     if (head < list.length) return;
     list.length = 0;
     this.#heads[priority] = 0;

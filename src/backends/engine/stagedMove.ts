@@ -42,15 +42,15 @@ async function movePiece(
   to: TierStore,
   piece: readonly StagedJob[],
 ): Promise<void> {
-  const views = stages.map((stage, i) => staging.view(stage, piece[i]!.bytes));
-  const reads = await from.read(piece.map((job, i) => job.from(views[i]!)));
-  const arrived = piece.map((_, i) => i).filter((i) => reads[i]!.outcome === Outcome.LOADED);
-  const writes = await to.write(arrived.map((i) => piece[i]!.to(views[i]!)));
+  const views = stages.map((stage, i) => staging.view(stage, piece[i].bytes));
+  const reads = await from.read(piece.map((job, i) => job.from(views[i])));
+  const arrived = piece.map((_, i) => i).filter((i) => reads[i].outcome === Outcome.LOADED);
+  const writes = await to.write(arrived.map((i) => piece[i].to(views[i])));
   const ends = [...reads];
   arrived.forEach((i, at) => {
-    ends[i] = writes[at]!;
+    ends[i] = writes[at];
   });
   piece.forEach((job, i) => {
-    job.settle(ends[i]!);
+    job.settle(ends[i]);
   });
 }

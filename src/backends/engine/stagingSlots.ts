@@ -38,7 +38,7 @@ export class StagingSlots implements Disposable {
   }
 
   view(slot: number, bytes: number): Uint8Array {
-    return new Uint8Array(this.#arena.chunks[0]!, slot * this.#slotBytes, bytes);
+    return new Uint8Array(this.#arena.chunks[0], slot * this.#slotBytes, bytes);
   }
 
   /** Between one and `wanted` slots, as soon as there are any. */

@@ -31,7 +31,7 @@ export async function streamedMove(
 ): Promise<void> {
   const stages = await staging.take(1);
   try {
-    const view = staging.view(stages[0]!, job.bytes);
+    const view = staging.view(stages[0], job.bytes);
     const stream = new ByteStream(job.bytes);
     const ends = await Promise.allSettled([
       readInto(stream, from, view, job),
@@ -41,7 +41,7 @@ export async function streamedMove(
       if (end.status === 'rejected') throw end.reason;
       return end.value;
     });
-    job.settle(read!.outcome === Outcome.LOADED ? written! : read!);
+    job.settle(read.outcome === Outcome.LOADED ? written : read);
   } finally {
     staging.giveBack(stages);
   }
@@ -71,5 +71,5 @@ async function writeFrom(
   job: StagedJob,
 ): Promise<StoreResult> {
   const [end] = await to.write([{ ...job.to(view), arriving: stream }]);
-  return end!;
+  return end;
 }

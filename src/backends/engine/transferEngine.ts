@@ -165,7 +165,7 @@ export class TransferEngine implements TransferDriver {
       })),
     );
     batch.forEach(({ transfer, ticket }, i) => {
-      const { outcome, reason, digest } = ends[i]!;
+      const { outcome, reason, digest } = ends[i];
       this.#ends.settle(ticket, {
         job: transfer.job,
         outcome,
@@ -183,7 +183,7 @@ export class TransferEngine implements TransferDriver {
       if (outcome === Outcome.LOADED) bytes += transfer.bytes;
       this.#ends.settle(ticket, { job: transfer.job, outcome, reason, digestLo: 0, digestHi: 0 });
     };
-    const { source, target } = batch[0]!.transfer;
+    const { source, target } = batch[0].transfer;
     try {
       if (source!.tier === Tier.DDR) await this.#fromHost(target.tier, batch, settle);
       else if (target.tier === Tier.DDR) await this.#toHost(source!.tier, batch, settle);
@@ -211,7 +211,7 @@ export class TransferEngine implements TransferDriver {
     );
     const ends = await this.#store(to).write(items);
     good.forEach((one, i) => {
-      settle(one, ends[i]!);
+      settle(one, ends[i]);
     });
   }
 
@@ -227,8 +227,8 @@ export class TransferEngine implements TransferDriver {
     const ends = await this.#store(from).read(items);
     batch.forEach((one, i) => {
       const { slot, generation } = one.transfer.target;
-      if (ends[i]!.outcome === Outcome.LOADED) ddr.markWritten(slot, generation);
-      settle(one, ends[i]!);
+      if (ends[i].outcome === Outcome.LOADED) ddr.markWritten(slot, generation);
+      settle(one, ends[i]);
     });
   }
 
@@ -249,7 +249,7 @@ export class TransferEngine implements TransferDriver {
     }));
     const stores = [this.#staging!, this.#store(from), this.#store(to)] as const;
     const [first] = jobs;
-    if (jobs.length === 1 && canStream(stores[1], stores[2], first!)) await streamedMove(...stores, first!);
+    if (jobs.length === 1 && canStream(stores[1], stores[2], first)) await streamedMove(...stores, first);
     else await stagedMove(...stores, jobs);
   }
 

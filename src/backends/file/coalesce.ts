@@ -20,14 +20,14 @@ export function runsOf(
   let payloadBytes = 0;
   let end = 0;
   for (const request of requests.toSorted((a, b) => a.offset - b.offset)) {
-    const record = records[request.item.sizeClass]!;
+    const record = records[request.item.sizeClass];
     const joins =
       run.length > 0 &&
       run.length < RECORDS_MAX &&
       request.offset === end &&
       payloadBytes + record.payloadBytes <= coalescedBytes &&
       !streamed(request) &&
-      !streamed(run[0]!);
+      !streamed(run[0]);
     if (!joins) {
       run = [];
       runs.push(run);

@@ -152,8 +152,8 @@ function transfer(
 export function remaining(parts: readonly Uint8Array[], moved: number): readonly Uint8Array[] {
   let done = moved;
   let index = 0;
-  while (index < parts.length && done >= parts[index]!.byteLength) done -= parts[index++]!.byteLength;
+  while (index < parts.length && done >= parts[index].byteLength) done -= parts[index++].byteLength;
   const rest = parts.slice(index);
-  if (done > 0) rest[0] = rest[0]!.subarray(done);
+  if (done > 0) rest[0] = rest[0].subarray(done);
   return rest;
 }

@@ -49,7 +49,7 @@ export class DirectoryLock {
       if (rival === undefined && lock.#isIntact(libc)) return lock;
       lock.release();
       if (attempt === ATTEMPTS) throw locked(dir, rival ?? path);
-      await delay(crypto.getRandomValues(new Uint8Array(1))[0]!);
+      await delay(crypto.getRandomValues(new Uint8Array(1))[0]);
     }
   }
 
@@ -152,7 +152,7 @@ function processFacts(pid: number): { state: string; start: string } | undefined
   const stat = textOf(() => fs.readFileSync(`/proc/${pid}/stat`, 'utf8'));
   // The command's name, in parentheses, may hold anything; what follows it starts with field 3, the state.
   const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
-  return fields.length < 20 ? undefined : { state: fields[0]!, start: fields[19]! };
+  return fields.length < 20 ? undefined : { state: fields[0], start: fields[19] };
 }
 
 function textOf(read: () => string): string {
@@ -175,7 +175,7 @@ function identityIn(name: string): Identity | undefined {
   const found = /^(\d+)-(\d+)-([0-9a-f]+)-([0-9a-f]+)$/.exec(name.slice(PREFIX.length));
   return found === null
     ? undefined
-    : { pid: Number(found[1]), start: found[2]!, boot: found[3]!, place: found[4]! };
+    : { pid: Number(found[1]), start: found[2], boot: found[3], place: found[4] };
 }
 
 function locked(dir: string, claim: string): TierKVError {

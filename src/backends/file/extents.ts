@@ -74,7 +74,7 @@ export class Extents {
       this.#allocated = grown;
     }
     for (let page = first; page < first + pages; page++) {
-      this.#pages += 1 - this.#allocated[page]!;
+      this.#pages += 1 - this.#allocated[page];
       this.#allocated[page] = 1;
     }
   }

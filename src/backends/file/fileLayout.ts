@@ -38,7 +38,7 @@ export function fileLayout(shape: PoolShape): FileLayout {
     }
     return recordShape(bytes);
   });
-  const cuts = records.map((record, sizeClass) => record.recordBytes * shape.slotsPerPage[sizeClass]!);
+  const cuts = records.map((record, sizeClass) => record.recordBytes * shape.slotsPerPage[sizeClass]);
   const pageStrideBytes = Math.max(...cuts);
   const fileBytes = DATA_START_BYTES + shape.pages * pageStrideBytes;
   if (!Number.isSafeInteger(fileBytes)) {
@@ -59,7 +59,7 @@ export function recordOffset(layout: FileLayout, slot: number, sizeClass: number
   const { slotsPerPageMax } = layout.shape;
   const page = Math.floor(slot / slotsPerPageMax);
   const index = slot - page * slotsPerPageMax;
-  return DATA_START_BYTES + page * layout.pageStrideBytes + index * layout.records[sizeClass]!.recordBytes;
+  return DATA_START_BYTES + page * layout.pageStrideBytes + index * layout.records[sizeClass].recordBytes;
 }
 
 /** Fingerprint of how bytes are laid out and of what they mean: 64 bits of a SHA-256. */

@@ -93,7 +93,7 @@ export function blockFault(
   number: number,
   store: Digest | undefined,
 ): string {
-  const found = { lo: words[8]!, hi: words[9]! };
+  const found = { lo: words[8], hi: words[9] };
   words.fill(0, 8, 10);
   const computed = digestWords(words);
   setDigest(words, 8, found);
@@ -124,7 +124,7 @@ export function headBlock(geometry: IndexGeometry, store: Digest): Uint32Array {
 }
 
 export function geometryIn(head: Uint32Array): IndexGeometry {
-  return indexGeometry(wide(head, 10), head[12]!, head[13]!);
+  return indexGeometry(wide(head, 10), head[12], head[13]);
 }
 
 /** What the block says that makes a half valid: everything else of its epoch reached the disk before it. */

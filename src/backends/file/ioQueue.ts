@@ -73,7 +73,7 @@ export class IoQueue {
       this.#widen(job, flight);
     }
     while (this.#head < this.#waiting.length && this.#inFlight < this.#depth) {
-      const job = this.#waiting[this.#head]!;
+      const job = this.#waiting[this.#head];
       const flight: Flight = { dueMs: performance.now() + this.#deadlineMs, lanes: 1 };
       const end = job.begin(() => this.#laneEnded(flight));
       if (end === undefined) break;

@@ -269,5 +269,5 @@ const { O_RDWR, O_CREAT, O_EXCL, O_NOFOLLOW, O_TRUNC } = fs.constants;
 
 function drawStoreId(): Digest {
   const [lo, hi] = crypto.getRandomValues(new Uint32Array(2));
-  return { lo: lo!, hi: hi! };
+  return { lo: lo, hi: hi };
 }

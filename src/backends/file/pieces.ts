@@ -102,7 +102,7 @@ export class PieceMove {
   async #lane(): Promise<void> {
     while (this.#next < this.#pieces.length && this.#failures.length === 0) {
       try {
-        await this.#move(this.#pieces[this.#next++]!);
+        await this.#move(this.#pieces[this.#next++]);
       } catch (error) {
         this.#failures.push(error);
       }

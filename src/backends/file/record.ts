@@ -140,9 +140,9 @@ export function recordFacts(words: Uint32Array): RecordFacts {
   return {
     key: words.slice(4, 8),
     generation: wide(words, 8),
-    digest: { lo: words[14]!, hi: words[15]! },
+    digest: { lo: words[14], hi: words[15] },
     sequence: wide(words, 20),
-    tokens: words[22]!,
+    tokens: words[22],
     parent: parentIn(words, 23),
   };
 }
@@ -196,5 +196,5 @@ export function setWide(words: Uint32Array, at: number, value: number): void {
 }
 
 export function wide(words: Uint32Array, at: number): number {
-  return words[at]! + words[at + 1]! * 2 ** 32;
+  return words[at] + words[at + 1] * 2 ** 32;
 }

@@ -67,10 +67,10 @@ export class RecordRun implements IoJob {
    * @param pieceBytes a longer run moves in several I/Os, of at most about that size
    */
   constructor(context: RunContext, requests: readonly SlotRequest[], pieceBytes: number) {
-    this.kind = requests[0]!.kind;
+    this.kind = requests[0].kind;
     this.requests = requests;
     this.#context = context;
-    this.#offset = requests[0]!.offset;
+    this.#offset = requests[0].offset;
     let payloadBytes = 0;
     let recordBytes = 0;
     for (const request of requests) {
@@ -78,7 +78,7 @@ export class RecordRun implements IoJob {
       payloadBytes += record.payloadBytes;
       recordBytes += record.recordBytes;
     }
-    const { behindBytes } = requests[0]!.item;
+    const { behindBytes } = requests[0].item;
     this.#pieces = pieceLengths(recordBytes, payloadBytes, pieceBytes, behindBytes);
     this.#move = new PieceMove(this.#pieces.length, context.piecesAtOnce);
   }
@@ -103,7 +103,7 @@ export class RecordRun implements IoJob {
   }
 
   #record(request: SlotRequest): RecordShape {
-    return this.#context.layout.records[request.item.sizeClass]!;
+    return this.#context.layout.records[request.item.sizeClass];
   }
 
   #stagingBytes(request: SlotRequest): number {
@@ -224,11 +224,11 @@ export class RecordRun implements IoJob {
     const unreachable = errno === 'EFAULT' || errno === 'EINVAL';
     const helped = this.requests.filter((request) => unreachable && !request.staged);
     for (const request of helped) request.staged = true;
-    if (this.requests.length > 1 || (helped.length > 0 && !helped[0]!.told)) {
+    if (this.requests.length > 1 || (helped.length > 0 && !helped[0].told)) {
       this.#context.retry(this.requests);
       return;
     }
-    const request = this.requests[0]!;
+    const request = this.requests[0];
     const reason = `${errno} on ${this.kind} of slot ${request.item.slot}`;
     this.#context.finish(request, errno === 'EOF' ? corrupt(reason) : refused(reason));
   }

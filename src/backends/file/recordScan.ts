@@ -67,7 +67,7 @@ export class RecordScan {
 
   /** The record of one slot, or why there is none. */
   async record(slot: number, sizeClass: number): Promise<FoundRecord | string> {
-    const shape = this.#layout.records[sizeClass]!;
+    const shape = this.#layout.records[sizeClass];
     const memory = this.#take(shape.recordBytes);
     try {
       const errno = await this.#read(memory.subarray(0, shape.recordBytes), slot, sizeClass);
@@ -79,7 +79,7 @@ export class RecordScan {
 
   /** The bytes of a record that was found whole. */
   async payload(slot: number, sizeClass: number): Promise<Uint8Array | string> {
-    const shape = this.#layout.records[sizeClass]!;
+    const shape = this.#layout.records[sizeClass];
     const memory = this.#take(shape.recordBytes);
     try {
       const errno = await this.#read(memory.subarray(0, shape.recordBytes), slot, sizeClass);
@@ -92,8 +92,8 @@ export class RecordScan {
 
   async #ofClass(page: number, sizeClass: number): Promise<FoundRecord[]> {
     const { shape, records } = this.#layout;
-    const { recordBytes } = records[sizeClass]!;
-    const perPage = shape.slotsPerPage[sizeClass]!;
+    const { recordBytes } = records[sizeClass];
+    const perPage = shape.slotsPerPage[sizeClass];
     const first = page * shape.slotsPerPageMax;
     const found: FoundRecord[] = [];
     const perWindow = recordBytes > WHOLE_BYTES_MAX ? 1 : Math.floor(WINDOW_BYTES / recordBytes);
@@ -105,7 +105,7 @@ export class RecordScan {
   }
 
   async #window(slot: number, count: number, sizeClass: number, found: FoundRecord[]): Promise<void> {
-    const { recordBytes } = this.#layout.records[sizeClass]!;
+    const { recordBytes } = this.#layout.records[sizeClass];
     const memory = this.#take(count * recordBytes);
     try {
       if (count === 1 && recordBytes > WHOLE_BYTES_MAX) {
@@ -144,7 +144,7 @@ export class RecordScan {
   }
 
   #judge(memory: Uint8Array, slot: number, sizeClass: number): FoundRecord | string {
-    const shape = this.#layout.records[sizeClass]!;
+    const shape = this.#layout.records[sizeClass];
     const header = wordsOf(memory, 0, HEADER_BYTES);
     const fault = headerFault(header, this.#family, { slot, sizeClass }, shape);
     if (fault !== '') return fault;

@@ -9,18 +9,18 @@ export class RegionBits {
     const words = this.#blocks.get(Math.floor(region / REGIONS_PER_BLOCK));
     if (words === undefined) return false;
     const bit = region % REGIONS_PER_BLOCK;
-    return (words[HEAD_WORDS + (bit >>> 5)]! & (1 << (bit & 31))) !== 0;
+    return (words[HEAD_WORDS + (bit >>> 5)] & (1 << (bit & 31))) !== 0;
   }
 
   add(region: number): void {
     const bit = region % REGIONS_PER_BLOCK;
-    this.#block(Math.floor(region / REGIONS_PER_BLOCK))[HEAD_WORDS + (bit >>> 5)]! |= 1 << (bit & 31);
+    this.#block(Math.floor(region / REGIONS_PER_BLOCK))[HEAD_WORDS + (bit >>> 5)] |= 1 << (bit & 31);
   }
 
   /** Adds what a MARK block has set. */
   addBlock(block: number, words: Uint32Array): void {
     const own = this.#block(block);
-    for (let w = HEAD_WORDS; w < BLOCK_WORDS; w++) own[w]! |= words[w]!;
+    for (let w = HEAD_WORDS; w < BLOCK_WORDS; w++) own[w] |= words[w];
   }
 
   /** Adds every region of a MARK block. */
@@ -50,7 +50,7 @@ export class RegionBits {
         if (words[w] === 0) continue;
         for (let bit = 0; bit < 32; bit++) {
           const region = block * REGIONS_PER_BLOCK + (w - HEAD_WORDS) * 32 + bit;
-          if (region < limit && (words[w]! & (1 << bit)) !== 0) yield region;
+          if (region < limit && (words[w] & (1 << bit)) !== 0) yield region;
         }
       }
     }

@@ -251,7 +251,7 @@ export class RequestFlow {
     if (this.#closed) return disposed;
     const refusal = kind === 'write' ? this.#ledger.refuseWrite(item) : this.#ledger.refuseRead(item);
     if (refusal !== undefined) return refusal;
-    const slotBytes = this.#layout.shape.slotBytes[item.sizeClass]!;
+    const slotBytes = this.#layout.shape.slotBytes[item.sizeClass];
     if (item.bytes.byteLength === slotBytes) return undefined;
     return refused(`${item.bytes.byteLength} bytes for a slot of ${slotBytes}`);
   }
@@ -265,7 +265,7 @@ export class RequestFlow {
 
   #push(run: readonly SlotRequest[]): void {
     const [{ item }] = run as [SlotRequest];
-    const pieceBytes = item.onArrived === undefined ? this.#ioBytes(run[0]!) : this.#settings.pieceBytes;
+    const pieceBytes = item.onArrived === undefined ? this.#ioBytes(run[0]) : this.#settings.pieceBytes;
     this.#queue.push(new RecordRun(this.#context, run, pieceBytes));
   }
 

@@ -51,7 +51,7 @@ export class SlotTable {
   }
 
   sizeClassOf(slot: number): number {
-    return this.#words[slot * ENTRY_WORDS + 11]! >>> 24;
+    return this.#words[slot * ENTRY_WORDS + 11] >>> 24;
   }
 
   entry(slot: number): SlotEntry {
@@ -60,11 +60,11 @@ export class SlotTable {
     invariant(this.sequenceOf(slot) !== 0, 'the slot has a record');
     return {
       slot,
-      sizeClass: words[at + 11]! >>> 24,
-      generation: words[at + 10]!,
+      sizeClass: words[at + 11] >>> 24,
+      generation: words[at + 10],
       key: words.slice(at + 4, at + 8),
-      digest: { lo: words[at + 8]!, hi: words[at + 9]! },
-      tokens: words[at + 11]! & TOKENS_MAX,
+      digest: { lo: words[at + 8], hi: words[at + 9] },
+      tokens: words[at + 11] & TOKENS_MAX,
       sequence: wide(words, at),
       lastUse: wide(words, at + 2),
       parent: parentIn(words, at + 12),
@@ -112,11 +112,11 @@ export class SlotTable {
   }
 
   isStale(block: number, half: number): boolean {
-    return (this.#stale[block]! & (1 << half)) !== 0;
+    return (this.#stale[block] & (1 << half)) !== 0;
   }
 
   makeStale(half: number): void {
-    for (let block = 0; block < this.#stale.length; block++) this.#stale[block]! |= 1 << half;
+    for (let block = 0; block < this.#stale.length; block++) this.#stale[block] |= 1 << half;
   }
 
   /** Copies a block's entries behind the head of an index block; from here on the half has them. */
@@ -124,12 +124,12 @@ export class SlotTable {
     const at = block * ENTRIES_PER_BLOCK * ENTRY_WORDS;
     into.fill(0);
     into.set(this.#words.subarray(at, at + ENTRIES_PER_BLOCK * ENTRY_WORDS), HEAD_WORDS);
-    this.#stale[block]! &= ~(1 << half);
+    this.#stale[block] &= ~(1 << half);
   }
 
   /** The block did not reach the half after all. */
   copyFailed(block: number, half: number): void {
-    this.#stale[block]! |= 1 << half;
+    this.#stale[block] |= 1 << half;
   }
 
   /** Takes a block's entries as half `half` of the index file has them. */

@@ -42,8 +42,8 @@ export class StagingPool implements Disposable {
     invariant(length > 0 && length <= this.capacityBytes, () => `staging for ${bytes} bytes`);
     const at = this.#free.findIndex((range) => range.end - range.start >= length);
     if (at < 0) return undefined;
-    const range = this.#free[at]!;
-    const taken = new Uint8Array(this.#arena.chunks[0]!, range.start, length);
+    const range = this.#free[at];
+    const taken = new Uint8Array(this.#arena.chunks[0], range.start, length);
     range.start += length;
     if (range.start === range.end) this.#free.splice(at, 1);
     return taken;
@@ -53,7 +53,7 @@ export class StagingPool implements Disposable {
     const start = taken.byteOffset;
     const end = start + taken.byteLength;
     let at = 0;
-    while (at < this.#free.length && this.#free[at]!.start < start) at++;
+    while (at < this.#free.length && this.#free[at].start < start) at++;
     const before = this.#free[at - 1];
     const after = this.#free[at];
     invariant(
@@ -73,7 +73,7 @@ export class StagingPool implements Disposable {
   /** @throws an invariant unless every range is back. */
   checkIntegrity(): void {
     const [only] = this.#free;
-    const whole = this.#free.length === 1 && only!.start === 0 && only!.end === this.capacityBytes;
+    const whole = this.#free.length === 1 && only.start === 0 && only.end === this.capacityBytes;
     invariant(whole, 'staging memory is still in use');
   }
 

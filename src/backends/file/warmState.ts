@@ -133,7 +133,7 @@ export class WarmState {
       lastUse: this.#sequence,
       parent,
     });
-    const { recordBytes } = layout.records[sizeClass]!;
+    const { recordBytes } = layout.records[sizeClass];
     this.#writtenBytes += recordBytes;
     this.#durability.wrote(recordBytes);
     this.#checkpointIfWorth();

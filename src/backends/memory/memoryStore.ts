@@ -146,9 +146,9 @@ export class MemoryStore implements HostTierStore {
     const chunkBytes = this.#pagesPerChunk * this.#shape.pageBytes;
     const chunk = Math.floor(offset / chunkBytes);
     return new Uint8Array(
-      this.#arena.chunks[chunk]!,
+      this.#arena.chunks[chunk],
       offset - chunk * chunkBytes,
-      this.#shape.slotBytes[sizeClass]!,
+      this.#shape.slotBytes[sizeClass],
     );
   }
 }

@@ -4,7 +4,7 @@
  * up: whoever waited for it goes on without, its slots wait for it. While nothing is in flight nothing runs here at all.
  */
 
-import { type Completion, type JobId, type KVManager, Outcome } from '../../runtime/index.ts';
+import { type Completion, type KVManager, Outcome } from '../../runtime/index.ts';
 import type { TransferEngine } from '../engine/index.ts';
 
 interface Waiter {
@@ -95,8 +95,8 @@ export class Pump {
     const transfers = [];
     const deadlineUs = this.#engine.nowUs() + this.#deadlineUs;
     for (let job = this.#manager.nextJob(); job !== 0; job = this.#manager.nextJob()) {
-      this.#manager.setDeadline(job as JobId, deadlineUs);
-      transfers.push(this.#manager.transfer(job as JobId));
+      this.#manager.setDeadline(job, deadlineUs);
+      transfers.push(this.#manager.transfer(job));
     }
     if (transfers.length === 0) return;
     this.#engine.submit(transfers);

@@ -83,7 +83,7 @@ export class RequestQueue {
       counts[r++] = count;
     }
     this.#manager.matchLengths(this.#keys.words, firsts, counts, found);
-    for (r = 0; r < requests.length; r++) requests[r]!.cachedTokens = found[r]! * this.#blockTokens;
+    for (r = 0; r < requests.length; r++) requests[r].cachedTokens = found[r] * this.#blockTokens;
     return requests;
   }
 

@@ -39,8 +39,8 @@ export function adoptRecovered(manager: KVManager, nvme: FileStore, nowUs: numbe
   // The files can hold more than the tier may: those used longest ago come last, and find no room.
   let room = manager.usage(position).capacityBytes;
   let first = blocks.length;
-  while (first > 0 && room >= unitBytes[blocks[first - 1]!.sizeClass]!) {
-    room -= unitBytes[blocks[--first]!.sizeClass]!;
+  while (first > 0 && room >= unitBytes[blocks[first - 1].sizeClass]) {
+    room -= unitBytes[blocks[--first].sizeClass];
   }
   const ordered = [...blocks.slice(first), ...blocks.slice(0, first)];
   return ordered.filter((block) => manager.adopt(position, block, nowUs)).length;

@@ -125,8 +125,8 @@ class KernelCheck implements ArrivalCheck {
     const { places } = this.#batch;
     return this.#pool.batches.land(this.#batch, this.#resultBytes, (results) => {
       this.#items.forEach((item, i) => {
-        const row = 2 * places.row[i]!;
-        item.arrived({ lo: results[row]!, hi: results[row + 1]! });
+        const row = 2 * places.row[i];
+        item.arrived({ lo: results[row], hi: results[row + 1] });
       });
     });
   }

@@ -75,8 +75,8 @@ const followed = new Int32Array(1);
 
 /** The place of each read depends on the word before, by as much as nothing. */
 function follow(words: Int32Array): number {
-  const mask = nothing[0]!;
+  const mask = nothing[0];
   let word = 0;
-  for (let i = 0; i < lines.length; i++) word = words[lines[i]! + (word & mask)]!;
+  for (let i = 0; i < lines.length; i++) word = words[lines[i] + (word & mask)];
   return word;
 }

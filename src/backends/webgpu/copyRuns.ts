@@ -11,10 +11,10 @@ export class CopyRuns {
     if (
       last >= 0 &&
       this.#slabs[last] === slab &&
-      this.#slabOffsets[last]! + this.#bytes[last]! === slabOffset &&
-      this.#stagingOffsets[last]! + this.#bytes[last]! === stagingOffset
+      this.#slabOffsets[last] + this.#bytes[last] === slabOffset &&
+      this.#stagingOffsets[last] + this.#bytes[last] === stagingOffset
     ) {
-      this.#bytes[last]! += bytes;
+      this.#bytes[last] += bytes;
       return;
     }
     this.#slabs.push(slab);
@@ -25,26 +25,26 @@ export class CopyRuns {
 
   encodeToSlabs(encoder: GPUCommandEncoder, staging: GPUBuffer, slabs: readonly GPUBuffer[]): void {
     for (let i = 0; i < this.#slabs.length; i++) {
-      const slab = slabs[this.#slabs[i]!]!;
+      const slab = slabs[this.#slabs[i]];
       encoder.copyBufferToBuffer(
         staging,
-        this.#stagingOffsets[i]!,
+        this.#stagingOffsets[i],
         slab,
-        this.#slabOffsets[i]!,
-        this.#bytes[i]!,
+        this.#slabOffsets[i],
+        this.#bytes[i],
       );
     }
   }
 
   encodeFromSlabs(encoder: GPUCommandEncoder, slabs: readonly GPUBuffer[], staging: GPUBuffer): void {
     for (let i = 0; i < this.#slabs.length; i++) {
-      const slab = slabs[this.#slabs[i]!]!;
+      const slab = slabs[this.#slabs[i]];
       encoder.copyBufferToBuffer(
         slab,
-        this.#slabOffsets[i]!,
+        this.#slabOffsets[i],
         staging,
-        this.#stagingOffsets[i]!,
-        this.#bytes[i]!,
+        this.#stagingOffsets[i],
+        this.#bytes[i],
       );
     }
   }

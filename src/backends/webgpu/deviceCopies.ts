@@ -46,10 +46,10 @@ export class DeviceCopies {
     try {
       const encoder = live.device.createCommandEncoder({ label: `${label}.copy` });
       for (let index = 0; index < call.items.length; index++) {
-        const refusal = lossOf(live) ?? this.#refusal(call.items[index]!);
+        const refusal = lossOf(live) ?? this.#refusal(call.items[index]);
         if (refusal !== undefined) call.settle(index, refusal);
         else {
-          this.#encode(encoder, call.items[index]!);
+          this.#encode(encoder, call.items[index]);
           copied.push(index);
         }
       }

@@ -18,5 +18,5 @@ export function bytesFault(bytes: Uint8Array, wantedBytes: number, of: 'slot' | 
 
 /** Writes `bytes` at byte `offset` of `buffer`, ordered on the queue between the submits before and after. */
 export function writeWords(queue: GPUQueue, buffer: GPUBuffer, bytes: Uint8Array, offset: number): void {
-  queue.writeBuffer(buffer, offset, bytes as Uint8Array<ArrayBuffer>);
+  queue.writeBuffer(buffer, offset, bytes);
 }

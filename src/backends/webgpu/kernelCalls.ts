@@ -44,9 +44,9 @@ export function kernelCall<Item extends KernelItem, Result extends StoreResult>(
     kernel: task.kernel,
     turn: call.turn,
     items: call.items,
-    admit: (index) => task.admit(call.items[index]!),
+    admit: (index) => task.admit(call.items[index]),
     refuse: (index, end) => call.settle(index, task.refuse(end)),
-    end: (index, lo, hi) => call.settle(index, task.end(call.items[index]!, lo, hi)),
+    end: (index, lo, hi) => call.settle(index, task.end(call.items[index], lo, hi)),
   };
 }
 
@@ -82,7 +82,7 @@ export class KernelCalls {
       if (call.turn.mustWait || this.#open?.kernel !== call.kernel) this.#flush();
       if (call.turn.mustWait) await call.turn.wait();
       for (; index < call.items.length; index++) {
-        const item = call.items[index]!;
+        const item = call.items[index];
         const refusal = lossOf(live) ?? call.admit(index);
         if (refusal !== undefined) {
           call.refuse(index, refusal);
@@ -94,7 +94,7 @@ export class KernelCalls {
           continue;
         }
         const { slot, sizeClass, seedLo = 0, seedHi = 0 } = item;
-        const bytes = slabs.shape.slotBytes[sizeClass]!;
+        const bytes = slabs.shape.slotBytes[sizeClass];
         run.batch.places.add(
           slabs.slabOf(slot, sizeClass),
           slabs.offsetOf(slot, sizeClass),
@@ -142,13 +142,13 @@ export class KernelCalls {
     const { calls, indexes, batch } = run;
     const landed = await this.#pool.batches.land(batch, resultBytes, (results) => {
       calls.forEach((call, i) => {
-        const row = 2 * batch.places.row[i]!;
-        call.end(indexes[i]!, results[row]!, results[row + 1]!);
+        const row = 2 * batch.places.row[i];
+        call.end(indexes[i], results[row], results[row + 1]);
       });
     });
     if (landed) return;
     calls.forEach((call, i) => {
-      call.refuse(indexes[i]!, goneFor(this.#pool.live));
+      call.refuse(indexes[i], goneFor(this.#pool.live));
     });
   }
 }

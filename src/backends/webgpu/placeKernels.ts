@@ -148,11 +148,11 @@ export class PlaceKernels {
     pass.setPipeline(this.#pipelines[kernel]);
     const groups = kernel === 'fill' ? this.#writeGroups : this.#readGroups;
     for (let slab = 0; slab < groups.length; slab++) {
-      const places = this.#slabCount[slab]!;
+      const places = this.#slabCount[slab];
       if (places === 0) continue;
-      const row = this.#slabRow[slab]!;
-      pass.setBindGroup(0, groups[slab]!, [row * PLACE_BYTES, row * RESULT_BYTES]);
-      pass.dispatchWorkgroups(this.#workgroups(this.#slabWordsMax[slab]!), places);
+      const row = this.#slabRow[slab];
+      pass.setBindGroup(0, groups[slab], [row * PLACE_BYTES, row * RESULT_BYTES]);
+      pass.dispatchWorkgroups(this.#workgroups(this.#slabWordsMax[slab]), places);
     }
     pass.end();
     encoder.copyBufferToBuffer(this.#results, 0, readback, 0, rows * RESULT_BYTES);
@@ -176,25 +176,25 @@ export class PlaceKernels {
     const next = this.#slabRow;
     const wordsMax = this.#slabWordsMax.fill(0);
     for (let i = 0; i < list.count; i++) {
-      const slab = list.slab[i]!;
-      counts[slab]! += 1;
-      wordsMax[slab] = Math.max(wordsMax[slab]!, list.wordCount[i]!);
+      const slab = list.slab[i];
+      counts[slab] += 1;
+      wordsMax[slab] = Math.max(wordsMax[slab], list.wordCount[i]);
     }
     let rows = 0;
     for (let slab = 0; slab < counts.length; slab++) {
       next[slab] = rows;
-      rows += Math.ceil(counts[slab]! / ROWS_PER_GROUP) * ROWS_PER_GROUP;
+      rows += Math.ceil(counts[slab] / ROWS_PER_GROUP) * ROWS_PER_GROUP;
     }
     for (let i = 0; i < list.count; i++) {
-      const row = next[list.slab[i]!]!++;
+      const row = next[list.slab[i]]++;
       list.row[i] = row;
       const word = (row * PLACE_BYTES) / 4;
-      this.#packedWords[word] = list.wordOffset[i]!;
-      this.#packedWords[word + 1] = list.wordCount[i]!;
-      this.#packedWords[word + 2] = list.seedLo[i]!;
-      this.#packedWords[word + 3] = list.seedHi[i]!;
+      this.#packedWords[word] = list.wordOffset[i];
+      this.#packedWords[word + 1] = list.wordCount[i];
+      this.#packedWords[word + 2] = list.seedLo[i];
+      this.#packedWords[word + 3] = list.seedHi[i];
     }
-    for (let slab = 0; slab < counts.length; slab++) next[slab]! -= counts[slab]!;
+    for (let slab = 0; slab < counts.length; slab++) next[slab] -= counts[slab];
     return rows;
   }
 }

@@ -39,17 +39,17 @@ async function poolFault(store: HbmStore): Promise<string> {
 
   const item = { ...uploaded, key: new Uint32Array(4), digest, bytes: new Uint8Array(words.buffer) };
   const [write] = await store.write([item]);
-  if (write!.outcome !== Outcome.LOADED) return `an upload does not arrive (${write!.reason})`;
+  if (write.outcome !== Outcome.LOADED) return `an upload does not arrive (${write.reason})`;
 
   const [fill] = await store.fillPattern([generated]);
   const [check] = await store.countMismatches([generated]);
   const [seal] = await store.seal([generated]);
-  if (fill!.outcome !== Outcome.LOADED || check!.mismatchedWords !== 0) return 'its kernels do not compute';
-  if (seal!.digest.lo !== digest.lo || seal!.digest.hi !== digest.hi) return 'its kernels compute wrong sums';
+  if (fill.outcome !== Outcome.LOADED || check.mismatchedWords !== 0) return 'its kernels do not compute';
+  if (seal.digest.lo !== digest.lo || seal.digest.hi !== digest.hi) return 'its kernels compute wrong sums';
 
   const landed = new Uint32Array(words.length);
   const [read] = await store.read([{ ...item, ...generated, bytes: new Uint8Array(landed.buffer) }]);
-  if (read!.outcome !== Outcome.LOADED) return `a readback does not arrive (${read!.reason})`;
+  if (read.outcome !== Outcome.LOADED) return `a readback does not arrive (${read.reason})`;
   if (landed.some((word, index) => word !== words[index]))
     return 'a readback brings other bytes than lie there';
   return '';

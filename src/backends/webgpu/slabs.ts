@@ -76,9 +76,9 @@ export class Slabs {
 
   place(slot: number, sizeClass: number): SlotBuffer {
     return {
-      buffer: this.buffers[this.slabOf(slot, sizeClass)]!,
+      buffer: this.buffers[this.slabOf(slot, sizeClass)],
       offsetBytes: this.offsetOf(slot, sizeClass),
-      sizeBytes: this.shape.slotBytes[sizeClass]!,
+      sizeBytes: this.shape.slotBytes[sizeClass],
     };
   }
 

@@ -40,10 +40,10 @@ export function readCall(pool: PoolContext, call: StoreCall<StoreItem, StoreResu
     turn,
     count: items.length,
     refusal(index) {
-      const item = items[index]!;
+      const item = items[index];
       const misplaced = ledger.misplaced(item);
       if (misplaced !== undefined) return misplaced;
-      const fault = bytesFault(item.bytes, slabs.shape.slotBytes[item.sizeClass]!);
+      const fault = bytesFault(item.bytes, slabs.shape.slotBytes[item.sizeClass]);
       return fault === '' ? ledger.refuseRead(item) : refused(fault);
     },
     begin: (index) => new CopyRead(call, index),
@@ -63,8 +63,8 @@ export function sealCall(
   return {
     turn,
     count: items.length,
-    refusal: (index) => admit(items[index]!),
-    begin: (index) => new DigestRead(call, index, slotBytes[items[index]!.sizeClass]!),
+    refusal: (index) => admit(items[index]),
+    begin: (index) => new DigestRead(call, index, slotBytes[items[index].sizeClass]),
     settle: (index, end) => call.settle(index, { ...end, digest: nothing }),
     settleRest: (end) => call.settleRest({ ...end, digest: nothing }),
   };
@@ -81,7 +81,7 @@ class CopyRead implements SlotRead {
   #bytesLeft: number;
 
   constructor(call: StoreCall<StoreItem, StoreResult>, index: number) {
-    const { slot, sizeClass, bytes } = call.items[index]!;
+    const { slot, sizeClass, bytes } = call.items[index];
     this.slot = slot;
     this.sizeClass = sizeClass;
     this.bytes = bytes.byteLength;
@@ -91,7 +91,7 @@ class CopyRead implements SlotRead {
   }
 
   land(landed: ArrayBuffer, at: number, from: number, length: number): void {
-    const { bytes, onArrived } = this.#call.items[this.#index]!;
+    const { bytes, onArrived } = this.#call.items[this.#index];
     if (bytes.byteLength < from + length) {
       this.settle(refused('the bytes to read into were taken away during the read'));
       return;
@@ -118,7 +118,7 @@ class DigestRead implements SlotRead {
   #hi = 0;
 
   constructor(call: StoreCall<SealItem, SealResult>, index: number, bytes: number) {
-    const { slot, sizeClass } = call.items[index]!;
+    const { slot, sizeClass } = call.items[index];
     this.slot = slot;
     this.sizeClass = sizeClass;
     this.bytes = bytes;

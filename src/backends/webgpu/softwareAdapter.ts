@@ -149,7 +149,7 @@ function unpack(tar: Buffer, into: string): void {
   const found = new Set<string>();
   for (let at = 0; at + 512 <= tar.length && tar[at] !== 0; ) {
     const field = (from: number, length: number): string =>
-      tar.toString('latin1', at + from, at + from + length).split('\0')[0]!;
+      tar.toString('latin1', at + from, at + from + length).split('\0')[0];
     const size = Number.parseInt(field(124, 12), 8);
     if (!(size >= 0)) throw new Error('the archive is damaged');
     const name = path.basename(field(0, 100));

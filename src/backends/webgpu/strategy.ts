@@ -140,13 +140,13 @@ async function fastest<Name>(
         const ends = await store.write(items);
         const elapsedMs = performance.now() - started;
         const whole = ends.every((end) => end.outcome === Outcome.LOADED);
-        if (whole) bestMs[i] = Math.min(bestMs[i]!, elapsedMs);
+        if (whole) bestMs[i] = Math.min(bestMs[i], elapsedMs);
       }
     }
   } finally {
     for (const store of stores) await store[Symbol.asyncDispose]();
   }
-  return bestMs[1]! < ADVANTAGE * bestMs[0]! ? names[1] : names[0];
+  return bestMs[1] < ADVANTAGE * bestMs[0] ? names[1] : names[0];
 }
 
 /** Fills the store, and writes one half of it again while the other half is read. */

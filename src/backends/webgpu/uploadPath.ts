@@ -154,7 +154,7 @@ class QueueBatch implements UploadBatch {
   }
 
   put(bytes: Uint8Array, slab: number, slabOffset: number): void {
-    writeWords(this.#live.device.queue, this.#slabs[slab]!, bytes, slabOffset);
+    writeWords(this.#live.device.queue, this.#slabs[slab], bytes, slabOffset);
     this.copies.add(slab, slabOffset, this.#used, bytes.byteLength);
     this.#used += bytes.byteLength;
   }

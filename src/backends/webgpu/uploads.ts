@@ -45,7 +45,7 @@ class Arrival implements Arriving {
 
   constructor(ledger: SlotLedger, call: WriteCall, index: number) {
     this.call = call;
-    this.item = call.items[index]!;
+    this.item = call.items[index];
     this.bytes = this.item.bytes.byteLength;
     this.bytesLeft = this.bytes;
     this.#ledger = ledger;
@@ -110,7 +110,7 @@ export class Uploads {
     const { live, ledger } = this.#pool;
     try {
       for (let index = 0; index < call.items.length; index++) {
-        const item = call.items[index]!;
+        const item = call.items[index];
         const refusal = this.#refusal(item);
         if (refusal !== undefined) {
           call.settle(index, refusal);
@@ -169,7 +169,7 @@ export class Uploads {
     const { live, ledger, slabs } = this.#pool;
     const refusal = lossOf(live) ?? ledger.refuseWrite(item);
     if (refusal !== undefined) return refusal;
-    const fault = bytesFault(item.bytes, slabs.shape.slotBytes[item.sizeClass]!);
+    const fault = bytesFault(item.bytes, slabs.shape.slotBytes[item.sizeClass]);
     return fault === '' ? undefined : refused(fault);
   }
 

@@ -1,6 +1,6 @@
 /** Chains of blocks as the manager's benches cache them: chain c is the same chain in every bench and at every size. */
 
-import { type JobId, type KVManager, Outcome } from '../../runtime/index.ts';
+import { type KVManager, Outcome } from '../../runtime/index.ts';
 
 export const CHAIN_BLOCKS = 64;
 
@@ -33,5 +33,5 @@ export function cacheChain(manager: KVManager, keys: Uint32Array): void {
 
 function endJobs(manager: KVManager): void {
   for (let job = manager.nextJob(); job !== 0; job = manager.nextJob())
-    manager.complete(job as JobId, Outcome.LOADED, 0);
+    manager.complete(job, Outcome.LOADED, 0);
 }

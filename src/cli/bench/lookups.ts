@@ -56,11 +56,11 @@ export function benchLookups(
       ),
     );
     sizes.forEach(({ name }, i) => {
-      add(`lookups of ${what}, ${name} blocks resident`, perS[i]! / 1e6, 'M/s', 'more');
+      add(`lookups of ${what}, ${name} blocks resident`, perS[i] / 1e6, 'M/s', 'more');
       if (i > 0)
         add(
-          `time of a lookup of ${what}, ${name} blocks against ${sizes[0]!.name}`,
-          perS[0]! / perS[i]!,
+          `time of a lookup of ${what}, ${name} blocks against ${sizes[0].name}`,
+          perS[0] / perS[i],
           'x',
           'less',
         );
@@ -124,7 +124,7 @@ class ResidentChains {
       this.#fillQueue(partly);
       const started = performance.now();
       if (way === 'one at a time') {
-        for (let r = 0; r < QUEUE; r++) found[r] = manager.matchLength(this.#keysOf[r]!, CHAIN_BLOCKS);
+        for (let r = 0; r < QUEUE; r++) found[r] = manager.matchLength(this.#keysOf[r], CHAIN_BLOCKS);
       } else {
         manager.matchLengths(this.#keys, this.#firsts, this.#counts, found);
       }
@@ -147,7 +147,7 @@ class ResidentChains {
 
   #workElsewhere(): void {
     const words = this.#otherWork;
-    for (let i = 0; i < words.length; i += 16) words[i]!++;
+    for (let i = 0; i < words.length; i += 16) words[i]++;
   }
 
   #below(limit: number): number {

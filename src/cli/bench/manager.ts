@@ -90,7 +90,7 @@ class Allocation {
       this.#manager.releaseRange(this.#sequence, 0, 1, 0);
     }
     samples.sort();
-    return samples[Math.floor(samples.length * quantile)]! * 1000;
+    return samples[Math.floor(samples.length * quantile)] * 1000;
   }
 
   heapGrowthBytes(operations: number): number {

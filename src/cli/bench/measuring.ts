@@ -4,16 +4,16 @@ import v8 from 'node:v8';
 import vm from 'node:vm';
 
 export function median(rounds: number, measure: () => number): number {
-  return mediansByTurns(rounds, [measure])[0]!;
+  return mediansByTurns(rounds, [measure])[0];
 }
 
 /** Of each measurement; all of them are taken in every round, so that they can be compared. */
 export function mediansByTurns(rounds: number, measurements: readonly (() => number)[]): number[] {
   const values = measurements.map(() => new Float64Array(rounds));
   for (let round = 0; round < rounds; round++) {
-    for (const [i, measure] of measurements.entries()) values[i]![round] = measure();
+    for (const [i, measure] of measurements.entries()) values[i][round] = measure();
   }
-  return values.map((all) => all.sort()[rounds >> 1]!);
+  return values.map((all) => all.sort()[rounds >> 1]);
 }
 
 let collect: ((options?: { type: 'minor' | 'major' }) => void) | undefined;

@@ -33,7 +33,7 @@ export async function describeStore(dir: string): Promise<StoreDescription> {
   const { identity, slotBytes } = view.facts;
   const { recovered, shape } = view;
   let payloadBytes = 0;
-  for (const { sizeClass } of view.records()) payloadBytes += slotBytes[sizeClass]!;
+  for (const { sizeClass } of view.records()) payloadBytes += slotBytes[sizeClass];
   return {
     dir,
     model: identity.model,

@@ -28,7 +28,7 @@ export async function exportStore(dir: string, { out, payloads }: ExportOptions)
         sequence,
         lastUse,
         tokens,
-        bytes: view.facts.slotBytes[sizeClass]!,
+        bytes: view.facts.slotBytes[sizeClass],
         key: keyToHex(key, 0),
         parent: parent === undefined ? null : keyToHex(parent, 0),
         digest: hexOf(digest.hi) + hexOf(digest.lo),

@@ -174,7 +174,7 @@ export function otherGpuRun(): MeasuredRun {
 
 function p90(values: readonly number[]): number {
   const sorted = [...values].sort((a, b) => a - b);
-  return sorted[Math.ceil(sorted.length * 0.9) - 1]!;
+  return sorted[Math.ceil(sorted.length * 0.9) - 1];
 }
 
 function mean(values: readonly number[]): number {
@@ -189,7 +189,7 @@ export function runQuantities(
   first: number,
 ): RunQuantity[] {
   const times = replayRun(run, coefficients);
-  const judged = run.requests.map((request, i) => ({ request, replayed: times[i]! })).slice(first);
+  const judged = run.requests.map((request, i) => ({ request, replayed: times[i] })).slice(first);
   const quantity = (
     what: string,
     of: (

@@ -70,7 +70,7 @@ export function loadModel(asked: string): ModelConfig {
   const remedy = "Put its config.json into data/models, or give that file's path.";
   const name =
     !known.includes(wanted) && longer.length === 1
-      ? longer[0]!
+      ? longer[0]
       : requireKnownName('model', wanted, known, remedy);
   return parseModelConfig(readText(new URL(`models/${name}.json`, data)), `data/models/${name}.json`, name);
 }

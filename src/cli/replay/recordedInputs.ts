@@ -115,7 +115,7 @@ function parseInput(text: string, path: string, line: number): RecordedInput {
   const keys = new Uint32Array(bytes.length / 4);
   new Uint8Array(keys.buffer).set(bytes);
   const [nowUs, ...args] = numbers;
-  return { op, nowUs: nowUs!, args, keys };
+  return { op, nowUs: nowUs, args, keys };
 }
 
 function broken(path: string, line: number, problem: string, cause?: unknown): TierKVError {

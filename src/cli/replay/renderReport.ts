@@ -54,7 +54,7 @@ function storeLines(title: string, facts: Readonly<Record<string, string | numbe
 function storesText(report: ReplayReport): string {
   return tierOrder
     .filter((tier) => report.tiers[tier] !== undefined)
-    .map((tier) => storeLines(tierTitles[tier], report.tiers[tier]!))
+    .map((tier) => storeLines(tierTitles[tier], report.tiers[tier]))
     .join('');
 }
 

@@ -110,7 +110,7 @@ function figures(
   const order: Tier[] = [Tier.HBM, ...(config.ddr ? [Tier.DDR] : []), ...(config.nvme ? [Tier.NVME] : [])];
   const at = (values: Float64Array, tier: Tier): number => {
     const position = order.indexOf(tier);
-    return position === -1 ? 0 : values[position]!;
+    return position === -1 ? 0 : values[position];
   };
   return {
     hits: {

@@ -12,7 +12,6 @@ import {
   type Completion,
   Entry,
   ExternalKeys,
-  type JobId,
   type KVManager,
   type Sequence,
   type Transfer,
@@ -89,7 +88,7 @@ export class ReplaySession {
     const failed: number[] = [];
     for (let i = from; i < matched; i++) {
       const block = manager.loadedBlock(sequence, i);
-      if (block !== undefined) found.push({ slot: block.slot, generation: block.generation, id: ids[i]! });
+      if (block !== undefined) found.push({ slot: block.slot, generation: block.generation, id: ids[i] });
       else failed.push(i);
     }
     for (const i of failed) manager.allocate(sequence, i, i + 1, this.#driver.nowUs());
@@ -107,7 +106,7 @@ export class ReplaySession {
     const open: BlockPlace[] = [];
     for (let i = from; i < to; i++) {
       const block = this.manager.openBlock(sequence, i);
-      if (block !== undefined) open.push({ slot: block.slot, generation: block.generation, id: ids[i]! });
+      if (block !== undefined) open.push({ slot: block.slot, generation: block.generation, id: ids[i] });
     }
     if (open.length > 0) this.#bytes?.write(open);
     for (let i = from; i < to; ) {
@@ -128,7 +127,7 @@ export class ReplaySession {
     for (;;) {
       const transfers: Transfer[] = [];
       for (let job = this.manager.nextJob(); job !== 0; job = this.manager.nextJob()) {
-        transfers.push(this.manager.transfer(job as JobId));
+        transfers.push(this.manager.transfer(job));
       }
       if (transfers.length > 0) this.#driver.submit(transfers);
       if (done()) return;
@@ -136,7 +135,7 @@ export class ReplaySession {
         this.#ends = await this.#driver.take();
         this.#next = 0;
       }
-      const end = this.#ends[this.#next++]!;
+      const end = this.#ends[this.#next++];
       this.manager.complete(end.job, end.outcome, this.#driver.nowUs(), end.digestLo, end.digestHi);
     }
   }

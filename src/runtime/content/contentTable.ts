@@ -81,7 +81,7 @@ export class ContentTable {
 
   /** Whether the content is ready somewhere or on its way. */
   isPresent(content: number): boolean {
-    return this.#copies[content]! > 0;
+    return this.#copies[content] > 0;
   }
 
   /** The content with this key, made if it is new. It lives from the first `hold`. */
@@ -92,9 +92,9 @@ export class ContentTable {
     if (this.#nextFree === -1) this.#forgetAbsentParents();
     const content = this.#nextFree;
     invariant(content !== -1, 'there are as many contents as slots and jobs');
-    this.#nextFree = this.#parent[content]!;
+    this.#nextFree = this.#parent[content];
     this.#count++;
-    for (let w = 0; w < 4; w++) this.keys[content * 4 + w] = keys[at + w]!;
+    for (let w = 0; w < 4; w++) this.keys[content * 4 + w] = keys[at + w];
     this.sizeClass[content] = sizeClass;
     this.tokens[content] = tokens;
     this.sealed[content] = 0;
@@ -125,7 +125,7 @@ export class ContentTable {
 
   /** The parent's key: zeros for a content that begins its chain, undefined where the parent is not known. */
   parentKey(content: number): Uint32Array | undefined {
-    const parent = this.#parent[content]!;
+    const parent = this.#parent[content];
     if (parent === UNKNOWN_PARENT) return undefined;
     return parent === NO_PARENT ? new Uint32Array(4) : this.key(parent);
   }
@@ -137,8 +137,8 @@ export class ContentTable {
   #forgetAbsentParents(): void {
     for (let child = 0; child < this.capacity; child++) {
       if (this.#uses[child] === 0) continue;
-      const parent = this.#parent[child]!;
-      if (parent < 0 || this.#copies[parent]! > 0) continue;
+      const parent = this.#parent[child];
+      if (parent < 0 || this.#copies[parent] > 0) continue;
       this.#parent[child] = UNKNOWN_PARENT;
       this.#holes++;
       this.unhold(parent);
@@ -146,15 +146,15 @@ export class ContentTable {
   }
 
   hold(content: number): void {
-    if (this.#uses[content]!++ === 0) this.#holes++;
+    if (this.#uses[content]++ === 0) this.#holes++;
   }
 
   unhold(content: number): void {
     for (let at = content; at >= 0; ) {
-      invariant(this.#uses[at]! > 0, 'a content is let go as often as it was held');
-      if (--this.#uses[at]! > 0) return;
+      invariant(this.#uses[at] > 0, 'a content is let go as often as it was held');
+      if (--this.#uses[at] > 0) return;
       invariant(this.#copies[at] === 0, 'a content with copies is held');
-      const parent = this.#parent[at]!;
+      const parent = this.#parent[at];
       this.#holes -= parent === UNKNOWN_PARENT ? 2 : 1;
       this.index.delete(at);
       this.#parent[at] = this.#nextFree;
@@ -166,21 +166,21 @@ export class ContentTable {
 
   /** A held content got a ready replica or a job that brings it one. */
   addCopy(content: number): void {
-    invariant(this.#copies[content]! < 0xffff, 'copies of one content within limits');
-    if (this.#copies[content]!++ === 0) this.#holes--;
+    invariant(this.#copies[content] < 0xffff, 'copies of one content within limits');
+    if (this.#copies[content]++ === 0) this.#holes--;
   }
 
   removeCopy(content: number): void {
-    invariant(this.#copies[content]! > 0, 'a copy is taken away as often as it was added');
-    if (--this.#copies[content]! === 0) this.#holes++;
+    invariant(this.#copies[content] > 0, 'a copy is taken away as often as it was added');
+    if (--this.#copies[content] === 0) this.#holes++;
   }
 
   uses(content: number): number {
-    return this.#uses[content]!;
+    return this.#uses[content];
   }
 
   digest(content: number): Digest {
-    return { lo: this.digestLo[content]!, hi: this.digestHi[content]! };
+    return { lo: this.digestLo[content], hi: this.digestHi[content] };
   }
 
   key(content: number): Uint32Array {
@@ -195,8 +195,8 @@ export class ContentTable {
     let holes = 0;
     for (let content = 0; content < this.capacity; content++) {
       if (this.#uses[content] === 0) continue;
-      const parent = this.#parent[content]!;
-      if (parent >= 0) uses[parent]!++;
+      const parent = this.#parent[content];
+      if (parent >= 0) uses[parent]++;
       if (parent === UNKNOWN_PARENT) holes++;
       if (this.#copies[content] === 0) holes++;
       invariant(copies[content] === this.#copies[content], 'a content knows its copies');

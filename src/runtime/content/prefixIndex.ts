@@ -36,16 +36,16 @@ export class PrefixIndex {
   }
 
   find(keys: Uint32Array, at: number): number {
-    const w0 = keys[at]!;
-    const w1 = keys[at + 1]!;
-    const w2 = keys[at + 2]!;
-    const w3 = keys[at + 3]!;
+    const w0 = keys[at];
+    const w1 = keys[at + 1];
+    const w2 = keys[at + 2];
+    const w3 = keys[at + 3];
     const own = this.#keys;
     const contentMask = this.contentMask;
     const hash = spread(w0, w1, w2, w3);
     const tag = hash & ~contentMask;
     for (let i = hash & this.slotMask; ; i = (i + 1) & this.slotMask) {
-      const slot = this.slots[i]!;
+      const slot = this.slots[i];
       if (slot === EMPTY) return -1;
       if ((slot & ~contentMask) !== tag) continue;
       const content = slot & contentMask;
@@ -62,8 +62,7 @@ export class PrefixIndex {
     const { slots, slotMask } = this;
     const tagMask = ~this.contentMask;
     let slot = first;
-    for (let i = hash + 1; slot !== EMPTY && ((slot ^ hash) & tagMask) !== 0; i++)
-      slot = slots[i & slotMask]!;
+    for (let i = hash + 1; slot !== EMPTY && ((slot ^ hash) & tagMask) !== 0; i++) slot = slots[i & slotMask];
     return slot;
   }
 
@@ -97,9 +96,9 @@ export class PrefixIndex {
       hole = (hole + 1) & this.slotMask;
     }
     for (let i = (hole + 1) & this.slotMask; this.slots[i] !== EMPTY; i = (i + 1) & this.slotMask) {
-      const home = hashOf(this.#keys, (this.slots[i]! & this.contentMask) * 4) & this.slotMask;
+      const home = hashOf(this.#keys, (this.slots[i] & this.contentMask) * 4) & this.slotMask;
       if (((hole - home) & this.slotMask) <= ((i - home) & this.slotMask)) {
-        this.slots[hole] = this.slots[i]!;
+        this.slots[hole] = this.slots[i];
         hole = i;
       }
     }
@@ -123,7 +122,7 @@ export class PrefixIndex {
 }
 
 export function hashOf(keys: Uint32Array, at: number): number {
-  return spread(keys[at]!, keys[at + 1]!, keys[at + 2]!, keys[at + 3]!);
+  return spread(keys[at], keys[at + 1], keys[at + 2], keys[at + 3]);
 }
 
 /** Spreads also keys that are not hashes, such as a simulator's plain ids. */

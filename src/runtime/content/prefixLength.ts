@@ -28,9 +28,9 @@ function shorterLength(index: PrefixIndex, keys: Uint32Array, limit: number): nu
       const nearHash = hashOf(keys, (near - 1) * 4);
       const middleHash = hashOf(keys, (middle - 1) * 4);
       const farHash = hashOf(keys, (far - 1) * 4);
-      const nearFirst = slots[nearHash & slotMask]!;
-      const middleFirst = slots[middleHash & slotMask]!;
-      const farFirst = slots[farHash & slotMask]!;
+      const nearFirst = slots[nearHash & slotMask];
+      const middleFirst = slots[middleHash & slotMask];
+      const farFirst = slots[farHash & slotMask];
 
       const middleSlot = index.seek(middleHash, middleFirst);
       if (middleSlot === EMPTY) {

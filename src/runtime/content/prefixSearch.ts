@@ -59,8 +59,8 @@ export class PrefixSearch {
       const chains = Math.min(GROUP, requests - from);
       let open = 0;
       for (let c = 0; c < chains; c++) {
-        const count = counts[from + c]!;
-        start[c] = firsts[from + c]! * 4;
+        const count = counts[from + c];
+        start[c] = firsts[from + c] * 4;
         present[c] = count;
         out[from + c] = 0;
         if (count > 0) list[open++] = c;
@@ -83,19 +83,18 @@ export class PrefixSearch {
     const firstWord = this.#firstWord;
     const index = this.#index;
     const own = this.#keys;
-    for (let i = 0; i < open; i++) at[i] = start[list[i]!]! + (present[list[i]!]! - 1) * 4;
+    for (let i = 0; i < open; i++) at[i] = start[list[i]] + (present[list[i]] - 1) * 4;
     this.#lookUp(keys, open);
-    for (let i = 0; i < open; i++) firstWord[i] = own[Math.max(candidate[i]!, 0) * 4]!;
+    for (let i = 0; i < open; i++) firstWord[i] = own[Math.max(candidate[i], 0) * 4];
     let others = 0;
     for (let i = 0; i < open; i++) {
-      const c = list[i]!;
-      const k = at[i]!;
-      const isFirst =
-        candidate[i] !== -1 && firstWord[i] === keys[k] && index.isKeyOf(candidate[i]!, keys, k);
+      const c = list[i];
+      const k = at[i];
+      const isFirst = candidate[i] !== -1 && firstWord[i] === keys[k] && index.isKeyOf(candidate[i], keys, k);
       if (isFirst || (candidate[i] !== -1 && index.find(keys, k) !== -1)) {
-        out[from + c] = present[c]!;
+        out[from + c] = present[c];
       } else {
-        absent[c] = present[c]!;
+        absent[c] = present[c];
         present[c] = 0;
         list[others++] = c;
       }
@@ -114,34 +113,34 @@ export class PrefixSearch {
     const candidate = this.#candidate;
     let left = 0;
     for (let i = 0; i < open; i++) {
-      list[left] = all[i]!;
-      if (absent[all[i]!]! > 1) left++;
+      list[left] = all[i];
+      if (absent[all[i]] > 1) left++;
     }
     while (left > 0) {
       for (let i = 0; i < left; i++) {
-        const c = list[i]!;
-        at[i] = start[c]! + (((present[c]! + absent[c]!) >> 1) - 1) * 4;
+        const c = list[i];
+        at[i] = start[c] + (((present[c] + absent[c]) >> 1) - 1) * 4;
       }
       this.#lookUp(keys, left);
       let next = 0;
       for (let i = 0; i < left; i++) {
-        const c = list[i]!;
-        const low = present[c]!;
-        const high = absent[c]!;
+        const c = list[i];
+        const low = present[c];
+        const high = absent[c];
         const middle = (low + high) >> 1;
         // All ones if absent. Which half goes on is as good as random, so no branch is to guess it.
-        const down = candidate[i]! >> 31;
+        const down = candidate[i] >> 31;
         present[c] = (low & down) | (middle & ~down);
         absent[c] = (middle & down) | (high & ~down);
         list[next] = c;
-        if (present[c]! + 1 < absent[c]!) next++;
+        if (present[c] + 1 < absent[c]) next++;
       }
       left = next;
     }
     let some = 0;
     for (let i = 0; i < open; i++) {
-      all[some] = all[i]!;
-      if (present[all[i]!]! > 0) some++;
+      all[some] = all[i];
+      if (present[all[i]] > 0) some++;
     }
     return some;
   }
@@ -155,12 +154,12 @@ export class PrefixSearch {
     const loaded = this.#slot;
     const candidate = this.#candidate;
     for (let i = 0; i < count; i++) {
-      const hash = hashOf(keys, at[i]!);
+      const hash = hashOf(keys, at[i]);
       hashes[i] = hash;
-      loaded[i] = slots[hash & slotMask]!;
+      loaded[i] = slots[hash & slotMask];
     }
     for (let i = 0; i < count; i++) {
-      const slot = index.seek(hashes[i]!, loaded[i]!);
+      const slot = index.seek(hashes[i], loaded[i]);
       candidate[i] = slot === EMPTY ? -1 : slot & contentMask;
     }
   }

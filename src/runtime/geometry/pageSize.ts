@@ -84,7 +84,7 @@ function commonMultiple(sizes: readonly number[], limit: number): number | undef
 function smallestPage(sizes: readonly number[], alignment: number, share: number): number {
   let page = alignUp(Math.max(...sizes), alignment);
   for (let fitting = 0, i = 0; fitting < sizes.length; i = (i + 1) % sizes.length) {
-    const size = sizes[i]!;
+    const size = sizes[i];
     const rest = page % size;
     if (rest <= share * page) {
       fitting++;

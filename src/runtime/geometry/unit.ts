@@ -65,14 +65,14 @@ const freeFields: readonly (readonly UnitField[])[] = [
   ['layers', 'heads', 'layersPerUnit', 'headsPerUnit', 'tokensPerUnit'],
   ['layers', 'tokensPerUnit'],
 ];
-const unitFields: readonly UnitField[] = freeFields[Granularity.HEAD]!;
+const unitFields: readonly UnitField[] = freeFields[Granularity.HEAD];
 
 /** @throws TKV_CONFIG naming the field that the granularity fixes, or that is outside the layout. */
 export function unitSpec(layout: KVLayout, config: UnitConfig): UnitSpec {
   const { granularity } = config;
   requireInteger('granularity', granularity, 0, granularityNames.length - 1);
   for (const field of unitFields) {
-    if (config[field] !== undefined && !freeFields[granularity]!.includes(field)) {
+    if (config[field] !== undefined && !freeFields[granularity].includes(field)) {
       const name = granularityNames[granularity];
       throw configError(field, `is set, but granularity ${name} fixes it`, `Leave ${field} out.`);
     }

@@ -46,7 +46,7 @@ export const digestBytesMax = 32;
 /** State before the first block of a hash of `digestLength` bytes with a key of `keyLength` bytes. */
 export function startState(state: Uint32Array, digestLength: number, keyLength: number): void {
   state.set(initial);
-  state[0]! ^= 0x01010000 ^ (keyLength << 8) ^ digestLength;
+  state[0] ^= 0x01010000 ^ (keyLength << 8) ^ digestLength;
 }
 
 /**
@@ -59,14 +59,14 @@ export function compress(
   totalBytes: number,
   isLast: boolean,
 ): void {
-  let a0 = state[0]! | 0;
-  let a1 = state[1]! | 0;
-  let a2 = state[2]! | 0;
-  let a3 = state[3]! | 0;
-  let b0 = state[4]! | 0;
-  let b1 = state[5]! | 0;
-  let b2 = state[6]! | 0;
-  let b3 = state[7]! | 0;
+  let a0 = state[0] | 0;
+  let a1 = state[1] | 0;
+  let a2 = state[2] | 0;
+  let a3 = state[3] | 0;
+  let b0 = state[4] | 0;
+  let b1 = state[5] | 0;
+  let b2 = state[6] | 0;
+  let b3 = state[7] | 0;
   let c0 = 0x6a09e667;
   let c1 = 0xbb67ae85 | 0;
   let c2 = 0x3c6ef372;
@@ -76,125 +76,125 @@ export function compress(
   let d2 = isLast ? ~0x1f83d9ab : 0x1f83d9ab;
   let d3 = 0x5be0cd19;
   for (let s = 0; s < 160; s += 16) {
-    a0 = (a0 + b0 + message[schedule[s]!]!) | 0;
+    a0 = (a0 + b0 + message[schedule[s]]) | 0;
     d0 ^= a0;
     d0 = (d0 >>> 16) | (d0 << 16);
     c0 = (c0 + d0) | 0;
     b0 ^= c0;
     b0 = (b0 >>> 12) | (b0 << 20);
-    a0 = (a0 + b0 + message[schedule[s + 1]!]!) | 0;
+    a0 = (a0 + b0 + message[schedule[s + 1]]) | 0;
     d0 ^= a0;
     d0 = (d0 >>> 8) | (d0 << 24);
     c0 = (c0 + d0) | 0;
     b0 ^= c0;
     b0 = (b0 >>> 7) | (b0 << 25);
 
-    a1 = (a1 + b1 + message[schedule[s + 2]!]!) | 0;
+    a1 = (a1 + b1 + message[schedule[s + 2]]) | 0;
     d1 ^= a1;
     d1 = (d1 >>> 16) | (d1 << 16);
     c1 = (c1 + d1) | 0;
     b1 ^= c1;
     b1 = (b1 >>> 12) | (b1 << 20);
-    a1 = (a1 + b1 + message[schedule[s + 3]!]!) | 0;
+    a1 = (a1 + b1 + message[schedule[s + 3]]) | 0;
     d1 ^= a1;
     d1 = (d1 >>> 8) | (d1 << 24);
     c1 = (c1 + d1) | 0;
     b1 ^= c1;
     b1 = (b1 >>> 7) | (b1 << 25);
 
-    a2 = (a2 + b2 + message[schedule[s + 4]!]!) | 0;
+    a2 = (a2 + b2 + message[schedule[s + 4]]) | 0;
     d2 ^= a2;
     d2 = (d2 >>> 16) | (d2 << 16);
     c2 = (c2 + d2) | 0;
     b2 ^= c2;
     b2 = (b2 >>> 12) | (b2 << 20);
-    a2 = (a2 + b2 + message[schedule[s + 5]!]!) | 0;
+    a2 = (a2 + b2 + message[schedule[s + 5]]) | 0;
     d2 ^= a2;
     d2 = (d2 >>> 8) | (d2 << 24);
     c2 = (c2 + d2) | 0;
     b2 ^= c2;
     b2 = (b2 >>> 7) | (b2 << 25);
 
-    a3 = (a3 + b3 + message[schedule[s + 6]!]!) | 0;
+    a3 = (a3 + b3 + message[schedule[s + 6]]) | 0;
     d3 ^= a3;
     d3 = (d3 >>> 16) | (d3 << 16);
     c3 = (c3 + d3) | 0;
     b3 ^= c3;
     b3 = (b3 >>> 12) | (b3 << 20);
-    a3 = (a3 + b3 + message[schedule[s + 7]!]!) | 0;
+    a3 = (a3 + b3 + message[schedule[s + 7]]) | 0;
     d3 ^= a3;
     d3 = (d3 >>> 8) | (d3 << 24);
     c3 = (c3 + d3) | 0;
     b3 ^= c3;
     b3 = (b3 >>> 7) | (b3 << 25);
 
-    a0 = (a0 + b1 + message[schedule[s + 8]!]!) | 0;
+    a0 = (a0 + b1 + message[schedule[s + 8]]) | 0;
     d3 ^= a0;
     d3 = (d3 >>> 16) | (d3 << 16);
     c2 = (c2 + d3) | 0;
     b1 ^= c2;
     b1 = (b1 >>> 12) | (b1 << 20);
-    a0 = (a0 + b1 + message[schedule[s + 9]!]!) | 0;
+    a0 = (a0 + b1 + message[schedule[s + 9]]) | 0;
     d3 ^= a0;
     d3 = (d3 >>> 8) | (d3 << 24);
     c2 = (c2 + d3) | 0;
     b1 ^= c2;
     b1 = (b1 >>> 7) | (b1 << 25);
 
-    a1 = (a1 + b2 + message[schedule[s + 10]!]!) | 0;
+    a1 = (a1 + b2 + message[schedule[s + 10]]) | 0;
     d0 ^= a1;
     d0 = (d0 >>> 16) | (d0 << 16);
     c3 = (c3 + d0) | 0;
     b2 ^= c3;
     b2 = (b2 >>> 12) | (b2 << 20);
-    a1 = (a1 + b2 + message[schedule[s + 11]!]!) | 0;
+    a1 = (a1 + b2 + message[schedule[s + 11]]) | 0;
     d0 ^= a1;
     d0 = (d0 >>> 8) | (d0 << 24);
     c3 = (c3 + d0) | 0;
     b2 ^= c3;
     b2 = (b2 >>> 7) | (b2 << 25);
 
-    a2 = (a2 + b3 + message[schedule[s + 12]!]!) | 0;
+    a2 = (a2 + b3 + message[schedule[s + 12]]) | 0;
     d1 ^= a2;
     d1 = (d1 >>> 16) | (d1 << 16);
     c0 = (c0 + d1) | 0;
     b3 ^= c0;
     b3 = (b3 >>> 12) | (b3 << 20);
-    a2 = (a2 + b3 + message[schedule[s + 13]!]!) | 0;
+    a2 = (a2 + b3 + message[schedule[s + 13]]) | 0;
     d1 ^= a2;
     d1 = (d1 >>> 8) | (d1 << 24);
     c0 = (c0 + d1) | 0;
     b3 ^= c0;
     b3 = (b3 >>> 7) | (b3 << 25);
 
-    a3 = (a3 + b0 + message[schedule[s + 14]!]!) | 0;
+    a3 = (a3 + b0 + message[schedule[s + 14]]) | 0;
     d2 ^= a3;
     d2 = (d2 >>> 16) | (d2 << 16);
     c1 = (c1 + d2) | 0;
     b0 ^= c1;
     b0 = (b0 >>> 12) | (b0 << 20);
-    a3 = (a3 + b0 + message[schedule[s + 15]!]!) | 0;
+    a3 = (a3 + b0 + message[schedule[s + 15]]) | 0;
     d2 ^= a3;
     d2 = (d2 >>> 8) | (d2 << 24);
     c1 = (c1 + d2) | 0;
     b0 ^= c1;
     b0 = (b0 >>> 7) | (b0 << 25);
   }
-  state[0]! ^= a0 ^ c0;
-  state[1]! ^= a1 ^ c1;
-  state[2]! ^= a2 ^ c2;
-  state[3]! ^= a3 ^ c3;
-  state[4]! ^= b0 ^ d0;
-  state[5]! ^= b1 ^ d1;
-  state[6]! ^= b2 ^ d2;
-  state[7]! ^= b3 ^ d3;
+  state[0] ^= a0 ^ c0;
+  state[1] ^= a1 ^ c1;
+  state[2] ^= a2 ^ c2;
+  state[3] ^= a3 ^ c3;
+  state[4] ^= b0 ^ d0;
+  state[5] ^= b1 ^ d1;
+  state[6] ^= b2 ^ d2;
+  state[7] ^= b3 ^ d3;
 }
 
 /** Reads up to 64 bytes from `at` on into the message words and zeros the rest. */
 function loadBytes(message: Uint32Array, bytes: Uint8Array, at: number): void {
   message.fill(0);
   const end = Math.min(bytes.length - at, messageBytes);
-  for (let i = 0; i < end; i++) message[i >> 2]! |= bytes[at + i]! << ((i & 3) * 8);
+  for (let i = 0; i < end; i++) message[i >> 2] |= bytes[at + i] << ((i & 3) * 8);
 }
 
 /** Starts a keyed hash: the state before the key block, and that block as message. */
@@ -254,6 +254,6 @@ export function blake2s(
 
 function digestOf(state: Uint32Array, digestLength: number): Uint8Array {
   const digest = new Uint8Array(digestLength);
-  for (let i = 0; i < digestLength; i++) digest[i] = state[i >> 2]! >>> ((i & 3) * 8);
+  for (let i = 0; i < digestLength; i++) digest[i] = state[i >> 2] >>> ((i & 3) * 8);
   return digest;
 }

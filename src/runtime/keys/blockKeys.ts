@@ -38,10 +38,10 @@ export class BlockKeys {
   append(source: Uint32Array, at: number): void {
     this.reserve(this.#length + 1);
     const to = this.#length * wordsPerKey;
-    this.#words[to] = source[at]!;
-    this.#words[to + 1] = source[at + 1]!;
-    this.#words[to + 2] = source[at + 2]!;
-    this.#words[to + 3] = source[at + 3]!;
+    this.#words[to] = source[at];
+    this.#words[to + 1] = source[at + 1];
+    this.#words[to + 2] = source[at + 2];
+    this.#words[to + 3] = source[at + 3];
     this.#length++;
   }
 
@@ -73,7 +73,7 @@ export class BlockKeys {
 export function keyToHex(words: Uint32Array, at: number = 0): string {
   let hex = '';
   for (let byte = 0; byte < 4 * wordsPerKey; byte++) {
-    const value = (words[at + (byte >> 2)]! >>> ((byte & 3) * 8)) & 0xff;
+    const value = (words[at + (byte >> 2)] >>> ((byte & 3) * 8)) & 0xff;
     hex += value.toString(16).padStart(2, '0');
   }
   return hex;

@@ -32,7 +32,7 @@ export class ExternalKeys implements KeySource {
   constructor({ tenant, epoch }: ExternalNamespace) {
     const writer = new CanonicalWriter().text(Tag.DOMAIN, 'tierkv external keys 1');
     const digest = blake2s(encodeTenant(writer, tenant, epoch).finish(), 8);
-    for (let i = 0; i < digest.length; i++) this.#key[2 + (i >> 2)]! |= digest[i]! << ((i & 3) * 8);
+    for (let i = 0; i < digest.length; i++) this.#key[2 + (i >> 2)] |= digest[i] << ((i & 3) * 8);
   }
 
   hashBlocks(ids: KeyElements, from: number, out: BlockKeys, idCount: number = ids.length): number {
@@ -40,7 +40,7 @@ export class ExternalKeys implements KeySource {
     out.truncate(from);
     out.reserve(idCount);
     for (let i = from; i < idCount; i++) {
-      this.#shuffle(ids[i]!, i);
+      this.#shuffle(ids[i], i);
       out.append(this.#key, 0);
     }
     return out.length;
@@ -54,11 +54,11 @@ export class ExternalKeys implements KeySource {
   idOf(words: Uint32Array, at: number = 0): number | undefined {
     const key = this.#key;
     if (words[at + 2] !== key[2] || words[at + 3] !== key[3]) return undefined;
-    let low = words[at]!;
-    let high = words[at + 1]!;
-    high ^= mix(low + key[2]!);
-    low ^= mix(high + key[3]!);
-    high ^= mix(low + key[2]!);
+    let low = words[at];
+    let high = words[at + 1];
+    high ^= mix(low + key[2]);
+    low ^= mix(high + key[3]);
+    high ^= mix(low + key[2]);
     return (high >>> 0) * 2 ** 32 + (low >>> 0);
   }
 
@@ -73,9 +73,9 @@ export class ExternalKeys implements KeySource {
     const key = this.#key;
     let low = id | 0;
     let high = Math.floor(id / 2 ** 32);
-    high ^= mix(low + key[2]!);
-    low ^= mix(high + key[3]!);
-    high ^= mix(low + key[2]!);
+    high ^= mix(low + key[2]);
+    low ^= mix(high + key[3]);
+    high ^= mix(low + key[2]);
     key[0] = low;
     key[1] = high;
   }

@@ -67,25 +67,25 @@ export class KeyChain implements KeySource {
     invariant(block * this.elementsPerKey + count <= tokens.length, 'a partial tail ends within its tokens');
     invariant(block <= keys.length, () => `the tail of block ${block} needs the key of the block before it`);
     this.#hash(tokens, block, count, keys);
-    for (let i = 0; i < wordsPerKey; i++) out[at + i] = this.#key[i]!;
+    for (let i = 0; i < wordsPerKey; i++) out[at + i] = this.#key[i];
   }
 
   /** Puts into #key the key of `count` tokens of `block`, whose parent is among `keys`. */
   #hash(tokens: KeyElements, block: number, count: number, keys: BlockKeys): void {
     const state = this.#state;
     const message = this.#message;
-    for (let i = 0; i < stateWords; i++) state[i] = this.#midstate[i]!;
+    for (let i = 0; i < stateWords; i++) state[i] = this.#midstate[i];
     message[0] = count;
     message[1] = block;
     const parents = keys.words;
     const parent = (block - 1) * wordsPerKey;
-    for (let i = 0; i < wordsPerKey; i++) message[2 + i] = block > 0 ? parents[parent + i]! : 0;
+    for (let i = 0; i < wordsPerKey; i++) message[2 + i] = block > 0 ? parents[parent + i] : 0;
 
     const start = block * this.elementsPerKey;
     let filled = headerWords;
     let hashedBytes = messageBytes;
     for (let i = start; i < start + count; i++) {
-      const token = tokens[i]!;
+      const token = tokens[i];
       if (token >>> 0 !== token) throw badToken(i, token);
       if (filled === messageWords) {
         hashedBytes += messageBytes;
@@ -97,7 +97,7 @@ export class KeyChain implements KeySource {
     hashedBytes += 4 * filled;
     while (filled < messageWords) message[filled++] = 0;
     compress(state, message, hashedBytes, true);
-    for (let i = 0; i < wordsPerKey; i++) this.#key[i] = state[i]!;
+    for (let i = 0; i < wordsPerKey; i++) this.#key[i] = state[i];
   }
 }
 

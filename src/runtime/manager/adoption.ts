@@ -27,16 +27,16 @@ export interface AdoptedBlock {
 export function adopt(core: Core, tier: number, block: AdoptedBlock): boolean {
   const { contents, replicas } = core;
   const { slot, generation, sizeClass, key, digest, tokens } = block;
-  const pool = core.pools[tier]!;
+  const pool = core.pools[tier];
   const exists =
     slot < pool.shape.slotLimit &&
     sizeClass < core.config.unitBytes.length &&
-    slot % pool.shape.slotsPerPageMax < pool.shape.slotsPerPage[sizeClass]!;
-  if (!exists || generation < pool.generation[slot]!) return false;
+    slot % pool.shape.slotsPerPageMax < pool.shape.slotsPerPage[sizeClass];
+  if (!exists || generation < pool.generation[slot]) return false;
   const known = contents.find(key, 0);
-  const fits = core.residentBytes[tier]! + core.unitBytes(sizeClass) <= core.capacityBytes[tier]!;
+  const fits = core.residentBytes[tier] + core.unitBytes(sizeClass) <= core.capacityBytes[tier];
   const redundant = known !== -1 && (core.readyIn(known, tier) !== -1 || contents.sealed[known] === 1);
-  const replica = replicas.base[tier]! + slot;
+  const replica = replicas.base[tier] + slot;
   if (!fits || redundant || !pool.takeSlot(slot, sizeClass, generation)) {
     if (replicas.state[replica] === State.FREE) pool.generation[slot] = generation;
     return false;
@@ -89,7 +89,7 @@ export function adoptedFrom(
     sizeClass,
     key: words.slice(0, 4),
     parent: words[11] === HAS_PARENT ? words.slice(4, 8) : undefined,
-    digest: { lo: words[8]!, hi: words[9]! },
-    tokens: words[10]!,
+    digest: { lo: words[8], hi: words[9] },
+    tokens: words[10],
   };
 }

@@ -14,19 +14,19 @@ import { cancelWaiting } from './withdrawing.ts';
 
 /** Gives the job a slot now, or puts it at the end of its tier's queue. */
 export function claim(core: Core, row: number): void {
-  const tier = core.jobs.targetTier[row]!;
-  const replica = core.claims[tier]!.size === 0 ? core.reserve(tier, core.jobs.sizeClass[row]!) : -1;
-  if (replica === -1) core.claims[tier]!.push(core.jobs.idOf(row));
+  const tier = core.jobs.targetTier[row];
+  const replica = core.claims[tier].size === 0 ? core.reserve(tier, core.jobs.sizeClass[row]) : -1;
+  if (replica === -1) core.claims[tier].push(core.jobs.idOf(row));
   else grant(core, row, replica);
 }
 
 export function grantClaims(core: Core, tier: number): void {
-  const queue = core.claims[tier]!;
+  const queue = core.claims[tier];
   while (queue.size > 0) {
     const id = queue.peek();
     if (core.jobs.isLive(id)) {
       const row = core.jobs.rowOf(id);
-      const replica = core.reserve(tier, core.jobs.sizeClass[row]!);
+      const replica = core.reserve(tier, core.jobs.sizeClass[row]);
       if (replica === -1) return;
       queue.shift();
       grant(core, row, replica);
@@ -54,20 +54,20 @@ function grant(core: Core, row: number, replica: number): void {
 }
 
 export function start(core: Core, row: number): void {
-  core.replicas.become(core.jobs.target[row]!, State.FILLING);
+  core.replicas.become(core.jobs.target[row], State.FILLING);
   issue(core, row);
 }
 
 export function issue(core: Core, row: number): void {
   const { jobs, replicas } = core;
-  replicas.writing[jobs.target[row]!] = 1;
+  replicas.writing[jobs.target[row]] = 1;
   jobs.issue(row);
   core.outbox.push(jobs.idOf(row));
   if (core.sink === null) return;
-  const target = jobs.target[row]!;
-  const source = jobs.source[row]!;
+  const target = jobs.target[row];
+  const source = jobs.source[row];
   const sourceTier = source === -1 ? -1 : replicas.tierOf(source);
-  const targetTier = jobs.targetTier[row]!;
+  const targetTier = jobs.targetTier[row];
   core.sink.decision(
     DecisionOp.ISSUE,
     jobs.idOf(row),
@@ -87,15 +87,15 @@ export function unstick(core: Core): void {
   while (core.jobs.issued === core.jobs.overdueCount && core.jobs.waiting > 0) {
     let progress = false;
     for (let tier = core.tiers - 1; tier >= 0 && !progress; tier--) {
-      const id = core.claims[tier]!.peek();
+      const id = core.claims[tier].peek();
       if (id === 0) continue;
       progress = true;
       if (!core.jobs.isLive(id)) {
-        core.claims[tier]!.shift();
+        core.claims[tier].shift();
         continue;
       }
       const row = core.jobs.rowOf(id);
-      const victim = evictableFor(core, tier, core.jobs.sizeClass[row]!);
+      const victim = evictableFor(core, tier, core.jobs.sizeClass[row]);
       if (victim !== -1) evict(core, victim, tier);
       else cancelWaiting(core, row, Outcome.REFUSED);
       grantClaims(core, tier);

@@ -79,27 +79,27 @@ export class Core {
     if (this.sink === null) return;
     const tier = this.replicas.tierOf(replica);
     const slot = this.replicas.slotOf(replica, tier);
-    this.sink.decision(op, tier, slot, this.pools[tier]!.generation[slot]!, 0, 0);
+    this.sink.decision(op, tier, slot, this.pools[tier].generation[slot], 0, 0);
   }
 
   unitBytes(sizeClass: number): number {
-    return this.config.unitBytes[sizeClass]!;
+    return this.config.unitBytes[sizeClass];
   }
 
   sizeClassOf(replica: number, tier: number): number {
-    return this.pools[tier]!.sizeClassOf(this.replicas.slotOf(replica, tier));
+    return this.pools[tier].sizeClassOf(this.replicas.slotOf(replica, tier));
   }
 
   generationOf(replica: number): number {
     const tier = this.replicas.tierOf(replica);
-    return this.pools[tier]!.generation[this.replicas.slotOf(replica, tier)]!;
+    return this.pools[tier].generation[this.replicas.slotOf(replica, tier)];
   }
 
   /** A RESERVED replica of the class in the tier, or -1 when no slot is free. */
   reserve(tier: number, sizeClass: number): number {
-    const slot = this.pools[tier]!.take(sizeClass);
+    const slot = this.pools[tier].take(sizeClass);
     if (slot === -1) return -1;
-    const replica = this.replicas.base[tier]! + slot;
+    const replica = this.replicas.base[tier] + slot;
     this.replicas.become(replica, State.RESERVED);
     this.logReplica(DecisionOp.RESERVE, replica);
     return replica;
@@ -111,8 +111,8 @@ export class Core {
     const tier = replicas.tierOf(replica);
     replicas.become(replica, State.READY);
     replicas.content[replica] = content;
-    const next = contents.replica[content]!;
-    if (next === -1 || replica < replicas.base[replicas.tierOf(next) + 1]!) {
+    const next = contents.replica[content];
+    if (next === -1 || replica < replicas.base[replicas.tierOf(next) + 1]) {
       replicas.alias[replica] = next;
       contents.replica[content] = replica;
     } else {
@@ -138,20 +138,20 @@ export class Core {
   #linkBehind(head: number, replica: number, tier: number): void {
     const { alias, base } = this.replicas;
     let before = head;
-    while (alias[before] !== -1 && alias[before]! < base[tier]!) before = alias[before]!;
-    alias[replica] = alias[before]!;
+    while (alias[before] !== -1 && alias[before] < base[tier]) before = alias[before];
+    alias[replica] = alias[before];
     alias[before] = replica;
   }
 
   #detach(replica: number): void {
     const { replicas, contents } = this;
-    const content = replicas.content[replica]!;
+    const content = replicas.content[replica];
     if (contents.replica[content] === replica) {
-      contents.replica[content] = replicas.alias[replica]!;
+      contents.replica[content] = replicas.alias[replica];
     } else {
-      let before = contents.replica[content]!;
-      while (replicas.alias[before] !== replica) before = replicas.alias[before]!;
-      replicas.alias[before] = replicas.alias[replica]!;
+      let before = contents.replica[content];
+      while (replicas.alias[before] !== replica) before = replicas.alias[before];
+      replicas.alias[before] = replicas.alias[replica];
     }
     replicas.alias[replica] = -1;
     replicas.content[replica] = -1;
@@ -162,13 +162,13 @@ export class Core {
   makeEvictable(replica: number, tier: number): void {
     const sizeClass = this.sizeClassOf(replica, tier);
     this.replicas.enterLru(replica, tier, sizeClass);
-    this.cachedBytes[tier]! += this.unitBytes(sizeClass);
+    this.cachedBytes[tier] += this.unitBytes(sizeClass);
   }
 
   makeUnevictable(replica: number, tier: number): void {
     const sizeClass = this.sizeClassOf(replica, tier);
     this.replicas.leaveLru(replica, tier, sizeClass);
-    this.cachedBytes[tier]! -= this.unitBytes(sizeClass);
+    this.cachedBytes[tier] -= this.unitBytes(sizeClass);
   }
 
   setResident(replica: number, resident: 0 | 1): void {
@@ -176,35 +176,35 @@ export class Core {
     this.replicas.resident[replica] = resident;
     const tier = this.replicas.tierOf(replica);
     const bytes = this.unitBytes(this.sizeClassOf(replica, tier));
-    this.residentBytes[tier]! += resident === 1 ? bytes : -bytes;
-    if (this.replicas.refs[replica]! > 0) this.heldBytes[tier]! += resident === 1 ? bytes : -bytes;
+    this.residentBytes[tier] += resident === 1 ? bytes : -bytes;
+    if (this.replicas.refs[replica] > 0) this.heldBytes[tier] += resident === 1 ? bytes : -bytes;
   }
 
   setJobResident(row: number, resident: 0 | 1): void {
     if (this.jobs.resident[row] === resident) return;
     this.jobs.resident[row] = resident;
-    const bytes = this.unitBytes(this.jobs.sizeClass[row]!);
-    this.residentBytes[this.jobs.targetTier[row]!]! += resident === 1 ? bytes : -bytes;
+    const bytes = this.unitBytes(this.jobs.sizeClass[row]);
+    this.residentBytes[this.jobs.targetTier[row]] += resident === 1 ? bytes : -bytes;
   }
 
   /** A sequence holds the replica: it cannot be evicted. */
   hold(replica: number): void {
     const { replicas } = this;
-    if (replicas.refs[replica]!++ > 0) return;
+    if (replicas.refs[replica]++ > 0) return;
     const tier = replicas.tierOf(replica);
     if (replicas.lru.has(replica)) this.makeUnevictable(replica, tier);
     if (replicas.resident[replica] === 1)
-      this.heldBytes[tier]! += this.unitBytes(this.sizeClassOf(replica, tier));
+      this.heldBytes[tier] += this.unitBytes(this.sizeClassOf(replica, tier));
   }
 
   /** A sequence lets the replica go; true when it was the last one. What becomes of the replica is the caller's choice. */
   unhold(replica: number): boolean {
     const { replicas } = this;
-    invariant(replicas.refs[replica]! > 0, 'a replica is let go as often as it was held');
-    if (--replicas.refs[replica]! > 0) return false;
+    invariant(replicas.refs[replica] > 0, 'a replica is let go as often as it was held');
+    if (--replicas.refs[replica] > 0) return false;
     if (replicas.resident[replica] === 1) {
       const tier = replicas.tierOf(replica);
-      this.heldBytes[tier]! -= this.unitBytes(this.sizeClassOf(replica, tier));
+      this.heldBytes[tier] -= this.unitBytes(this.sizeClassOf(replica, tier));
     }
     return true;
   }
@@ -224,14 +224,14 @@ export class Core {
     this.setResident(replica, 0);
     this.logReplica(DecisionOp.FREE, replica);
     this.replicas.become(replica, State.FREE);
-    this.pools[tier]!.giveBack(this.replicas.slotOf(replica, tier));
+    this.pools[tier].giveBack(this.replicas.slotOf(replica, tier));
   }
 
   /** A ready replica of the content in the tier, or -1. */
   readyIn(content: number, tier: number): number {
     const { alias, base } = this.replicas;
-    for (let at = this.contents.replica[content]!; at !== -1; at = alias[at]!) {
-      if (at >= base[tier]!) return at < base[tier + 1]! ? at : -1;
+    for (let at = this.contents.replica[content]; at !== -1; at = alias[at]) {
+      if (at >= base[tier]) return at < base[tier + 1] ? at : -1;
     }
     return -1;
   }
@@ -239,22 +239,22 @@ export class Core {
   /** The fastest ready replica in tiers `from` and below, or -1. */
   fastestReady(content: number, from: number): number {
     const { alias, base } = this.replicas;
-    let at = this.contents.replica[content]!;
-    while (at !== -1 && at < base[from]!) at = alias[at]!;
+    let at = this.contents.replica[content];
+    while (at !== -1 && at < base[from]) at = alias[at];
     return at;
   }
 
   /** The job that brings the content into the tier, or -1. */
   incomingTo(content: number, tier: number): number {
     const { jobs } = this;
-    let row = this.contents.incoming[content]!;
-    while (row !== -1 && jobs.targetTier[row] !== tier) row = jobs.nextIncoming[row]!;
+    let row = this.contents.incoming[content];
+    while (row !== -1 && jobs.targetTier[row] !== tier) row = jobs.nextIncoming[row];
     return row;
   }
 
   /** From here on the job is the one that brings the content into its target tier. */
   addIncoming(content: number, row: number): void {
-    this.jobs.nextIncoming[row] = this.contents.incoming[content]!;
+    this.jobs.nextIncoming[row] = this.contents.incoming[content];
     this.contents.incoming[content] = row;
     this.contents.addCopy(content);
   }
@@ -264,12 +264,12 @@ export class Core {
     const { incoming } = this.contents;
     const { nextIncoming } = this.jobs;
     if (incoming[content] === row) {
-      incoming[content] = nextIncoming[row]!;
+      incoming[content] = nextIncoming[row];
     } else {
-      let before = incoming[content]!;
-      while (before !== -1 && nextIncoming[before] !== row) before = nextIncoming[before]!;
+      let before = incoming[content];
+      while (before !== -1 && nextIncoming[before] !== row) before = nextIncoming[before];
       if (before === -1) return;
-      nextIncoming[before] = nextIncoming[row]!;
+      nextIncoming[before] = nextIncoming[row];
     }
     nextIncoming[row] = -1;
     this.contents.removeCopy(content);

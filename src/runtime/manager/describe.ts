@@ -6,29 +6,29 @@ import type { Core } from './core.ts';
 
 export function describeTransfer(core: Core, row: number): Transfer {
   const { jobs, contents } = core;
-  const content = jobs.content[row]!;
-  const sizeClass = jobs.sizeClass[row]!;
-  const source = jobs.source[row]!;
+  const content = jobs.content[row];
+  const sizeClass = jobs.sizeClass[row];
+  const source = jobs.source[row];
   return {
     job: jobs.idOf(row),
     kind: jobs.kind[row] === JobKind.SEAL ? 'seal' : 'move',
-    source: source === -1 ? null : place(core, source, jobs.sourceGeneration[row]!),
-    target: place(core, jobs.target[row]!, jobs.targetGeneration[row]!),
+    source: source === -1 ? null : place(core, source, jobs.sourceGeneration[row]),
+    target: place(core, jobs.target[row], jobs.targetGeneration[row]),
     sizeClass,
     bytes: core.unitBytes(sizeClass),
     key: contents.key(content),
     parent: contents.parentKey(content),
-    tokens: contents.tokens[content]!,
+    tokens: contents.tokens[content],
     digest: contents.digest(content),
-    priority: jobs.priority[row]! as Priority,
-    deadlineUs: jobs.deadlineUs[row]!,
+    priority: jobs.priority[row] as Priority,
+    deadlineUs: jobs.deadlineUs[row],
   };
 }
 
 function place(core: Core, replica: number, generation: number): Place {
   const position = core.replicas.tierOf(replica);
   return {
-    tier: core.config.tiers[position]!.tier,
+    tier: core.config.tiers[position].tier,
     slot: core.replicas.slotOf(replica, position),
     generation,
   };

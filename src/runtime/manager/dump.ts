@@ -80,10 +80,10 @@ export function dump(core: Core): ManagerDump {
       id: sequence.id,
       matched: sequence.matched,
       entries: Array.from({ length: sequence.length }, (_, i) => ({
-        state: sequence.state[i]!,
-        content: sequence.content[i]!,
-        replica: sequence.replica[i]!,
-        outcome: sequence.outcome[i]!,
+        state: sequence.state[i],
+        content: sequence.content[i],
+        replica: sequence.replica[i],
+        outcome: sequence.outcome[i],
       })),
     })),
   };
@@ -97,11 +97,11 @@ function replicasOf(core: Core): ReplicaDump[] {
     found.push({
       replica,
       tier: replicas.tierOf(replica),
-      state: replicas.state[replica]!,
-      refs: replicas.refs[replica]!,
-      readers: replicas.readers[replica]!,
-      resident: replicas.resident[replica]!,
-      writing: replicas.writing[replica]!,
+      state: replicas.state[replica],
+      refs: replicas.refs[replica],
+      readers: replicas.readers[replica],
+      resident: replicas.resident[replica],
+      writing: replicas.writing[replica],
     });
   }
   return found;
@@ -124,11 +124,11 @@ function contentsOf(core: Core): ContentDump[] {
   for (let content = 0; content < contents.capacity; content++) {
     if (contents.uses(content) === 0) continue;
     const chain: Replica[] = [];
-    for (let r = contents.replica[content]!; r !== -1; r = replicas.alias[r]!) chain.push(r);
+    for (let r = contents.replica[content]; r !== -1; r = replicas.alias[r]) chain.push(r);
     found.push({
       content,
       key: contents.key(content),
-      sealed: contents.sealed[content]!,
+      sealed: contents.sealed[content],
       replicas: chain,
       incoming: Array.from({ length: core.tiers }, (_, tier) => core.incomingTo(content, tier)),
     });
@@ -142,20 +142,20 @@ function jobsOf(core: Core): JobDump[] {
   for (let row = 0; row < jobs.capacity; row++) {
     if (jobs.state[row] === JobState.NONE) continue;
     const waiting: [number, number][] = [];
-    for (let w = jobs.waiter[row]!; w !== -1; w = waiters.next(w)) {
+    for (let w = jobs.waiter[row]; w !== -1; w = waiters.next(w)) {
       waiting.push([waiters.sequence(w), waiters.block(w)]);
     }
     found.push({
       job: jobs.idOf(row),
-      kind: jobs.kind[row]!,
-      state: jobs.state[row]!,
-      priority: jobs.priority[row]!,
-      content: jobs.content[row]!,
-      source: jobs.source[row]!,
-      target: jobs.target[row]!,
-      targetTier: jobs.targetTier[row]!,
-      resident: jobs.resident[row]!,
-      overdue: jobs.overdue[row]!,
+      kind: jobs.kind[row],
+      state: jobs.state[row],
+      priority: jobs.priority[row],
+      content: jobs.content[row],
+      source: jobs.source[row],
+      target: jobs.target[row],
+      targetTier: jobs.targetTier[row],
+      resident: jobs.resident[row],
+      overdue: jobs.overdue[row],
       waiters: waiting,
     });
   }

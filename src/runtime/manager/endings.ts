@@ -18,9 +18,9 @@ import { cancelWaiting } from './withdrawing.ts';
 /** The driver reports how a job ended; its slots are its own no more. */
 export function finish(core: Core, row: number, outcome: Outcome, digestLo: number, digestHi: number): void {
   const { jobs, replicas } = core;
-  const state = jobs.state[row]!;
+  const state = jobs.state[row];
   invariant(state === JobState.ISSUED || state === JobState.DETACHED, 'only an issued job can finish');
-  const target = jobs.target[row]!;
+  const target = jobs.target[row];
   replicas.writing[target] = 0;
   if (state === JobState.DETACHED) finishDetached(core, row, target, outcome);
   else if (jobs.kind[row] === JobKind.SEAL) finishSeal(core, row, target, outcome, digestLo, digestHi);
@@ -29,17 +29,17 @@ export function finish(core: Core, row: number, outcome: Outcome, digestLo: numb
 
 function finishMove(core: Core, row: number, target: number, outcome: Outcome): void {
   const { jobs, replicas, contents, counters } = core;
-  const content = jobs.content[row]!;
-  const source = jobs.source[row]!;
-  const tier = jobs.targetTier[row]!;
+  const content = jobs.content[row];
+  const source = jobs.source[row];
+  const tier = jobs.targetTier[row];
   const loaded = outcome === Outcome.LOADED;
   core.removeIncoming(content, row);
   if (loaded) {
     replicas.become(target, State.VERIFYING);
     core.publish(target, content);
-    if (tier === HBM) countRead(core, source, jobs.sizeClass[row]!);
+    if (tier === HBM) countRead(core, source, jobs.sizeClass[row]);
   } else {
-    if (tier === HBM) counters.loadsFailed[outcome]!++;
+    if (tier === HBM) counters.loadsFailed[outcome]++;
     else counters.demotionsFailed++;
     discard(core, target, outcome);
   }
@@ -56,13 +56,13 @@ function finishMove(core: Core, row: number, target: number, outcome: Outcome): 
 function countRead(core: Core, source: number, sizeClass: number): void {
   const tier = core.replicas.tierOf(source);
   const bytes = core.unitBytes(sizeClass);
-  core.counters.readBytes[tier]! += bytes;
+  core.counters.readBytes[tier] += bytes;
   core.writeBudgets[tier]?.wasRead(bytes);
 }
 
 function finishSeal(core: Core, row: number, target: number, outcome: Outcome, lo: number, hi: number): void {
   const { jobs, replicas, contents, counters } = core;
-  const content = jobs.content[row]!;
+  const content = jobs.content[row];
   core.removeIncoming(content, row);
   const same =
     contents.sealed[content] === 0 ||
@@ -91,13 +91,13 @@ function finishSeal(core: Core, row: number, target: number, outcome: Outcome, l
 
 function finishDetached(core: Core, row: number, target: number, outcome: Outcome): void {
   const { jobs } = core;
-  const content = jobs.content[row]!;
+  const content = jobs.content[row];
   if (jobs.source[row] !== -1) {
     const harmless = outcome === Outcome.CORRUPT || outcome === Outcome.MISSING ? outcome : Outcome.CANCELLED;
-    releaseSource(core, jobs.source[row]!, harmless);
+    releaseSource(core, jobs.source[row], harmless);
   }
   core.contents.unhold(content);
-  const tier = jobs.targetTier[row]!;
+  const tier = jobs.targetTier[row];
   jobs.retire(row);
   if (core.freeIfDrained(target)) grantClaims(core, tier);
 }
@@ -115,7 +115,7 @@ function discard(core: Core, target: number, outcome: Outcome): void {
 /** The job reads its source no more. Wrong bytes are never read again. */
 export function releaseSource(core: Core, source: number, outcome: Outcome): void {
   const { replicas } = core;
-  replicas.readers[source]!--;
+  replicas.readers[source]--;
   if (replicas.state[source] === State.READY) {
     if (outcome === Outcome.CORRUPT || outcome === Outcome.MISSING) {
       core.logReplica(DecisionOp.QUARANTINE, source);
@@ -145,7 +145,7 @@ export function feedWaitingLoad(core: Core, content: number, outcome: Outcome): 
   if (source !== -1) {
     jobs.source[row] = source;
     jobs.sourceGeneration[row] = core.generationOf(source);
-    replicas.readers[source]!++;
+    replicas.readers[source]++;
     if (jobs.target[row] !== -1) start(core, row);
     return;
   }

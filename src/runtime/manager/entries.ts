@@ -12,7 +12,7 @@ export function remember(core: Core, sequence: Sequence, i: number, content: num
 }
 
 export function forget(core: Core, sequence: Sequence, i: number): void {
-  const content = sequence.content[i]!;
+  const content = sequence.content[i];
   sequence.clear(i);
   if (content !== -1) core.contents.unhold(content);
 }
@@ -24,7 +24,7 @@ export function fastestIncoming(core: Core, content: number): number {
 }
 
 export function setIncomingResident(core: Core, row: number, resident: 0 | 1): void {
-  const target = core.jobs.target[row]!;
+  const target = core.jobs.target[row];
   if (target === -1) core.setJobResident(row, resident);
   else core.setResident(target, resident);
 }

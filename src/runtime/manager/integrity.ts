@@ -19,14 +19,14 @@ export function checkIntegrity(core: Core): void {
 
 function checkTier(core: Core, tier: number): void {
   const { replicas, pools } = core;
-  const pool = pools[tier]!;
+  const pool = pools[tier];
   pool.checkIntegrity();
   const counts = new Int32Array(STATES);
   let resident = 0;
   let cached = 0;
   let held = 0;
-  for (let r = replicas.base[tier]!; r < replicas.base[tier + 1]!; r++) {
-    const state = replicas.state[r]! as State;
+  for (let r = replicas.base[tier]; r < replicas.base[tier + 1]; r++) {
+    const state = replicas.state[r] as State;
     if (state === State.FREE) {
       invariant(
         replicas.refs[r] === 0 &&
@@ -37,10 +37,10 @@ function checkTier(core: Core, tier: number): void {
       );
       continue;
     }
-    counts[state]!++;
+    counts[state]++;
     const bytes = core.unitBytes(core.sizeClassOf(r, tier));
     if (replicas.resident[r] === 1) resident += bytes;
-    if (replicas.resident[r] === 1 && replicas.refs[r]! > 0) held += bytes;
+    if (replicas.resident[r] === 1 && replicas.refs[r] > 0) held += bytes;
     if (replicas.lru.has(r)) {
       cached += bytes;
       invariant(
@@ -49,16 +49,16 @@ function checkTier(core: Core, tier: number): void {
       );
       invariant(replicas.resident[r] === 1, 'what is evictable counts against the capacity');
     } else if (state === State.READY && replicas.refs[r] === 0) {
-      invariant(replicas.readers[r]! > 0, 'a ready replica that nobody needs is evictable');
+      invariant(replicas.readers[r] > 0, 'a ready replica that nobody needs is evictable');
     }
-    if (replicas.readers[r]! > 0) {
+    if (replicas.readers[r] > 0) {
       invariant(state === State.READY || state === State.DRAINING, () => `${stateNames[state]} has a reader`);
     }
   }
   let taken = 0;
   for (let state = 1; state < STATES; state++) {
     invariant(counts[state] === replicas.count(tier, state as State), 'the replica table counts its states');
-    taken += counts[state]!;
+    taken += counts[state];
   }
   invariant(
     taken === pool.takenSlots,
@@ -70,14 +70,14 @@ function checkTier(core: Core, tier: number): void {
       core.jobs.resident[row] === 1 &&
       core.jobs.targetTier[row] === tier
     ) {
-      resident += core.unitBytes(core.jobs.sizeClass[row]!);
+      resident += core.unitBytes(core.jobs.sizeClass[row]);
     }
   }
   invariant(resident === core.residentBytes[tier], 'a tier knows the bytes that it holds');
   invariant(cached === core.cachedBytes[tier], 'a tier knows the bytes that it could evict');
   invariant(held === core.heldBytes[tier], 'a tier knows the bytes that sequences hold');
   invariant(
-    resident <= core.capacityBytes[tier]! || cached === 0,
+    resident <= core.capacityBytes[tier] || cached === 0,
     'a tier over its capacity has nothing left that it could evict',
   );
 }
@@ -91,9 +91,9 @@ function checkReferences(core: Core): void {
   for (const sequence of sequences.values()) {
     let pending = 0;
     for (let i = 0; i < sequence.length; i++) {
-      const state = sequence.state[i]!;
-      const replica = sequence.replica[i]!;
-      if (replica !== -1) refs[replica]!++;
+      const state = sequence.state[i];
+      const replica = sequence.replica[i];
+      if (replica !== -1) refs[replica]++;
       if (state === Entry.LOADING || state === Entry.WAITING || state === Entry.SEALING) pending++;
       if (state === Entry.READY) {
         const s = replicas.state[replica];
@@ -106,9 +106,9 @@ function checkReferences(core: Core): void {
   let waiters = 0;
   for (let row = 0; row < jobs.capacity; row++) {
     if (jobs.state[row] === JobState.NONE) continue;
-    if (jobs.source[row] !== -1) readers[jobs.source[row]!]!++;
-    if (jobs.state[row] !== JobState.WAITING) writing[jobs.target[row]!] = 1;
-    for (let w = jobs.waiter[row]!; w !== -1; w = core.waiters.next(w)) {
+    if (jobs.source[row] !== -1) readers[jobs.source[row]]++;
+    if (jobs.state[row] !== JobState.WAITING) writing[jobs.target[row]] = 1;
+    for (let w = jobs.waiter[row]; w !== -1; w = core.waiters.next(w)) {
       const sequence = sequences.get(core.waiters.sequence(w) as never);
       invariant(
         sequence !== undefined && ++waiters <= core.waiters.count,
@@ -133,7 +133,7 @@ function checkContents(core: Core): void {
   for (let content = 0; content < contents.capacity; content++) {
     if (contents.uses(content) === 0) continue;
     let before = -1;
-    for (let r = contents.replica[content]!; r !== -1; r = replicas.alias[r]!) {
+    for (let r = contents.replica[content]; r !== -1; r = replicas.alias[r]) {
       invariant(
         replicas.state[r] === State.READY && replicas.content[r] === content,
         'the directory lists ready replicas',
@@ -144,11 +144,11 @@ function checkContents(core: Core): void {
         'the fastest replica is listed first',
       );
       before = r;
-      uses[content]!++;
-      copies[content]!++;
+      uses[content]++;
+      copies[content]++;
     }
-    for (let row = contents.incoming[content]!; row !== -1; row = jobs.nextIncoming[row]!) {
-      const tier = jobs.targetTier[row]!;
+    for (let row = contents.incoming[content]; row !== -1; row = jobs.nextIncoming[row]) {
+      const tier = jobs.targetTier[row];
       invariant(jobs.content[row] === content, 'an incoming job brings this content');
       invariant(core.incomingTo(content, tier) === row, 'one job at a time brings a content into a tier');
       invariant(
@@ -156,15 +156,15 @@ function checkContents(core: Core): void {
         'an incoming job is alive',
       );
       invariant(tier === HBM || core.readyIn(content, tier) === -1, 'a lower tier is not sent what it has');
-      copies[content]!++;
+      copies[content]++;
     }
   }
   for (let row = 0; row < jobs.capacity; row++) {
-    if (jobs.state[row] !== JobState.NONE && jobs.content[row] !== -1) uses[jobs.content[row]!]!++;
+    if (jobs.state[row] !== JobState.NONE && jobs.content[row] !== -1) uses[jobs.content[row]]++;
   }
   for (const sequence of core.sequences.values()) {
     for (let i = 0; i < sequence.length; i++) {
-      if (sequence.content[i] !== -1) uses[sequence.content[i]!]!++;
+      if (sequence.content[i] !== -1) uses[sequence.content[i]]++;
     }
   }
   let ready = 0;

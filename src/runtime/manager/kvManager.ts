@@ -134,7 +134,7 @@ export class KVManager {
         sequence.id,
         count,
         matched,
-        hits[0]! - before[0]!,
+        hits[0] - before[0],
         (hits[1] ?? 0) - (before[1] ?? 0),
       );
     }
@@ -145,8 +145,8 @@ export class KVManager {
   /** Whether `count` more units of a size class would fit HBM beside what cannot be evicted. */
   canAllocate(count: number, sizeClass = 0): boolean {
     const core = this.#core;
-    const fixed = core.residentBytes[HBM]! - core.cachedBytes[HBM]!;
-    return fixed + count * core.unitBytes(sizeClass) <= core.pools[HBM]!.shape.capacityBytes;
+    const fixed = core.residentBytes[HBM] - core.cachedBytes[HBM];
+    return fixed + count * core.unitBytes(sizeClass) <= core.pools[HBM].shape.capacityBytes;
   }
 
   /** Content numbers of the leading blocks that are ready or on their way. A number is reused once its content is gone. */
@@ -164,7 +164,7 @@ export class KVManager {
     let heldAlready = 0;
     for (let i = 0; i < matched; i++) {
       const ready = core.readyIn(core.contents.find(keys, i * 4), HBM);
-      if (ready !== -1 && core.replicas.refs[ready]! > 0) heldAlready++;
+      if (ready !== -1 && core.replicas.refs[ready] > 0) heldAlready++;
     }
     return this.canAllocate(units - heldAlready);
   }
@@ -332,7 +332,7 @@ export class KVManager {
     for (let row = 0; row < jobs.capacity; row++) {
       const state = jobs.state[row];
       if (state !== JobState.ISSUED && state !== JobState.DETACHED) continue;
-      if (!(jobs.deadlineUs[row]! <= nowUs)) continue;
+      if (!(jobs.deadlineUs[row] <= nowUs)) continue;
       jobs.markOverdue(row);
       if (state === JobState.DETACHED) continue;
       detach(this.#core, row, outcome);
@@ -385,14 +385,14 @@ export class KVManager {
   /** The block, if it may be read now: it is in HBM and its bytes were verified. */
   loadedBlock(sequence: Sequence, i: number): LoadedBlock | undefined {
     if (sequence.state[i] !== Entry.READY) return undefined;
-    const { slot, generation, sizeClass } = this.#placeOf(sequence.replica[i]!);
+    const { slot, generation, sizeClass } = this.#placeOf(sequence.replica[i]);
     return new LoadedBlock(slot, generation, sizeClass);
   }
 
   /** The block, if the sequence may write it now. */
   openBlock(sequence: Sequence, i: number): OpenBlock | undefined {
     if (sequence.state[i] !== Entry.OPEN) return undefined;
-    const { slot, generation, sizeClass } = this.#placeOf(sequence.replica[i]!);
+    const { slot, generation, sizeClass } = this.#placeOf(sequence.replica[i]);
     return new OpenBlock(slot, generation, sizeClass);
   }
 

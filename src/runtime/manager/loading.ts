@@ -13,12 +13,12 @@ import { fail } from './settling.ts';
 
 /** Brings a matched block to HBM, or joins the job that already does. */
 export function load(core: Core, sequence: Sequence, i: number): void {
-  const content = sequence.content[i]!;
+  const content = sequence.content[i];
   const ready = core.readyIn(content, HBM);
   if (ready !== -1) {
     core.hold(ready);
     stopWaitingBelow(core, sequence, i, content);
-    letGo(core, sequence.replica[i]!);
+    letGo(core, sequence.replica[i]);
     sequence.replica[i] = ready;
     sequence.state[i] = Entry.READY;
     return;
@@ -28,7 +28,7 @@ export function load(core: Core, sequence: Sequence, i: number): void {
     join(core, sequence, i, incoming);
     return;
   }
-  const row = createLoad(core, content, sequence.replica[i]!, Priority.DEMAND_LOAD);
+  const row = createLoad(core, content, sequence.replica[i], Priority.DEMAND_LOAD);
   if (row === -1) {
     fail(core, sequence, i, Outcome.REFUSED);
     return;
@@ -46,19 +46,19 @@ function createLoad(core: Core, content: number, source: number, priority: Prior
     from = core.fastestReady(content, HBM + 1);
     if (from === -1) return -1;
   }
-  const row = jobs.create(JobKind.MOVE, HBM, contents.sizeClass[content]!, content, priority);
+  const row = jobs.create(JobKind.MOVE, HBM, contents.sizeClass[content], content, priority);
   if (row === -1) return -1;
   contents.hold(content);
   core.addIncoming(content, row);
   if (from !== -1) {
     jobs.source[row] = from;
     jobs.sourceGeneration[row] = core.generationOf(from);
-    replicas.readers[from]!++;
+    replicas.readers[from]++;
   }
   core.setJobResident(row, 1);
   const tier = from === -1 ? fastestLowerIncoming(core, content) : replicas.tierOf(from);
-  counters.reloads[tier]!++;
-  if (core.nowUs - contents.offloadedAtUs[content]! <= core.config.thrashingWindowUs) counters.thrashed++;
+  counters.reloads[tier]++;
+  if (core.nowUs - contents.offloadedAtUs[content] <= core.config.thrashingWindowUs) counters.thrashed++;
   return row;
 }
 

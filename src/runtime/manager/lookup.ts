@@ -26,7 +26,7 @@ export function lookup(core: Core, keys: Uint32Array, count: number): Match {
     if (ready === -1 && arriving === -1) break;
     const tier = ready === -1 ? arriving : core.replicas.tierOf(ready);
     const joins = arriving !== -1 && (ready === -1 || arriving < tier);
-    byTier[joins ? arriving : tier]!++;
+    byTier[joins ? arriving : tier]++;
     if (joins) pending++;
   }
   return { blocks: i, byTier, pending };
@@ -51,9 +51,9 @@ export function matchLengths(
   requests: number,
 ): void {
   for (let r = 0; r < requests; r++)
-    invariant((firsts[r]! + counts[r]!) * 4 <= keys.length, 'four key words a block');
+    invariant((firsts[r] + counts[r]) * 4 <= keys.length, 'four key words a block');
   if (mustWalk(core)) {
-    for (let r = 0; r < requests; r++) out[r] = walkLength(core, keys, firsts[r]!, counts[r]!);
+    for (let r = 0; r < requests; r++) out[r] = walkLength(core, keys, firsts[r], counts[r]);
   } else {
     core.contents.search.lengths(keys, firsts, counts, out, requests);
   }

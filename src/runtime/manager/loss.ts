@@ -39,7 +39,7 @@ export function loseTier(core: Core, tier: number): TierLoss {
   const gone = unpublishAll(core, tier);
   for (const id of jobs) endJob(core, id, tier);
   for (const entry of held) settleEntry(core, entry, tier);
-  for (let r = core.replicas.base[tier]!; r < core.replicas.base[tier + 1]!; r++) core.freeIfDrained(r);
+  for (let r = core.replicas.base[tier]; r < core.replicas.base[tier + 1]; r++) core.freeIfDrained(r);
   let lost = 0;
   for (const content of gone) if (!isAnywhere(core, content)) lost++;
   for (const content of gone) core.contents.unhold(content);
@@ -54,7 +54,7 @@ function heldIn(core: Core, tier: number): Held[] {
   const held: Held[] = [];
   for (const sequence of core.sequences.values()) {
     for (let block = 0; block < sequence.length; block++) {
-      const replica = sequence.replica[block]!;
+      const replica = sequence.replica[block];
       if (replica === -1 || core.replicas.tierOf(replica) !== tier) continue;
       held.push({ sequence, block, generation: core.generationOf(replica) });
     }
@@ -67,7 +67,7 @@ function jobsOn(core: Core, tier: number): JobId[] {
   const { jobs, replicas } = core;
   const found: JobId[] = [];
   for (let row = 0; row < jobs.capacity; row++) {
-    const source = jobs.source[row]!;
+    const source = jobs.source[row];
     const fills = jobs.state[row] === JobState.ISSUED && jobs.targetTier[row] === tier;
     const reads = jobs.state[row] === JobState.WAITING && source !== -1 && replicas.tierOf(source) === tier;
     if (fills || reads) found.push(jobs.idOf(row));
@@ -79,9 +79,9 @@ function jobsOn(core: Core, tier: number): JobId[] {
 function unpublishAll(core: Core, tier: number): number[] {
   const { replicas, contents } = core;
   const gone: number[] = [];
-  for (let r = replicas.base[tier]!; r < replicas.base[tier + 1]!; r++) {
+  for (let r = replicas.base[tier]; r < replicas.base[tier + 1]; r++) {
     if (replicas.state[r] !== State.READY) continue;
-    const content = replicas.content[r]!;
+    const content = replicas.content[r];
     contents.hold(content);
     gone.push(content);
     core.logReplica(DecisionOp.DROP, r);
@@ -110,7 +110,7 @@ function endJob(core: Core, id: JobId, tier: number): void {
 
 function settleEntry(core: Core, { sequence, block, generation }: Held, tier: number): void {
   const { replicas, waiters, jobs } = core;
-  const replica = sequence.replica[block]!;
+  const replica = sequence.replica[block];
   if (replica === -1 || replicas.tierOf(replica) !== tier || core.generationOf(replica) !== generation)
     return;
   if (sequence.state[block] === Entry.LOADING) {
@@ -124,7 +124,7 @@ function settleEntry(core: Core, { sequence, block, generation }: Held, tier: nu
     return;
   }
   sequence.state[block] = Entry.MATCHED;
-  const content = sequence.content[block]!;
+  const content = sequence.content[block];
   const arriving = core.fastestReady(content, HBM) === -1 ? arrivingBelow(core, content) : -1;
   if (arriving === -1) {
     repinOrFail(core, sequence, block, Outcome.REFUSED);

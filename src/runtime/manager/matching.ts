@@ -13,11 +13,11 @@ export function match(core: Core, sequence: Sequence, i: number, content: number
     core.hold(ready);
     sequence.replica[i] = ready;
     sequence.state[i] = Entry.READY;
-    counters.hits[HBM]!++;
+    counters.hits[HBM]++;
     return;
   }
   if (core.incomingTo(content, HBM) !== -1) {
-    counters.hits[HBM]!++;
+    counters.hits[HBM]++;
     counters.joined++;
     join(core, sequence, i, core.incomingTo(content, HBM));
     return;
@@ -26,14 +26,14 @@ export function match(core: Core, sequence: Sequence, i: number, content: number
   const lower = core.fastestReady(content, HBM + 1);
   if (lower !== -1) {
     const tier = replicas.tierOf(lower);
-    counters.hits[tier]!++;
+    counters.hits[tier]++;
     core.hold(lower);
     sequence.replica[i] = lower;
     if (core.config.moveOnReload) core.setResident(lower, 0);
     return;
   }
   const tier = fastestIncoming(core, content);
-  counters.hits[tier]!++;
+  counters.hits[tier]++;
   counters.joined++;
   const row = core.incomingTo(content, tier);
   core.waiters.append(core.jobs.waiter, row, sequence.id, i);

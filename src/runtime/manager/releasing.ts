@@ -15,17 +15,17 @@ import { cancelWaiting, detach } from './withdrawing.ts';
 
 /** Lets block i go, in whatever state it is. With `cancel`, a load that nobody else waits for is called off. */
 export function release(core: Core, sequence: Sequence, i: number, cancel: boolean): void {
-  const state = sequence.state[i]! as Entry;
-  const replica = sequence.replica[i]!;
-  const content = sequence.content[i]!;
+  const state = sequence.state[i] as Entry;
+  const replica = sequence.replica[i];
+  const content = sequence.content[i];
   if (state === Entry.READY || state === Entry.OPEN) {
     forget(core, sequence, i);
     letGo(core, replica);
   } else if (state === Entry.WAITING) {
-    cancelWaiting(core, sequence.claim[i]!, Outcome.CANCELLED);
+    cancelWaiting(core, sequence.claim[i], Outcome.CANCELLED);
     forget(core, sequence, i);
   } else if (state === Entry.MATCHED || state === Entry.LOADING || state === Entry.SEALING) {
-    const sealing = sequence.claim[i]!;
+    const sealing = sequence.claim[i];
     if (state !== Entry.MATCHED) sequence.pending--;
     if (state === Entry.SEALING) core.waiters.remove(core.jobs.waiter, sealing, sequence.id, i);
     else stopWaiting(core, sequence, i, content, cancel);
@@ -65,7 +65,7 @@ function callOff(core: Core, row: number): void {
 export function letGo(core: Core, replica: number): void {
   if (replica === -1 || !core.unhold(replica)) return;
   const { replicas } = core;
-  const state = replicas.state[replica]! as State;
+  const state = replicas.state[replica] as State;
   if (state === State.READY) settleIdle(core, replica);
   else if (state === State.OPEN || state === State.PRIVATE) replicas.become(replica, State.DRAINING);
   const tier = replicas.tierOf(replica);
@@ -77,7 +77,7 @@ export function settleIdle(core: Core, replica: number): void {
   const { replicas } = core;
   if (replicas.readers[replica] !== 0 && replicas.resident[replica] === 0) return;
   const tier = replicas.tierOf(replica);
-  const content = replicas.content[replica]!;
+  const content = replicas.content[replica];
   if (core.config.moveOnReload && tier !== HBM && core.readyIn(content, HBM) !== -1) {
     core.unpublish(replica);
     core.setResident(replica, 0);
@@ -85,5 +85,5 @@ export function settleIdle(core: Core, replica: number): void {
   }
   core.setResident(replica, 1);
   if (!replicas.lru.has(replica)) core.makeEvictable(replica, tier);
-  if (core.residentBytes[tier]! > core.capacityBytes[tier]!) makeRoom(core, tier);
+  if (core.residentBytes[tier] > core.capacityBytes[tier]) makeRoom(core, tier);
 }

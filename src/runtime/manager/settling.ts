@@ -13,8 +13,8 @@ import { Entry, type Sequence } from './sequence.ts';
 /** The job brought its block: every waiter gets the replica. */
 export function settleLoaded(core: Core, row: number, replica: number): void {
   const { jobs, waiters, sequences } = core;
-  const tier = jobs.targetTier[row]!;
-  const kind = jobs.kind[row]! as JobKind;
+  const tier = jobs.targetTier[row];
+  const kind = jobs.kind[row] as JobKind;
   for (
     let waiter = waiters.shift(jobs.waiter, row);
     waiter !== -1;
@@ -35,8 +35,8 @@ export function settleLoaded(core: Core, row: number, replica: number): void {
       continue;
     }
     core.hold(replica);
-    if (kind !== JobKind.OPEN) stopWaitingBelow(core, sequence, i, sequence.content[i]!);
-    const source = sequence.replica[i]!;
+    if (kind !== JobKind.OPEN) stopWaitingBelow(core, sequence, i, sequence.content[i]);
+    const source = sequence.replica[i];
     sequence.replica[i] = replica;
     sequence.claim[i] = -1;
     sequence.state[i] = kind === JobKind.OPEN ? Entry.OPEN : Entry.READY;
@@ -47,7 +47,7 @@ export function settleLoaded(core: Core, row: number, replica: number): void {
 /** The job brought nothing: every waiter tries another copy, or is told to compute the block again. */
 export function settleFailed(core: Core, row: number, outcome: Outcome): void {
   const { jobs, waiters, sequences } = core;
-  const tier = jobs.targetTier[row]!;
+  const tier = jobs.targetTier[row];
   const retry = outcome === Outcome.CORRUPT || outcome === Outcome.MISSING;
   for (
     let waiter = waiters.shift(jobs.waiter, row);
@@ -73,21 +73,21 @@ export function settleFailed(core: Core, row: number, outcome: Outcome): void {
 }
 
 export function repinOrFail(core: Core, sequence: Sequence, i: number, outcome: Outcome): void {
-  const content = sequence.content[i]!;
+  const content = sequence.content[i];
   const other = core.fastestReady(content, HBM);
   if (other === -1) {
     fail(core, sequence, i, outcome);
     return;
   }
   core.hold(other);
-  const before = sequence.replica[i]!;
+  const before = sequence.replica[i];
   sequence.replica[i] = other;
   letGo(core, before);
 }
 
 export function fail(core: Core, sequence: Sequence, i: number, outcome: Outcome): void {
-  const replica = sequence.replica[i]!;
-  if (sequence.content[i] !== -1) stopWaitingBelow(core, sequence, i, sequence.content[i]!);
+  const replica = sequence.replica[i];
+  if (sequence.content[i] !== -1) stopWaitingBelow(core, sequence, i, sequence.content[i]);
   forget(core, sequence, i);
   sequence.state[i] = Entry.FAILED;
   sequence.outcome[i] = outcome;

@@ -28,13 +28,13 @@ export function tierUsage(core: Core, position: number): TierUsage {
   const { replicas } = core;
   const count = (state: State): number => replicas.count(position, state);
   return {
-    tier: core.config.tiers[position]!.tier,
-    capacityBytes: core.capacityBytes[position]!,
-    residentBytes: core.residentBytes[position]!,
-    heldBytes: core.heldBytes[position]!,
-    cachedBytes: core.cachedBytes[position]!,
+    tier: core.config.tiers[position].tier,
+    capacityBytes: core.capacityBytes[position],
+    residentBytes: core.residentBytes[position],
+    heldBytes: core.heldBytes[position],
+    cachedBytes: core.cachedBytes[position],
     slots: {
-      free: core.pools[position]!.freeSlots(0),
+      free: core.pools[position].freeSlots(0),
       reserved: count(State.RESERVED),
       filling: count(State.FILLING) + count(State.VERIFYING),
       ready: count(State.READY) + count(State.PRIVATE),

@@ -13,14 +13,14 @@ import { settleFailed } from './settling.ts';
 export function cancelWaiting(core: Core, row: number, outcome: Outcome): void {
   const { jobs, contents } = core;
   invariant(jobs.state[row] === JobState.WAITING, 'only a waiting job can be withdrawn');
-  const target = jobs.target[row]!;
-  const source = jobs.source[row]!;
-  const content = jobs.content[row]!;
-  const tier = jobs.targetTier[row]!;
+  const target = jobs.target[row];
+  const source = jobs.source[row];
+  const content = jobs.content[row];
+  const tier = jobs.targetTier[row];
   core.setJobResident(row, 0);
   if (content !== -1) {
     core.removeIncoming(content, row);
-    if (tier === HBM) core.counters.loadsFailed[outcome]!++;
+    if (tier === HBM) core.counters.loadsFailed[outcome]++;
     else core.counters.demotionsFailed++;
   }
   if (source !== -1) releaseSource(core, source, Outcome.CANCELLED);
@@ -37,12 +37,12 @@ export function cancelWaiting(core: Core, row: number, outcome: Outcome): void {
 /** Nobody waits for the job any more; its slots stay taken until the driver says that it has retired. */
 export function detach(core: Core, row: number, outcome: Outcome): void {
   const { jobs, replicas } = core;
-  const target = jobs.target[row]!;
-  const content = jobs.content[row]!;
-  const tier = jobs.targetTier[row]!;
+  const target = jobs.target[row];
+  const content = jobs.content[row];
+  const tier = jobs.targetTier[row];
   core.removeIncoming(content, row);
   if (jobs.kind[row] === JobKind.MOVE) {
-    if (tier === HBM) core.counters.loadsFailed[outcome]!++;
+    if (tier === HBM) core.counters.loadsFailed[outcome]++;
     else core.counters.demotionsFailed++;
   }
   jobs.detach(row);

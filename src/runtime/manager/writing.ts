@@ -13,7 +13,7 @@ import { fail } from './settling.ts';
 
 function parentOf(sequence: Sequence, i: number): number {
   if (i === 0) return NO_PARENT;
-  const parent = sequence.content[i - 1]!;
+  const parent = sequence.content[i - 1];
   return parent === -1 ? UNKNOWN_PARENT : parent;
 }
 
@@ -22,7 +22,7 @@ export function open(core: Core, sequence: Sequence, i: number, sizeClass: numbe
   const { jobs } = core;
   forget(core, sequence, i);
   makeRoom(core, HBM, core.unitBytes(sizeClass));
-  const replica = core.claims[HBM]!.size === 0 ? core.reserve(HBM, sizeClass) : -1;
+  const replica = core.claims[HBM].size === 0 ? core.reserve(HBM, sizeClass) : -1;
   if (replica !== -1) {
     core.setResident(replica, 1);
     core.replicas.become(replica, State.OPEN);
@@ -54,7 +54,7 @@ export function seal(
   tokens: number,
 ): void {
   const { replicas, contents, jobs } = core;
-  const replica = sequence.replica[i]!;
+  const replica = sequence.replica[i];
   const sizeClass = core.sizeClassOf(replica, HBM);
   const parent = parentOf(sequence, i);
   const content = contents.intern(keys, at, sizeClass, tokens, parent);

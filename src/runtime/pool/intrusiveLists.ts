@@ -26,7 +26,7 @@ export class IntrusiveLists {
   }
 
   size(list: number): number {
-    return this.#size[list]!;
+    return this.#size[list];
   }
 
   has(member: number): boolean {
@@ -35,50 +35,50 @@ export class IntrusiveLists {
 
   /** The member that was appended longest ago, or -1. */
   oldest(list: number): number {
-    const first = this.#next[this.#members + list]!;
+    const first = this.#next[this.#members + list];
     return first < this.#members ? first : -1;
   }
 
   /** The member that was appended last, or -1. */
   newest(list: number): number {
-    const last = this.#prev[this.#members + list]!;
+    const last = this.#prev[this.#members + list];
     return last < this.#members ? last : -1;
   }
 
   /** The member after `member` towards the newest, or -1. */
   newer(member: number): number {
-    const next = this.#next[member]!;
+    const next = this.#next[member];
     return next < this.#members ? next : -1;
   }
 
   append(list: number, member: number): void {
     invariant(this.#next[member] === -1, 'a member is in one list at a time');
     const sentinel = this.#members + list;
-    const last = this.#prev[sentinel]!;
+    const last = this.#prev[sentinel];
     this.#next[last] = member;
     this.#prev[member] = last;
     this.#next[member] = sentinel;
     this.#prev[sentinel] = member;
-    this.#size[list]!++;
+    this.#size[list]++;
   }
 
   remove(list: number, member: number): void {
-    const next = this.#next[member]!;
+    const next = this.#next[member];
     invariant(next !== -1, 'only a member can be removed');
-    const prev = this.#prev[member]!;
+    const prev = this.#prev[member];
     this.#next[prev] = next;
     this.#prev[next] = prev;
     this.#next[member] = -1;
     this.#prev[member] = -1;
-    this.#size[list]!--;
+    this.#size[list]--;
   }
 
   checkIntegrity(): void {
     for (let list = 0; list < this.#size.length; list++) {
       const sentinel = this.#members + list;
       let count = 0;
-      for (let at = this.#next[sentinel]!; at !== sentinel; at = this.#next[at]!) {
-        invariant(this.#prev[this.#next[at]!] === at, 'list links agree in both directions');
+      for (let at = this.#next[sentinel]; at !== sentinel; at = this.#next[at]) {
+        invariant(this.#prev[this.#next[at]] === at, 'list links agree in both directions');
         invariant(++count <= this.#members, 'a list has no cycle');
       }
       invariant(count === this.#size[list], 'a list knows its size');

@@ -55,7 +55,7 @@ export function poolShape(pages: number, pageBytes: number, slotBytes: readonly 
 export function slotOffsetBytes(shape: PoolShape, slot: number, sizeClass: number): number {
   const index = slot % shape.slotsPerPageMax;
   const page = (slot - index) / shape.slotsPerPageMax;
-  const inside = page < shape.pages && index < shape.slotsPerPage[sizeClass]!;
+  const inside = page < shape.pages && index < shape.slotsPerPage[sizeClass];
   invariant(inside, () => `slot ${slot} is outside its pool`);
-  return page * shape.pageBytes + index * shape.slotBytes[sizeClass]!;
+  return page * shape.pageBytes + index * shape.slotBytes[sizeClass];
 }

@@ -43,7 +43,7 @@ export class SlotPool {
     let lists = 1;
     for (let c = 0; c < shape.slotBytes.length; c++) {
       this.#bucketBase[c] = lists;
-      lists += shape.slotsPerPage[c]! + 1;
+      lists += shape.slotsPerPage[c] + 1;
     }
     this.#pages = new IntrusiveLists(shape.pages, lists);
     for (let page = shape.pages - 1; page >= 0; page--) this.#pages.append(0, page);
@@ -60,11 +60,11 @@ export class SlotPool {
 
   /** Slots of a class that could be taken now. */
   freeSlots(sizeClass: number): number {
-    return this.#freeSlots[sizeClass]! + this.#pages.size(0) * this.shape.slotsPerPage[sizeClass]!;
+    return this.#freeSlots[sizeClass] + this.#pages.size(0) * this.shape.slotsPerPage[sizeClass];
   }
 
   sizeClassOf(slot: number): number {
-    return this.#pageClass[this.pageOf(slot)]!;
+    return this.#pageClass[this.pageOf(slot)];
   }
 
   pageOf(slot: number): number {
@@ -76,7 +76,7 @@ export class SlotPool {
     const slot = this.shape.slotsPerPageMax === 1 ? this.#takePage(sizeClass) : this.#takeFromPage(sizeClass);
     if (slot === -1) return -1;
     this.#taken++;
-    const generation = this.generation[slot]! + 1;
+    const generation = this.generation[slot] + 1;
     invariant(generation <= 0xffffffff, 'a slot has generations left');
     this.generation[slot] = generation;
     return slot;
@@ -98,10 +98,10 @@ export class SlotPool {
       if (page === -1) return -1;
       this.#cut(page, sizeClass);
     }
-    const slot = this.#pageFreeSlot[page]!;
-    this.#pageFreeSlot[page] = this.#nextFreeSlot[slot]!;
+    const slot = this.#pageFreeSlot[page];
+    this.#pageFreeSlot[page] = this.#nextFreeSlot[slot];
     this.#moveBucket(page, sizeClass, 1);
-    this.#freeSlots[sizeClass]!--;
+    this.#freeSlots[sizeClass]--;
     return slot;
   }
 
@@ -112,9 +112,9 @@ export class SlotPool {
   takeSlot(slot: number, sizeClass: number, generation: number): boolean {
     const { slotsPerPageMax, slotsPerPage } = this.shape;
     const page = this.pageOf(slot);
-    invariant(slot - page * slotsPerPageMax < slotsPerPage[sizeClass]!, 'the slot exists in its class');
-    invariant(generation >= this.generation[slot]!, 'a generation never falls');
-    const cut = this.#pageClass[page]!;
+    invariant(slot - page * slotsPerPageMax < slotsPerPage[sizeClass], 'the slot exists in its class');
+    invariant(generation >= this.generation[slot], 'a generation never falls');
+    const cut = this.#pageClass[page];
     if (cut !== UNCUT && (cut !== sizeClass || slotsPerPageMax === 1)) return false;
     if (slotsPerPageMax === 1) {
       this.#pages.remove(0, page);
@@ -123,7 +123,7 @@ export class SlotPool {
       if (cut === UNCUT) this.#cut(page, sizeClass);
       if (!this.#unlinkFree(page, slot)) return false;
       this.#moveBucket(page, sizeClass, 1);
-      this.#freeSlots[sizeClass]!--;
+      this.#freeSlots[sizeClass]--;
     }
     this.#taken++;
     this.generation[slot] = generation;
@@ -133,10 +133,10 @@ export class SlotPool {
   /** Takes the slot out of its page's list of free ones; false when it is not there. */
   #unlinkFree(page: number, slot: number): boolean {
     let before = -1;
-    for (let at = this.#pageFreeSlot[page]!; at !== -1; before = at, at = this.#nextFreeSlot[at]!) {
+    for (let at = this.#pageFreeSlot[page]; at !== -1; before = at, at = this.#nextFreeSlot[at]) {
       if (at !== slot) continue;
-      if (before === -1) this.#pageFreeSlot[page] = this.#nextFreeSlot[slot]!;
-      else this.#nextFreeSlot[before] = this.#nextFreeSlot[slot]!;
+      if (before === -1) this.#pageFreeSlot[page] = this.#nextFreeSlot[slot];
+      else this.#nextFreeSlot[before] = this.#nextFreeSlot[slot];
       return true;
     }
     return false;
@@ -144,7 +144,7 @@ export class SlotPool {
 
   giveBack(slot: number): void {
     const page = this.pageOf(slot);
-    const sizeClass = this.#pageClass[page]!;
+    const sizeClass = this.#pageClass[page];
     invariant(sizeClass !== UNCUT, 'only a taken slot can be given back');
     this.#taken--;
     if (this.shape.slotsPerPageMax === 1) {
@@ -152,14 +152,14 @@ export class SlotPool {
       this.#pages.append(0, page);
       return;
     }
-    invariant(this.#pageTaken[page]! > 0, 'only a taken slot can be given back');
-    this.#nextFreeSlot[slot] = this.#pageFreeSlot[page]!;
+    invariant(this.#pageTaken[page] > 0, 'only a taken slot can be given back');
+    this.#nextFreeSlot[slot] = this.#pageFreeSlot[page];
     this.#pageFreeSlot[page] = slot;
     this.#moveBucket(page, sizeClass, -1);
-    this.#freeSlots[sizeClass]!++;
+    this.#freeSlots[sizeClass]++;
     if (this.#pageTaken[page] === 0) {
-      this.#pages.remove(this.#bucketBase[sizeClass]!, page);
-      this.#freeSlots[sizeClass]! -= this.shape.slotsPerPage[sizeClass]!;
+      this.#pages.remove(this.#bucketBase[sizeClass], page);
+      this.#freeSlots[sizeClass] -= this.shape.slotsPerPage[sizeClass];
       this.#pageClass[page] = UNCUT;
       this.#pageFreeSlot[page] = -1;
       this.#pages.append(0, page);
@@ -168,8 +168,8 @@ export class SlotPool {
 
   #fullestPage(sizeClass: number): number {
     if (this.#freeSlots[sizeClass] === 0) return -1;
-    const base = this.#bucketBase[sizeClass]!;
-    for (let taken = this.shape.slotsPerPage[sizeClass]! - 1; taken >= 0; taken--) {
+    const base = this.#bucketBase[sizeClass];
+    for (let taken = this.shape.slotsPerPage[sizeClass] - 1; taken >= 0; taken--) {
       const page = this.#pages.oldest(base + taken);
       if (page !== -1) return page;
     }
@@ -180,17 +180,17 @@ export class SlotPool {
     this.#pages.remove(0, page);
     this.#pageClass[page] = sizeClass;
     this.#pageTaken[page] = 0;
-    const slots = this.shape.slotsPerPage[sizeClass]!;
+    const slots = this.shape.slotsPerPage[sizeClass];
     const first = page * this.shape.slotsPerPageMax;
     this.#pageFreeSlot[page] = first;
     for (let i = 0; i < slots; i++) this.#nextFreeSlot[first + i] = i + 1 < slots ? first + i + 1 : -1;
-    this.#pages.append(this.#bucketBase[sizeClass]!, page);
-    this.#freeSlots[sizeClass]! += slots;
+    this.#pages.append(this.#bucketBase[sizeClass], page);
+    this.#freeSlots[sizeClass] += slots;
   }
 
   #moveBucket(page: number, sizeClass: number, change: 1 | -1): void {
-    const base = this.#bucketBase[sizeClass]!;
-    const before = this.#pageTaken[page]!;
+    const base = this.#bucketBase[sizeClass];
+    const before = this.#pageTaken[page];
     this.#pages.remove(base + before, page);
     this.#pageTaken[page] = before + change;
     this.#pages.append(base + before + change, page);
@@ -201,20 +201,20 @@ export class SlotPool {
     const free = new Int32Array(this.shape.slotBytes.length);
     let taken = 0;
     for (let page = 0; page < this.shape.pages; page++) {
-      const sizeClass = this.#pageClass[page]!;
+      const sizeClass = this.#pageClass[page];
       if (sizeClass === UNCUT) continue;
       if (this.shape.slotsPerPageMax === 1) {
         taken++;
         continue;
       }
       let onPage = 0;
-      for (let slot = this.#pageFreeSlot[page]!; slot !== -1; slot = this.#nextFreeSlot[slot] ?? -1) onPage++;
+      for (let slot = this.#pageFreeSlot[page]; slot !== -1; slot = this.#nextFreeSlot[slot] ?? -1) onPage++;
       invariant(
-        onPage + this.#pageTaken[page]! === this.shape.slotsPerPage[sizeClass],
+        onPage + this.#pageTaken[page] === this.shape.slotsPerPage[sizeClass],
         'free and taken slots fill a page',
       );
-      free[sizeClass]! += onPage;
-      taken += this.#pageTaken[page]!;
+      free[sizeClass] += onPage;
+      taken += this.#pageTaken[page];
     }
     invariant(taken === this.#taken, 'the pool knows how many slots are taken');
     for (let c = 0; c < free.length; c++)

@@ -36,8 +36,8 @@ export class ReplicaTable {
   constructor(slotLimits: readonly number[], classes: number) {
     this.tiers = slotLimits.length;
     this.base = new Int32Array(this.tiers + 1);
-    for (let t = 0; t < this.tiers; t++) this.base[t + 1] = this.base[t]! + slotLimits[t]!;
-    const total = this.base[this.tiers]!;
+    for (let t = 0; t < this.tiers; t++) this.base[t + 1] = this.base[t] + slotLimits[t];
+    const total = this.base[this.tiers];
     this.state = new Uint8Array(total);
     this.content = new Int32Array(total).fill(-1);
     this.refs = new Int32Array(total);
@@ -52,33 +52,33 @@ export class ReplicaTable {
   }
 
   get size(): number {
-    return this.base[this.tiers]!;
+    return this.base[this.tiers];
   }
 
   tierOf(replica: number): number {
     let tier = 0;
-    while (replica >= this.base[tier + 1]!) tier++;
+    while (replica >= this.base[tier + 1]) tier++;
     return tier;
   }
 
   slotOf(replica: number, tier: number): number {
-    return replica - this.base[tier]!;
+    return replica - this.base[tier];
   }
 
   /** Replicas of a tier in a state; FREE is not counted. */
   count(tier: number, state: State): number {
-    return this.#counts[tier * STATES + state]!;
+    return this.#counts[tier * STATES + state];
   }
 
   become(replica: number, next: State): void {
-    const now = this.state[replica]!;
+    const now = this.state[replica];
     invariant(
-      (successors[now]! & (1 << next)) !== 0,
+      (successors[now] & (1 << next)) !== 0,
       () => `${stateNames[now]} may not become ${stateNames[next]}`,
     );
     const tier = this.tierOf(replica);
-    if (now !== State.FREE) this.#counts[tier * STATES + now]!--;
-    if (next !== State.FREE) this.#counts[tier * STATES + next]!++;
+    if (now !== State.FREE) this.#counts[tier * STATES + now]--;
+    if (next !== State.FREE) this.#counts[tier * STATES + next]++;
     this.state[replica] = next;
   }
 
@@ -107,7 +107,7 @@ export class ReplicaTable {
     let best = this.oldestOfClass(tier, 0);
     for (let c = 1; c < this.#classes; c++) {
       const candidate = this.oldestOfClass(tier, c);
-      if (candidate !== -1 && (best === -1 || this.stamp[candidate]! < this.stamp[best]!)) best = candidate;
+      if (candidate !== -1 && (best === -1 || this.stamp[candidate] < this.stamp[best])) best = candidate;
     }
     return best;
   }

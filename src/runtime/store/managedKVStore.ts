@@ -9,7 +9,6 @@ import type { ManagerConfig } from '../manager/config.ts';
 import { KVManager } from '../manager/kvManager.ts';
 import type { Sequence } from '../manager/sequence.ts';
 import type { TierUsage } from '../manager/usage.ts';
-import type { JobId } from '../transfer/jobTable.ts';
 import { Outcome } from '../transfer/outcome.ts';
 import type { ResolvedStoreConfig } from './config.ts';
 import type { KVRequest, KVStore } from './kvStore.ts';
@@ -214,7 +213,7 @@ export class ManagedKVStore implements KVStore {
   /** There are no bytes here: a moved block is in place when its job is issued, a sealed one has its key for a digest. */
   #carryOut(): void {
     for (let job = this.manager.nextJob(); job !== 0; job = this.manager.nextJob()) {
-      this.manager.complete(job as JobId, Outcome.LOADED, this.#nowUs);
+      this.manager.complete(job, Outcome.LOADED, this.#nowUs);
     }
   }
 }

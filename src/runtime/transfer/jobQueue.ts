@@ -14,7 +14,7 @@ export class JobQueue {
   push(job: JobId): void {
     if (this.#size === this.#ring.length) {
       const ring = new Float64Array(this.#size * 2);
-      for (let i = 0; i < this.#size; i++) ring[i] = this.#ring[(this.#head + i) & (this.#size - 1)]!;
+      for (let i = 0; i < this.#size; i++) ring[i] = this.#ring[(this.#head + i) & (this.#size - 1)];
       this.#ring = ring;
       this.#head = 0;
     }
@@ -25,13 +25,13 @@ export class JobQueue {
   toArray(): JobId[] {
     return Array.from(
       { length: this.#size },
-      (_, i) => this.#ring[(this.#head + i) & (this.#ring.length - 1)]! as JobId,
+      (_, i) => this.#ring[(this.#head + i) & (this.#ring.length - 1)] as JobId,
     );
   }
 
   /** The first job, or 0, which is no job's id. */
   peek(): JobId {
-    return (this.#size === 0 ? 0 : this.#ring[this.#head]!) as JobId;
+    return (this.#size === 0 ? 0 : this.#ring[this.#head]) as JobId;
   }
 
   shift(): JobId {

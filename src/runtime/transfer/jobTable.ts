@@ -92,7 +92,7 @@ export class JobTable {
   /** A fresh row in state WAITING, or -1 when every row is in use. */
   create(kind: JobKind, targetTier: number, sizeClass: number, content: number, priority: Priority): number {
     if (this.#freeCount === 0) return -1;
-    const row = this.#free[--this.#freeCount]!;
+    const row = this.#free[--this.#freeCount];
     this.kind[row] = kind;
     this.state[row] = JobState.WAITING;
     this.priority[row] = priority;
@@ -104,7 +104,7 @@ export class JobTable {
     this.deadlineUs[row] = Number.POSITIVE_INFINITY;
     this.resident[row] = 0;
     this.waiter[row] = -1;
-    this.#uses[row]!++;
+    this.#uses[row]++;
     this.waiting++;
     return row;
   }
@@ -128,18 +128,18 @@ export class JobTable {
   }
 
   retire(row: number): void {
-    const state = this.state[row]!;
+    const state = this.state[row];
     invariant(state !== JobState.NONE, 'a job retires once');
     if (state === JobState.WAITING) this.waiting--;
     else this.issued--;
-    this.overdueCount -= this.overdue[row]!;
+    this.overdueCount -= this.overdue[row];
     this.overdue[row] = 0;
     this.state[row] = JobState.NONE;
     this.#free[this.#freeCount++] = row;
   }
 
   idOf(row: number): JobId {
-    return (this.#uses[row]! * ROWS_MAX + row) as JobId;
+    return (this.#uses[row] * ROWS_MAX + row) as JobId;
   }
 
   isLive(id: JobId): boolean {
@@ -167,7 +167,7 @@ export class JobTable {
     for (let row = 0; row < this.capacity; row++) {
       if (this.state[row] === JobState.WAITING) waiting++;
       else if (this.state[row] !== JobState.NONE) issued++;
-      overdue += this.overdue[row]!;
+      overdue += this.overdue[row];
       invariant(
         this.overdue[row] === 0 || this.state[row] === JobState.DETACHED,
         'nobody waits for a job past its deadline',

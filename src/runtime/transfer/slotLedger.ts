@@ -54,7 +54,7 @@ export class SlotLedger {
     if (!(sizeClass >= 0 && sizeClass < shape.slotBytes.length)) return refused(`no size class ${sizeClass}`);
     if (!Number.isInteger(slot) || slot < 0 || slot >= shape.slotLimit)
       return refused(`slot ${slot} is outside the pool`);
-    if (slot % shape.slotsPerPageMax >= shape.slotsPerPage[sizeClass]!) {
+    if (slot % shape.slotsPerPageMax >= shape.slotsPerPage[sizeClass]) {
       return refused(`slot ${slot} does not exist in a page of size class ${sizeClass}`);
     }
     if (!Number.isInteger(generation) || generation < 1 || generation > 0xffffffff) {

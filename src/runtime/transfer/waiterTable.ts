@@ -16,15 +16,15 @@ export class WaiterTable {
   }
 
   sequence(waiter: number): number {
-    return this.#sequence[waiter]!;
+    return this.#sequence[waiter];
   }
 
   block(waiter: number): number {
-    return this.#block[waiter]!;
+    return this.#block[waiter];
   }
 
   next(waiter: number): number {
-    return this.#next[waiter]!;
+    return this.#next[waiter];
   }
 
   /** Appends to the chain that starts at `heads[at]`. */
@@ -33,22 +33,22 @@ export class WaiterTable {
     this.#sequence[waiter] = sequence;
     this.#block[waiter] = block;
     this.#next[waiter] = -1;
-    let last = heads[at]!;
+    let last = heads[at];
     if (last === -1) {
       heads[at] = waiter;
       return;
     }
-    while (this.#next[last] !== -1) last = this.#next[last]!;
+    while (this.#next[last] !== -1) last = this.#next[last];
     this.#next[last] = waiter;
   }
 
   /** Takes (sequence, block) out of the chain at `heads[at]`; false when it is not there. */
   remove(heads: Int32Array, at: number, sequence: number, block: number): boolean {
     let before = -1;
-    for (let waiter = heads[at]!; waiter !== -1; before = waiter, waiter = this.#next[waiter]!) {
+    for (let waiter = heads[at]; waiter !== -1; before = waiter, waiter = this.#next[waiter]) {
       if (this.#sequence[waiter] !== sequence || this.#block[waiter] !== block) continue;
-      if (before === -1) heads[at] = this.#next[waiter]!;
-      else this.#next[before] = this.#next[waiter]!;
+      if (before === -1) heads[at] = this.#next[waiter];
+      else this.#next[before] = this.#next[waiter];
       this.#giveBack(waiter);
       return true;
     }
@@ -57,9 +57,9 @@ export class WaiterTable {
 
   /** Unhangs the first waiter of the chain and returns it; valid until the next append. -1 for an empty chain. */
   shift(heads: Int32Array, at: number): number {
-    const waiter = heads[at]!;
+    const waiter = heads[at];
     if (waiter === -1) return -1;
-    heads[at] = this.#next[waiter]!;
+    heads[at] = this.#next[waiter];
     this.#giveBack(waiter);
     return waiter;
   }
@@ -68,7 +68,7 @@ export class WaiterTable {
     this.#count++;
     if (this.#free !== -1) {
       const waiter = this.#free;
-      this.#free = this.#next[waiter]!;
+      this.#free = this.#next[waiter];
       return waiter;
     }
     if (this.#made === this.#block.length) this.#grow();

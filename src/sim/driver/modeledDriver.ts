@@ -90,7 +90,7 @@ export class ModeledDriver implements TransferDriver {
       if (here.length === 0) continue;
       const ends = await store[op](here.map((transfer) => itemAt(transfer, placeOf(transfer))));
       here.forEach((transfer, i) => {
-        results.set(transfer, ends[i]!);
+        results.set(transfer, ends[i]);
       });
     }
   }
@@ -98,7 +98,7 @@ export class ModeledDriver implements TransferDriver {
 
 /** The digest that a modeled block has: a name for its key, since there are no bytes. */
 export function modeledDigest(key: Uint32Array): Digest {
-  return { lo: (key[0]! ^ key[2]!) >>> 0, hi: (key[1]! ^ key[3]!) >>> 0 };
+  return { lo: (key[0] ^ key[2]) >>> 0, hi: (key[1] ^ key[3]) >>> 0 };
 }
 
 function itemAt(transfer: Transfer, place: Place): StoreItem {

@@ -5,7 +5,7 @@
 
 import { configError, requireInteger, requirePositive, TierKVError } from '../../runtime/errors.ts';
 import type { Hardware } from './description/hardware.ts';
-import { type ModelConfig, trueHeadDim } from './description/model-config.ts';
+import { type ModelConfig, trueHeadDim } from './description/modelConfig.ts';
 
 const gib = 2 ** 30;
 const activationGib = { dense: 5.5, moe: 8 };

@@ -7,7 +7,7 @@ import type { LinkProfiles } from '../driver/linkModel.ts';
 import { readYaml, type SpecNode } from '../workload/spec/reader.ts';
 import type { CalibratedCoefficients } from './backends/calibrated.ts';
 import type { LinearCoefficients } from './backends/linear.ts';
-import type { TrainedPhysicsCoefficients } from './backends/trained-physics.ts';
+import type { TrainedPhysicsCoefficients } from './backends/trainedPhysics.ts';
 import { readLinks } from './links.ts';
 import type { GemmEfficiency } from './physics/kernels.ts';
 

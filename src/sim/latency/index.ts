@@ -12,8 +12,8 @@ export {
   moeCommBackends,
   TrainedPhysics,
   type TrainedPhysicsCoefficients,
-} from './backends/trained-physics.ts';
-export { BatchSums, type ScheduledRequest, sumBatch } from './batch-sums.ts';
+} from './backends/trainedPhysics.ts';
+export { BatchSums, type ScheduledRequest, sumBatch } from './batchSums.ts';
 export { automaticBlockCount, type BlockCountOptions, kvBytesPerToken, weightBytes } from './capacity.ts';
 export { type Coefficients, coefficientSchema, parseCoefficients } from './coefficients.ts';
 export {
@@ -22,7 +22,7 @@ export {
   parseUpstreamHardware,
   requireKnownName,
 } from './description/hardware.ts';
-export { type ModelConfig, modelFileName, parseModelConfig } from './description/model-config.ts';
+export { type ModelConfig, modelFileName, parseModelConfig } from './description/modelConfig.ts';
 export * from './fit/index.ts';
 export {
   type LatencyModel,
@@ -30,9 +30,9 @@ export {
   type StepPart,
   toTicks,
   withAdapterOverhead,
-} from './latency-model.ts';
+} from './latencyModel.ts';
 export { fitLink, type LinkCalibration, type LinkSample, linkSchema, parseLinkCalibration } from './links.ts';
-export { type LatencyBackend, type LatencySetup, latencyBackends, newLatencyModel } from './make-model.ts';
-export { type EngineShape, engineShape, expertsTouched } from './physics/engine-shape.ts';
+export { type LatencyBackend, type LatencySetup, latencyBackends, newLatencyModel } from './makeModel.ts';
+export { type EngineShape, engineShape, expertsTouched } from './physics/engineShape.ts';
 export { FlooredModel, PhysicalFloor, type PhysicalWork } from './physics/floor.ts';
 export { type AttentionEfficiency, type GemmEfficiency, gemmUs } from './physics/kernels.ts';

@@ -14,7 +14,7 @@ import {
   NORMAL_HEIGHT,
   NORMAL_THRESHOLD,
   NORMAL_WIDTH,
-} from './ziggurat-tables.ts';
+} from './zigguratTables.ts';
 
 const NORMAL_TAIL = 3.442619855899;
 const EXPONENTIAL_TAIL = 7.69711747013105;

@@ -4,7 +4,7 @@
  * sign bits, which keeps every operation in 32 bits.
  */
 
-import { SEED_WORDS } from './seed-table.ts';
+import { SEED_WORDS } from './seedTable.ts';
 
 export const LAG = 607;
 export const TAP_LAG = 273;

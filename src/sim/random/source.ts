@@ -8,7 +8,7 @@
  */
 
 import { advanceRegister, LAG, seedRegister } from './register.ts';
-import { advanceRegisterSimd, hasSimdRegister, seedRegisterSimd } from './register-simd.ts';
+import { advanceRegisterSimd, hasSimdRegister, seedRegisterSimd } from './registerSimd.ts';
 
 const advance: typeof advanceRegister = hasSimdRegister ? advanceRegisterSimd : advanceRegister;
 const fill: typeof seedRegister = hasSimdRegister ? seedRegisterSimd : seedRegister;

@@ -41,7 +41,7 @@ export class ModeledTier implements TierStore {
   /** From now on the slot's content has another digest than it was written with, as after a flipped bit. */
   damage(slot: number): void {
     const at = slot * IDENTITY_WORDS + 4;
-    if (at < this.#identities.length) this.#identities[at] = this.#identities[at]! ^ 1;
+    if (at < this.#identities.length) this.#identities[at] = this.#identities[at] ^ 1;
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

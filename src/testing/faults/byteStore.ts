@@ -47,7 +47,7 @@ export class ByteStore implements TierStore {
   /** The slot's bytes themselves: what a kernel of the embedder writes, and what a test looks at. */
   bytesAt(slot: number, sizeClass = 0): Uint8Array {
     const offset = slotOffsetBytes(this.#shape, slot, sizeClass);
-    return this.#bytes.subarray(offset, offset + this.#shape.slotBytes[sizeClass]!);
+    return this.#bytes.subarray(offset, offset + this.#shape.slotBytes[sizeClass]);
   }
 
   async write(items: readonly StoreItem[]): Promise<readonly StoreResult[]> {
@@ -100,7 +100,7 @@ export class ByteStore implements TierStore {
   }
 
   #oddLength({ sizeClass, bytes }: StoreItem): StoreResult | undefined {
-    const slotBytes = this.#shape.slotBytes[sizeClass]!;
+    const slotBytes = this.#shape.slotBytes[sizeClass];
     return bytes.byteLength === slotBytes
       ? undefined
       : refused(`${bytes.byteLength} bytes for a slot of ${slotBytes}`);

@@ -7,7 +7,7 @@ const SECTOR_BYTES = 512;
 
 export function flipOneBit(bytes: Uint8Array, plan: FaultPlan): void {
   const at = plan.below(bytes.byteLength);
-  bytes[at] = bytes[at]! ^ (1 << plan.below(8));
+  bytes[at] = bytes[at] ^ (1 << plan.below(8));
 }
 
 /** What arrives of `bytes` after a silent fault on a write; `before` is what the slot held. */

@@ -91,7 +91,7 @@ export class FaultStore<Store extends TierStore = TierStore> implements TierStor
     const sentAt: number[] = [];
     for (const [i, item] of items.entries()) {
       sentAt.push(sent.length);
-      const kind = kinds[i]!;
+      const kind = kinds[i];
       if (kind === null) sent.push(item);
       else if (!reportedKinds.includes(kind)) {
         sent.push({ ...item, bytes: damaged(item.bytes, kind, this.#before.get(item.slot), this.plan) });
@@ -102,7 +102,7 @@ export class FaultStore<Store extends TierStore = TierStore> implements TierStor
     }
     const ends = sent.length === 0 ? [] : await this.inner.write(sent);
     await held.until;
-    return items.map((item, i) => this.#reported(kinds[i]!, 'write', item) ?? ends[sentAt[i]!]!);
+    return items.map((item, i) => this.#reported(kinds[i], 'write', item) ?? ends[sentAt[i]]);
   }
 
   async read(items: readonly StoreItem[]): Promise<readonly StoreResult[]> {
@@ -112,13 +112,13 @@ export class FaultStore<Store extends TierStore = TierStore> implements TierStor
     const askedAt: number[] = [];
     for (const [i, item] of items.entries()) {
       askedAt.push(asked.length);
-      if (kinds[i] === null || !reportedKinds.includes(kinds[i]!)) asked.push(item);
+      if (kinds[i] === null || !reportedKinds.includes(kinds[i])) asked.push(item);
     }
     const before = items.map((item, i) => (kinds[i] === 'short' ? item.bytes.slice() : undefined));
     const ends = asked.length === 0 ? [] : await this.inner.read(asked);
     const results = items.map((item, i) => {
-      const kind = kinds[i]!;
-      const end = this.#reported(kind, 'read', item) ?? ends[askedAt[i]!]!;
+      const kind = kinds[i];
+      const end = this.#reported(kind, 'read', item) ?? ends[askedAt[i]];
       if (kind !== null && end.outcome === Outcome.LOADED) {
         damageArrived(item.bytes, kind, before[i], this.plan);
       }

@@ -28,8 +28,8 @@ export class VirtualClock {
   after(delayUs: number, ring: () => void): void {
     const timer = { atUs: this.#nowUs + Math.max(0, Math.ceil(delayUs)), order: this.#made++, ring };
     let at = this.#heap.push(timer) - 1;
-    while (at > 0 && isBefore(timer, this.#heap[(at - 1) >> 1]!)) {
-      this.#heap[at] = this.#heap[(at - 1) >> 1]!;
+    while (at > 0 && isBefore(timer, this.#heap[(at - 1) >> 1])) {
+      this.#heap[at] = this.#heap[(at - 1) >> 1];
       at = (at - 1) >> 1;
     }
     this.#heap[at] = timer;
@@ -57,9 +57,9 @@ export class VirtualClock {
     for (;;) {
       let child = 2 * at + 1;
       if (child >= this.#heap.length) break;
-      if (child + 1 < this.#heap.length && isBefore(this.#heap[child + 1]!, this.#heap[child]!)) child++;
-      if (!isBefore(this.#heap[child]!, last)) break;
-      this.#heap[at] = this.#heap[child]!;
+      if (child + 1 < this.#heap.length && isBefore(this.#heap[child + 1], this.#heap[child])) child++;
+      if (!isBefore(this.#heap[child], last)) break;
+      this.#heap[at] = this.#heap[child];
       at = child;
     }
     this.#heap[at] = last;

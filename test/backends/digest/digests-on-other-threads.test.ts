@@ -10,12 +10,12 @@ import { fillPattern } from '../../../src/runtime/pattern.ts';
 const KIB = 1024;
 
 const arena = await HostArena.open({ chunkBytes: [4096 * KIB, 300 * KIB], field: 'test' });
-const withoutLibc = stretchOf(arena.chunks[0]!) === undefined;
+const withoutLibc = stretchOf(arena.chunks[0]) === undefined;
 if (withoutLibc) console.warn('tests of digest threads skipped: nobody knows addresses here');
 
 /** The first bytes of a buffer of the arena. */
 function filled(bytes: number, seed: number, chunk = 0): Uint8Array {
-  const buffer = arena.chunks[chunk]!;
+  const buffer = arena.chunks[chunk];
   fillPattern(new Uint32Array(buffer, 0, bytes / 4), seed, 3);
   return new Uint8Array(buffer, 0, bytes);
 }
@@ -65,13 +65,13 @@ describe.skipIf(withoutLibc)('digests on other threads', () => {
       memory.subarray(4096, 4096 + 128 * KIB),
       memory.subarray(20, 20 + 150 * KIB + 12),
     ]);
-    threads.digest(memories[0]!, 0);
-    await expect.poll(() => threads.digest(memories[0]!, 0) !== undefined).toBe(true);
+    threads.digest(memories[0], 0);
+    await expect.poll(() => threads.digest(memories[0], 0) !== undefined).toBe(true);
     for (let round = 0; round < 3; round++) {
       const found = await Promise.all(stretches.map((bytes, i) => threads.digest(bytes, 1000 * i)));
       expect(found).toEqual(stretches.map((bytes, i) => hostDigest(bytes, 1000 * i)));
     }
-    expect(await threads.digest(memories[0]!, 0)).toEqual(digestBytes(memories[0]!));
+    expect(await threads.digest(memories[0], 0)).toEqual(digestBytes(memories[0]));
     expect(threads.describe()).toEqual({ digestThreads: 1, digestThreadsMax: 2, digestThreadFailure: '' });
   });
 
@@ -81,7 +81,7 @@ describe.skipIf(withoutLibc)('digests on other threads', () => {
     expect(threads.digest(bytes, 0)).toBeUndefined();
     expect(threads.digest(bytes, 0)).toBeUndefined();
     expect(workers.length).toBe(1);
-    workers[0]!.emit('online');
+    workers[0].emit('online');
     expect(threads.digest(bytes.subarray(0, 127 * KIB), 0)).toBeUndefined();
     expect(threads.digest(new Uint8Array(256 * KIB), 0)).toBeUndefined();
     expect(threads.digest(bytes, 0)).toBeInstanceOf(Promise);
@@ -98,58 +98,58 @@ describe.skipIf(withoutLibc)('digests on other threads', () => {
     const bytes = filled(256 * KIB, 4);
     threads.digest(bytes, 0);
     const [worker] = workers;
-    worker!.emit('online');
-    expect(worker!.refs).toBe(-1);
+    worker.emit('online');
+    expect(worker.refs).toBe(-1);
     const first = [threads.digest(bytes, 5), threads.digest(bytes.subarray(64 * KIB), 6)];
     await Promise.resolve();
-    expect(worker!.refs).toBe(0);
-    expect(worker!.requests).toMatchObject([
+    expect(worker.refs).toBe(0);
+    expect(worker.requests).toMatchObject([
       {
-        buffers: [[0, stretchOf(arena.chunks[0]!)]],
+        buffers: [[0, stretchOf(arena.chunks[0])]],
         tasks: [
           { buffer: 0, at: 0, bytes: 256 * KIB, firstWord: 5 },
           { buffer: 0, at: 64 * KIB, bytes: 192 * KIB, firstWord: 6 },
         ],
       },
     ]);
-    worker!.emit('message', Uint32Array.of(1, 2, 3, 4));
+    worker.emit('message', Uint32Array.of(1, 2, 3, 4));
     expect(await Promise.all(first)).toEqual([
       { lo: 1, hi: 2 },
       { lo: 3, hi: 4 },
     ]);
-    expect(worker!.refs).toBe(-1);
+    expect(worker.refs).toBe(-1);
     void threads.digest(bytes, 0);
     await Promise.resolve();
-    expect(worker!.requests[1]!.buffers).toEqual([]);
+    expect(worker.requests[1].buffers).toEqual([]);
   });
 
   it('get a further thread when those there are have much to do, and the one with the least to do takes the next', async () => {
     const { threads, workers } = threadsOf(2);
     const bytes = filled(4096 * KIB, 5);
     threads.digest(bytes, 0);
-    workers[0]!.emit('online');
+    workers[0].emit('online');
     for (let i = 0; i < 4; i++) void threads.digest(bytes, 0);
     expect(workers.length).toBe(2);
     void threads.digest(bytes, 0);
-    workers[1]!.emit('online');
+    workers[1].emit('online');
     void threads.digest(bytes, 77);
     for (let i = 0; i < 20; i++) void threads.digest(bytes, 0);
     await Promise.resolve();
     expect(workers.length).toBe(2);
-    expect(workers[0]!.requests[0]!.tasks.length).toBeLessThan(16);
-    expect(workers[1]!.requests[0]!.tasks[0]!.firstWord).toBe(77);
+    expect(workers[0].requests[0].tasks.length).toBeLessThan(16);
+    expect(workers[1].requests[0].tasks[0].firstWord).toBe(77);
   });
 
   it('are done here when the thread ends, sent or not, and no other thread is started', async () => {
     const { threads, workers } = threadsOf(2);
     const bytes = filled(512 * KIB, 6);
     threads.digest(bytes, 0);
-    workers[0]!.emit('online');
+    workers[0].emit('online');
     const sent = threads.digest(bytes, 0);
     await Promise.resolve();
     const unsent = threads.digest(bytes, 9);
-    workers[0]!.emit('error', new Error('out of memory'));
-    workers[0]!.emit('exit', 1);
+    workers[0].emit('error', new Error('out of memory'));
+    workers[0].emit('exit', 1);
     expect(await Promise.all([sent, unsent])).toEqual([hostDigest(bytes, 0), hostDigest(bytes, 9)]);
     expect(threads.digest(bytes, 0)).toBeUndefined();
     expect(threads.describe()).toEqual({
@@ -174,11 +174,11 @@ describe.skipIf(withoutLibc)('digests on other threads', () => {
     const { threads, workers } = threadsOf(1);
     const bytes = filled(512 * KIB, 8);
     threads.digest(bytes, 0);
-    workers[0]!.emit('online');
+    workers[0].emit('online');
     const waiting = threads.digest(bytes, 3);
     await threads[Symbol.asyncDispose]();
     expect(await waiting).toEqual(hostDigest(bytes, 3));
-    expect(workers[0]!.terminated).toBe(true);
+    expect(workers[0].terminated).toBe(true);
     expect(threads.digest(bytes, 0)).toBeUndefined();
   });
 });
@@ -186,6 +186,6 @@ describe.skipIf(withoutLibc)('digests on other threads', () => {
 it('is left to the caller, and no thread started, where nobody knows the address of an arena', async () => {
   const { threads, workers } = threadsOf(2);
   using plain = await HostArena.open({ chunkBytes: [512 * KIB], native: false, field: 'test' });
-  for (let i = 0; i < 3; i++) expect(threads.digest(new Uint8Array(plain.chunks[0]!), 0)).toBeUndefined();
+  for (let i = 0; i < 3; i++) expect(threads.digest(new Uint8Array(plain.chunks[0]), 0)).toBeUndefined();
   expect(workers.length).toBe(0);
 });

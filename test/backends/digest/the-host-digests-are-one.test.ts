@@ -102,14 +102,14 @@ describe('the digest on the host', () => {
     const words = pattern(256, 11);
     const wanted = digestWords(words);
     for (let bit = 0; bit < 8 * 256; bit++) {
-      words[bit >> 5]! ^= 1 << (bit & 31);
+      words[bit >> 5] ^= 1 << (bit & 31);
       expect(hostDigest(new Uint8Array(words.buffer))).not.toEqual(wanted);
-      words[bit >> 5]! ^= 1 << (bit & 31);
+      words[bit >> 5] ^= 1 << (bit & 31);
     }
     for (let i = 1; i < words.length; i++) {
       const swapped = words.slice();
-      swapped[i] = words[i - 1]!;
-      swapped[i - 1] = words[i]!;
+      swapped[i] = words[i - 1];
+      swapped[i - 1] = words[i];
       expect(hostDigest(new Uint8Array(swapped.buffer))).not.toEqual(wanted);
     }
   });
@@ -130,7 +130,7 @@ describe('the digest on the host', () => {
         for (let distance = 1; distance <= 2 ** 23; distance *= 2) {
           for (let draw = 0; draw < 20; draw++) {
             const places = [next(2 ** 23)];
-            places.push(places[0]! + distance);
+            places.push(places[0] + distance);
             let lo = 0;
             let hi = 0;
             for (const at of places) {

@@ -17,7 +17,7 @@ it(`counts the leading bytes without a gap, in whatever order pieces come, and k
     }
     for (let i = pieces.length - 1; i > 0; i--) {
       const other = random.below(i + 1);
-      [pieces[i], pieces[other]] = [pieces[other]!, pieces[i]!];
+      [pieces[i], pieces[other]] = [pieces[other], pieces[i]];
     }
     const stream = new ByteStream(bytes);
     const there = new Set<number>();

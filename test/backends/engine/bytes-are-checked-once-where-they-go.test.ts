@@ -14,7 +14,7 @@ async function load(
   const hbm = new StandInDevice(shape, { verify: deviceVerifies });
   const items = [0, 1, 2, 3].map((slot) => patternItem(shape, slot, 0, 1));
   await disk.write(items);
-  disk.bytesAt(2, 0)[77]! ^= 8;
+  disk.bytesAt(2, 0)[77] ^= 8;
   const left: (boolean | undefined)[] = [];
   const read = disk.read.bind(disk);
   disk.read = (asked) => {

@@ -93,6 +93,6 @@ it('a store that rejects, against its contract, costs its own jobs and no others
     [0, Outcome.REFUSED],
     [1, Outcome.CORRUPT],
   ]);
-  expect(ends[0]!.reason).toContain('out of order');
+  expect(ends[0].reason).toContain('out of order');
   await ddr[Symbol.asyncDispose]();
 });

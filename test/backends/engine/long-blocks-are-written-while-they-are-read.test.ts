@@ -102,7 +102,7 @@ async function open(options: WorldOptions = {}): Promise<World> {
     taking = false;
   };
   const load: World['load'] = async (slot, generation = 1) => {
-    const { key, digest } = blocks[slot]!;
+    const { key, digest } = blocks[slot];
     const id = job++;
     const ended = new Promise<{ outcome: string; reason: string }>((resolve) => waiting.set(id, resolve));
     engine.submit([
@@ -123,9 +123,9 @@ async function open(options: WorldOptions = {}): Promise<World> {
     return ended;
   };
   const inDevice: World['inDevice'] = async (slot, generation = 1) => {
-    const target = { ...emptyItem(blocks[slot]!), generation };
+    const target = { ...emptyItem(blocks[slot]), generation };
     const [end] = await hbm.read([target]);
-    const outcome = nameOf(end!.outcome);
+    const outcome = nameOf(end.outcome);
     return outcome === 'loaded' && mismatchedWords({ ...target, generation: 1 }) > 0 ? 'wrong' : outcome;
   };
   const opened = stack.move();
@@ -143,7 +143,7 @@ const nameOf = (outcome: Outcome): string => outcomeNames[outcome];
 const startOf = (slot: number): number => recordOffset(layout, slot, 0);
 const inBlock = (slot: number) => (at: number) => at >= startOf(slot) && at < startOf(slot) + BLOCK;
 const flip = (file: string, at: number): void =>
-  editFile(file, at, 1, (bytes) => void (bytes[0] = bytes[0]! ^ 16));
+  editFile(file, at, 1, (bytes) => void (bytes[0] = bytes[0] ^ 16));
 
 describe.each([true, false])('a long block from a file to a device that verifies: %s', (verifyWrites) => {
   const hbm = { verifyWrites, uploadPath: 'ring' } as const;
@@ -156,7 +156,7 @@ describe.each([true, false])('a long block from a file to a device that verifies
     await world.gates.until(PIECES);
     const [first, ...rest] = world.gates.held.sort((a, b) => a.at - b.at);
     expect(submit).not.toHaveBeenCalled();
-    first!.open();
+    first.open();
     await expect.poll(() => submit.mock.calls.length).toBeGreaterThan(0);
     for (const piece of rest.reverse()) {
       await new Promise((resolve) => setTimeout(resolve, 5));
@@ -174,9 +174,9 @@ describe.each([true, false])('a long block from a file to a device that verifies
       const end = world.load(0, generation);
       await world.gates.until(2);
       const [lastButOne, last] = world.gates.held.splice(0).sort((a, b) => a.at - b.at);
-      lastButOne!.open(generation % 2 === 0 ? new IoError('EIO', 'readv') : undefined);
+      lastButOne.open(generation % 2 === 0 ? new IoError('EIO', 'readv') : undefined);
       await new Promise((resolve) => setTimeout(resolve, 5));
-      last!.open(generation % 2 === 0 ? undefined : new IoError('EIO', 'readv'));
+      last.open(generation % 2 === 0 ? undefined : new IoError('EIO', 'readv'));
       expect(await end).toEqual({
         outcome: 'refused',
         reason: expect.stringMatching(/EIO on read of slot 0/),
@@ -211,7 +211,7 @@ describe.each([true, false])('a long block from a file to a device that verifies
     await world.gates.until(PIECES - 1);
     const second = world.load(1);
     await expect.poll(() => world.inDevice(1), { timeout: 20_000 }).toBe('loaded');
-    expect(await world.hbm.write([blocks[2]!])).toEqual([loaded]);
+    expect(await world.hbm.write([blocks[2]])).toEqual([loaded]);
     expect(await world.inDevice(2)).toBe('loaded');
     for (const { open: release } of world.gates.held) release();
     expect(await hanging).toMatchObject({ outcome: 'loaded' });
@@ -225,7 +225,7 @@ describe.each([true, false])('a long block from a file to a device that verifies
     const end = world.load(0);
     await world.gates.until(1);
     await new Promise((resolve) => setTimeout(resolve, 700));
-    world.gates.held[0]!.open();
+    world.gates.held[0].open();
     expect(await end).toMatchObject({ outcome: 'timedOut' });
     expect(await world.inDevice(0)).toBe('missing');
   });

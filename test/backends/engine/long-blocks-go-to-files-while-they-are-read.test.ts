@@ -62,7 +62,7 @@ async function open(): Promise<World> {
     written,
     live,
     async save(slot, generation = 1) {
-      const { key, digest } = blocks[slot]!;
+      const { key, digest } = blocks[slot];
       engine.submit([
         {
           job: job++ as JobId,
@@ -78,12 +78,12 @@ async function open(): Promise<World> {
         },
       ]);
       const [end] = await engine.take();
-      return { outcome: outcomeNames[end!.outcome], reason: end!.reason };
+      return { outcome: outcomeNames[end.outcome], reason: end.reason };
     },
     async inFile(slot, generation = 1) {
-      const target = { ...emptyItem(blocks[slot]!), generation };
+      const target = { ...emptyItem(blocks[slot]), generation };
       const [end] = await disk.read([target]);
-      const outcome = outcomeNames[end!.outcome];
+      const outcome = outcomeNames[end.outcome];
       return outcome === 'loaded' && mismatchedWords({ ...target, generation: 1 }) > 0 ? 'wrong' : outcome;
     },
     [Symbol.asyncDispose]: () => opened.disposeAsync(),
@@ -113,7 +113,7 @@ it('one of which the device sends only a part, since it is lost, is not in the f
   expect(await end).toEqual({ outcome: 'refused', reason: expect.stringMatching(/device lost/) });
   expect(await world.inFile(1)).toBe('missing');
   expect(world.disk.describe()).toMatchObject({ ioErrors: 0 });
-  const again = { ...blocks[1]!, generation: 2 };
+  const again = { ...blocks[1], generation: 2 };
   expect((await world.disk.write([again])).map(({ reason }) => reason)).toEqual(['']);
   expect(await world.inFile(1, 2)).toBe('loaded');
 });

@@ -36,7 +36,7 @@ interface Coming {
 async function coming(slot: number, generation: number, reachable = true): Promise<Coming> {
   const whole = patternItem(shape, slot, 0, generation);
   const arena = await HostArena.open({ chunkBytes: [BLOCK + 4096], native: true, field: 'test' });
-  const bytes = new Uint8Array(arena.chunks[0]!, reachable ? 0 : 8, BLOCK);
+  const bytes = new Uint8Array(arena.chunks[0], reachable ? 0 : 8, BLOCK);
   const stream = new ByteStream(BLOCK);
   let at = 0;
   return {
@@ -56,7 +56,7 @@ const names = (results: readonly StoreResult[]): string[] => results.map((end) =
 async function inStore(store: FileStore, slot: number, generation: number): Promise<string> {
   const target = emptyItem(patternItem(shape, slot, 0, generation));
   const [outcome] = names(await store.read([target]));
-  return outcome === 'loaded' && mismatchedWords(target) > 0 ? 'wrong' : outcome!;
+  return outcome === 'loaded' && mismatchedWords(target) > 0 ? 'wrong' : outcome;
 }
 
 /** Leaves the files as a crash would, with the process still there. */
@@ -85,8 +85,8 @@ it.each([
     while (left.some((at) => at < BLOCK)) {
       const one = random.below(SLOTS);
       if (left[one] === BLOCK) continue;
-      left[one] = Math.min(BLOCK, left[one]! + 4 * (1 + random.below(BLOCK / 16)));
-      all[one]!.bring(left[one]!);
+      left[one] = Math.min(BLOCK, left[one] + 4 * (1 + random.below(BLOCK / 16)));
+      all[one].bring(left[one]);
       if (random.chance(0.3)) await new Promise((resolve) => setTimeout(resolve, 1));
     }
     expect(names(await writes)).toEqual(all.map(() => 'loaded'));
@@ -180,6 +180,6 @@ it('are given up when the store is closed before they come', async () => {
   const ending = store.write([item]);
   const closed = store[Symbol.asyncDispose]();
   stream.end(gone);
-  expect((await ending)[0]!.reason).toMatch(/disposed|gone/);
+  expect((await ending)[0].reason).toMatch(/disposed|gone/);
   await closed;
 });

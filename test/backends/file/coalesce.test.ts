@@ -21,10 +21,10 @@ const seed = testSeed(31);
 it(`requests go together where they are neighbours, few enough and not streamed (seed ${seed})`, () => {
   const random = new SeededRandom(seed);
   for (let round = 0; round < 100; round++) {
-    const slotBytes = [4 * KIB, 40_004, 64 * KIB, 4][random.below(4)]!;
+    const slotBytes = [4 * KIB, 40_004, 64 * KIB, 4][random.below(4)];
     const shape = poolShape(600, slotBytes, [slotBytes]);
     const layout = fileLayout(shape);
-    const record = layout.records[0]!;
+    const record = layout.records[0];
     const coalescedBytes = random.below(40) * 10_000;
     const slots = [...new Set(Array.from({ length: 400 }, () => random.below(600)))];
     const requests = slots.map((slot) => {
@@ -38,14 +38,14 @@ it(`requests go together where they are neighbours, few enough and not streamed 
     const runs = runsOf(requests, layout, coalescedBytes);
     expect(runs.flat().map((one) => one.item.slot)).toEqual(slots.toSorted((a, b) => a - b));
     for (const [i, run] of runs.entries()) {
-      const inLine = run.every((one, at) => one.offset === run[0]!.offset + at * record.recordBytes);
+      const inLine = run.every((one, at) => one.offset === run[0].offset + at * record.recordBytes);
       expect(inLine).toBe(true);
       expect(run.length * record.recordBytes).toBeLessThanOrEqual(runBytesMax(layout, coalescedBytes));
       if (run.length === 1) continue;
       expect(run.some(streams)).toBe(false);
       expect(run.length * slotBytes).toBeLessThanOrEqual(coalescedBytes);
       const next = runs[i + 1]?.[0];
-      if (next?.offset !== run[0]!.offset + run.length * record.recordBytes || streams(next)) continue;
+      if (next?.offset !== run[0].offset + run.length * record.recordBytes || streams(next)) continue;
       expect(run.length === 256 || (run.length + 1) * slotBytes > coalescedBytes).toBe(true);
     }
   }

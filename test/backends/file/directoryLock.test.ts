@@ -49,8 +49,8 @@ for (const native of [true, false]) {
       return out.split(' ').map(Number);
     });
     const counts = await Promise.all(runs);
-    const inside = counts.reduce((sum, [mine]) => sum + mine!, 0);
-    const keptOut = counts.reduce((sum, [, kept]) => sum + kept!, 0);
+    const inside = counts.reduce((sum, [mine]) => sum + mine, 0);
+    const keptOut = counts.reduce((sum, [, kept]) => sum + kept, 0);
     expect(inside).toBeGreaterThan(10);
     expect(keptOut).toBeGreaterThan(10);
     expect(readdirSync(dir)).toEqual([]);

@@ -38,8 +38,8 @@ async function openIn(shape: PoolShape, options: FileStoreOptions): Promise<Tier
     remembersKeys: true,
     remembersDigests: true,
     flipBit(slot, sizeClass, byteIndex) {
-      const at = recordOffset(layout, slot, sizeClass) + layout.records[sizeClass]!.payloadOffset + byteIndex;
-      editFile(path, at, 1, (bytes) => void (bytes[0] = bytes[0]! ^ 0x04));
+      const at = recordOffset(layout, slot, sizeClass) + layout.records[sizeClass].payloadOffset + byteIndex;
+      editFile(path, at, 1, (bytes) => void (bytes[0] = bytes[0] ^ 0x04));
     },
     setGeneration(slot, sizeClass, generation) {
       editFile(path, recordOffset(layout, slot, sizeClass), 128, (bytes) => {

@@ -26,7 +26,7 @@ async function ends(store: TierStore, call: 'read' | 'write', ...list: StoreItem
   const targets = call === 'read' ? list.map((one) => emptyItem(one)) : list;
   const results = await store[call](targets);
   results.forEach((result, index) => {
-    if (call === 'read' && result.outcome === 0) expect(mismatchedWords(targets[index]!)).toBe(0);
+    if (call === 'read' && result.outcome === 0) expect(mismatchedWords(targets[index])).toBe(0);
   });
   return results.map((result) =>
     [outcomeNames[result.outcome], /\bE[A-Z]+\b/.exec(result.reason)?.[0] ?? ''].join(' ').trim(),
@@ -65,7 +65,7 @@ describe('file store, what lies on disk', () => {
     await store.write([item(0)]);
     for (let byte = 0; byte < 128; byte++) {
       const damage = (): void =>
-        editFile(pathIn(dir), offsetOf(0) + byte, 1, (one) => void (one[0] = one[0]! ^ 0x81));
+        editFile(pathIn(dir), offsetOf(0) + byte, 1, (one) => void (one[0] = one[0] ^ 0x81));
       damage();
       expect(await ends(store, 'read', item(0)), `header byte ${byte}`).toEqual(['corrupt']);
       damage();
@@ -78,7 +78,7 @@ describe('file store, what lies on disk', () => {
     await using store = await FileStore.open(dir, shape);
     const [first, second] = items(2) as [StoreItem, StoreItem];
     await store.write([first, second]);
-    const recordBytes = fileLayout(shape).records[0]!.recordBytes;
+    const recordBytes = fileLayout(shape).records[0].recordBytes;
     let kept = new Uint8Array();
     editFile(pathIn(dir), offsetOf(first.slot), recordBytes, (bytes) => void (kept = bytes.slice()));
     editFile(pathIn(dir), offsetOf(second.slot), recordBytes, (bytes) => bytes.set(kept));
@@ -95,7 +95,7 @@ describe('file store, what lies on disk', () => {
     const first = item(0);
     const alias = { ...first, slot: shape.slotsPerPageMax };
     await store.write([first, alias]);
-    const recordBytes = fileLayout(shape).records[0]!.recordBytes;
+    const recordBytes = fileLayout(shape).records[0].recordBytes;
     let misdirected = new Uint8Array();
     editFile(pathIn(dir), offsetOf(0), recordBytes, (bytes) => void (misdirected = bytes.slice()));
     editFile(pathIn(dir), offsetOf(alias.slot), recordBytes, (bytes) => bytes.set(misdirected));
@@ -119,7 +119,7 @@ describe('file store, what lies on disk', () => {
       });
       expect(new Set(await ends(store, 'write', ...batch))).toEqual(new Set(['loaded']));
       for (let page = 0; page < pool.pages; page++) {
-        const { recordBytes, payloadOffset, payloadBytes } = layout.records[page % 4]!;
+        const { recordBytes, payloadOffset, payloadBytes } = layout.records[page % 4];
         const at = recordOffset(layout, page * pool.slotsPerPageMax, page % 4);
         editFile(pathIn(dir), at, recordBytes, (bytes) => {
           const gaps = [
@@ -361,7 +361,7 @@ describe('file store, sizes', () => {
         await using store = await FileStore.open(scratchDir(), pool, { mode });
         const all: StoreItem[] = [];
         for (let page = 0; page < pool.pages; page++) {
-          for (let index = 0; index < pool.slotsPerPage[0]!; index++) {
+          for (let index = 0; index < pool.slotsPerPage[0]; index++) {
             all.push(patternItem(pool, page * pool.slotsPerPageMax + index, 0, 1));
           }
         }

@@ -30,7 +30,7 @@ async function ends(
   const targets = call === 'read' ? list.map((one) => emptyItem(one)) : list;
   const results = await store[call](targets);
   results.forEach((result, i) => {
-    if (call === 'read' && result.outcome === 0) expect(mismatchedWords(targets[i]!)).toBe(0);
+    if (call === 'read' && result.outcome === 0) expect(mismatchedWords(targets[i])).toBe(0);
   });
   return new Set(results.map(({ outcome }) => outcomeNames[outcome]));
 }

@@ -65,7 +65,7 @@ describe('opening a file store', () => {
     const other = isRoot ? ['setpriv', '--reuid=65534', '--regid=65534', '--clear-groups'] : [];
     if (!isRoot) spawnSync('chmod', ['555', dir]);
     const [command, ...args] = [...other, process.execPath, '-e', script];
-    const run = spawnSync(command!, args, { encoding: 'utf8' });
+    const run = spawnSync(command, args, { encoding: 'utf8' });
     if (run.error !== undefined) return skip(`cannot become another user: ${run.error.message}`);
     expect(run.stdout).toMatch(
       /^TKV_IO dir dir .* failed with EACCES\. Name a directory that this user may write\.$/m,
@@ -102,7 +102,7 @@ describe('opening a file store', () => {
     const item = patternItem(unbounded, 9, 0, 1);
     await store.write([item]);
     const [read] = await store.read([emptyItem(item)]);
-    expect(read!.outcome).toBe(Outcome.LOADED);
+    expect(read.outcome).toBe(Outcome.LOADED);
     expect(store.describe().allocatedBytes).toBeLessThan(8 * 2 ** 20);
   });
 
@@ -160,7 +160,7 @@ describe('opening a file store', () => {
     await first.write([item]);
     await first[Symbol.asyncDispose]();
     await using second = await FileStore.open(dir, shape);
-    expect((await second.read([emptyItem(item)]))[0]!.outcome).toBe(Outcome.MISSING);
+    expect((await second.read([emptyItem(item)]))[0].outcome).toBe(Outcome.MISSING);
   });
 
   it('says which mode it got: direct, or buffered and why', async ({ skip }) => {
@@ -269,7 +269,7 @@ describe('one process owns a directory', () => {
     const first = await FileStore.open(dir, shape);
     const [claim] = readdirSync(dir).filter((name) => name.startsWith('tierkv.lock.'));
     await first[Symbol.asyncDispose]();
-    const [, start, ...rest] = claim!.split('-');
+    const [, start, ...rest] = claim.split('-');
     const reused = [`tierkv.lock.${process.ppid}`, Number(start) - 1, ...rest].join('-');
     const rebooted = [`tierkv.lock.${process.ppid}`, start, '0123456789ab', rest[1]].join('-');
     for (const name of [reused, rebooted]) writeFileSync(join(dir, name), '');

@@ -43,7 +43,7 @@ describe('file store, random traffic', () => {
           const results = await (writes ? store.write(items) : store.read(items));
           expect(results.map((result) => outcomeNames[result.outcome])).toEqual(wanted);
           const wrong = items.filter(
-            (item, index) => results[index]!.outcome === 0 && mismatchedWords(item) !== 0,
+            (item, index) => results[index].outcome === 0 && mismatchedWords(item) !== 0,
           );
           expect(wrong).toEqual([]);
         };

@@ -29,7 +29,7 @@ async function outcomes(store: FileStore, items: readonly StoreItem[]): Promise<
   const targets = items.map((one) => emptyItem(one));
   const results = await store.read(targets);
   results.forEach((result, i) => {
-    if (result.outcome === Outcome.LOADED) expect(mismatchedWords(targets[i]!)).toBe(0);
+    if (result.outcome === Outcome.LOADED) expect(mismatchedWords(targets[i])).toBe(0);
   });
   return results.map((result) => outcomeNames[result.outcome]);
 }
@@ -92,7 +92,7 @@ describe('a restart after a close', () => {
     const found = second
       .records()
       .map(({ slot, sizeClass, generation, tokens }) => [slot, sizeClass, generation, tokens]);
-    expect(found.sort((a, b) => a[0]! - b[0]!)).toEqual([
+    expect(found.sort((a, b) => a[0] - b[0])).toEqual([
       [0, 1, 3, 16],
       [1, 1, 3, 16],
       [2, 1, 3, 16],
@@ -167,7 +167,7 @@ describe('a restart after a crash', () => {
       await store.write(
         slots.map((slot) => {
           generations.set(slot, (generations.get(slot) ?? 0) + 1);
-          return item(slot, generations.get(slot)!);
+          return item(slot, generations.get(slot));
         }),
       );
       if (random.chance(0.4)) await store.checkpoint();
@@ -176,7 +176,7 @@ describe('a restart after a crash', () => {
       const path = join(dir, 'tierkv.index');
       const bytes = readFileSync(path).byteLength;
       for (let flips = random.below(4); flips > 0; flips--) {
-        editFile(path, random.below(bytes), 1, (one) => void (one[0] = one[0]! ^ (1 << random.below(8))));
+        editFile(path, random.below(bytes), 1, (one) => void (one[0] = one[0] ^ (1 << random.below(8))));
       }
       store = await FileStore.open(dir, shape, warm);
       expect(await recoveredSlots(store), `round ${round}`).toEqual(generations);

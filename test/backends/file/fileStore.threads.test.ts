@@ -14,12 +14,12 @@ const shape = poolShape(8, 4 * MiB, [4 * MiB]);
 const layout = fileLayout(shape);
 const arena = await HostArena.open({ chunkBytes: [8 * 4 * MiB], field: 'test' });
 const [memory] = arena.chunks;
-const withoutLibc = stretchOf(memory!) === undefined;
+const withoutLibc = stretchOf(memory) === undefined;
 if (withoutLibc) console.warn('tests of digest threads skipped: nobody knows addresses here');
 
 /** To read into memory that threads can look at. */
 function sharedTarget(item: StoreItem, index: number): StoreItem {
-  return { ...item, bytes: new Uint8Array(memory!, index * 4 * MiB, 4 * MiB).fill(0) };
+  return { ...item, bytes: new Uint8Array(memory, index * 4 * MiB, 4 * MiB).fill(0) };
 }
 
 describe.skipIf(withoutLibc)('a file store whose reads are digested on other threads', () => {
@@ -41,7 +41,7 @@ describe.skipIf(withoutLibc)('a file store whose reads are digested on other thr
     const damage = (): void => {
       for (const slot of damaged) {
         const at = recordOffset(layout, slot, 0) + 4096 + slot * 524_288 + 77;
-        editFile(join(dir, 'tierkv.blocks'), at, 1, (one) => void (one[0] = one[0]! ^ 0x04));
+        editFile(join(dir, 'tierkv.blocks'), at, 1, (one) => void (one[0] = one[0] ^ 0x04));
       }
     };
     damage();
@@ -74,12 +74,12 @@ it('a file store without native calls digests what it reads by itself, and notic
   await store.write(items);
   const targets = items.map((item, slot) => ({
     ...item,
-    bytes: new Uint8Array(plain.chunks[0]!, slot * 4 * MiB, 4 * MiB),
+    bytes: new Uint8Array(plain.chunks[0], slot * 4 * MiB, 4 * MiB),
   }));
   expect((await store.read(targets)).every(({ outcome }) => outcome === Outcome.LOADED)).toBe(true);
   for (const target of targets) expect(mismatchedWords(target)).toBe(0);
   const at = recordOffset(layout, 5, 0) + 4096 + 3 * MiB;
-  editFile(join(dir, 'tierkv.blocks'), at, 1, (one) => void (one[0] = one[0]! ^ 0x20));
+  editFile(join(dir, 'tierkv.blocks'), at, 1, (one) => void (one[0] = one[0] ^ 0x20));
   const ends = await store.read(targets);
   expect(ends.map(({ outcome }) => outcome === Outcome.CORRUPT)).toEqual(items.map((_, slot) => slot === 5));
   expect(store.describe()).toMatchObject({ digestThreads: 0, digestThreadsMax: 2, digestThreadFailure: '' });

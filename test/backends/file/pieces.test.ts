@@ -46,7 +46,7 @@ describe('a run in pieces', () => {
         expect(from).toBe(at);
         expect(to % BLOCK).toBe(0);
         expect(to - from).toBeLessThanOrEqual(pieceBytes);
-        expect(lengths[0]! - (to - from)).toBeLessThanOrEqual(BLOCK);
+        expect(lengths[0] - (to - from)).toBeLessThanOrEqual(BLOCK);
         expect(Buffer.concat(own).equals(whole.subarray(from, to))).toBe(true);
         at = to;
       }
@@ -103,7 +103,7 @@ describe('a run in pieces', () => {
     expect(ends.length).toBe(1);
     expect([move.widen(), move.widen()]).toEqual([true, true]);
     expect(ends.length).toBe(3);
-    ends[0]!(); // its lane takes the last piece
+    ends[0](); // its lane takes the last piece
     await new Promise(setImmediate);
     expect(ends.length).toBe(4);
     expect(move.widen()).toBe(false);
@@ -231,7 +231,7 @@ describe('a file store that moves its records in pieces', () => {
         let pieces = 0;
         const onArrived = (from: number, to: number): void => {
           pieces++;
-          for (let at = from; at < to; at++) told[at]!++;
+          for (let at = from; at < to; at++) told[at]++;
           expect(Buffer.compare(target.bytes.subarray(from, to), one.bytes.subarray(from, to))).toBe(0);
         };
         expect(await outcomes(store, 'read', [{ ...target, checkedLater, onArrived }])).toEqual(['loaded']);
@@ -272,11 +272,11 @@ describe('a file store that moves its records in pieces', () => {
     for (const sizeClass of [0, 1]) {
       const one = item(sizeClass, sizeClass);
       await store.write([one]);
-      const { payloadOffset } = fileLayout(shape).records[sizeClass]!;
+      const { payloadOffset } = fileLayout(shape).records[sizeClass];
       const start = recordOffset(fileLayout(shape), one.slot, sizeClass) + payloadOffset;
-      for (let at = 0; at < sizes[sizeClass]!; at += BLOCK - 4) {
+      for (let at = 0; at < sizes[sizeClass]; at += BLOCK - 4) {
         const flip = (): void =>
-          editFile(`${dir}/tierkv.blocks`, start + at, 1, (bytes) => void (bytes[0] = bytes[0]! ^ 16));
+          editFile(`${dir}/tierkv.blocks`, start + at, 1, (bytes) => void (bytes[0] = bytes[0] ^ 16));
         flip();
         expect(await outcomes(store, 'read', [emptyItem(one)]), `byte ${at}`).toEqual(['corrupt']);
         flip();
@@ -293,7 +293,7 @@ describe('a file store that moves its records in pieces', () => {
     await using store = await FileStore.open(scratchDir(), shape, options(wrapFile));
     const all = [0, 1, 2].map((page) => item(page, 0));
     expect(await outcomes(store, 'write', all)).toEqual(['loaded', 'loaded', 'loaded']);
-    bad = recordOffset(fileLayout(shape), all[1]!.slot, 0) + 6 * BLOCK;
+    bad = recordOffset(fileLayout(shape), all[1].slot, 0) + 6 * BLOCK;
     const read = (): Promise<string[]> =>
       outcomes(
         store,
@@ -319,7 +319,7 @@ describe('a file store that moves its records in pieces', () => {
     });
     const all = [0, 1, 2].map((page) => item(page, 0));
     expect(await outcomes(store, 'write', all)).toEqual(['loaded', 'loaded', 'loaded']);
-    hanging = recordOffset(fileLayout(shape), all[0]!.slot, 0) + 6 * BLOCK;
+    hanging = recordOffset(fileLayout(shape), all[0].slot, 0) + 6 * BLOCK;
     const late = outcomes(store, 'write', [item(0, 0, 2)]);
     await expect.poll(() => store.describe().stuck).toBe(1);
     expect(

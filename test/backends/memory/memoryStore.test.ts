@@ -24,7 +24,7 @@ for (const native of [true, false]) {
         movesBytes: true,
         flipBit(slot, sizeClass, byteIndex) {
           const bytes = store.view(slot, sizeClass);
-          bytes[byteIndex] = bytes[byteIndex]! ^ 0x10;
+          bytes[byteIndex] = bytes[byteIndex] ^ 0x10;
         },
       };
     });
@@ -42,7 +42,7 @@ describe('memory store', () => {
     store.markWritten(4, 3);
     expect(store.generationOf(4)).toBe(3);
     const target = emptyItem(item);
-    expect((await store.read([target]))[0]!.outcome).toBe(Outcome.LOADED);
+    expect((await store.read([target]))[0].outcome).toBe(Outcome.LOADED);
     expect(mismatchedWords(target)).toBe(0);
   });
 
@@ -110,13 +110,13 @@ describe('memory store', () => {
     const generations = new Uint32Array(tiny.slotLimit);
     for (let step = 0; step < 30_000; step++) {
       const slot = random.below(tiny.slotLimit);
-      generations[slot] = generations[slot]! + 1;
-      await store.write([patternItem(tiny, slot, 0, generations[slot]!)]);
+      generations[slot] = generations[slot] + 1;
+      await store.write([patternItem(tiny, slot, 0, generations[slot])]);
     }
     for (let slot = 0; slot < tiny.slotLimit; slot++) {
-      const target = emptyItem(patternItem(tiny, slot, 0, Math.max(1, generations[slot]!)));
+      const target = emptyItem(patternItem(tiny, slot, 0, Math.max(1, generations[slot])));
       const [result] = await store.read([target]);
-      expect(result!.outcome).toBe(generations[slot] === 0 ? Outcome.MISSING : Outcome.LOADED);
+      expect(result.outcome).toBe(generations[slot] === 0 ? Outcome.MISSING : Outcome.LOADED);
       if (generations[slot] !== 0) expect(mismatchedWords(target)).toBe(0);
     }
   });

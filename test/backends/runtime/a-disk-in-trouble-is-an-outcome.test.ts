@@ -78,7 +78,7 @@ describe('a disk without room', () => {
     writeFileSync(join(dir, 'somebody-else'), new Uint8Array(bavail * bsize));
     await serves(kv);
     expect(kv.manager.counters.demotionsFailed).toBeGreaterThan(0);
-    expect(String(kv.describe().nvme!.lastError)).toMatch(/ENOSPC/);
+    expect(String(kv.describe().nvme.lastError)).toMatch(/ENOSPC/);
 
     rmSync(join(dir, 'somebody-else'));
     await cacheBelow(kv, 160, 1);
@@ -140,7 +140,7 @@ describe('a directory that vanishes', () => {
     truncateSync(join(dir, 'tierkv.blocks'), 0);
     expect(await ask(kv, 10)).toEqual({ cachedTokens: 0, right: true });
     const { loadsFailed } = kv.manager.counters;
-    expect(loadsFailed[Outcome.CORRUPT]! + loadsFailed[Outcome.REFUSED]!).toBe(4);
+    expect(loadsFailed[Outcome.CORRUPT] + loadsFailed[Outcome.REFUSED]).toBe(4);
     await serves(kv);
   });
 });

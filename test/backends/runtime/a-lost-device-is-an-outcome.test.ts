@@ -38,7 +38,7 @@ function scratch(): string {
 
 /** Until the runtime has noticed the loss and has a device again. */
 async function replaced(kv: KVRuntime, losses: number): Promise<void> {
-  while (kv.devicesLost < losses || kv.describe().runtime!.devicePresent !== true) {
+  while (kv.devicesLost < losses || kv.describe().runtime.devicePresent !== true) {
     await new Promise((resolve) => setTimeout(resolve, 5));
   }
 }
@@ -161,7 +161,7 @@ it('a disk that never answers costs a deadline, not the caller: the block is com
   plan.resume();
   expect(await ask(kv, 10)).toEqual({ cachedTokens: 0, right: true });
   expect(disk!.stalledCalls).toBeGreaterThan(0);
-  expect(kv.describe().runtime!.overdueTransfers).toBeGreaterThan(0);
+  expect(kv.describe().runtime.overdueTransfers).toBeGreaterThan(0);
   expect(kv.manager.counters.loadsFailed[3]).toBeGreaterThan(0);
   plan.pause();
   disk!.releaseStalled();

@@ -97,8 +97,8 @@ it('holds its requests in the order in which they joined, whoever leaves in betw
       expected.push({ request: queue.add(tokens, tenant), cachedTokens: seed === 40 ? 0 : whole });
     } else if (expected.length > 0) {
       const [gone] = expected.splice(random.below(expected.length), 1);
-      expect(queue.delete(gone!.request)).toBe(true);
-      expect(queue.delete(gone!.request)).toBe(false);
+      expect(queue.delete(gone.request)).toBe(true);
+      expect(queue.delete(gone.request)).toBe(false);
     }
     expect(queue.size).toBe(expected.length);
     const found = queue.lookup();

@@ -111,7 +111,7 @@ describe('begin with a signal', () => {
     await turn();
     client.abort();
     await expect(begun).rejects.toMatchObject({ name: 'AbortError' });
-    expect(kv.describe().runtime!.devicePresent).toBe(false);
+    expect(kv.describe().runtime.devicePresent).toBe(false);
     allow();
     expect(await ask(kv, 10)).toEqual({ cachedTokens: 64, right: true });
     await nothingLeaked(kv);

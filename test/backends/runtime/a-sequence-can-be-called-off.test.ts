@@ -12,7 +12,7 @@ describe('a sequence that was interrupted', () => {
     write(kv, sequence, 10);
     const lost = kv.devicesLost + 1;
     kv.device.destroy();
-    while (kv.devicesLost < lost || kv.describe().runtime!.devicePresent !== true) await turn();
+    while (kv.devicesLost < lost || kv.describe().runtime.devicePresent !== true) await turn();
     return sequence;
   }
 

@@ -65,7 +65,7 @@ async function contents(kv: KVRuntime, sequence: KVSequence): Promise<number[]> 
     kv.device.queue.submit([encoder.finish()]);
     await read.mapAsync(MapMode.READ);
     const bytes = new Uint8Array(read.getMappedRange());
-    found.push(bytes.every((b) => b === bytes[0]) ? bytes[0]! : -1);
+    found.push(bytes.every((b) => b === bytes[0]) ? bytes[0] : -1);
     read.destroy();
   }
   return found;
@@ -118,20 +118,20 @@ describe('one flipped bit', () => {
   it('in host memory: the read ends as corrupt, the block is computed again, nothing wrong is served', async () => {
     const { kv } = await open({ ddr: true, nvme: false });
     await cacheBelow(kv, 20, 1);
-    const view = kv.stores.ddr!.view(slotsBelow[2]!, 0);
+    const view = kv.stores.ddr!.view(slotsBelow[2], 0);
     expect(view[100]).toBe(22);
-    view[100] = view[100]! ^ 0x10;
+    view[100] = view[100] ^ 0x10;
     await expectRecomputed(kv, 20, 2, Outcome.CORRUPT);
   });
 
   it('in the file: the read ends as corrupt, the block is computed again, nothing wrong is served', async () => {
     const { kv, file } = await open({ ddr: false, nvme: true });
     await cacheBelow(kv, 30, 1);
-    const records = fileLayout(kv.manager.config.tiers[1]!.shape);
-    const at = recordOffset(records, slotsBelow[1]!, 0) + records.records[0]!.payloadOffset + 4097;
+    const records = fileLayout(kv.manager.config.tiers[1].shape);
+    const at = recordOffset(records, slotsBelow[1], 0) + records.records[0].payloadOffset + 4097;
     editFile(file, at, 1, (bytes) => {
       expect(bytes[0]).toBe(31);
-      bytes[0] = bytes[0]! ^ 0x01;
+      bytes[0] = bytes[0] ^ 0x01;
     });
     await expectRecomputed(kv, 30, 1, Outcome.CORRUPT);
   });
@@ -139,8 +139,8 @@ describe('one flipped bit', () => {
   it('in host memory on the way to the file: it is found when the block comes back', async () => {
     const { kv } = await open({ ddr: true, nvme: true });
     await cacheBelow(kv, 40, 1);
-    const view = kv.stores.ddr!.view(slotsBelow[3]!, 0);
-    view[0] = view[0]! ^ 0x80;
+    const view = kv.stores.ddr!.view(slotsBelow[3], 0);
+    view[0] = view[0] ^ 0x80;
     kv.manager.evict(1, 4, kv.nowUs());
     await kv.idle();
     await expectRecomputed(kv, 40, 3, Outcome.CORRUPT);
@@ -151,10 +151,10 @@ describe('a stale generation', () => {
   it('in the file, a write that never reached the disk: the old record is not read as the new one', async () => {
     const { kv, file } = await open({ ddr: false, nvme: true });
     await cacheBelow(kv, 50, 1);
-    const records = fileLayout(kv.manager.config.tiers[1]!.shape);
-    const slot = slotsBelow[0]!;
+    const records = fileLayout(kv.manager.config.tiers[1].shape);
+    const slot = slotsBelow[0];
     const bytesOf = (edit: (bytes: Uint8Array) => void): void =>
-      editFile(file, recordOffset(records, slot, 0), records.records[0]!.recordBytes, edit);
+      editFile(file, recordOffset(records, slot, 0), records.records[0].recordBytes, edit);
     let old = new Uint8Array(0);
     bytesOf((bytes) => {
       old = bytes.slice();
@@ -163,7 +163,7 @@ describe('a stale generation', () => {
     await cacheBelow(kv, 60, 1);
     let wrong = -1;
     bytesOf((bytes) => {
-      wrong = bytes[records.records[0]!.payloadOffset]! - 60;
+      wrong = bytes[records.records[0].payloadOffset] - 60;
       bytes.set(old);
     });
     expect([0, 1, 2, 3]).toContain(wrong);
@@ -173,8 +173,8 @@ describe('a stale generation', () => {
   it('in host memory, a slot that moved on: the load is refused and the block is computed again', async () => {
     const { kv } = await open({ ddr: true, nvme: false });
     await cacheBelow(kv, 70, 1);
-    kv.stores.ddr!.view(slotsBelow[1]!, 0).fill(99);
-    kv.stores.ddr!.markWritten(slotsBelow[1]!, 1000);
+    kv.stores.ddr!.view(slotsBelow[1], 0).fill(99);
+    kv.stores.ddr!.markWritten(slotsBelow[1], 1000);
     await expectRecomputed(kv, 70, 1, Outcome.REFUSED);
   });
 });

@@ -53,7 +53,7 @@ export async function contents(kv: KVRuntime, sequence: KVSequence): Promise<num
     kv.device.queue.submit([encoder.finish()]);
     await read.mapAsync(MapMode.READ);
     const bytes = new Uint8Array(read.getMappedRange());
-    found.push(bytes.every((byte) => byte === bytes[0]) ? bytes[0]! : -1);
+    found.push(bytes.every((byte) => byte === bytes[0]) ? bytes[0] : -1);
     read.destroy();
   }
   return found;

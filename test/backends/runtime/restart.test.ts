@@ -63,7 +63,7 @@ async function expectBytes(
     const bytes = new Uint8Array(layout.blockBytes);
     const words = new Uint32Array(bytes.buffer);
     const item = { slot, generation, sizeClass: 0, key: sequence.keys.words.slice(i * 4, i * 4 + 4), bytes };
-    const digest = (await kv.stores.hbm.seal([item]))[0]!.digest;
+    const digest = (await kv.stores.hbm.seal([item]))[0].digest;
     await kv.stores.hbm.read([{ ...item, digest }]);
     const byte = prompt * 16 + i;
     expect(words.every((word) => word === byte * 0x01010101)).toBe(true);
@@ -124,7 +124,7 @@ describe('the same prompts after a restart', () => {
     expect(found.reduce((a, b) => a + b)).toBeGreaterThan(20);
     expect(found[0]).toBe(6);
     for (let prompt = 0; prompt < 8; prompt++) {
-      expect((await serve(kv, prompt, 6)).prefilled).toBe(6 - found[prompt]!);
+      expect((await serve(kv, prompt, 6)).prefilled).toBe(6 - found[prompt]);
     }
     kv.manager.checkIntegrity();
   });

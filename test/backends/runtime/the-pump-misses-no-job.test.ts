@@ -6,7 +6,7 @@ import { StandInDevice, settled } from '../../../src/testing/faults/index.ts';
 
 it('a job that is issued in the very moment in which the last one was handed back is carried out too', async () => {
   const manager = new KVManager({ unitBytes: [64], hbm: { capacityBytes: 256 } });
-  const hbm = new StandInDevice(manager.config.tiers[0]!.shape);
+  const hbm = new StandInDevice(manager.config.tiers[0].shape);
   const pump = new Pump(manager, new TransferEngine({ hbm }, null, () => 0), 1000, () => {});
   const keys = Uint32Array.of(1, 0, 0, 0, 2, 0, 0, 0);
   const sequence = manager.open(keys, 2, 0);

@@ -28,7 +28,7 @@ describe('waiting for the device', () => {
     await cacheBelow(kv, 10, 1);
     expect(await ask(kv, 10)).toEqual({ cachedTokens: 64, right: true });
     kv.device.destroy();
-    while (kv.devicesLost < 1 || kv.describe().runtime!.devicePresent !== true) {
+    while (kv.devicesLost < 1 || kv.describe().runtime.devicePresent !== true) {
       await new Promise((resolve) => setTimeout(resolve, 5));
     }
     expect((await ask(kv, 10)).right).toBe(true);
@@ -52,7 +52,7 @@ it('uploads go as the profile of this adapter says, and are measured where it is
     write('another adapter');
     const notices: string[] = [];
     await using kv = await openRuntime({ linkProfile, notice: (line) => notices.push(line) });
-    const { adapter, strategy } = kv.describe().hbm!;
+    const { adapter, strategy } = kv.describe().hbm;
     expect(strategy).toBe('measured');
     expect(notices.join('\n')).toContain('is about another adapter');
     write(String(adapter));

@@ -123,7 +123,7 @@ describe('the self-test', () => {
     expect(live.adapter.source).toBe('embedder');
     const shape = poolShape(1, 4096, [4096]);
     await using store = await HbmStore.open(live, shape);
-    expect((await store.write([patternItem(shape, 0, 0, 1)]))[0]!.reason).toBe('');
+    expect((await store.write([patternItem(shape, 0, 0, 1)]))[0].reason).toBe('');
   });
 });
 
@@ -141,7 +141,7 @@ describe('the software device from npm', () => {
     expect(places.size).toBe(1);
     const folders = fs.readdirSync(cache);
     expect(folders).toHaveLength(1);
-    const files = fs.readdirSync(path.join(cache, folders[0]!)).sort();
+    const files = fs.readdirSync(path.join(cache, folders[0])).sort();
     expect(files).toEqual(['libvk_swiftshader.so', 'libvulkan.so.1', 'vk_swiftshader_icd.json']);
   });
 

@@ -21,7 +21,7 @@ export function runsOf(layout: KVLayout, box: KVBox, container: KVBox): [number,
   const runs = writeRuns(layout, box, container, out);
   let packed = 0;
   return Array.from({ length: runs }, (_, run) => {
-    const [offset, length] = [out[2 * run]!, out[2 * run + 1]!];
+    const [offset, length] = [out[2 * run], out[2 * run + 1]];
     packed += length;
     return [offset, packed - length, length];
   });
@@ -52,7 +52,7 @@ export async function fillPool(
 ): Promise<StoreItem[]> {
   const items: StoreItem[] = [];
   for (let page = 0; page < shape.pages; page++) {
-    for (let index = 0; index < shape.slotsPerPage[sizeClass]!; index++) {
+    for (let index = 0; index < shape.slotsPerPage[sizeClass]; index++) {
       items.push(patternItem(shape, page * shape.slotsPerPageMax + index, sizeClass, 1));
     }
   }
@@ -64,6 +64,6 @@ export async function fillPool(
 export async function expectPool(store: HbmStore, items: readonly StoreItem[]): Promise<void> {
   const found = items.map((item) => emptyItem(item));
   expectLoaded(await store.read(found));
-  const wrong = items.filter((item, index) => Buffer.compare(item.bytes, found[index]!.bytes) !== 0);
+  const wrong = items.filter((item, index) => Buffer.compare(item.bytes, found[index].bytes) !== 0);
   expect(wrong.map((item) => item.slot)).toEqual([]);
 }

@@ -69,7 +69,7 @@ async function expectBoxes(
   const items = readItems(layout, box, blocks, container);
   expectLoaded(await store.readBoxes(items));
   const wrong = items.filter((item, index) => {
-    const wanted = gathered(layout, box, container, blocks[index]!.bytes);
+    const wanted = gathered(layout, box, container, blocks[index].bytes);
     return Buffer.compare(item.bytes, wanted) !== 0;
   });
   expect(wrong.map((item) => item.slot)).toEqual([]);
@@ -243,7 +243,7 @@ describe('the plan of a box', () => {
         ]);
         const wanted = runsOf(layout, box, blockBox(layout, 0)).map(([offset, , bytes]) => [offset, bytes]);
         expect(runs).toEqual(wanted);
-        const whole = wanted.every(([at, bytes]) => (slotOffset + at!) % 16 === 0 && bytes! % 16 === 0);
+        const whole = wanted.every(([at, bytes]) => (slotOffset + at) % 16 === 0 && bytes % 16 === 0);
         expect(inUnitsOf(plan, 16, slotOffset)).toBe(whole);
         seen.add(whole);
       }),
@@ -309,7 +309,7 @@ describe('box kernels', () => {
         list.add(plan, place & 1, slotOffset, at, firstRun, runs);
         const from = Array.from({ length: runs }, (_, run) => {
           const offset = slotOffset + runOffsetBytes(plan, firstRun + run);
-          return content[place & 1]!.subarray(offset, offset + plan.runBytes);
+          return content[place & 1].subarray(offset, offset + plan.runBytes);
         });
         pieces.push({ at, from });
         at += Math.ceil((runs * plan.runBytes) / 16) * 16;
@@ -336,9 +336,9 @@ describe('box kernels', () => {
       const changed = packed.map((byte) => byte ^ 0x5a);
       device.live.device.queue.writeBuffer(kernels.packed, 0, new Uint8Array(changed));
       for (const { from } of pieces) for (const run of from) run.set(run.map((byte) => byte ^ 0x5a));
-      const slabBytes = await landed(slabs.buffers[0]!, 80_000, 'scatter');
-      expect(Buffer.compare(slabBytes, content[0]!)).toBe(0);
-      expect(Buffer.compare(await landed(slabs.buffers[1]!, 80_000), content[1]!)).toBe(0);
+      const slabBytes = await landed(slabs.buffers[0], 80_000, 'scatter');
+      expect(Buffer.compare(slabBytes, content[0])).toBe(0);
+      expect(Buffer.compare(await landed(slabs.buffers[1], 80_000), content[1])).toBe(0);
       await ring.destroy();
       kernels.destroy();
       slabs.destroy();

@@ -50,13 +50,13 @@ for (const boxPath of ['kernel', 'copies'] as const) {
         'corrupt',
       ]);
       const [stale] = await store.writeBoxes([boxItem(slot, 4)]);
-      expect(stale!.reason).toMatch(/stale/);
+      expect(stale.reason).toMatch(/stale/);
       await expectPool(
         store,
         blocks.map((item) => (item.slot === slot ? patternItem(shape, slot, 0, 5) : item)),
       );
 
-      const small = shape.slotBytes[1]!;
+      const small = shape.slotBytes[1];
       const tiny = kvLayout({ layers: 1, kvHeads: 2, headDim: 8, dtype: 'f16', blockTokens: 8 });
       expect(tiny.blockBytes).toBe(small);
       await store.write([patternItem(shape, other, 1, 2)]);
@@ -81,7 +81,7 @@ for (const boxPath of ['kernel', 'copies'] as const) {
 
       scatter(layout, box, block, opened.bytes, fresh.bytes);
       const [seal] = await store.seal([opened]);
-      expect(seal!.digest).toEqual(digestBytes(opened.bytes));
+      expect(seal.digest).toEqual(digestBytes(opened.bytes));
       const target = boxItem(slot, 2);
       expectLoaded(await store.readBoxes([target]));
       expect(target.bytes).toEqual(fresh.bytes);
@@ -105,7 +105,7 @@ for (const boxPath of ['kernel', 'copies'] as const) {
         const ends = await call(wrong.map(([one]) => one));
         expect(names(ends)).toEqual(wrong.map(() => 'refused'));
         ends.forEach((end, index) => {
-          expect(end.reason).toMatch(wrong[index]![1]);
+          expect(end.reason).toMatch(wrong[index][1]);
         });
       }
       await expectPool(store, blocks);
@@ -136,7 +136,7 @@ for (const boxPath of ['kernel', 'copies'] as const) {
       expect(after.bytes).toEqual(new Uint8Array(plan.boxBytes).fill(0x31));
       scatter(layout, box, block, first.bytes, after.bytes);
       expect(patched.bytes).toEqual(first.bytes);
-      expect(ends[4]![0]).toMatchObject({ digest: digestBytes(first.bytes) });
+      expect(ends[4][0]).toMatchObject({ digest: digestBytes(first.bytes) });
       expect(last.bytes).toEqual(new Uint8Array(gathered(layout, box, block, second.bytes)));
     });
 
@@ -151,7 +151,7 @@ for (const boxPath of ['kernel', 'copies'] as const) {
       }));
       expectLoaded(await store.writeBoxes(writes));
       const [seal] = await store.seal([boxItem(slot, 9)]);
-      expect(seal!.digest).toEqual(digestBytes(fresh));
+      expect(seal.digest).toEqual(digestBytes(fresh));
     });
 
     it('of many slots, in many calls of one turn, are one submit', async () => {
@@ -187,15 +187,15 @@ for (const boxPath of ['kernel', 'copies'] as const) {
       const calls = [store.readBoxes(items), store.writeBoxes(items)];
       await store[Symbol.asyncDispose]();
       for (const call of calls) expectLoaded(await call);
-      const [late] = await store.readBoxes([items[0]!]);
-      expect(late!.reason).toMatch(/disposed/);
+      const [late] = await store.readBoxes([items[0]]);
+      expect(late.reason).toMatch(/disposed/);
     });
 
     it('whose memory is taken away meanwhile are refused, and no other', async () => {
       const { queue } = device.live.device;
       for (const moment of ['before their turn', 'under way'] as const) {
         const items = blocks.map((item) => boxItem(item.slot, 1));
-        const takeAway = (): ArrayBuffer => (items[4]!.bytes.buffer as ArrayBuffer).transfer();
+        const takeAway = (): ArrayBuffer => (items[4].bytes.buffer as ArrayBuffer).transfer();
         const submit = queue.submit.bind(queue);
         vi.spyOn(queue, 'submit').mockImplementation((buffers) => {
           submit(buffers);
@@ -247,7 +247,7 @@ describe('boxes that cannot be opened', () => {
     const scope = vi
       .spyOn(device.live.device, 'popErrorScope')
       .mockResolvedValueOnce({ message: 'out of memory' });
-    expect((await store.readBoxes(items))[0]!.reason).toMatch(/cannot move boxes: out of memory/);
+    expect((await store.readBoxes(items))[0].reason).toMatch(/cannot move boxes: out of memory/);
     scope.mockRestore();
     await device.live.device.popErrorScope();
     expectLoaded(await store.readBoxes(items));

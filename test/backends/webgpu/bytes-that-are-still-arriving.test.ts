@@ -48,7 +48,7 @@ function arrivingItem(
 async function inStore(store: HbmStore, slot: number, generation = 1): Promise<string> {
   const target = emptyItem(patternItem(shape, slot, 0, generation));
   const [outcome] = names(await store.read([target]));
-  return outcome === 'loaded' && mismatchedWords(target) > 0 ? 'wrong' : outcome!;
+  return outcome === 'loaded' && mismatchedWords(target) > 0 ? 'wrong' : outcome;
 }
 
 for (const uploadPath of ['ring', 'writeBuffer'] as const) {
@@ -67,8 +67,8 @@ for (const uploadPath of ['ring', 'writeBuffer'] as const) {
         while (left.some((at) => at < UNIT)) {
           const one = random.below(coming.length);
           if (left[one] === UNIT) continue;
-          left[one] = Math.min(UNIT, left[one]! + 4 * (1 + random.below(UNIT / 12)));
-          coming[one]!.bring(left[one]!);
+          left[one] = Math.min(UNIT, left[one] + 4 * (1 + random.below(UNIT / 12)));
+          coming[one].bring(left[one]);
           if (random.chance(0.5)) await turn();
         }
         expect(names((await Promise.all(writes)).flat())).toEqual(items.map(() => 'loaded'));
@@ -126,7 +126,7 @@ describe('a write whose bytes do not all arrive', () => {
     await using store = await HbmStore.open(device.live, shape);
     const { item, stream } = arrivingItem(1);
     item.bytes.set(patternItem(shape, 1, 0, 1).bytes);
-    item.bytes[UNIT - 9]! ^= 2;
+    item.bytes[UNIT - 9] ^= 2;
     expect(digestBytes(item.bytes)).not.toEqual(item.digest);
     const write = store.write([item]);
     stream.arrived(0, UNIT / 2);

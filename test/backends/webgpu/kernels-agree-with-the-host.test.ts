@@ -58,8 +58,8 @@ describe('digest and pattern kernels', () => {
       await store.read(landed);
       items.forEach((item, index) => {
         const words = hostWords(item, bytes);
-        expect(seals[index]!.digest).toEqual(digestWords(words));
-        expect(Buffer.compare(landed[index]!.bytes, new Uint8Array(words.buffer))).toBe(0);
+        expect(seals[index].digest).toEqual(digestWords(words));
+        expect(Buffer.compare(landed[index].bytes, new Uint8Array(words.buffer))).toBe(0);
       });
       const checks = await store.countMismatches(items);
       expect(checks.map((end) => end.mismatchedWords)).toEqual(items.map(() => 0));
@@ -72,17 +72,17 @@ describe('digest and pattern kernels', () => {
     const places = Array.from({ length: 10 }, (_, slot) => pattern(slot, 0, 3));
     await store.fillPattern(places);
     const wrongWords = [0, 1, 249, 250];
-    const words = hostWords(places[4]!, 1004);
-    for (const index of wrongWords) words[index]! ^= 1 << (index % 32);
+    const words = hostWords(places[4], 1004);
+    for (const index of wrongWords) words[index] ^= 1 << (index % 32);
     const bytes = new Uint8Array(words.buffer);
-    await store.write([{ ...places[4]!, key: new Uint32Array(4), digest: digestBytes(bytes), bytes }]);
+    await store.write([{ ...places[4], key: new Uint32Array(4), digest: digestBytes(bytes), bytes }]);
     const counts = (await store.countMismatches(places)).map((end) => end.mismatchedWords);
     expect(counts).toEqual([0, 0, 0, 0, wrongWords.length, 0, 0, 0, 0, 0]);
-    const foreign = await store.countMismatches([{ ...places[2]!, seedHi: 4 }]);
-    const expected = hostWords(places[2]!, 1004).filter(
-      (word, index) => word !== patternWord(places[2]!.seedLo, 4, index),
+    const foreign = await store.countMismatches([{ ...places[2], seedHi: 4 }]);
+    const expected = hostWords(places[2], 1004).filter(
+      (word, index) => word !== patternWord(places[2].seedLo, 4, index),
     ).length;
-    expect(foreign[0]!.mismatchedWords).toBe(expected);
+    expect(foreign[0].mismatchedWords).toBe(expected);
   });
 
   it('cover mixed size classes over many slabs in one call', async () => {
@@ -93,14 +93,14 @@ describe('digest and pattern kernels', () => {
     for (let page = 39; page >= 0; page--) {
       const sizeClass = page % 4;
       const step = sizeClass === 3 ? 97 : 1;
-      for (let index = 0; index < shape.slotsPerPage[sizeClass]!; index += step) {
+      for (let index = 0; index < shape.slotsPerPage[sizeClass]; index += step) {
         items.push(pattern(page * shape.slotsPerPageMax + index, sizeClass, 1));
       }
     }
     await store.fillPattern(items);
     const seals = await store.seal(items);
     items.forEach((item, index) => {
-      expect(seals[index]!.digest).toEqual(digestWords(hostWords(item, shape.slotBytes[item.sizeClass]!)));
+      expect(seals[index].digest).toEqual(digestWords(hostWords(item, shape.slotBytes[item.sizeClass])));
     });
   });
 
@@ -112,7 +112,7 @@ describe('digest and pattern kernels', () => {
     const [seals, checks] = await Promise.all([store.seal(items), store.countMismatches(items)]);
     expect(checks.every((end) => end.mismatchedWords === 0)).toBe(true);
     items.forEach((item, index) => {
-      expect(seals[index]!.digest).toEqual(digestWords(hostWords(item, 12)));
+      expect(seals[index].digest).toEqual(digestWords(hostWords(item, 12)));
     });
   });
 
@@ -134,7 +134,7 @@ describe('digest and pattern kernels', () => {
       );
       const content = new Uint32Array(100_000);
       fillPattern(content, 77, 5);
-      device.live.device.queue.writeBuffer(slabs.buffers[0]!, 0, new Uint8Array(content.buffer));
+      device.live.device.queue.writeBuffer(slabs.buffers[0], 0, new Uint8Array(content.buffer));
 
       const mismatches: number[] = [];
       const list = new PlaceList(64);
@@ -150,9 +150,9 @@ describe('digest and pattern kernels', () => {
       const landed = await results.land(readback, bytes, (range) => {
         const sums = new Uint32Array(range.slice(0));
         for (let i = 0; i < list.count; i++) {
-          const from = list.wordOffset[i]!;
-          const wanted = digestWords(content.subarray(from, from + list.wordCount[i]!));
-          mismatches.push(sums[2 * list.row[i]!]! - wanted.lo, sums[2 * list.row[i]! + 1]! - wanted.hi);
+          const from = list.wordOffset[i];
+          const wanted = digestWords(content.subarray(from, from + list.wordCount[i]));
+          mismatches.push(sums[2 * list.row[i]] - wanted.lo, sums[2 * list.row[i] + 1] - wanted.hi);
         }
       });
       expect(landed).toBe(true);
@@ -179,7 +179,7 @@ describe('seal', () => {
       ...patternItem(shape, 3, 0, 9),
       bytes: new Uint8Array(4096),
     };
-    expect((await store.read([target]))[0]!.outcome).toBe(Outcome.LOADED);
+    expect((await store.read([target]))[0].outcome).toBe(Outcome.LOADED);
     expect(Buffer.compare(target.bytes, new Uint8Array(words.buffer))).toBe(0);
   });
 
@@ -188,10 +188,10 @@ describe('seal', () => {
     await using store = await HbmStore.open(device.live, shape, { verifyWrites: 'kernel' });
     await store.write([patternItem(shape, 0, 0, 5)]);
     const [stale] = await store.seal([{ slot: 0, sizeClass: 0, generation: 4 }]);
-    expect(stale!.outcome).toBe(Outcome.REFUSED);
-    expect(stale!.reason).toMatch(/stale/);
+    expect(stale.outcome).toBe(Outcome.REFUSED);
+    expect(stale.reason).toMatch(/stale/);
     const [again] = await store.read([patternItem(shape, 0, 0, 5)]);
-    expect(again!.outcome).toBe(Outcome.LOADED);
+    expect(again.outcome).toBe(Outcome.LOADED);
   });
 
   it('sees the write made before it and not the one made after it', async () => {
@@ -204,7 +204,7 @@ describe('seal', () => {
       store.seal([{ slot: 0, sizeClass: 0, generation: 1 }]),
       store.write([second]),
     ]);
-    expect(seal!.digest).toEqual(first.digest);
+    expect(seal.digest).toEqual(first.digest);
   });
 });
 
@@ -228,7 +228,7 @@ describe('copy', () => {
           sizeClass: item.sizeClass,
           fromSlot: item.slot,
           fromGeneration: 1,
-          toSlot: to[index]!,
+          toSlot: to[index],
           toGeneration: 7,
         })),
       );
@@ -236,7 +236,7 @@ describe('copy', () => {
       const copies = await store.countMismatches(
         sources.map((item, index) => ({
           sizeClass: item.sizeClass,
-          slot: to[index]!,
+          slot: to[index],
           generation: 7,
           seedLo: item.slot,
           seedHi: 1,
@@ -255,9 +255,9 @@ describe('copy', () => {
       toSlot: number,
     ): Promise<readonly { readonly outcome: Outcome }[]> =>
       store.copy([{ sizeClass: 0, fromSlot: 0, fromGeneration, toSlot, toGeneration: 1 }]);
-    expect((await copy(4, 1))[0]!.outcome).toBe(Outcome.REFUSED);
-    expect((await copy(6, 1))[0]!.outcome).toBe(Outcome.CORRUPT);
-    expect((await copy(5, 0))[0]!.outcome).toBe(Outcome.REFUSED);
-    expect((await copy(5, 1))[0]!.outcome).toBe(Outcome.LOADED);
+    expect((await copy(4, 1))[0].outcome).toBe(Outcome.REFUSED);
+    expect((await copy(6, 1))[0].outcome).toBe(Outcome.CORRUPT);
+    expect((await copy(5, 0))[0].outcome).toBe(Outcome.REFUSED);
+    expect((await copy(5, 1))[0].outcome).toBe(Outcome.LOADED);
   });
 });

@@ -109,7 +109,7 @@ describe('arrival', () => {
       [100, 250],
       [255, 1000],
     ]);
-    for (const [slot, byteIndex] of bad) items[slot]!.bytes[byteIndex]! ^= 1 << (slot % 8);
+    for (const [slot, byteIndex] of bad) items[slot].bytes[byteIndex] ^= 1 << (slot % 8);
     const ends = names(await store.write(items));
     expect(ends).toEqual(items.map((item) => (bad.has(item.slot) ? 'corrupt' : 'loaded')));
     const reads = names(await store.read(items.map((item) => emptyItem(item))));
@@ -121,7 +121,7 @@ describe('arrival', () => {
     await using store = await HbmStore.open(device.live, shape);
     const item = patternItem(shape, 0, 0, 1);
     const words = new Uint32Array(item.bytes.buffer);
-    [words[10], words[900]] = [words[900]!, words[10]!];
+    [words[10], words[900]] = [words[900], words[10]];
     expect(names(await store.write([item]))).toEqual(['corrupt']);
   });
 });
@@ -153,8 +153,8 @@ describe('host memory', () => {
     for (const bytes of views) {
       for (const call of ['write', 'read'] as const) {
         const [end] = await store[call]([{ ...item, bytes: bytes as unknown as Uint8Array }]);
-        expect(end!.outcome).toBe(Outcome.REFUSED);
-        expect(end!.reason).toMatch(/no Uint8Array.*new Uint8Array/);
+        expect(end.outcome).toBe(Outcome.REFUSED);
+        expect(end.reason).toMatch(/no Uint8Array.*new Uint8Array/);
       }
     }
   });
@@ -168,9 +168,9 @@ describe('host memory', () => {
     const read = store.read([target]);
     setImmediate(() => (target.bytes.buffer as ArrayBuffer).transfer());
     const [during] = await read;
-    expect(['loaded', 'refused']).toContain(outcomeNames[during!.outcome]);
+    expect(['loaded', 'refused']).toContain(outcomeNames[during.outcome]);
     const [after] = await store.read([target]);
-    expect(after!.outcome).toBe(Outcome.REFUSED);
+    expect(after.outcome).toBe(Outcome.REFUSED);
     allLoaded(await store.read([emptyItem(item)]));
   });
 });

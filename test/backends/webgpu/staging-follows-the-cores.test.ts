@@ -89,11 +89,11 @@ describe('a spread', () => {
     expect(spread.now).toEqual(wide);
     cores.near = true;
     expect(spread.now).toEqual(alone);
-    lenders[1]!.lent = 1;
+    lenders[1].lent = 1;
     expect(spread.now).toEqual(beside);
     cores.near = false;
     expect(spread.now).toEqual(wide);
-    lenders[1]!.lent = 0;
+    lenders[1].lent = 0;
     cores.near = true;
     expect(spread.now).toEqual(alone);
   });

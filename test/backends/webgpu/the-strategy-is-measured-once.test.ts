@@ -39,10 +39,10 @@ describe('how uploads go', () => {
         const options = { uploadPath, verifyWrites, stagingBytes: 5000, stagingBuffers: 2 };
         await using store = await HbmStore.open(device.live, shape, options);
         const items = [0, 3, 4, 9, 15].map((slot) => patternItem(shape, slot, 0, 1));
-        const bad = { ...items[2]!, digest: { ...items[2]!.digest, hi: items[2]!.digest.hi ^ 1 } };
+        const bad = { ...items[2], digest: { ...items[2].digest, hi: items[2].digest.hi ^ 1 } };
         const ends = await store.write(items.map((item, i) => (i === 2 ? bad : item)));
         expect(ends.map((end) => end.reason === '')).toEqual([true, true, false, true, true]);
-        for (const item of [items[0]!, items[1]!, items[3]!, items[4]!]) {
+        for (const item of [items[0], items[1], items[3], items[4]]) {
           const target = emptyItem(item);
           await store.read([target]);
           expect(mismatchedWords(target)).toBe(0);

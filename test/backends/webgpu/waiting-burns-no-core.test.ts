@@ -27,7 +27,7 @@ async function moveAll(wait: 'sleep' | 'spin'): Promise<number> {
   expect(globalThis.setImmediate).toBe(before);
   expect((await write).every((end) => end.reason === '')).toBe(true);
   expect(globalThis.setImmediate).toBe(before);
-  const target = emptyItem(items[5]!);
+  const target = emptyItem(items[5]);
   await store.read([target]);
   expect(mismatchedWords(target)).toBe(0);
   return looksPutOff() - putOffBefore;

@@ -482,10 +482,10 @@ describe('the profile of the links', () => {
       row('hbmToDdr+ddrToHbm', bytes, (1.2 * bytes) / linkUs(bytes) / 1e3, 1),
     ]);
     const { links } = parseLinkCalibration(JSON.stringify(profileOf(made, about)), 'profile.json');
-    expect(links.ddrToHbm!.baseLatencyUs).toBeCloseTo(5, 1);
-    expect(links.ddrToHbm!.bandwidthBytesPerS / 1e9).toBeCloseTo(2, 2);
-    expect(links.ddrToHbm!.delayUs).toBeCloseTo(30, 0);
-    expect(links.ddrToHbm!.bothWaysShare).toBeCloseTo(0.6, 3);
+    expect(links.ddrToHbm.baseLatencyUs).toBeCloseTo(5, 1);
+    expect(links.ddrToHbm.bandwidthBytesPerS / 1e9).toBeCloseTo(2, 2);
+    expect(links.ddrToHbm.delayUs).toBeCloseTo(30, 0);
+    expect(links.ddrToHbm.bothWaysShare).toBeCloseTo(0.6, 3);
   });
 
   it('times the modeled replay', async () => {

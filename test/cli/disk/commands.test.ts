@@ -53,11 +53,11 @@ describe('tierkv disk', () => {
   it('fsck exits with 0 for a healthy store and with 1 for a damaged one, naming slot and reason', () => {
     expect(tierkv('fsck', dir)).toMatchObject({ status: 0, stderr: '' });
     const at = 8192 + 9 * 20480 + 4096 + 5;
-    editFile(join(dir, 'tierkv.blocks'), at, 1, (bytes) => void (bytes[0]! ^= 1));
+    editFile(join(dir, 'tierkv.blocks'), at, 1, (bytes) => void (bytes[0] ^= 1));
     const { stdout, status } = tierkv('fsck', dir);
     expect(stdout).toMatch(/fault {5}slot 9: the bytes do not have their digest\nleftovers 0\nfaults 1\n$/);
     expect(status).toBe(1);
-    editFile(join(dir, 'tierkv.blocks'), at, 1, (bytes) => void (bytes[0]! ^= 1));
+    editFile(join(dir, 'tierkv.blocks'), at, 1, (bytes) => void (bytes[0] ^= 1));
   });
 
   it('export writes records in the order of their use, and their bytes on request', () => {

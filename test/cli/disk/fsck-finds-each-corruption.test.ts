@@ -62,14 +62,13 @@ async function faultsAfter(damage: () => void): Promise<string[]> {
 }
 
 const flip = (path: string, at: number): void =>
-  editFile(path, at, 1, (bytes) => void (bytes[0] = bytes[0]! ^ 0x10));
+  editFile(path, at, 1, (bytes) => void (bytes[0] = bytes[0] ^ 0x10));
 
 it('a healthy store has no faults and no leftovers, and checking it changes nothing', async () => {
   const before = files.map((name) => readFileSync(join(dir, name)));
   const report = await checkStore(dir);
   expect(report).toMatchObject({ faults: [], leftovers: [], recordsChecked: large + 50, closed: true });
-  for (const [i, name] of files.entries())
-    expect(readFileSync(join(dir, name)).equals(before[i]!)).toBe(true);
+  for (const [i, name] of files.entries()) expect(readFileSync(join(dir, name)).equals(before[i])).toBe(true);
 });
 
 describe('one damage, and the fault that names it', () => {
@@ -140,7 +139,7 @@ describe('one damage, and the fault that names it', () => {
       const [first] = [readFileSync(blocks)];
       await write(3);
       editFile(blocks, recordAt(4), 20 * KiB, (bytes) =>
-        bytes.set(first!.subarray(recordAt(4), recordAt(4) + 20 * KiB)),
+        bytes.set(first.subarray(recordAt(4), recordAt(4) + 20 * KiB)),
       );
       const { faults } = await checkStore(dir);
       expect(faults).toEqual([

@@ -35,7 +35,7 @@ it('shows share, count, rate, time left and note on a terminal, and clears the l
   await sleep(150);
   const shown = text();
   expect(shown).toMatch(/25% \| 5,000 requests \| [\d,]+ a second \| 0\.\d s left \| 1\.5 GB\/s/);
-  const rate = Number(/([\d,]+) a second/.exec(shown)![1]!.replaceAll(',', ''));
+  const rate = Number(/([\d,]+) a second/.exec(shown)![1].replaceAll(',', ''));
   expect(rate).toBeGreaterThan(1000);
   expect(rate).toBeLessThanOrEqual(25_000);
   bar[Symbol.dispose]();

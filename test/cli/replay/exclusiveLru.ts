@@ -30,9 +30,9 @@ export class ExclusiveLru {
   request(ids: readonly number[]): void {
     let matched = 0;
     for (; matched < ids.length; matched++) {
-      const tier = this.#tiers.findIndex((blocks) => blocks.includes(ids[matched]!));
+      const tier = this.#tiers.findIndex((blocks) => blocks.includes(ids[matched]));
       if (tier === -1) break;
-      this.report.hits[tier]!++;
+      this.report.hits[tier]++;
     }
     this.report.perRequest.push(matched);
     for (const id of [...ids].reverse()) {
@@ -40,16 +40,16 @@ export class ExclusiveLru {
         const at = blocks.indexOf(id);
         if (at !== -1) blocks.splice(at, 1);
       }
-      this.#tiers[0]!.push(id);
+      this.#tiers[0].push(id);
     }
     this.#tiers.forEach((blocks, tier) => {
-      while (blocks.length > this.#capacities[tier]!) {
+      while (blocks.length > this.#capacities[tier]) {
         const id = blocks.shift()!;
         const below = this.#tiers[tier + 1];
         if (below === undefined) this.report.dropped++;
         else {
           below.push(id);
-          this.report.demotions[tier]!++;
+          this.report.demotions[tier]++;
         }
       }
     });

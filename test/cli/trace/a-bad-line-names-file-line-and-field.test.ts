@@ -62,6 +62,6 @@ describe('a line of a trace that cannot be right', () => {
     const path = traceFile('blocks.jsonl', having({ input_length: 130, hash_ids: [1, 2, 3] }));
     expect((await inputErrorOf(readAll(path))).field).toBe('hash_ids');
     const [request] = await readAll(path, { blockTokens: 64 });
-    expect([...request!.hashIds]).toEqual([1, 2, 3]);
+    expect([...request.hashIds]).toEqual([1, 2, 3]);
   });
 });

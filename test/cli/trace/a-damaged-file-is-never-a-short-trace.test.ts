@@ -23,7 +23,7 @@ describe('a file that cannot be read to its end is an error', () => {
 
   it.each(codecs)('a .%s file with one byte changed', async (suffix, compress) => {
     const bytes = compress(text);
-    bytes[bytes.length >> 1]! ^= 0x55;
+    bytes[bytes.length >> 1] ^= 0x55;
     const error = await inputErrorOf(readAll(traceFile(`flip.jsonl.${suffix}`, bytes)));
     expect(error.message).toMatch(/damaged compressed data|is not JSON/);
   });

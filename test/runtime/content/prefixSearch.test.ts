@@ -26,7 +26,7 @@ function keysOf(chains: number, hashes: number): Uint32Array {
 function cache(table: ContentTable, keys: Uint32Array, chain: number, blocks: number): number[] {
   const rows: number[] = [];
   for (let b = 0; b < blocks; b++) {
-    const parent = b === 0 ? NO_PARENT : rows[b - 1]!;
+    const parent = b === 0 ? NO_PARENT : rows[b - 1];
     const row = table.intern(keys, (chain * BLOCKS_MAX + b) * 4, 0, 16, parent);
     table.hold(row);
     table.addCopy(row);
@@ -64,7 +64,7 @@ it('finds of each chain what walking finds, whoever shares its hash', () => {
         const rows = chains.map(({ cached }, c) => cache(table, keys, c, cached));
         const left = chains.map(({ cached, dropped }, c) => {
           const gone = Math.min(cached, dropped);
-          if (gone > 0) drop(table, rows[c]!, gone);
+          if (gone > 0) drop(table, rows[c], gone);
           return cached - gone;
         });
         table.index.checkIntegrity();
@@ -74,9 +74,9 @@ it('finds of each chain what walking finds, whoever shares its hash', () => {
         const counts = Uint32Array.from(chains, ({ asked }) => asked);
         const out = new Uint32Array(chains.length).fill(99);
         table.search.lengths(keys, firsts, counts, out, chains.length);
-        expect([...out]).toEqual(chains.map(({ asked }, c) => Math.min(asked, left[c]!)));
+        expect([...out]).toEqual(chains.map(({ asked }, c) => Math.min(asked, left[c])));
         for (let c = 0; c < chains.length; c++)
-          expect(table.search.length(keys.subarray(c * BLOCKS_MAX * 4), counts[c]!)).toBe(out[c]);
+          expect(table.search.length(keys.subarray(c * BLOCKS_MAX * 4), counts[c])).toBe(out[c]);
       },
     ),
     { numRuns: 300 },

@@ -70,7 +70,7 @@ describe('a box', () => {
       fc.property(layoutAndBox, ([layout, box]) => {
         const bytes = walkBytes(layout, box);
         for (let at = 0; at < bytes.length; at += layout.rowBytes) {
-          const [layer, head, kv, token] = bytes[at]!.split('.');
+          const [layer, head, kv, token] = bytes[at].split('.');
           expect(
             rowOffsetBytes(layout, box, Number(layer), Number(head), kv === 'K' ? 0 : 1, Number(token)),
           ).toBe(at);

@@ -59,7 +59,7 @@ describe('choosePageBytes', () => {
           const page = choosePageBytes(unitBytes, { alignmentBytes, maxWasteShare: 0.03 });
           expect(page.pageBytes % alignmentBytes).toBe(0);
           for (const [i, unit] of unitBytes.entries()) {
-            const usedBytes = page.slotsPerPage[i]! * unit;
+            const usedBytes = page.slotsPerPage[i] * unit;
             expect(page.slotsPerPage[i]).toBeGreaterThanOrEqual(1);
             expect(usedBytes).toBeLessThanOrEqual(page.pageBytes);
             expect(page.wasteShare[i]).toBeCloseTo(1 - usedBytes / page.pageBytes, 12);

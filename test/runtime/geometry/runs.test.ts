@@ -31,7 +31,7 @@ function naiveRuns(layout: KVLayout, box: KVBox, container: KVBox): number[] {
   let open = false;
   for (const [at, byte] of walkBytes(layout, container).entries()) {
     if (wanted.has(byte)) {
-      if (open) runs[runs.length - 1]!++;
+      if (open) runs[runs.length - 1]++;
       else runs.push(at, 1);
     }
     open = wanted.has(byte);
@@ -53,8 +53,8 @@ describe('runs', () => {
         expect(runs.length).toBe(2 * countRuns(box, container));
         let bytes = 0;
         for (let i = 0; i < runs.length; i += 2) {
-          if (i > 0) expect(runs[i]!).toBeGreaterThan(runs[i - 2]! + runs[i - 1]!);
-          bytes += runs[i + 1]!;
+          if (i > 0) expect(runs[i]).toBeGreaterThan(runs[i - 2] + runs[i - 1]);
+          bytes += runs[i + 1];
         }
         expect(bytes).toBe(boxBytes(layout, box));
       }),
@@ -76,7 +76,7 @@ describe('runs', () => {
             expect([...out.subarray(2, 2 + 2 * count)]).toEqual(expected);
             expect(out[0]).toBe(0);
             expect(out[2 + 2 * count]).toBe(0);
-            for (let i = 1; i < expected.length; i += 2) bytes += expected[i]!;
+            for (let i = 1; i < expected.length; i += 2) bytes += expected[i];
           }
           expect(bytes).toBe(boxBytes(layout, box));
         },
@@ -147,12 +147,12 @@ describe('copy runs', () => {
         const arrived = walkBytes(layout, destination).fill('untouched');
         for (let run = 0; run < count; run++) {
           const [read, write, bytes] = out.subarray(run * valuesPerCopyRun, (run + 1) * valuesPerCopyRun);
-          for (let i = 0; i < bytes!; i++) {
-            expect(arrived[write! + i]).toBe('untouched');
-            arrived[write! + i] = from[read! + i]!;
+          for (let i = 0; i < bytes; i++) {
+            expect(arrived[write + i]).toBe('untouched');
+            arrived[write + i] = from[read + i];
           }
           const next = out.subarray((run + 1) * valuesPerCopyRun);
-          const joins = next[0] === read! + bytes! && next[1] === write! + bytes!;
+          const joins = next[0] === read + bytes && next[1] === write + bytes;
           if (run + 1 < count) expect(joins).toBe(false);
         }
         const wanted = new Set(walkBytes(layout, box));

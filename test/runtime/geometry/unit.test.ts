@@ -154,7 +154,7 @@ describe('cover', () => {
           const unit = unitBox(layout, spec, part.unit);
           expect(contains(unit, part.box)).toBe(true);
           expect(part.whole).toBe(boxBytes(layout, unit) === boxBytes(layout, part.box));
-          if (i > 0) expect(part.unit).toBeGreaterThan(parts[i - 1]!.unit);
+          if (i > 0) expect(part.unit).toBeGreaterThan(parts[i - 1].unit);
         }
       }),
     );

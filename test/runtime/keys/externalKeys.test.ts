@@ -50,7 +50,7 @@ describe('ExternalKeys', () => {
       );
       for (const word of [0, 1]) {
         const buckets = new Uint32Array(256);
-        for (let i = 0; i < keys.length; i++) buckets[keys.words[i * wordsPerKey + word]! & 255]!++;
+        for (let i = 0; i < keys.length; i++) buckets[keys.words[i * wordsPerKey + word] & 255]++;
         expect(Math.max(...buckets)).toBeLessThan(48); // 16 expected, 8 standard deviations above
       }
     }
@@ -110,7 +110,7 @@ describe('BlockKeys', () => {
     keys.append(Uint32Array.of(1, 2, 3, 4), 0);
     for (let word = 0; word < 4; word++) {
       const other = Uint32Array.of(1, 2, 3, 4);
-      other[word]! ^= 0x80000000;
+      other[word] ^= 0x80000000;
       expect(keys.equalsAt(0, other, 0)).toBe(false);
     }
     expect(keys.equalsAt(0, Uint32Array.of(0, 1, 2, 3, 4), 1)).toBe(true);

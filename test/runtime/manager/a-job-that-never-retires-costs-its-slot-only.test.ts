@@ -11,7 +11,7 @@ function stuckLoad(cancelled: boolean): World {
   const sequence = world.manager.open(world.keys(1), 1, 0);
   world.manager.load(sequence, 0);
   const [load] = world.issued();
-  world.manager.setDeadline(load!.job, 50);
+  world.manager.setDeadline(load.job, 50);
   if (cancelled) world.manager.cancel(sequence, 10);
   else world.manager.release(sequence, 10);
   return world;
@@ -37,7 +37,7 @@ it.each([
   expect(world.manager.usage(0).slots.draining).toBe(1);
 
   world.now = 70;
-  world.end(world.jobs[0]!);
+  world.end(world.jobs[0]);
   expect(world.manager.jobsOverdue).toBe(0);
   expect(world.manager.usage(0).slots).toMatchObject({ draining: 0, free: 1 });
   expect(world.manager.allocate(other, 0, 1, 70)).toBe(true);

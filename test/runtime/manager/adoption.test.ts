@@ -14,7 +14,7 @@ function chain(world: World, ids: readonly number[], from = 0): AdoptedBlock[] {
     generation: 5,
     sizeClass: 0,
     key: world.keys(id),
-    parent: i === 0 ? none : world.keys(ids[i - 1]!),
+    parent: i === 0 ? none : world.keys(ids[i - 1]),
     digest: { lo: id, hi: 0 },
     tokens: 16,
   }));
@@ -55,7 +55,7 @@ describe('adopted blocks', () => {
       const blocks = chain(world, [1, 2, 3, 4]);
       adopt(
         world,
-        order.map((i) => blocks[i]!),
+        order.map((i) => blocks[i]),
       );
       expect(world.manager.matchLength(world.keys(1, 2, 3, 4, 5), 5)).toBe(4);
       expect(world.manager.prefixesAreWhole).toBe(true);
@@ -99,8 +99,8 @@ describe('adopted blocks', () => {
     world.cache(2, 3);
     world.manager.evict(0, 1, world.now);
     const [write] = world.issued();
-    expect(write!.target).toMatchObject({ tier: 2, slot: 1, generation: 6 });
-    world.end(write!);
+    expect(write.target).toMatchObject({ tier: 2, slot: 1, generation: 6 });
+    world.end(write);
   });
 
   it('of several sizes cut their pages, and a page of another size keeps them out', () => {
@@ -145,7 +145,7 @@ describe('adopted blocks', () => {
     const world = new World(tiers);
     const key = (i: number): Uint32Array => keys.words.slice(i * 4, i * 4 + 4);
     const blocks = [0, 1, 2, 3].map((i) => ({
-      ...chain(world, [i + 1], i)[0]!,
+      ...chain(world, [i + 1], i)[0],
       key: key(i),
       parent: i === 0 ? none : key(i - 1),
     }));

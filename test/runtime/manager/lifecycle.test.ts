@@ -71,8 +71,8 @@ describe('slots and jobs', () => {
     const other = world.manager.open(world.keys(7, 8), 2, 0);
     expect(world.manager.allocate(other, 0, 2, 0)).toBe(true);
     expect([...other.state.subarray(0, 2)]).toEqual([Entry.WAITING, Entry.WAITING]);
-    world.end(first!);
-    world.end(second!, Outcome.CANCELLED);
+    world.end(first);
+    world.end(second, Outcome.CANCELLED);
     expect([...other.state.subarray(0, 2)]).toEqual([Entry.OPEN, Entry.OPEN]);
     expect(world.manager.lookup(world.keys(1, 2), 2).byTier).toEqual([0, 2]);
   });
@@ -102,7 +102,7 @@ describe('slots and jobs', () => {
     world.manager.evict(1, 2, 0);
     world.manager.checkIntegrity();
     expect(world.manager.usage(1).slots).toMatchObject({ free: 1, draining: 1 });
-    world.end(load!);
+    world.end(load);
     expect(world.manager.usage(1).slots).toMatchObject({ free: 2, draining: 0 });
     expect(world.manager.matchLength(world.keys(1), 1)).toBe(1);
   });
@@ -113,8 +113,8 @@ describe('slots and jobs', () => {
     world.manager.allocate(sequence, 0, 1, 0);
     world.manager.seal(sequence, 0, 1, world.keys(1), 0, 16, 0);
     const [seal] = world.issued();
-    world.end(seal!);
-    expect(() => world.manager.complete(seal!.job, Outcome.LOADED, 0)).toThrow(TierKVError);
+    world.end(seal);
+    expect(() => world.manager.complete(seal.job, Outcome.LOADED, 0)).toThrow(TierKVError);
     expect(() => world.manager.complete(12_345 as never, Outcome.LOADED, 0)).toThrow(/not in flight/);
     world.manager.checkIntegrity();
   });
@@ -127,7 +127,7 @@ describe('slots and jobs', () => {
     const sequence = world.manager.open(world.keys(1), 1, 0);
     world.manager.load(sequence, 0);
     const [load] = world.issued();
-    world.manager.setDeadline(load!.job, 50);
+    world.manager.setDeadline(load.job, 50);
     expect(world.manager.expire(49, Outcome.TIMED_OUT)).toBe(0);
     expect(world.manager.expire(50, Outcome.TIMED_OUT)).toBe(1);
     expect(sequence.pending).toBe(0);
@@ -135,7 +135,7 @@ describe('slots and jobs', () => {
     expect(sequence.outcome[0]).toBe(Outcome.TIMED_OUT);
     expect(world.manager.usage(0).slots.draining).toBe(1);
     world.now = 60;
-    world.end(load!, Outcome.LOADED);
+    world.end(load, Outcome.LOADED);
     expect(world.manager.usage(0).slots).toMatchObject({ draining: 0, free: 2 });
   });
 });
@@ -154,9 +154,9 @@ describe('loads that fail', () => {
     const sequence = world.manager.open(world.keys(1, 2, 3), 3, 0);
     world.manager.load(sequence, 0);
     const [first, second, third] = world.issued();
-    world.end(third!);
-    world.end(second!, Outcome.CORRUPT);
-    world.end(first!);
+    world.end(third);
+    world.end(second, Outcome.CORRUPT);
+    world.end(first);
     expect(sequence.pending).toBe(0);
     expect(sequence.readyPrefix()).toBe(1);
     expect(sequence.firstFailed()).toBe(1);
@@ -170,7 +170,7 @@ describe('loads that fail', () => {
     const world = offloaded(1);
     const sequence = world.manager.open(world.keys(1), 1, 0);
     world.manager.load(sequence, 0);
-    world.end(world.issued()[0]!, Outcome.CORRUPT);
+    world.end(world.issued()[0], Outcome.CORRUPT);
     world.manager.release(sequence, 0);
     expect(world.manager.matchLength(world.keys(1), 1)).toBe(0);
     expect(world.manager.usage(1).residentBytes).toBe(0);
@@ -181,7 +181,7 @@ describe('loads that fail', () => {
     const world = offloaded(1);
     const sequence = world.manager.open(world.keys(1), 1, 0);
     world.manager.load(sequence, 0);
-    world.end(world.issued()[0]!, Outcome.REFUSED);
+    world.end(world.issued()[0], Outcome.REFUSED);
     world.manager.release(sequence, 0);
     expect(world.manager.lookup(world.keys(1), 1).byTier).toEqual([0, 1]);
   });
@@ -201,8 +201,8 @@ describe('loads that fail', () => {
     const sequence = world.manager.open(world.keys(1), 1, 0);
     world.manager.load(sequence, 0);
     const [load] = world.issued();
-    expect(load!.source!.tier).toBe(Tier.NVME);
-    world.end(load!);
+    expect(load.source!.tier).toBe(Tier.NVME);
+    world.end(load);
     expect(sequence.readyPrefix()).toBe(1);
   });
 
@@ -214,7 +214,7 @@ describe('loads that fail', () => {
     world.manager.load(b, 0);
     const issued = world.issued();
     expect(issued).toHaveLength(1);
-    world.end(issued[0]!, Outcome.MISSING);
+    world.end(issued[0], Outcome.MISSING);
     expect([a.state[0], b.state[0]]).toEqual([Entry.FAILED, Entry.FAILED]);
   });
 
@@ -223,7 +223,7 @@ describe('loads that fail', () => {
     world.cache(1, 2);
     world.manager.evict(0, 1, 0);
     const [demotion] = world.issued();
-    world.end(demotion!, Outcome.REFUSED);
+    world.end(demotion, Outcome.REFUSED);
     expect(world.manager.matchLength(world.keys(1, 2), 2)).toBe(1);
     expect(world.manager.counters.demotionsFailed).toBe(1);
   });
@@ -238,7 +238,7 @@ describe('loads that fail', () => {
       expect(sequence.matched).toBe(1);
       world.manager.load(sequence, 0);
       expect(world.issued()).toHaveLength(0);
-      world.end(demotion!, outcome);
+      world.end(demotion, outcome);
       world.settle();
       expect(sequence.state[0]).toBe(outcome === Outcome.LOADED ? Entry.READY : Entry.FAILED);
     }
@@ -284,8 +284,8 @@ describe('copies of one content', () => {
     for (const s of [a, b]) world.manager.allocate(s, 0, 1, 0);
     for (const s of [a, b]) world.manager.seal(s, 0, 1, keys, 0, 16, 0);
     const [first, second] = world.issued();
-    world.end(first!, Outcome.LOADED, 111);
-    world.end(second!, Outcome.LOADED, 222);
+    world.end(first, Outcome.LOADED, 111);
+    world.end(second, Outcome.LOADED, 222);
     expect(world.manager.counters.diverged).toBe(1);
     expect([a.readyPrefix(), b.readyPrefix()]).toEqual([1, 1]);
     world.manager.release(b, 0);
@@ -366,10 +366,10 @@ describe('room', () => {
       world.manager.release(sequence, 0);
       world.settle();
       expect(world.manager.usage(1).residentBytes).toBe(lowerCopy === 'move' ? 0 : 2);
-      const demotions = world.manager.counters.demotions[0]!;
+      const demotions = world.manager.counters.demotions[0];
       world.manager.evict(0, 2, 0);
       world.settle();
-      expect(world.manager.counters.demotions[0]! - demotions).toBe(lowerCopy === 'move' ? 2 : 0);
+      expect(world.manager.counters.demotions[0] - demotions).toBe(lowerCopy === 'move' ? 2 : 0);
       expect(world.manager.lookup(world.keys(1, 2), 2).byTier).toEqual([0, 2]);
     }
   });

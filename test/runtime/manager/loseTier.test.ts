@@ -58,7 +58,7 @@ describe('a lost tier', () => {
     expect([...sequence.state.subarray(0, 2)]).toEqual([Entry.FAILED, Entry.FAILED]);
     expect(sequence.pending).toBe(0);
     expect(world.manager.usage(0).slots).toMatchObject({ free: 3, draining: 1 });
-    world.end(seal!, Outcome.LOADED, 5);
+    world.end(seal, Outcome.LOADED, 5);
     expect(world.manager.usage(0).slots.free).toBe(4);
     expect(world.manager.lookup(world.keys(1), 1).blocks).toBe(0);
   });
@@ -76,9 +76,9 @@ describe('a lost tier', () => {
     const [again] = world.issued();
     expect(again?.source).toEqual(before?.source);
     expect(again?.target.slot).not.toBe(before?.target.slot);
-    world.end(before!);
+    world.end(before);
     expect(sequence.state[0]).toBe(Entry.LOADING);
-    world.end(again!);
+    world.end(again);
     expect(sequence.state[0]).toBe(Entry.READY);
   });
 
@@ -93,7 +93,7 @@ describe('a lost tier', () => {
     world.manager.loseTier(0, 0);
     world.manager.checkIntegrity();
     expect(world.manager.jobsInFlight).toBe(1);
-    world.end(slow!, Outcome.REFUSED);
+    world.end(slow, Outcome.REFUSED);
     expect(world.manager.lookup(world.keys(1), 1).blocks).toBe(0);
     expect(world.manager.lookup(world.keys(2), 1).blocks).toBe(0);
   });

@@ -21,7 +21,7 @@ function answersOfQueue(world: World, queue: readonly (readonly number[])[]): nu
   const keys = world.keys(0, ...ids.flat());
   const counts = Uint32Array.from(ids, (chain) => chain.length);
   const firsts = new Uint32Array(ids.length);
-  for (let r = 0, next = 1; r < ids.length; next += counts[r++]!) firsts[r] = next;
+  for (let r = 0, next = 1; r < ids.length; next += counts[r++]) firsts[r] = next;
   const out = new Uint32Array(ids.length).fill(77);
   world.manager.matchLengths(keys, firsts, counts, out);
   return [...out];
@@ -79,7 +79,7 @@ it('walks where a block is cached without its ancestors', () => {
   expect(world.manager.prefixesAreWhole).toBe(false);
   expectSameAnswers(world, [chain, chain.slice(0, 2), []]);
   expect(answersOfQueue(world, [chain])).toEqual([0]);
-  world.cache(ids[0]!);
+  world.cache(ids[0]);
   expectSameAnswers(world, [chain, [0], [1], chain.slice(0, 4)]);
   expect(answersOfQueue(world, [chain, [1]])).toEqual([1, 0]);
 });

@@ -1,7 +1,6 @@
 /** A manager with its jobs in the test's hands: what is asked of the driver, and its ends, one by one. */
 
 import {
-  type JobId,
   KVManager,
   type ManagerConfig,
   Outcome,
@@ -27,7 +26,7 @@ export class World {
   issued(): Transfer[] {
     const fresh: Transfer[] = [];
     for (let job = this.manager.nextJob(); job !== 0; job = this.manager.nextJob()) {
-      fresh.push(this.manager.transfer(job as JobId));
+      fresh.push(this.manager.transfer(job));
     }
     this.jobs.push(...fresh);
     return fresh;
@@ -41,7 +40,7 @@ export class World {
 
   /** Carries out everything until nothing is left to do. */
   settle(): void {
-    for (this.issued(); this.jobs.length > 0; this.issued()) this.end(this.jobs[0]!);
+    for (this.issued(); this.jobs.length > 0; this.issued()) this.end(this.jobs[0]);
     this.manager.checkIntegrity();
   }
 

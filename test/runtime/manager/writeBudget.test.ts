@@ -66,10 +66,10 @@ describe('a write budget', () => {
         bounded.cache(id);
         free.cache(id);
         const { writtenBytes, readBytes } = bounded.manager.counters;
-        expect(writtenBytes[1]!).toBeLessThanOrEqual(8 + ratio * readBytes[1]!);
+        expect(writtenBytes[1]).toBeLessThanOrEqual(8 + ratio * readBytes[1]);
       }
       expect(bounded.manager.counters.readBytes[1]).toBeGreaterThan(20);
-      expect(bounded.manager.counters.writtenBytes[1]).toBeLessThan(free.manager.counters.writtenBytes[1]!);
+      expect(bounded.manager.counters.writtenBytes[1]).toBeLessThan(free.manager.counters.writtenBytes[1]);
     }
   });
 

@@ -19,9 +19,9 @@ describe('a pool of one size', () => {
     const slots = Array.from({ length: 5 }, () => pool.take(0));
     expect(new Set(slots).size).toBe(5);
     expect(pool.take(0)).toBe(-1);
-    pool.giveBack(slots[2]!);
+    pool.giveBack(slots[2]);
     expect(pool.take(0)).toBe(slots[2]);
-    expect(pool.generation[slots[2]!]).toBe(2);
+    expect(pool.generation[slots[2]]).toBe(2);
     pool.checkIntegrity();
   });
 });
@@ -42,9 +42,9 @@ describe('a pool of several sizes', () => {
           const owner = new Int32Array(shape.capacityBytes).fill(-1);
           for (const step of steps) {
             if (step % 3 === 0 && taken.size > 0) {
-              const [slot, sizeClass] = [...taken][step % taken.size]!;
+              const [slot, sizeClass] = [...taken][step % taken.size];
               const at = slotOffsetBytes(shape, slot, sizeClass);
-              owner.fill(-1, at, at + slotBytes[sizeClass]!);
+              owner.fill(-1, at, at + slotBytes[sizeClass]);
               taken.delete(slot);
               pool.giveBack(slot);
             } else {
@@ -53,7 +53,7 @@ describe('a pool of several sizes', () => {
               if (slot === -1) expect(pool.freeSlots(sizeClass)).toBe(0);
               else {
                 const at = slotOffsetBytes(shape, slot, sizeClass);
-                const bytes = owner.subarray(at, at + slotBytes[sizeClass]!);
+                const bytes = owner.subarray(at, at + slotBytes[sizeClass]);
                 expect(bytes.every((o) => o === -1)).toBe(true);
                 bytes.fill(slot);
                 taken.set(slot, sizeClass);
@@ -91,7 +91,7 @@ describe('a pool of several sizes', () => {
       const { pageBytes } = choosePageBytes(unitBytes);
       for (let seed = 1; seed <= 30; seed++) {
         const random = new Random(seed);
-        const shape = poolShape(Math.ceil((200 * unitBytes[0]!) / pageBytes), pageBytes, unitBytes);
+        const shape = poolShape(Math.ceil((200 * unitBytes[0]) / pageBytes), pageBytes, unitBytes);
         const pool = new SlotPool(shape);
         const held: [slot: number, sizeClass: number][] = [];
         let usedBytes = 0;
@@ -99,14 +99,14 @@ describe('a pool of several sizes', () => {
           if (held.length > 0 && random.chance(0.35)) {
             const [[slot, sizeClass]] = held.splice(random.below(held.length), 1) as [[number, number]];
             pool.giveBack(slot);
-            usedBytes -= unitBytes[sizeClass]!;
+            usedBytes -= unitBytes[sizeClass];
             continue;
           }
           const sizeClass = random.chance(0.3) ? 0 : 1;
           const slot = pool.take(sizeClass);
           if (slot === -1) break;
           held.push([slot, sizeClass]);
-          usedBytes += unitBytes[sizeClass]!;
+          usedBytes += unitBytes[sizeClass];
         }
         const share = usedBytes / shape.capacityBytes;
         expect(share, `seed ${seed}, model ${name}`).toBeGreaterThanOrEqual(0.95);

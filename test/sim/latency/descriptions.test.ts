@@ -201,8 +201,8 @@ describe('a link profile', () => {
       'links.json',
     );
     expect(read.links.hbmToDdr).toEqual({ baseLatencyUs: 7, bandwidthBytesPerS: 1e10 });
-    expect(read.links.ddrToHbm!.baseLatencyUs).toBeCloseTo(5, 9);
-    expect(read.links.ddrToHbm!.bandwidthBytesPerS / 1e10).toBeCloseTo(1, 9);
+    expect(read.links.ddrToHbm.baseLatencyUs).toBeCloseTo(5, 9);
+    expect(read.links.ddrToHbm.bandwidthBytesPerS / 1e10).toBeCloseTo(1, 9);
     expect(read.software).toBe(false);
   });
 

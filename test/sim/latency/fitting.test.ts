@@ -46,10 +46,10 @@ describe('least squares without negative coefficients', () => {
         fc.array(fc.double({ min: 0, max: 50, noNaN: true }), { minLength: 3, maxLength: 3 }),
         (truth) => {
           const rows = Array.from({ length: 20 }, (_, i) => [1, i, (i * i) % 7]);
-          const targets = rows.map((row) => row.reduce((sum, x, j) => sum + x * truth[j]!, 0));
+          const targets = rows.map((row) => row.reduce((sum, x, j) => sum + x * truth[j], 0));
           const found = nonNegativeLeastSquares(rows, targets);
           found.forEach((value, j) => {
-            expect(value).toBeCloseTo(truth[j]!, 3);
+            expect(value).toBeCloseTo(truth[j], 3);
           });
         },
       ),
@@ -208,23 +208,23 @@ describe('scores', () => {
 });
 
 describe('replaying requests', () => {
-  const model = modelOn('linear', setups[0]!, false); // 3000 + 20/prompt token + 5/decode + 0.01/context + ...
+  const model = modelOn('linear', setups[0], false); // 3000 + 20/prompt token + 5/decode + 0.01/context + ...
   const one = { arrivalUs: 0, promptTokens: 100, outputTokens: 3, firstTokenUs: 0, lastTokenUs: 0 };
 
   it('gives the first token with the prompt and then one a step', () => {
     const [times] = replayRequests([one], model, { requests: 8, tokensPerStep: 2048 });
     const prefillUs = Math.trunc(3000 + 20 * 100 + 0.0001 * ((100 * 99) / 2));
-    expect(times!.firstTokenUs).toBe(prefillUs);
-    expect(times!.lastTokenUs).toBe(prefillUs + Math.trunc(3005 + 1) + Math.trunc(3005 + 1.01));
+    expect(times.firstTokenUs).toBe(prefillUs);
+    expect(times.lastTokenUs).toBe(prefillUs + Math.trunc(3005 + 1) + Math.trunc(3005 + 1.01));
   });
 
   it('cuts prompts at the tokens of a step and keeps requests waiting beyond the limit', () => {
     const short = { ...one, promptTokens: 10, outputTokens: 1 };
     const [a, b] = replayRequests([short, short], model, { requests: 1, tokensPerStep: 2048 });
-    expect(b!.firstTokenUs).toBe(2 * a!.firstTokenUs);
+    expect(b.firstTokenUs).toBe(2 * a.firstTokenUs);
     const [whole] = replayRequests([one], model, { requests: 1, tokensPerStep: 100 });
     const [cut] = replayRequests([one], model, { requests: 1, tokensPerStep: 50 });
-    expect(cut!.firstTokenUs).toBeGreaterThan(whole!.firstTokenUs + 2900);
+    expect(cut.firstTokenUs).toBeGreaterThan(whole.firstTokenUs + 2900);
   });
 
   it('waits for an arrival', () => {
@@ -232,6 +232,6 @@ describe('replaying requests', () => {
       requests: 1,
       tokensPerStep: 2048,
     });
-    expect(times!.firstTokenUs).toBeGreaterThan(55_000 - 1);
+    expect(times.firstTokenUs).toBeGreaterThan(55_000 - 1);
   });
 });

@@ -41,7 +41,7 @@ describe('sums over a batch', () => {
               sums.add(added);
               present.push(added);
             } else if (present.length > 0 && pick % 3 !== 0) {
-              sums.remove(present.splice(pick % present.length, 1)[0]!);
+              sums.remove(present.splice(pick % present.length, 1)[0]);
             } else {
               sums.advanceDecodes();
               present = present.map((r) =>
@@ -133,7 +133,7 @@ describe.each(setups)('$model, tp $tp, dp $dp', (setup) => {
 
 describe('the floor', () => {
   it('is what stands between trained-physics and a prefill that the GPU cannot do', () => {
-    const setup = setups[0]!;
+    const setup = setups[0];
     const sums = sumBatch([request(8192, 0, 8192, 8)]);
     const bare = modelOn('trained-physics', setup, false).stepTimeUs(sums);
     const floored = modelOn('trained-physics', setup, true).stepTimeUs(sums);
@@ -146,7 +146,7 @@ describe('the floor', () => {
     // llama-3.1-8b: elements of a layer and of the head
     const layer = 4096 * (4096 + 2 * 1024) + 4096 * 4096 + 3 * 4096 * 14336;
     const head = 128256 * 4096;
-    const floor = floorOf(setups[0]!);
+    const floor = floorOf(setups[0]);
     const one = floor.work(sumBatch([request(100, 0, 100, 8)]));
     expect(one.flops).toBe(32 * (2 * 100 * layer + 4 * 4096 * ((100 * 101) / 2)) + 2 * head);
     expect(one.bytes).toBe(2 * (32 * layer + head) + 131072 * 100);

@@ -35,7 +35,7 @@ describe.skipIf(absent)('engine steps of upstream (needs the step traces)', () =
     const steps = trace.events.filter(({ ev }) => ev === 'StepEvent');
     let compared = 0;
     for (let i = 0; i + 1 < steps.length; i++) {
-      const { batch_after: batch, done, t } = steps[i]!;
+      const { batch_after: batch, done, t } = steps[i];
       // a request that completed is in the step but not in the batch after it
       if (batch === null || batch.length === 0 || done !== (steps[i - 1]?.done ?? 0)) continue;
       const requests = batch
@@ -44,7 +44,7 @@ describe.skipIf(absent)('engine steps of upstream (needs the step traces)', () =
           const { input, output } = byId.get(id)!;
           return request(input.length, progress - newTokens, newTokens, output.length);
         });
-      expect(t + model.stepTimeUs(sumBatch(requests))).toBe(steps[i + 1]!.t);
+      expect(t + model.stepTimeUs(sumBatch(requests))).toBe(steps[i + 1].t);
       compared++;
     }
     expect(compared).toBeGreaterThan(10);

@@ -13,7 +13,7 @@ import {
   advanceRegisterSimd,
   hasSimdRegister,
   seedRegisterSimd,
-} from '../../../src/sim/random/register-simd.ts';
+} from '../../../src/sim/random/registerSimd.ts';
 
 interface Stream {
   seed: string;

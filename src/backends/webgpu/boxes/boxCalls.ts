@@ -93,7 +93,7 @@ export class BoxCalls {
         await call.turn.wait();
       }
       for (let index = 0; index < call.items.length; index++) {
-        const refusal = this.#refusal(call.items[index]!);
+        const refusal = this.#refusal(call.items[index]);
         if (refusal === undefined) await this.#add(call, index);
         else call.settle(index, refusal);
       }
@@ -109,7 +109,7 @@ export class BoxCalls {
     const refusal = lossOf(live) ?? ledger.misplaced(item);
     if (refusal !== undefined) return refusal;
     const { plan, sizeClass } = item;
-    const slotBytes = slabs.shape.slotBytes[sizeClass]!;
+    const slotBytes = slabs.shape.slotBytes[sizeClass];
     if (plan.containerBytes > slotBytes) {
       return refused(`a slot of ${slotBytes} bytes holds no unit of ${plan.containerBytes}`);
     }
@@ -118,7 +118,7 @@ export class BoxCalls {
   }
 
   async #add(call: BoxCall, index: number): Promise<void> {
-    const item = call.items[index]!;
+    const item = call.items[index];
     const { slot, sizeClass, plan } = item;
     const slab = this.#pool.slabs.slabOf(slot, sizeClass);
     const slotOffset = this.#pool.slabs.offsetOf(slot, sizeClass);
@@ -182,7 +182,7 @@ export class BoxCalls {
 function deliver({ target, from, stagingOffset, length }: Piece, landed: ArrayBuffer | undefined): void {
   const { call, index } = target;
   if (landed !== undefined) {
-    const { bytes } = call.items[index]!;
+    const { bytes } = call.items[index];
     if (bytes.byteLength < from + length) {
       call.settle(index, refused(TAKEN_AWAY));
       return;

@@ -96,8 +96,8 @@ export class BoxKernels {
       for (const [slab, group] of this.#groups[kernel].entries()) {
         const dispatch = pieceForms.length * slab + form;
         if (this.#count[dispatch] === 0) continue;
-        pass.setBindGroup(0, group, [this.#row[dispatch]! * PIECE_BYTES]);
-        pass.dispatchWorkgroups(this.#workgroups[dispatch]!, this.#count[dispatch]!);
+        pass.setBindGroup(0, group, [this.#row[dispatch] * PIECE_BYTES]);
+        pass.dispatchWorkgroups(this.#workgroups[dispatch], this.#count[dispatch]);
       }
     }
     pass.end();
@@ -115,27 +115,27 @@ export class BoxKernels {
     const next = this.#row;
     for (let i = 0; i < list.count; i++) {
       const dispatch = dispatchOf(list, i);
-      counts[dispatch]! += 1;
-      workgroups[dispatch] = Math.max(workgroups[dispatch]!, this.#workgroupsOf(list, i));
+      counts[dispatch] += 1;
+      workgroups[dispatch] = Math.max(workgroups[dispatch], this.#workgroupsOf(list, i));
     }
     let rows = 0;
     for (let dispatch = 0; dispatch < counts.length; dispatch++) {
       next[dispatch] = rows;
-      rows += Math.ceil(counts[dispatch]! / ROWS_PER_GROUP) * ROWS_PER_GROUP;
+      rows += Math.ceil(counts[dispatch] / ROWS_PER_GROUP) * ROWS_PER_GROUP;
     }
     for (let i = 0; i < list.count; i++) {
-      const to = next[dispatchOf(list, i)]!++ * WORDS_PER_PIECE;
+      const to = next[dispatchOf(list, i)]++ * WORDS_PER_PIECE;
       const from = i * WORDS_PER_PIECE;
-      for (let word = 0; word < WORDS_PER_PIECE; word++) this.#rowWords[to + word] = list.rows[from + word]!;
+      for (let word = 0; word < WORDS_PER_PIECE; word++) this.#rowWords[to + word] = list.rows[from + word];
     }
-    for (let dispatch = 0; dispatch < counts.length; dispatch++) next[dispatch]! -= counts[dispatch]!;
+    for (let dispatch = 0; dispatch < counts.length; dispatch++) next[dispatch] -= counts[dispatch];
     return rows;
   }
 
   #workgroupsOf(list: PieceList, index: number): number {
     const { lanes, lanesPerRun, unitsPerLane } = this.#programs.shape;
-    const runs = list.rows[index * WORDS_PER_PIECE + 3]!;
-    const runUnits = list.rows[index * WORDS_PER_PIECE + 4]!;
+    const runs = list.rows[index * WORDS_PER_PIECE + 3];
+    const runUnits = list.rows[index * WORDS_PER_PIECE + 4];
     const sharers = Math.min(lanesPerRun, 2 ** (31 - Math.clz32(runUnits)));
     const runsPerLane = Math.max(1, Math.floor(unitsPerLane / Math.ceil(runUnits / sharers)));
     return Math.min(WORKGROUPS_MAX, Math.ceil(runs / ((lanes / sharers) * runsPerLane)));
@@ -143,5 +143,5 @@ export class BoxKernels {
 }
 
 function dispatchOf(list: PieceList, index: number): number {
-  return pieceForms.length * list.slab[index]! + list.form[index]!;
+  return pieceForms.length * list.slab[index] + list.form[index];
 }

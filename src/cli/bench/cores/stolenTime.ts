@@ -13,7 +13,7 @@ const TICK_MS = 10;
 export function stolenMs(): number {
   try {
     const [cores] = fs.readFileSync('/proc/stat', 'latin1').split('\n', 1);
-    return TICK_MS * Number(cores!.trim().split(/\s+/)[STEAL_FIELD] ?? 0);
+    return TICK_MS * Number(cores.trim().split(/\s+/)[STEAL_FIELD] ?? 0);
   } catch {
     return 0;
   }

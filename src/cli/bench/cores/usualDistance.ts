@@ -18,7 +18,7 @@ export class UsualDistance {
     if (ns === 0) return true;
     this.#looks.push(ns);
     if (this.#looks.length > REMEMBERED) this.#looks.shift();
-    const usualNs = Float64Array.from(this.#looks).sort()[this.#looks.length >> 1]!;
+    const usualNs = Float64Array.from(this.#looks).sort()[this.#looks.length >> 1];
     return ns < usualNs * FACTOR && ns > usualNs / FACTOR;
   }
 }

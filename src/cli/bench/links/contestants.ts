@@ -82,7 +82,7 @@ export function contestantsOf(machine: Machine, units: number, cases: readonly C
     const fromDisk = route.link.includes('nvmeTo');
     const common = { bytes, usesDisk, prepare: () => buffers.mapUpload() };
     if (!route.bothWays) {
-      const stages = stagesOf(route.work[0]!, arrangement, rig.checks);
+      const stages = stagesOf(route.work[0], arrangement, rig.checks);
       const stage = stages.find(isDiskStage);
       const io = stage && disk!.records.mover(workOf(stage, moved), TOGETHER_DEPTH, SMALL_PIECE_BYTES);
       add({

@@ -34,7 +34,7 @@ export class DiskRuns implements Disposable {
     this.records = opened.records;
     this.dropsCache = opened.dropCache !== undefined;
     this.#unitBytes = unitBytes;
-    this.#memory = new Uint8Array(opened.arena.chunks[0]!, 0, bytes);
+    this.#memory = new Uint8Array(opened.arena.chunks[0], 0, bytes);
     this.#opened = opened;
   }
 
@@ -42,7 +42,7 @@ export class DiskRuns implements Disposable {
     const { bytes, unitBytes } = rig;
     const libc = await loadLibc();
     const arena = await HostArena.open({ chunkBytes: [bytes], field: 'bench' });
-    const memory = new Uint8Array(arena.chunks[0]!).fill(0x5a);
+    const memory = new Uint8Array(arena.chunks[0]).fill(0x5a);
     const made = (name: string): string => {
       const file = path.join(dir, name);
       // twice the size, since scattered units lie in twice the room

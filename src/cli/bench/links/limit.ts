@@ -80,13 +80,13 @@ export function limitOf(
 ): Limit {
   const ways = work.map((steps) => stagesOf(steps, arrangement, checks));
   let slowest: Limit = { gbps: Number.POSITIVE_INFINITY, by: '', depth: 1 };
-  for (let part = 0; part < ways[0]!.length; part++) {
+  for (let part = 0; part < ways[0].length; part++) {
     const stages = ways.flatMap((way) => way[part] ?? []).map((stage) => bestOf(stage, speeds));
     const seconds = stages.reduce((sum, { gbps }) => sum + 1 / gbps, 0);
     const gbps = ways.length / seconds;
     if (gbps >= slowest.gbps) continue;
     const by = [...new Set(stages.map(({ stage }) => stage))].join(' + ');
-    slowest = { gbps, by, depth: stages[0]!.depth };
+    slowest = { gbps, by, depth: stages[0].depth };
   }
   return slowest;
 }

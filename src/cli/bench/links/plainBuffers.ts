@@ -77,7 +77,7 @@ export class PlainBuffers implements Disposable {
 
   /** How much a burst is. */
   get burstBytes(): number {
-    return this.#burst.length * this.#burst[0]!.size;
+    return this.#burst.length * this.#burst[0].size;
   }
 
   /** Device memory, copied to staging; mapped until the caller unmaps it. */

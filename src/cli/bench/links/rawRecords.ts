@@ -35,7 +35,7 @@ export class RawRecords implements Disposable {
     this.#rig = rig;
     this.#file = RawFile.direct(String(rig.nvme!.describe().path), rig.staging!.view(0, PROBE_BYTES));
     const layout = fileLayout(rig.shape);
-    const { payloadOffset } = layout.records[0]!;
+    const { payloadOffset } = layout.records[0];
     this.#offsetOf = (slot) => recordOffset(layout, slot, 0) + payloadOffset;
   }
 
@@ -57,11 +57,11 @@ export class RawRecords implements Disposable {
           const at = next++ * piece;
           const nth = Math.floor(at / unitBytes);
           const from = at % unitBytes;
-          const unit = this.#memoryOf(work, contents[nth]!, nth);
+          const unit = this.#memoryOf(work, contents[nth], nth);
           await this.#file.move(
             operation,
             unit.subarray(from, from + piece),
-            this.#offsetOf(contents[nth]!.slot) + from,
+            this.#offsetOf(contents[nth].slot) + from,
           );
         }
       };

@@ -163,7 +163,7 @@ export class LinkRig implements AsyncDisposable {
 
   /** Where content `index` lies in every tier, in the arrangement. */
   slotOf(index: number, arrangement: Arrangement): number {
-    return arrangement === 'contiguous' ? index : this.#scattered[index]!;
+    return arrangement === 'contiguous' ? index : this.#scattered[index];
   }
 
   /** Contents [from, to) for the engine to move. To be run once, and before other jobs to the same places are made. */
@@ -229,12 +229,12 @@ export class LinkRig implements AsyncDisposable {
       transfers.push({
         job: this.#job++ as Transfer['job'],
         kind: 'move',
-        source: { tier: sourceTier, slot, generation: lie[slot]! },
-        target: { tier: targetTier, slot, generation: ++taken[slot]! },
+        source: { tier: sourceTier, slot, generation: lie[slot] },
+        target: { tier: targetTier, slot, generation: ++taken[slot] },
         sizeClass: 0,
         bytes: this.unitBytes,
         key: this.#key,
-        digest: this.#digests[index]!,
+        digest: this.#digests[index],
         priority: 0,
         deadlineUs: Number.POSITIVE_INFINITY,
       });
@@ -247,7 +247,7 @@ export class LinkRig implements AsyncDisposable {
     return Array.from({ length: this.units }, (_, index) => {
       const bytes = this.ddr.view(index, 0);
       fillPattern(new Uint32Array(bytes.buffer, bytes.byteOffset, bytes.byteLength / 4), index, 7);
-      for (const slot of new Set([index, this.#scattered[index]!])) {
+      for (const slot of new Set([index, this.#scattered[index]])) {
         if (slot !== index) this.ddr.view(slot, 0).set(bytes);
         this.ddr.markWritten(slot, 1);
         generations[slot] = 1;
@@ -280,7 +280,7 @@ function scatteredSlots(units: number): Uint32Array {
     state ^= state >>> 17;
     state ^= state << 5;
     const other = (state >>> 0) % (i + 1);
-    [slots[i], slots[other]] = [slots[other]!, slots[i]!];
+    [slots[i], slots[other]] = [slots[other], slots[i]];
   }
   return slots;
 }

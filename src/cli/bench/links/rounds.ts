@@ -141,9 +141,9 @@ function isKnownClosely(samples: readonly Sample[]): boolean {
   const sorted = Float64Array.from(samples, ({ gbps }) => gbps).sort();
   const half = sorted.length / 2;
   const reach = NORMAL_95 * Math.sqrt(half / 2);
-  const low = sorted[Math.max(0, Math.round(half - reach) - 1)]!;
-  const high = sorted[Math.min(sorted.length - 1, Math.round(half + reach))]!;
-  return high - low <= CLOSE_WIDTH * sorted[sorted.length >> 1]!;
+  const low = sorted[Math.max(0, Math.round(half - reach) - 1)];
+  const high = sorted[Math.min(sorted.length - 1, Math.round(half + reach))];
+  return high - low <= CLOSE_WIDTH * sorted[sorted.length >> 1];
 }
 
 function speedOf(samples: readonly Sample[], rounds: number): Speed {
@@ -179,7 +179,7 @@ async function measureRound(
   const { between, restMs, signal } = request;
   for (const which of orderOf(contestants, round)) {
     signal.throwIfAborted();
-    const one = contestants[which]!;
+    const one = contestants[which];
     await between();
     collectYoungGarbage();
     await pause(restMs);
@@ -204,8 +204,8 @@ function fastestWays(contestants: readonly Contestant[], tried: SamplesOf): Cont
 
 function orderOf(contestants: readonly Contestant[], round: number): number[] {
   const all = contestants.map((_, i) => i);
-  const withDisk = all.filter((i) => contestants[i]!.usesDisk);
-  const without = all.filter((i) => !contestants[i]!.usesDisk);
+  const withDisk = all.filter((i) => contestants[i].usesDisk);
+  const without = all.filter((i) => !contestants[i].usesDisk);
   return [...shuffled(without, round), ...shuffled(withDisk, round)];
 }
 
@@ -218,7 +218,7 @@ function shuffled(items: readonly number[], round: number): number[] {
     state ^= state >>> 17;
     state ^= state << 5;
     const other = (state >>> 0) % (i + 1);
-    [order[i], order[other]] = [order[other]!, order[i]!];
+    [order[i], order[other]] = [order[other], order[i]];
   }
   return order;
 }

@@ -5,10 +5,10 @@
  */
 
 import { configError } from '../../../runtime/errors.ts';
-import type { BatchSums } from '../batch-sums.ts';
-import type { LatencyModel, StepPart } from '../latency-model.ts';
-import { toStepTicks } from '../latency-model.ts';
-import { type EngineShape, expertsTouched } from '../physics/engine-shape.ts';
+import type { BatchSums } from '../batchSums.ts';
+import type { LatencyModel, StepPart } from '../latencyModel.ts';
+import { toStepTicks } from '../latencyModel.ts';
+import { type EngineShape, expertsTouched } from '../physics/engineShape.ts';
 import { type AttentionEfficiency, type GemmEfficiency, gemmUs, type Peak } from '../physics/kernels.ts';
 
 /** What an engine adds to its kernels. */

@@ -4,8 +4,8 @@
  */
 
 import { configError } from '../../../runtime/errors.ts';
-import type { BatchSums } from '../batch-sums.ts';
-import { type LatencyModel, type StepPart, toStepTicks, toTicks } from '../latency-model.ts';
+import type { BatchSums } from '../batchSums.ts';
+import { type LatencyModel, type StepPart, toStepTicks, toTicks } from '../latencyModel.ts';
 
 /** The beta coefficients in their order, in µs each. */
 export const linearTerms = ['step', 'prefillToken', 'decode', 'contextToken', 'causalPair'] as const;
@@ -48,27 +48,27 @@ export class Linear implements LatencyModel {
     }
     this.#alpha = alpha;
     this.#beta = linearTerms.map((_, i) => beta[i] ?? 0);
-    this.outputTokenProcessingUs = toTicks(alpha[2]!);
+    this.outputTokenProcessingUs = toTicks(alpha[2]);
   }
 
   stepTimeUs(batch: BatchSums): number {
     if (batch.requests === 0) return 1;
     const beta = this.#beta;
     return toStepTicks(
-      beta[0]! +
-        beta[1]! * batch.prefillTokens +
-        beta[2]! * batch.decodeRequests +
-        beta[3]! * batch.decodeContextTokens +
-        beta[4]! * (batch.prefillCausalPairs2 / 2),
+      beta[0] +
+        beta[1] * batch.prefillTokens +
+        beta[2] * batch.decodeRequests +
+        beta[3] * batch.decodeContextTokens +
+        beta[4] * (batch.prefillCausalPairs2 / 2),
     );
   }
 
   explain(batch: BatchSums): readonly StepPart[] {
     const features = linearFeatures(batch);
-    return linearTerms.map((part, i) => ({ part, us: this.#beta[i]! * features[i]! }));
+    return linearTerms.map((part, i) => ({ part, us: this.#beta[i] * features[i] }));
   }
 
   queueingTimeUs(promptTokens: number): number {
-    return toTicks(this.#alpha[0]! + this.#alpha[1]! * promptTokens);
+    return toTicks(this.#alpha[0] + this.#alpha[1] * promptTokens);
   }
 }

@@ -4,16 +4,10 @@
  */
 
 import { configError } from '../../../runtime/errors.ts';
-import type { BatchSums } from '../batch-sums.ts';
+import type { BatchSums } from '../batchSums.ts';
 import type { Hardware } from '../description/hardware.ts';
-import { layerSplit, type ModelConfig } from '../description/model-config.ts';
-import {
-  type LatencyModel,
-  type Parallelism,
-  type StepPart,
-  toStepTicks,
-  toTicks,
-} from '../latency-model.ts';
+import { layerSplit, type ModelConfig } from '../description/modelConfig.ts';
+import { type LatencyModel, type Parallelism, type StepPart, toStepTicks, toTicks } from '../latencyModel.ts';
 
 /** Upstream sizes a gated feed-forward block with two matrices here, and with three elsewhere. */
 const ffnMatrices = 2;
@@ -42,7 +36,7 @@ export class Roofline implements LatencyModel {
       throw configError('alpha', `is [${alpha.join(', ')}]`, 'Give three finite numbers of at least 0.');
     }
     this.#alpha = alpha;
-    this.outputTokenProcessingUs = toTicks(alpha[2]!);
+    this.outputTokenProcessingUs = toTicks(alpha[2]);
     this.#tp = tp;
     const eightBit = model.weightBytes === 1 && hardware.peakTflops8bit > 0;
     const peak = (eightBit ? hardware.peakTflops8bit : hardware.peakTflops) * 1e12;
@@ -87,7 +81,7 @@ export class Roofline implements LatencyModel {
   }
 
   queueingTimeUs(promptTokens: number): number {
-    return toTicks(this.#alpha[0]! + this.#alpha[1]! * promptTokens);
+    return toTicks(this.#alpha[0] + this.#alpha[1] * promptTokens);
   }
 
   #computeS(batch: BatchSums): number {

@@ -1,6 +1,6 @@
 /** Fitting models of time to measurements, and judging them. */
 
-export { composedPrefillUs } from './composed-prefill.ts';
+export { composedPrefillUs } from './composedPrefill.ts';
 export {
   crossValidate,
   type Fold,
@@ -10,7 +10,7 @@ export {
   predictRecords,
   prepareRecords,
   type RecordPrediction,
-} from './engine-fit.ts';
+} from './engineFit.ts';
 export {
   type DecodeSample,
   type GemmSample,
@@ -24,16 +24,16 @@ export {
   predictGemm,
   predictPrefillAttention,
   prefillTokenRange,
-} from './kernel-fit.ts';
-export { fitLinear, type LinearFit, nonNegativeLeastSquares } from './linear-fit.ts';
+} from './kernelFit.ts';
+export { fitLinear, type LinearFit, nonNegativeLeastSquares } from './linearFit.ts';
 export {
   type BatchLimits,
   type MeasuredRequest,
   parseMeasuredRequests,
   type RequestTimes,
   replayRequests,
-} from './request-replay.ts';
-export { fitRun, type MeasuredRun, replayRun } from './run-fit.ts';
+} from './requestReplay.ts';
+export { fitRun, type MeasuredRun, replayRun } from './runFit.ts';
 export {
   largePrefillTokens,
   type Prediction,
@@ -53,4 +53,4 @@ export {
   parseStepRecords,
   type RunSummary,
   type StepRecord,
-} from './step-records.ts';
+} from './stepRecords.ts';

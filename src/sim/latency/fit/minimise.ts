@@ -28,7 +28,7 @@ function simplexFrom(start: readonly number[], parameters: readonly Parameter[])
     [...start],
     ...start.map((_, i) =>
       start.map((value, j) =>
-        i === j ? value + steps[i]! * (value + steps[i]! > parameters[i]!.max ? -1 : 1) : value,
+        i === j ? value + steps[i] * (value + steps[i] > parameters[i].max ? -1 : 1) : value,
       ),
     ),
   ];
@@ -39,16 +39,16 @@ function descend(loss: (x: readonly number[]) => number, simplex: number[][], ro
   const dimensions = points.length - 1;
   for (let round = 0; round < rounds; round++) {
     points.sort((a, b) => a.loss - b.loss);
-    const worst = points[dimensions]!;
-    const best = points[0]!;
+    const worst = points[dimensions];
+    const best = points[0];
     if (worst.loss - best.loss <= 1e-12 * Math.abs(best.loss) + 1e-300) break;
     const centre = best.values.map((_, j) => {
       let sum = 0;
-      for (let i = 0; i < dimensions; i++) sum += points[i]!.values[j]!;
+      for (let i = 0; i < dimensions; i++) sum += points[i].values[j];
       return sum / dimensions;
     });
     const along = (t: number): { values: number[]; loss: number } => {
-      const values = centre.map((value, j) => value + t * (worst.values[j]! - value));
+      const values = centre.map((value, j) => value + t * (worst.values[j] - value));
       return { values, loss: loss(values) };
     };
     const reflected = along(reflection);
@@ -56,11 +56,11 @@ function descend(loss: (x: readonly number[]) => number, simplex: number[][], ro
     if (reflected.loss < best.loss) {
       const expanded = along(expansion);
       if (expanded.loss < reflected.loss) next = expanded;
-    } else if (reflected.loss >= points[dimensions - 1]!.loss) {
+    } else if (reflected.loss >= points[dimensions - 1].loss) {
       next = along(contraction);
       if (next.loss >= worst.loss) {
         for (let i = 1; i <= dimensions; i++) {
-          const values = points[i]!.values.map((value, j) => (value + best.values[j]!) / 2);
+          const values = points[i].values.map((value, j) => (value + best.values[j]) / 2);
           points[i] = { values, loss: loss(values) };
         }
         continue;
@@ -69,7 +69,7 @@ function descend(loss: (x: readonly number[]) => number, simplex: number[][], ro
     points[dimensions] = next;
   }
   points.sort((a, b) => a.loss - b.loss);
-  return points[0]!;
+  return points[0];
 }
 
 /**
@@ -81,7 +81,7 @@ export function minimise(
   loss: (values: readonly number[]) => number,
 ): Minimum {
   const bounded = (values: readonly number[]): number => {
-    const inside = values.every((value, i) => value >= parameters[i]!.min && value <= parameters[i]!.max);
+    const inside = values.every((value, i) => value >= parameters[i].min && value <= parameters[i].max);
     return inside ? loss(values) : Infinity;
   };
   let best: Minimum = { values: parameters.map(({ start }) => start), loss: Infinity };

@@ -22,7 +22,7 @@ export interface TableRow {
  */
 export function* readTable(text: string, file: string, columns: readonly string[]): Generator<TableRow> {
   const lines = text.split(/\r?\n/);
-  const header = lines[0]!.split(',').map((name) => name.trim());
+  const header = lines[0].split(',').map((name) => name.trim());
   const index = new Map(header.map((name, i) => [name, i]));
   const missing = columns.find((column) => !index.has(column));
   if (missing !== undefined) {
@@ -30,7 +30,7 @@ export function* readTable(text: string, file: string, columns: readonly string[
   }
   for (let i = 1; i < lines.length; i++) {
     if (lines[i] === '') continue;
-    const cells = lines[i]!.split(',');
+    const cells = lines[i].split(',');
     const line = i + 1;
     if (cells.length !== header.length) {
       throw bad(file, line, `has ${cells.length} cells, not ${header.length}`, 'Mend or remove the line');

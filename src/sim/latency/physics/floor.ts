@@ -4,9 +4,9 @@
  * counted over causal pairs only. Experts are counted as uniform routing touches them.
  */
 
-import type { BatchSums } from '../batch-sums.ts';
-import type { LatencyModel, StepPart } from '../latency-model.ts';
-import { type EngineShape, expertsTouched, type WeightMatrix } from './engine-shape.ts';
+import type { BatchSums } from '../batchSums.ts';
+import type { LatencyModel, StepPart } from '../latencyModel.ts';
+import { type EngineShape, expertsTouched, type WeightMatrix } from './engineShape.ts';
 
 export interface PhysicalWork {
   /** Of one GPU. */

@@ -6,7 +6,7 @@
 import { TierKVError } from '../../../runtime/errors.ts';
 import { elementary, GoRandom, type LengthSpec } from '../../random/index.ts';
 import type { CohortSpec, ServeGenSpec, SloClass, TrafficSpec } from '../spec/types.ts';
-import type { Histogram, ServeGenChunk, ServeGenWindow } from './servegen-files.ts';
+import type { Histogram, ServeGenChunk, ServeGenWindow } from './servegenFiles.ts';
 
 const WINDOW_S = 600;
 const DAY_S = 86_400;

@@ -3,7 +3,7 @@
  * A model is immutable and keeps no history, so one object serves any number of instances, forks and runs.
  */
 
-import type { BatchSums } from './batch-sums.ts';
+import type { BatchSums } from './batchSums.ts';
 
 export interface LatencyModel {
   readonly backend: string;

@@ -4,12 +4,12 @@ import { configError, requireInteger } from '../../runtime/errors.ts';
 import { Calibrated } from './backends/calibrated.ts';
 import { Linear } from './backends/linear.ts';
 import { Roofline } from './backends/roofline.ts';
-import { type MoeCommBackend, requireDivisibleHeads, TrainedPhysics } from './backends/trained-physics.ts';
+import { type MoeCommBackend, requireDivisibleHeads, TrainedPhysics } from './backends/trainedPhysics.ts';
 import type { Coefficients } from './coefficients.ts';
 import type { Hardware } from './description/hardware.ts';
-import type { ModelConfig } from './description/model-config.ts';
-import type { LatencyModel } from './latency-model.ts';
-import { engineShape } from './physics/engine-shape.ts';
+import type { ModelConfig } from './description/modelConfig.ts';
+import type { LatencyModel } from './latencyModel.ts';
+import { engineShape } from './physics/engineShape.ts';
 import { FlooredModel, PhysicalFloor } from './physics/floor.ts';
 
 export const latencyBackends = ['trained-physics', 'roofline', 'linear', 'calibrated'] as const;

@@ -4,7 +4,7 @@
  */
 
 import { readYaml, type SpecNode } from '../spec/reader.ts';
-import { TRACE_VERSION } from './v2-write.ts';
+import { TRACE_VERSION } from './v2Write.ts';
 
 export interface TraceHeader {
   readonly version: number;

@@ -5,8 +5,8 @@
  */
 
 import type { Hardware } from '../description/hardware.ts';
-import { layerSplit, type ModelConfig, trueHeadDim } from '../description/model-config.ts';
-import type { Parallelism } from '../latency-model.ts';
+import { layerSplit, type ModelConfig, trueHeadDim } from '../description/modelConfig.ts';
+import type { Parallelism } from '../latencyModel.ts';
 
 /** A weight matrix: products of `rows` x `depth` with it occur `count` times in a pass. */
 export interface WeightMatrix {

@@ -104,10 +104,10 @@ export function predictGemm(
 export function fitGemm(hardware: Hardware, samples: readonly GemmSample[]): GemmEfficiency {
   const relevant = samples.filter(({ rows }) => rows <= prefillTokenRange.most);
   const efficiency = ([memory, compute, exponent, launchUs]: readonly number[]): GemmEfficiency => ({
-    memory: memory!,
-    compute: compute!,
-    exponent: exponent!,
-    launchUs: launchUs!,
+    memory: memory,
+    compute: compute,
+    exponent: exponent,
+    launchUs: launchUs,
   });
   const found = minimise(
     [
@@ -168,17 +168,15 @@ export function fitAttention(hardware: Hardware, tables: KernelTables): Attentio
   ];
   const none = { prefill: 1, decode: 1, prefillLaunchUs: 0, decodeLaunchUs: 0 };
   const ofPrefill = minimise(parameters, ([launch, share]) =>
-    logLoss(
-      predictPrefillAttention({ ...none, prefillLaunchUs: launch!, prefill: share! }, hardware, prefill),
-    ),
+    logLoss(predictPrefillAttention({ ...none, prefillLaunchUs: launch, prefill: share }, hardware, prefill)),
   );
   const ofDecode = minimise(parameters, ([launch, share]) =>
-    logLoss(predictDecodeAttention({ ...none, decodeLaunchUs: launch!, decode: share! }, hardware, decode)),
+    logLoss(predictDecodeAttention({ ...none, decodeLaunchUs: launch, decode: share }, hardware, decode)),
   );
   return {
-    prefill: ofPrefill.values[1]!,
-    prefillLaunchUs: ofPrefill.values[0]!,
-    decode: ofDecode.values[1]!,
-    decodeLaunchUs: ofDecode.values[0]!,
+    prefill: ofPrefill.values[1],
+    prefillLaunchUs: ofPrefill.values[0],
+    decode: ofDecode.values[1],
+    decodeLaunchUs: ofDecode.values[0],
   };
 }

@@ -6,16 +6,10 @@
  */
 
 import { configError } from '../../../runtime/errors.ts';
-import type { BatchSums } from '../batch-sums.ts';
+import type { BatchSums } from '../batchSums.ts';
 import type { Hardware } from '../description/hardware.ts';
-import { derivedHeadDim, layerSplit, type ModelConfig } from '../description/model-config.ts';
-import {
-  type LatencyModel,
-  type Parallelism,
-  type StepPart,
-  toStepTicks,
-  toTicks,
-} from '../latency-model.ts';
+import { derivedHeadDim, layerSplit, type ModelConfig } from '../description/modelConfig.ts';
+import { type LatencyModel, type Parallelism, type StepPart, toStepTicks, toTicks } from '../latencyModel.ts';
 
 /** How experts' inputs and outputs travel between data parallel ranks. */
 export const moeCommBackends = [
@@ -97,11 +91,11 @@ export class TrainedPhysics implements LatencyModel {
     requireCoefficients(coefficients);
     requireDivisibleHeads(model, tp);
     const { alpha, beta } = coefficients;
-    this.#queueingUs = toTicks(alpha[0]!);
-    this.postDecodeOverheadUs = toTicks(alpha[1]!);
-    this.outputTokenProcessingUs = toTicks(alpha[2]!);
+    this.#queueingUs = toTicks(alpha[0]);
+    this.postDecodeOverheadUs = toTicks(alpha[1]);
+    this.outputTokenProcessingUs = toTicks(alpha[2]);
     this.#betas = beta.length;
-    this.#beta = Array.from({ length: 11 }, (_, i) => beta[i] ?? (i === 10 ? beta[3]! : 0));
+    this.#beta = Array.from({ length: 11 }, (_, i) => beta[i] ?? (i === 10 ? beta[3] : 0));
 
     const d = model.hiddenSize;
     const headDim = derivedHeadDim(model);
@@ -141,7 +135,7 @@ export class TrainedPhysics implements LatencyModel {
     const allGather = comm === 'allgather_reducescatter' || comm === 'naive';
     const perToken = ((group - 1) / group) * 2 * d * model.activationBytes * (allGather ? 1 : k);
     this.#dispatchUsPerToken = isMoe && dp > 1 ? (moe * perToken) / dp / this.#bytesPerUs : 0;
-    this.#interleavedUs = isMoe && model.interleaveMoeLayerStep > 0 ? this.#beta[7]! * moe : 0;
+    this.#interleavedUs = isMoe && model.interleaveMoeLayerStep > 0 ? this.#beta[7] * moe : 0;
   }
 
   stepTimeUs(batch: BatchSums): number {
@@ -150,12 +144,12 @@ export class TrainedPhysics implements LatencyModel {
     return toStepTicks(
       this.#prefillUs(batch) +
         this.#decodeUs(batch) +
-        beta[2]! * this.#weightUs +
-        beta[3]! * (this.#reduceUsPerToken * batch.tokens) +
-        beta[10]! * (this.#dispatchUsPerToken * batch.tokens) +
-        beta[4]! * this.#layers +
-        beta[5]! * batch.requests +
-        beta[6]! +
+        beta[2] * this.#weightUs +
+        beta[3] * (this.#reduceUsPerToken * batch.tokens) +
+        beta[10] * (this.#dispatchUsPerToken * batch.tokens) +
+        beta[4] * this.#layers +
+        beta[5] * batch.requests +
+        beta[6] +
         this.#interleavedUs,
     );
   }
@@ -165,12 +159,12 @@ export class TrainedPhysics implements LatencyModel {
     return [
       { part: 'prefill', us: this.#prefillUs(batch) },
       { part: 'decode', us: this.#decodeUs(batch) },
-      { part: 'weights', us: beta[2]! * this.#weightUs },
-      { part: 'tensor parallel reduce', us: beta[3]! * this.#reduceUsPerToken * batch.tokens },
-      { part: 'expert dispatch', us: beta[10]! * this.#dispatchUsPerToken * batch.tokens },
-      { part: 'layers', us: beta[4]! * this.#layers + this.#interleavedUs },
-      { part: 'requests', us: beta[5]! * batch.requests },
-      { part: 'step', us: beta[6]! },
+      { part: 'weights', us: beta[2] * this.#weightUs },
+      { part: 'tensor parallel reduce', us: beta[3] * this.#reduceUsPerToken * batch.tokens },
+      { part: 'expert dispatch', us: beta[10] * this.#dispatchUsPerToken * batch.tokens },
+      { part: 'layers', us: beta[4] * this.#layers + this.#interleavedUs },
+      { part: 'requests', us: beta[5] * batch.requests },
+      { part: 'step', us: beta[6] },
     ];
   }
 
@@ -192,8 +186,8 @@ export class TrainedPhysics implements LatencyModel {
       this.#ffnFlopsPerToken * tokens;
     const compute = flops / this.#flopsPerUs;
     const kv = (this.#kvBytesPerToken * tokens) / this.#bytesPerUs;
-    if (this.#betas >= 9) return this.#beta[0]! * compute + this.#beta[8]! * kv;
-    return this.#beta[0]! * Math.max(compute, kv);
+    if (this.#betas >= 9) return this.#beta[0] * compute + this.#beta[8] * kv;
+    return this.#beta[0] * Math.max(compute, kv);
   }
 
   #decodeUs(batch: BatchSums): number {
@@ -205,7 +199,7 @@ export class TrainedPhysics implements LatencyModel {
       this.#ffnFlopsPerToken * tokens;
     const compute = flops / this.#flopsPerUs;
     const kv = (this.#kvBytesPerToken * (batch.decodeContextTokens + tokens)) / this.#bytesPerUs;
-    if (this.#betas >= 10) return this.#beta[1]! * compute + this.#beta[9]! * kv;
-    return this.#beta[1]! * Math.max(compute, kv);
+    if (this.#betas >= 10) return this.#beta[1] * compute + this.#beta[9] * kv;
+    return this.#beta[1] * Math.max(compute, kv);
   }
 }

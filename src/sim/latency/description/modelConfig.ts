@@ -76,7 +76,7 @@ class Config {
   }
 
   holder(key: string): SpecNode {
-    return this.#nodes.find((node) => node.keys().includes(key)) ?? this.#nodes[0]!;
+    return this.#nodes.find((node) => node.keys().includes(key)) ?? this.#nodes[0];
   }
 
   /** The first of `keys` that is present and not 0, or 0. */

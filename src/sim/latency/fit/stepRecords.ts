@@ -3,7 +3,7 @@
  * scheduler returned, so the time of a step is taken from its start to the start of the next, where the log has both.
  */
 
-import { BatchSums } from '../batch-sums.ts';
+import { BatchSums } from '../batchSums.ts';
 import { readTable } from './table.ts';
 
 export interface StepRecord {

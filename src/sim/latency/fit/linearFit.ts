@@ -2,7 +2,7 @@
 
 import { type LinearCoefficients, linearFeatures } from '../backends/linear.ts';
 import type { Prediction } from './score.ts';
-import { batchOf, type StepRecord } from './step-records.ts';
+import { batchOf, type StepRecord } from './stepRecords.ts';
 
 const sweeps = 2000;
 
@@ -17,19 +17,19 @@ export function nonNegativeLeastSquares(
   const terms = rows[0]?.length ?? 0;
   const values: number[] = new Array(terms).fill(0);
   const residual = targets.map((target) => -target);
-  const norms = values.map((_, j) => rows.reduce((sum, row) => sum + row[j]! * row[j]!, 0));
+  const norms = values.map((_, j) => rows.reduce((sum, row) => sum + row[j] * row[j], 0));
   for (let sweep = 0; sweep < sweeps; sweep++) {
     let moved = 0;
     for (let j = 0; j < terms; j++) {
       if (norms[j] === 0) continue;
       let slope = 0;
-      for (let i = 0; i < rows.length; i++) slope += rows[i]![j]! * residual[i]!;
-      const next = Math.max(0, values[j]! - slope / norms[j]!);
-      const step = next - values[j]!;
+      for (let i = 0; i < rows.length; i++) slope += rows[i][j] * residual[i];
+      const next = Math.max(0, values[j] - slope / norms[j]);
+      const step = next - values[j];
       if (step === 0) continue;
-      for (let i = 0; i < rows.length; i++) residual[i]! += step * rows[i]![j]!;
+      for (let i = 0; i < rows.length; i++) residual[i] += step * rows[i][j];
       values[j] = next;
-      moved = Math.max(moved, Math.abs(step) * Math.sqrt(norms[j]!));
+      moved = Math.max(moved, Math.abs(step) * Math.sqrt(norms[j]));
     }
     if (moved < 1e-9) break;
   }
@@ -53,7 +53,7 @@ export function fitLinear(records: readonly StepRecord[]): LinearFit {
     coefficients: { alpha: [0, 0, 0], beta },
     predict: (judged) =>
       judged.map((record) => ({
-        predictedUs: linearFeatures(batchOf(record)).reduce((sum, feature, j) => sum + feature * beta[j]!, 0),
+        predictedUs: linearFeatures(batchOf(record)).reduce((sum, feature, j) => sum + feature * beta[j], 0),
         measuredUs: record.measuredUs,
       })),
   };

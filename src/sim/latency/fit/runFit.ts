@@ -6,7 +6,7 @@
  */
 
 import { Calibrated, type CalibratedCoefficients } from '../backends/calibrated.ts';
-import type { EngineShape } from '../physics/engine-shape.ts';
+import type { EngineShape } from '../physics/engineShape.ts';
 import { FlooredModel, PhysicalFloor } from '../physics/floor.ts';
 import { minimise } from './minimise.ts';
 import {
@@ -14,7 +14,7 @@ import {
   type MeasuredRequest,
   type RequestTimes,
   replayRequests,
-} from './request-replay.ts';
+} from './requestReplay.ts';
 
 export interface MeasuredRun {
   readonly requests: readonly MeasuredRequest[];
@@ -36,9 +36,9 @@ function withShares(
 ): CalibratedCoefficients {
   return {
     ...start,
-    gemm16: { ...start.gemm16, memory: streaming!, compute: compute! },
-    attention: { ...start.attention, decode: streaming! },
-    engine: { ...start.engine, perLayerUs: perLayerUs! },
+    gemm16: { ...start.gemm16, memory: streaming, compute: compute },
+    attention: { ...start.attention, decode: streaming },
+    engine: { ...start.engine, perLayerUs: perLayerUs },
   };
 }
 
@@ -46,8 +46,8 @@ function withShares(
 function distance(run: MeasuredRun, times: readonly RequestTimes[], fitted: number): number {
   let sum = 0;
   for (let i = 0; i < fitted; i++) {
-    const measured = run.requests[i]!;
-    const replayed = times[i]!;
+    const measured = run.requests[i];
+    const replayed = times[i];
     const decode =
       (replayed.lastTokenUs - replayed.firstTokenUs) / (measured.lastTokenUs - measured.firstTokenUs);
     const whole = (replayed.lastTokenUs - measured.arrivalUs) / (measured.lastTokenUs - measured.arrivalUs);

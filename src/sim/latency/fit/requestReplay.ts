@@ -5,8 +5,8 @@
  */
 
 import { requireInteger } from '../../../runtime/errors.ts';
-import { BatchSums, type ScheduledRequest } from '../batch-sums.ts';
-import type { LatencyModel } from '../latency-model.ts';
+import { BatchSums, type ScheduledRequest } from '../batchSums.ts';
+import type { LatencyModel } from '../latencyModel.ts';
 import { readTable } from './table.ts';
 
 /** A request of a measured run; times in µs from the start of the run. */
@@ -67,7 +67,7 @@ export function replayRequests(
   let next = 0;
   let nowUs = 0;
   while (running.length > 0 || next < requests.length) {
-    if (running.length === 0) nowUs = Math.max(nowUs, requests[next]!.arrivalUs);
+    if (running.length === 0) nowUs = Math.max(nowUs, requests[next].arrivalUs);
     let budget = limits.tokensPerStep;
     sums.clear();
     const scheduled: { request: Running; newTokens: number }[] = [];
@@ -87,7 +87,7 @@ export function replayRequests(
     };
     for (const request of running) schedule(request);
     while (budget > 0 && running.length < limits.requests && next < requests.length) {
-      const { arrivalUs, promptTokens, outputTokens } = requests[next]!;
+      const { arrivalUs, promptTokens, outputTokens } = requests[next];
       if (arrivalUs > nowUs) break;
       const request = { index: next, promptTokens, outputTokens, progressTokens: 0, firstTokenUs: 0 };
       running.push(request);

@@ -6,15 +6,15 @@
 
 import { configError } from '../../../runtime/errors.ts';
 import { Calibrated, type CalibratedCoefficients } from '../backends/calibrated.ts';
-import type { BatchSums } from '../batch-sums.ts';
+import type { BatchSums } from '../batchSums.ts';
 import type { Hardware } from '../description/hardware.ts';
-import type { ModelConfig } from '../description/model-config.ts';
-import { type EngineShape, engineShape } from '../physics/engine-shape.ts';
+import type { ModelConfig } from '../description/modelConfig.ts';
+import { type EngineShape, engineShape } from '../physics/engineShape.ts';
 import { PhysicalFloor } from '../physics/floor.ts';
-import { fitAttention, fitGemm, type KernelTables } from './kernel-fit.ts';
+import { fitAttention, fitGemm, type KernelTables } from './kernelFit.ts';
 import { minimise } from './minimise.ts';
 import type { Prediction } from './score.ts';
-import { batchOf, type StepRecord } from './step-records.ts';
+import { batchOf, type StepRecord } from './stepRecords.ts';
 
 /** Finds the description of a model that records name. */
 export type ModelLookup = (model: string) => ModelConfig;
@@ -107,7 +107,7 @@ export function fitEngine(
   const groups = Map.groupBy(prepared, ({ record }) => record.experiment);
   const withEngine = ([perLayerUs, reduceEfficiency]: readonly number[]): CalibratedCoefficients => ({
     ...start,
-    engine: { ...start.engine, perLayerUs: perLayerUs!, reduceEfficiency: reduceEfficiency! },
+    engine: { ...start.engine, perLayerUs: perLayerUs, reduceEfficiency: reduceEfficiency },
   });
   const loss = (values: readonly number[]): number => {
     const coefficients = withEngine(values);
@@ -125,8 +125,8 @@ export function fitEngine(
   const perLayer = { name: 'perLayerUs', start: 40, min: 0, max: 2000 };
   const reduce = { name: 'reduceEfficiency', start: 0.7, min: 0.02, max: 1 };
   if (!parallel) {
-    const found = minimise([perLayer], ([value]) => loss([value!, start.engine.reduceEfficiency]));
-    return withEngine([found.values[0]!, start.engine.reduceEfficiency]);
+    const found = minimise([perLayer], ([value]) => loss([value, start.engine.reduceEfficiency]));
+    return withEngine([found.values[0], start.engine.reduceEfficiency]);
   }
   return withEngine(minimise([perLayer, reduce], loss).values);
 }

@@ -6,7 +6,7 @@
  */
 
 import { LAG, TAP_LAG } from './register.ts';
-import { SEED_WORDS } from './seed-table.ts';
+import { SEED_WORDS } from './seedTable.ts';
 import {
   type Code,
   get,
@@ -22,7 +22,7 @@ import {
   V128,
   type WasmFunction,
   when,
-} from './wasm-assembler.ts';
+} from './wasmAssembler.ts';
 
 const WORD_BYTES = 8;
 const REGISTER_BYTES = LAG * WORD_BYTES;

@@ -11,7 +11,7 @@
  */
 
 import { invariant } from '../../runtime/errors.ts';
-import { B, EventHeap, ORDER, STRIDE, TIME, TYPE_AND_A } from './event-heap.ts';
+import { B, EventHeap, ORDER, STRIDE, TIME, TYPE_AND_A } from './eventHeap.ts';
 
 const PRIORITY_BIAS = 64;
 const PRIORITY_UNIT = 2 ** 46; // sequences below this keep (priority, sequence) in one exact double

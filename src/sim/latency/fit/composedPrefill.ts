@@ -6,10 +6,10 @@
 
 import { invariant } from '../../../runtime/errors.ts';
 import type { Hardware } from '../description/hardware.ts';
-import type { ModelConfig } from '../description/model-config.ts';
-import { trueHeadDim } from '../description/model-config.ts';
-import type { EngineShape } from '../physics/engine-shape.ts';
-import type { GemmSample, KernelTables, PrefillSample } from './kernel-fit.ts';
+import type { ModelConfig } from '../description/modelConfig.ts';
+import { trueHeadDim } from '../description/modelConfig.ts';
+import type { EngineShape } from '../physics/engineShape.ts';
+import type { GemmSample, KernelTables, PrefillSample } from './kernelFit.ts';
 
 interface Point {
   readonly x: number;
@@ -20,8 +20,8 @@ interface Point {
 function interpolate(points: readonly Point[], x: number): number {
   const above = points.findIndex((point) => point.x >= x);
   if (above === -1) return points.at(-1)!.y;
-  if (above === 0) return points[0]!.y;
-  const [a, b] = [points[above - 1]!, points[above]!];
+  if (above === 0) return points[0].y;
+  const [a, b] = [points[above - 1], points[above]];
   const t = Math.log(x / a.x) / Math.log(b.x / a.x);
   return a.y * (1 - t) + b.y * t;
 }
@@ -62,7 +62,7 @@ function attentionUs(
 ): number {
   const near = nearest(samples, (sample) => Math.abs(Math.log(sample.heads / heads))).heads;
   const table = samples.filter((sample) => sample.heads === near).sort((a, b) => a.tokens - b.tokens);
-  if (tokens <= table[0]!.tokens) return table[0]!.latencyUs;
+  if (tokens <= table[0].tokens) return table[0].latencyUs;
   const points = table.map((sample) => ({
     x: sample.tokens,
     y:
