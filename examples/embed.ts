@@ -3,7 +3,7 @@
 import { mkdtemp } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
-import { KVRuntime } from '../src/backends/index.ts'; // in your project: 'tierkv/backends'
+import { KVRuntime } from '../src/index.ts'; // in your project: 'tierkv'
 import { kvLayout } from '../src/runtime/index.ts'; // in your project: 'tierkv/runtime'
 
 const layout = kvLayout({ layers: 4, kvHeads: 2, headDim: 64, dtype: 'f16', blockTokens: 16 });

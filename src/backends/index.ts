@@ -4,5 +4,4 @@ export { type ArenaFacts, type ArenaOptions, HostArena, startsAtPage, tableMemor
 export * from './engine/index.ts';
 export * from './file/index.ts';
 export * from './memory/index.ts';
-export * from './runtime/index.ts';
 export * from './webgpu/index.ts';

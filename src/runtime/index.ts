@@ -32,10 +32,12 @@ export { linkName, Tier, type TierName, tierName, tierNames } from './tier.ts';
 export type { Completion, TransferDriver } from './transfer/driver.ts';
 export { type JobId, Priority } from './transfer/jobTable.ts';
 export { Outcome, type OutcomeName, outcomeNames } from './transfer/outcome.ts';
+export { SlotLocks, type SlotUse } from './transfer/slotLocks.ts';
 export type {
-  ArrivingBytes,
+  CopyItem,
   DeviceTierStore,
   HostTierStore,
+  ItemEnded,
   SealItem,
   SealResult,
   StoreItem,

@@ -6,7 +6,7 @@
 
 import { StagingSlots } from '../../src/backends/engine/index.ts';
 import { MemoryStore } from '../../src/backends/memory/index.ts';
-import { Pump } from '../../src/backends/runtime/pump.ts';
+import { Pump } from '../../src/embed/pump.ts';
 import {
   type DeviceTierStore,
   type HostTierStore,

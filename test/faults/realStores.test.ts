@@ -14,7 +14,7 @@ import {
   SeededRandom,
   testSeed,
 } from '../../src/testing/index.ts';
-import { ask, blocks, openRuntime } from '../backends/runtime/liveRuntime.ts';
+import { ask, blocks, openRuntime } from '../embed/liveRuntime.ts';
 
 const seed = testSeed(4711);
 const REQUESTS = 120;

@@ -3,7 +3,7 @@
  * it on the device before letting it go. A lost device interrupts it; then it recovers and goes on.
  */
 
-import type { KVRuntime, KVSequence } from '../../src/backends/index.ts';
+import type { KVRuntime, KVSequence } from '../../src/embed/index.ts';
 import { BlockKeys, KeyChain, Outcome, TierKVError } from '../../src/runtime/index.ts';
 import type { SeededRandom } from '../../src/testing/index.ts';
 import type { Gate } from './gate.ts';

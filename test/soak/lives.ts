@@ -3,7 +3,7 @@
  * small that an hour's blocks pass through them many times over.
  */
 
-import { KVRuntime } from '../../src/backends/index.ts';
+import { KVRuntime } from '../../src/embed/index.ts';
 import { type KVLayout, kvLayout } from '../../src/runtime/index.ts';
 
 export const layout: KVLayout = kvLayout({

@@ -1,7 +1,7 @@
 /** A replay on real bytes: a WebGPU device, host memory and files behind the transfer engine. */
 
-import { openStores } from '../../backends/runtime/index.ts';
 import type { DevicePool } from '../../backends/webgpu/index.ts';
+import { openStores } from '../../embed/index.ts';
 import { type KVManager, Outcome, TierKVError } from '../../runtime/index.ts';
 import type { ReplayListener, ReplayOptions } from './options.ts';
 import type { BlockBytes, BlockPlace } from './session.ts';

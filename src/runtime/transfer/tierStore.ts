@@ -10,11 +10,10 @@
  *   full disk or a lost device is an outcome.
  * - Where a store can verify what arrived (HBM by a kernel, files by the host), it compares with `item.digest` and
  *   answers `corrupt`. A store that cannot says so in `verifies`.
- * - Where `streams` says so, a read tells of its bytes as they arrive (`onArrived`), and a write takes on bytes that are
- *   still arriving (`arriving`): one block is on both its ways at once. While it waits for bytes, a write holds up no other
- *   one. A write whose bytes do not all arrive ends as their read did, and its slot holds nothing.
- * - Items of one call may run in any order and must not name a slot twice. Calls that touch the same slot take effect in
- *   the order in which they were made.
+ * - Each item ends by itself: `ended` is called with its result as soon as it has one, never before `write` or `read` has
+ *   returned. The promise has all results, in the order of the items.
+ * - Items of one call may run in any order and must not name a slot twice. An item that names a slot on which another call is
+ *   still at work is `refused` and changes nothing, except that several calls may read one slot (slotLocks.ts).
  */
 
 import type { Digest } from '../digest.ts';
@@ -38,31 +37,12 @@ export interface StoreItem {
    * knows of the place (generation, key, header) it checks all the same. Default false.
    */
   readonly checkedLater?: boolean;
-  /**
-   * Of a read, where the store `streams.reads`: told of each stretch [from, to) of `bytes` that has arrived, in any order,
-   * perhaps of none. It does not change any more, but only the end of the read says whether it may be believed.
-   */
-  readonly onArrived?: ((from: number, to: number) => void) | undefined;
-  /**
-   * Of a read that tells of its bytes: how many more will be read after it. The fewer there are, the shorter are the stretches
-   * (guidedBytes.ts). Absent: not known.
-   */
-  readonly behindBytes?: number | undefined;
-  /** Of a write, where the store `streams.writes`: `bytes` are still being filled, and this tells how far. */
-  readonly arriving?: ArrivingBytes | undefined;
   /** Host bytes: the source of a write, the destination of a read; exactly the slot's size. Not kept after the call. */
   readonly bytes: Uint8Array;
 }
 
-/** The bytes of an item that a read fills while a write takes on what is there. */
-export interface ArrivingBytes {
-  /** So many leading bytes are there; all of them only when the read has ended as loaded. */
-  readonly leading: number;
-  /** How the read ended, where it brought less: no more bytes will come, and nothing that came may be believed. */
-  readonly failure: StoreResult | undefined;
-  /** Fulfilled when more than `bytes` leading bytes are there, or there is a failure. */
-  beyond(bytes: number): Promise<void>;
-}
+/** Told of the end of item `index` of a call. */
+export type ItemEnded = (index: number, result: StoreResult) => void;
 
 export interface StoreResult {
   readonly outcome: Outcome;
@@ -75,12 +55,10 @@ export interface TierStore extends AsyncDisposable {
   readonly capacityBytes: number;
   /** Whether writes, reads or neither are checked against the item's digest on arrival. */
   readonly verifies: { readonly onWrite: boolean; readonly onRead: boolean };
-  /** Whether reads tell of bytes as they arrive, and whether writes take on arriving bytes. Absent: neither. */
-  readonly streams?: { readonly reads: boolean; readonly writes: boolean } | undefined;
   /** What the store really got, for tables and reports: adapter, locked, huge pages, direct I/O. */
   describe(): Record<string, string | number | boolean>;
-  write(items: readonly StoreItem[]): Promise<readonly StoreResult[]>;
-  read(items: readonly StoreItem[]): Promise<readonly StoreResult[]>;
+  write(items: readonly StoreItem[], ended?: ItemEnded): Promise<readonly StoreResult[]>;
+  read(items: readonly StoreItem[], ended?: ItemEnded): Promise<readonly StoreResult[]>;
 }
 
 /** A store whose slots are host memory: other stores copy straight from and to its views. */
@@ -100,6 +78,19 @@ export interface DeviceTierStore extends TierStore {
    * This is the device fence that seals a block.
    */
   seal(items: readonly SealItem[]): Promise<readonly SealResult[]>;
+  /** Copies whole slots within device memory, in the order of the device's work. Nothing is verified. */
+  copy(items: readonly CopyItem[]): Promise<readonly StoreResult[]>;
+  /** Fills each slot with zeros; the place takes the generation named. */
+  clear(items: readonly SealItem[]): Promise<readonly StoreResult[]>;
+}
+
+/** One whole slot to another of the same size class. The source is named as a read names it, the target as a write. */
+export interface CopyItem {
+  readonly sizeClass: number;
+  readonly fromSlot: number;
+  readonly fromGeneration: number;
+  readonly toSlot: number;
+  readonly toGeneration: number;
 }
 
 export interface SealItem {

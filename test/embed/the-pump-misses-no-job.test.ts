@@ -1,8 +1,8 @@
 import { expect, it } from 'vitest';
-import { TransferEngine } from '../../../src/backends/engine/index.ts';
-import { Pump } from '../../../src/backends/runtime/pump.ts';
-import { KVManager } from '../../../src/runtime/index.ts';
-import { StandInDevice, settled } from '../../../src/testing/faults/index.ts';
+import { TransferEngine } from '../../src/backends/engine/index.ts';
+import { Pump } from '../../src/embed/pump.ts';
+import { KVManager } from '../../src/runtime/index.ts';
+import { StandInDevice, settled } from '../../src/testing/faults/index.ts';
 
 it('a job that is issued in the very moment in which the last one was handed back is carried out too', async () => {
   const manager = new KVManager({ unitBytes: [64], hbm: { capacityBytes: 256 } });

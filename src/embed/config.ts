@@ -1,14 +1,8 @@
 /** What an embedder gives, and the pools that follow from it. */
 
-import { configError, requireInteger } from '../../runtime/errors.ts';
-import type {
-  KeyNamespace,
-  KVLayout,
-  ManagerConfig,
-  TierSize,
-  WriteBudgetConfig,
-} from '../../runtime/index.ts';
-import type { EngineStores } from '../engine/index.ts';
+import type { EngineStores } from '../backends/engine/index.ts';
+import { configError, requireInteger } from '../runtime/errors.ts';
+import type { KeyNamespace, KVLayout, ManagerConfig, TierSize, WriteBudgetConfig } from '../runtime/index.ts';
 
 export interface KVRuntimeConfig {
   /** Shape of the model's KV; `layout.blockBytes` is the unit that moves. */

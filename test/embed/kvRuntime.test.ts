@@ -1,12 +1,12 @@
 import { afterEach, describe, expect, it } from 'vitest';
-import { KVRuntime, type KVSequence } from '../../../src/backends/index.ts';
+import { KVRuntime, type KVSequence } from '../../src/embed/index.ts';
 import {
   type BlockTable,
   kvLayout,
   type LoadedBlock,
   type OpenBlock,
   TierKVError,
-} from '../../../src/runtime/index.ts';
+} from '../../src/runtime/index.ts';
 
 const layout = kvLayout({ layers: 2, kvHeads: 2, headDim: 32, dtype: 'f16', blockTokens: 16 });
 const tokens = (count: number, from = 0): Uint32Array =>

@@ -16,10 +16,10 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
-import type { KVRuntime } from '../../../src/backends/index.ts';
-import { Outcome } from '../../../src/runtime/index.ts';
-import { type FaultKind, FaultPlan, FaultStore } from '../../../src/testing/faults/index.ts';
-import { mountedDir } from '../file/scratch.ts';
+import type { KVRuntime } from '../../src/embed/index.ts';
+import { Outcome } from '../../src/runtime/index.ts';
+import { type FaultKind, FaultPlan, FaultStore } from '../../src/testing/faults/index.ts';
+import { mountedDir } from '../backends/file/scratch.ts';
 import { ask, blocks, cacheBelow, openRuntime, prompt, tenant } from './liveRuntime.ts';
 
 const cleanups: (() => Promise<void> | void)[] = [];

@@ -5,8 +5,8 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { StagingSlots } from '../../../src/backends/engine/index.ts';
-import { looksPutOff } from '../../../src/backends/webgpu/waitGovernor.ts';
+import { StagingSlots } from '../../src/backends/engine/index.ts';
+import { looksPutOff } from '../../src/backends/webgpu/waitGovernor.ts';
 import { ask, blocks, cacheBelow, layout, openRuntime } from './liveRuntime.ts';
 
 const before = globalThis.setImmediate;

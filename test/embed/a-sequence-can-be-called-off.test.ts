@@ -1,7 +1,7 @@
 /** Sequences that were begun already, and the whole runtime, called off while a real file holds what they wait for. */
 
 import { describe, expect, it } from 'vitest';
-import type { KVRuntime } from '../../../src/backends/index.ts';
+import type { KVRuntime } from '../../src/embed/index.ts';
 import { listeners, longPrompt, nothingLeaked, openHeld, turn, untilHeld } from './heldDisk.ts';
 import { cacheBelow, contents, prompt, rightContents, tenant, write } from './liveRuntime.ts';
 

@@ -4,8 +4,8 @@
  * up: whoever waited for it goes on without, its slots wait for it. While nothing is in flight nothing runs here at all.
  */
 
-import { type Completion, type KVManager, Outcome } from '../../runtime/index.ts';
-import type { TransferEngine } from '../engine/index.ts';
+import type { TransferEngine } from '../backends/engine/index.ts';
+import { type Completion, type KVManager, Outcome } from '../runtime/index.ts';
 
 interface Waiter {
   readonly done: () => boolean;

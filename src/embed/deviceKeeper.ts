@@ -4,7 +4,7 @@
  * refused, and whoever needs a device next asks again. So nothing runs while nobody asks, and nobody waits for ever.
  */
 
-import type { KVManager } from '../../runtime/index.ts';
+import type { KVManager } from '../runtime/index.ts';
 import type { Pump } from './pump.ts';
 import type { OpenStores } from './stores.ts';
 

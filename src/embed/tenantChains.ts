@@ -1,6 +1,6 @@
 /** The key chains of a runtime's configuration, one a tenant, each made when its tenant is met first. */
 
-import { KeyChain } from '../../runtime/index.ts';
+import { KeyChain } from '../runtime/index.ts';
 import type { KVRuntimeConfig } from './config.ts';
 
 export class TenantChains {

@@ -1,8 +1,8 @@
 /** A KVRuntime on the software device, and what tests do with it: compute a prompt, push it down, look at its bytes. */
 
-import { KVRuntime, type KVRuntimeConfig, type KVSequence } from '../../../src/backends/index.ts';
-import { BufferUsage, MapMode } from '../../../src/backends/webgpu/gpuConstants.ts';
-import { type KVLayout, kvLayout, TierKVError } from '../../../src/runtime/index.ts';
+import { BufferUsage, MapMode } from '../../src/backends/webgpu/gpuConstants.ts';
+import { KVRuntime, type KVRuntimeConfig, type KVSequence } from '../../src/embed/index.ts';
+import { type KVLayout, kvLayout, TierKVError } from '../../src/runtime/index.ts';
 
 export const layout: KVLayout = kvLayout({
   layers: 2,

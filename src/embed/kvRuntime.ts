@@ -12,6 +12,8 @@
  * loaded, the rest is open.
  */
 
+import { tableMemory } from '../backends/arena/index.ts';
+import type { SlotBuffer } from '../backends/webgpu/index.ts';
 import {
   BlockKeys,
   BlockTable,
@@ -22,9 +24,7 @@ import {
   type Match,
   type OpenBlock,
   TierKVError,
-} from '../../runtime/index.ts';
-import { tableMemory } from '../arena/index.ts';
-import type { SlotBuffer } from '../webgpu/index.ts';
+} from '../runtime/index.ts';
 import { throwIfAborted, unlessAborted, type WaitOptions } from './abort.ts';
 import { type KVRuntimeConfig, managerConfigOf, transferDeadlineUs } from './config.ts';
 import { DeviceKeeper } from './deviceKeeper.ts';

@@ -4,8 +4,8 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
-import type { KVRuntime } from '../../../src/backends/index.ts';
-import { FaultPlan, FaultStore } from '../../../src/testing/faults/index.ts';
+import type { KVRuntime } from '../../src/embed/index.ts';
+import { FaultPlan, FaultStore } from '../../src/testing/faults/index.ts';
 import {
   ask,
   blocks,

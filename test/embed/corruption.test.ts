@@ -4,11 +4,11 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
-import { fileLayout, recordOffset } from '../../../src/backends/file/fileLayout.ts';
-import { KVRuntime, type KVSequence } from '../../../src/backends/index.ts';
-import { BufferUsage, MapMode } from '../../../src/backends/webgpu/gpuConstants.ts';
-import { kvLayout, Outcome } from '../../../src/runtime/index.ts';
-import { editFile } from '../file/scratch.ts';
+import { fileLayout, recordOffset } from '../../src/backends/file/fileLayout.ts';
+import { BufferUsage, MapMode } from '../../src/backends/webgpu/gpuConstants.ts';
+import { KVRuntime, type KVSequence } from '../../src/embed/index.ts';
+import { kvLayout, Outcome } from '../../src/runtime/index.ts';
+import { editFile } from '../backends/file/scratch.ts';
 
 const layout = kvLayout({ layers: 2, kvHeads: 2, headDim: 64, dtype: 'f16', blockTokens: 16 });
 const blocks = (count: number): number => count * layout.blockBytes;

@@ -1,6 +1,6 @@
 /** One request's KV in the runtime: which tokens are cached, which blocks are to be computed, and where they lie. */
 
-import type { BlockKeys, KeySource, Sequence } from '../../runtime/index.ts';
+import type { BlockKeys, KeySource, Sequence } from '../runtime/index.ts';
 
 export class KVSequence {
   /** The manager's block table. */

@@ -1,7 +1,7 @@
 /** Warm restarts: what a file store must know of the runtime to go on with an earlier run's blocks, and how they come back. */
 
-import { blake2s, type KVManager, layoutFingerprint, Tier } from '../../runtime/index.ts';
-import type { FileStore } from '../file/index.ts';
+import type { FileStore } from '../backends/file/index.ts';
+import { blake2s, type KVManager, layoutFingerprint, Tier } from '../runtime/index.ts';
 import type { KVRuntimeConfig } from './config.ts';
 import type { StoreConfig } from './stores.ts';
 

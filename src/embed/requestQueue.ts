@@ -4,7 +4,7 @@
  * one call of the manager looks all of them up and its waits for memory overlap.
  */
 
-import { BlockKeys, type KeyElements, type KVManager, wordsPerKey } from '../../runtime/index.ts';
+import { BlockKeys, type KeyElements, type KVManager, wordsPerKey } from '../runtime/index.ts';
 import type { TenantChains } from './tenantChains.ts';
 
 export class WaitingRequest {

@@ -4,10 +4,9 @@
  * pool can be replaced, since a device can be lost.
  */
 
-import { type KVManager, type PoolShape, Tier } from '../../runtime/index.ts';
-import { type EngineStores, StagingSlots, TransferEngine } from '../engine/index.ts';
-import { FileStore, type FileStoreOptions } from '../file/index.ts';
-import { MemoryStore } from '../memory/index.ts';
+import { type EngineStores, StagingSlots, TransferEngine } from '../backends/engine/index.ts';
+import { FileStore, type FileStoreOptions } from '../backends/file/index.ts';
+import { MemoryStore } from '../backends/memory/index.ts';
 import {
   type DeviceOptions,
   type DevicePool,
@@ -15,7 +14,8 @@ import {
   type LiveDevice,
   openDevice,
   readUploadProfile,
-} from '../webgpu/index.ts';
+} from '../backends/webgpu/index.ts';
+import { type KVManager, type PoolShape, Tier } from '../runtime/index.ts';
 
 export interface StoreConfig {
   readonly nvme?: { readonly dir: string; readonly options?: FileStoreOptions } | undefined;

@@ -6,8 +6,8 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
-import { KVRuntime, type KVRuntimeConfig, type KVSequence } from '../../../src/backends/index.ts';
-import { kvLayout, TierKVError } from '../../../src/runtime/index.ts';
+import { KVRuntime, type KVRuntimeConfig, type KVSequence } from '../../src/embed/index.ts';
+import { kvLayout, TierKVError } from '../../src/runtime/index.ts';
 
 const layout = kvLayout({ layers: 2, kvHeads: 2, headDim: 64, dtype: 'f16', blockTokens: 16 });
 const blocks = (count: number): number => count * layout.blockBytes;
