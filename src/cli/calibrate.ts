@@ -1,8 +1,33 @@
-/** `tierkv calibrate`: measures the links of this machine and writes them as a profile for the simulator. */
+/**
+ * `tierkv calibrate`: measures the links of this machine and writes them as the profile that the simulator and
+ * `replay --links` read (schema tierkv.links/1, src/sim/latency/links.ts). Rows of scattered blocks with the usual checks
+ * are what the runtime does, so only they count.
+ */
 
 import { Command } from 'commander';
-import type { MeasuredProfile } from './bench/links/index.ts';
+import { fitLink, type LinkSample, linkSchema } from '../sim/latency/index.ts';
+import type { LinkRow } from './bench/links/index.ts';
+import { median } from './bench/measuring.ts';
 import { formatBytes, renderTable, requireWritableTarget, writeJsonFile } from './output/index.ts';
+
+export interface LinkFigures {
+  /** Each size, and what one transfer of it takes of the link in a batch. */
+  readonly sizes: readonly LinkSample[];
+  /** How much longer one takes that travels alone. */
+  readonly delayUs: number;
+  /** Of its bandwidth, what a direction keeps while the opposite one is busy. */
+  readonly bothWaysShare: number;
+}
+
+export interface MeasuredProfile {
+  readonly schema: typeof linkSchema;
+  /** The adapter of HBM. */
+  readonly device: string;
+  readonly driver: string;
+  readonly date: string;
+  readonly software: boolean;
+  readonly links: Readonly<Record<string, LinkFigures>>;
+}
 
 interface CalibrateOptions {
   readonly out: string;
@@ -27,14 +52,64 @@ export function calibrateCommand(): Command {
     .option('--adapter <name>', 'hardware, software, or a part of the name of the adapter to measure')
     .option('--quick', 'fewer sizes and rounds', false)
     .addHelpText('after', helpEnd)
-    .action(async ({ out, dir, adapter, quick }: CalibrateOptions) => {
+    .action(async ({ out, dir, adapter: wanted, quick }: CalibrateOptions) => {
       requireWritableTarget(out);
-      const { calibrateLinks } = await import('./bench/links/index.ts');
-      const say = (line: string): void => void process.stderr.write(`${line}\n`);
-      const profile = await calibrateLinks({ dir, adapter, quick, say });
+      const { benchLinks, fullSizes, quickSizes } = await import('./bench/links/index.ts');
+      const say = (line: string): void => void process.stderr.write(`tierkv: ${line}\n`);
+      const full = { ...fullSizes, unitsOfKib: [16, 64, 256, 1024, 4096], runBytes: 64 * 1024 * 1024 };
+      const sizes = { ...(quick ? quickSizes : full), patterns: ['scattered'] } as const;
+      const { adapter, rows } = await benchLinks(sizes, dir, wanted, say);
+      const { name: device, source, software } = adapter;
+      const date = new Date().toISOString();
+      const profile = profileOf(rows, { device, driver: `webgpu (${source})`, date, software });
       writeJsonFile(out, profile);
       process.stdout.write(renderProfile(profile));
     });
+}
+
+/** @param rows of all links and pairs, at two sizes or more */
+export function profileOf(
+  rows: readonly LinkRow[],
+  about: Omit<MeasuredProfile, 'schema' | 'links'>,
+): MeasuredProfile {
+  const scattered = rows.filter((row) => row.pattern === 'scattered');
+  const verifiedLinks = new Set(scattered.filter((row) => row.verified).map((row) => row.link));
+  const usual = scattered.filter((row) => row.verified || !verifiedLinks.has(row.link));
+  const oneWay = usual.filter((row) => !row.link.includes('+'));
+  const links: Record<string, LinkFigures> = {};
+  for (const link of new Set(oneWay.map((row) => row.link))) {
+    const measured = oneWay.filter((row) => row.link === link);
+    const sizes = measured.map(({ unitBytes, gbps }) => ({
+      bytes: unitBytes,
+      latencyUs: round(unitBytes / gbps / 1e3),
+    }));
+    const { baseLatencyUs, bandwidthBytesPerS } = fitLink(sizes);
+    const delaysUs = measured.map(
+      ({ unitBytes, aloneUs = 0 }) => aloneUs - baseLatencyUs - (unitBytes * 1e6) / bandwidthBytesPerS,
+    );
+    const shares = usual
+      .filter((row) => row.link.includes('+') && row.link.split('+').includes(link))
+      .map((row) => shareOf(row, oneWay));
+    links[link] = {
+      sizes,
+      delayUs: round(Math.max(0, Math.min(...delaysUs))),
+      bothWaysShare: round(shares.length === 0 ? 1 : median(shares)),
+    };
+  }
+  return { schema: linkSchema, ...about, links };
+}
+
+/** What a pair reaches, of what it would if neither way minded the other. Half of the bytes go each way. */
+function shareOf(pair: LinkRow, oneWay: readonly LinkRow[]): number {
+  const ways = oneWay.filter(
+    (row) => row.unitBytes === pair.unitBytes && pair.link.split('+').includes(row.link),
+  );
+  const idealGbps = 2 / Math.max(...ways.map(({ gbps }) => 1 / gbps));
+  return Math.min(1, pair.gbps / idealGbps);
+}
+
+function round(value: number): number {
+  return Number(value.toPrecision(4));
 }
 
 function renderProfile({ device, software, links }: MeasuredProfile): string {

@@ -1,40 +1,25 @@
-/** What the benches measure with: medians of rounds, and memory that is really in use. */
+/** What the benches measure with: medians, and memory that is really in use. */
 
 import v8 from 'node:v8';
 import vm from 'node:vm';
 
-export function median(rounds: number, measure: () => number): number {
-  return mediansByTurns(rounds, [measure])[0];
+/** The middle one of the values, or the lower of the two in the middle. */
+export function median(values: readonly number[]): number {
+  return values.toSorted((a, b) => a - b)[(values.length - 1) >> 1];
 }
 
-/** Of each measurement; all of them are taken in every round, so that they can be compared. */
-export function mediansByTurns(rounds: number, measurements: readonly (() => number)[]): number[] {
-  const values = measurements.map(() => new Float64Array(rounds));
-  for (let round = 0; round < rounds; round++) {
-    for (const [i, measure] of measurements.entries()) values[i][round] = measure();
-  }
-  return values.map((all) => all.sort()[rounds >> 1]);
-}
-
-let collect: ((options?: { type: 'minor' | 'major' }) => void) | undefined;
-
-function collector(): NonNullable<typeof collect> {
+function collector(): (options?: { type: 'minor' | 'major' }) => void {
   v8.setFlagsFromString('--expose-gc');
-  collect ??= vm.runInNewContext('gc') as NonNullable<typeof collect>;
-  return collect;
+  return vm.runInNewContext('gc');
 }
 
-/** A full collection, now. It also throws away code that has not run for a few of these. */
-export function collectGarbage(): void {
-  collector()();
-}
-
-/** Collects what was left lately, and nothing else. */
+/** Collects what was left lately. A full collection would also throw away machine code that has not run for a while. */
 export function collectYoungGarbage(): void {
   collector()({ type: 'minor' });
 }
 
-export function liveHeapBytes(): number {
-  collectGarbage();
-  return process.memoryUsage().heapUsed;
+/** Bytes that are left after a full collection. */
+export function liveMemory(): NodeJS.MemoryUsage {
+  collector()();
+  return process.memoryUsage();
 }

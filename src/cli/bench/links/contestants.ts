@@ -1,149 +1,98 @@
-/** Who runs in the rounds of one unit size: the stages alone, and of each row tierkv, the single transfer and the naive way. */
+/**
+ * Who runs in the same rounds, on the same blocks: each stage alone, and for each row tierkv, a lone block of tierkv's, and
+ * the peers, which do one thing after the other with plain calls of WebGPU and Node.
+ */
 
-import {
-  deviceCopyDown,
-  deviceCopyUp,
-  deviceCopyUpAndBack,
-  digest,
-  digestAndMemcpyUp,
-  memcpyDown,
-  memcpyUp,
-  memcpyUpAndDigest,
-  type StageRun,
-} from './deviceStages.ts';
-import { type DiskStage, type StageName, stagesOf } from './limit.ts';
-import type { DiskWork } from './rawRecords.ts';
-import type { Arrangement, LinkJobs } from './rig.ts';
-import type { Contestant } from './rounds.ts';
-import { jobsOver, type Machine, type Route } from './routes.ts';
-import { together } from './together.ts';
+import { hostDigest } from '../../../backends/digest/index.ts';
+import { Tier } from '../../../runtime/index.ts';
+import type { PlainDevice } from './plainDevice.ts';
+import type { PlainDisk } from './plainDisk.ts';
+import type { LinkRig } from './rig.ts';
+import type { Contestant, Run } from './rounds.ts';
+import { linkOf, type Route, routes, type Stage } from './routes.ts';
 
-const DEPTHS = [1, 4, 8, 16] as const;
-/** Units larger than that may be read and written faster in pieces, so the limit tries that too. */
-const SMALL_PIECE_BYTES = 1024 * 1024;
-
-/** I/Os in flight while the other parts of the machine work as well. */
-const TOGETHER_DEPTH = 8;
-
-/** What becomes one row. */
-export interface Case {
-  readonly route: Route;
-  readonly arrangement: Arrangement;
-  /** Units that one run moves. */
-  readonly units: number;
-  readonly name: string;
-  readonly latenciesUs: number[];
+export interface Bench {
+  readonly rig: LinkRig;
+  /** The same blocks under an HBM that verifies nothing. */
+  readonly unverifiedRig: LinkRig;
+  /** Whether arrivals in HBM are verified by readback: see `stagesOf`. */
+  readonly readback: boolean;
+  readonly device: PlainDevice;
+  readonly disk: PlainDisk;
+  /** All blocks, one behind the other, in memory like that of the DDR tier. Nobody writes there. */
+  readonly host: Uint8Array;
+  /** Memory like it, for what stages and peers read. */
+  readonly scratch: Uint8Array;
 }
 
-/** @param units that a stage alone moves */
-export function contestantsOf(machine: Machine, units: number, cases: readonly Case[]): Contestant[] {
-  const { rig, disk } = machine;
-  const { buffers } = machine.device;
-  const stageBytes = units * rig.unitBytes;
-  const all = new Map<string, Contestant>();
-  const add = (one: Contestant): void => {
-    if (!all.has(one.name)) all.set(one.name, one);
+/** tierkv; a lone block of tierkv's; one block after the other by plain calls; all blocks in one plain transfer. */
+export function nameOf(who: 'tierkv' | 'alone' | 'single' | 'bulk', route: Route): string {
+  return `${who} ${linkOf(route)} ${route.verified}`;
+}
+
+export function contestantsOf(bench: Bench): Contestant[] {
+  const { length: units } = bench.rig.slots;
+  const unitBytes = bench.host.byteLength / units;
+  const all = stagesAlone(bench, unitBytes);
+  for (const route of routes) {
+    const { ways, verified } = route;
+    const rig = verified || ways[0][1] !== Tier.HBM ? bench.rig : bench.unverifiedRig;
+    const bytes = (units - (units % ways.length)) * unitBytes;
+    let next = -1;
+    const lone = (): Run => rig.move(ways, ++next % units, (next % units) + 1);
+    all.push({ name: nameOf('tierkv', route), bytes, prepare: () => rig.move(ways) });
+    if (ways.length > 1) continue;
+    all.push({ name: nameOf('alone', route), bytes: unitBytes, prepare: lone });
+    all.push({ name: nameOf('single', route), bytes, prepare: () => peer(bench, route, unitBytes) });
+    if (ways[0].includes(Tier.NVME)) continue;
+    all.push({ name: nameOf('bulk', route), bytes, prepare: () => peer(bench, route, bytes) });
+  }
+  return all;
+}
+
+function stagesAlone({ rig, device, disk, host, scratch }: Bench, unitBytes: number): Contestant[] {
+  const bytes = host.byteLength;
+  const unitsOf = (memory: Uint8Array) => rig.slots.map((_, index) => unitOf(memory, index, unitBytes));
+  const landed = (use: (bytes: Uint8Array) => void) => async (): Promise<Run> => {
+    await device.copyOut(bytes);
+    return () => device.useOut(bytes, use);
   };
-  const stages = new Set(
-    cases.flatMap(({ route, arrangement }) =>
-      route.work.flatMap((steps) => stagesOf(steps, arrangement, rig.checks)),
-    ),
-  );
-  const deviceStages: [StageName, StageRun][] = [
-    ['device copy up', deviceCopyUp(buffers, stageBytes)],
-    ['device copy up and back', deviceCopyUpAndBack(buffers, stageBytes)],
-    ['device copy down', deviceCopyDown(buffers, stageBytes)],
-    ['memcpy up', memcpyUp(buffers, stageBytes)],
-    ['memcpy up and digest', memcpyUpAndDigest(buffers, stageBytes)],
-    ['digest and memcpy up', digestAndMemcpyUp(buffers, stageBytes)],
-    ['memcpy down', memcpyDown(buffers, stageBytes)],
-    ['digest', digest(buffers, stageBytes)],
-  ];
-  for (const [name, stage] of deviceStages) {
-    if (stages.has(name))
-      add({ name, bytes: stageBytes, usesDisk: false, alone: true, closely: true, ...stage });
-  }
-  for (const stage of stages) {
-    if (!isDiskStage(stage)) continue;
-    const work = workOf(stage, units);
-    for (const depth of DEPTHS) {
-      const way = { wayTo: stage, bytes: stageBytes, usesDisk: true, closely: true };
-      const by = (pieceBytes: number) => disk!.records.mover(work, depth, pieceBytes);
-      add({ ...way, name: `${stage}: ${depth}`, run: by(rig.unitBytes) });
-      if (rig.unitBytes <= SMALL_PIECE_BYTES) continue;
-      add({ ...way, name: `${stage}: ${depth} in pieces`, run: by(SMALL_PIECE_BYTES) });
-    }
-  }
-  for (const { route, arrangement, units: moved, name } of cases) {
-    const base = arrangement === 'contiguous' ? 0 : rig.units;
-    const slots = Array.from({ length: moved }, (_, i) => rig.slotOf(i, arrangement) - base);
-    const bytes = moved * rig.unitBytes;
-    const usesDisk = route.work.flat().some((step) => step.startsWith('disk '));
-    const fromDisk = route.link.includes('nvmeTo');
-    const common = { bytes, usesDisk, prepare: () => buffers.mapUpload() };
-    if (!route.bothWays) {
-      const stages = stagesOf(route.work[0], arrangement, rig.checks);
-      const stage = stages.find(isDiskStage);
-      const io = stage && disk!.records.mover(workOf(stage, moved), TOGETHER_DEPTH, SMALL_PIECE_BYTES);
-      add({
-        name: togetherName(name),
-        bytes,
-        usesDisk,
-        alone: true,
-        ...together(stages, buffers, bytes, io),
-      });
-    }
-    let jobs: LinkJobs;
-    add({
-      name,
-      bytes,
-      usesDisk,
-      closely: true,
-      prepare() {
-        jobs = jobsOver(machine, route, arrangement, 0, moved);
-      },
-      run: () => rig.run(jobs),
-    });
-    add({
-      ...common,
-      name: singleName(route),
-      run: () => route.single(machine, bytes),
-    });
-    add({
-      ...common,
-      name: naiveName(route, arrangement),
-      cold: usesDisk,
-      ...(fromDisk ? { prepare: () => disk!.emptyCache() } : {}),
-      run: () => route.naive(machine, slots),
-    });
-  }
-  return [...all.values()];
+  const stages: Record<Stage, Contestant['prepare']> = {
+    'memcpy in': () => () => device.memcpyIn(host),
+    'copy in': () => () => device.copyIn(bytes),
+    'copy out': () => async () => {
+      await device.copyOut(bytes);
+      device.useOut(bytes, () => {});
+    },
+    'memcpy out': landed((from) => scratch.set(from)),
+    'digest of staging': landed(hostDigest),
+    digest: () => () => void hostDigest(host),
+    read: () => () => disk.moveAll('read', rig.slots, unitsOf(scratch)),
+    write: () => () => disk.moveAll('write', rig.slots, unitsOf(host)),
+  };
+  return Object.entries(stages).map(([name, prepare]) => ({ name, bytes, prepare }));
 }
 
-function isDiskStage(stage: StageName | undefined): stage is DiskStage {
-  return stage?.includes('disk ') === true;
-}
-
-function workOf(stage: DiskStage, units: number): DiskWork {
-  return {
-    operation: stage.includes('disk read') ? 'read' : 'write',
-    arrangement: stage.startsWith('scattered') ? 'scattered' : 'contiguous',
-    into: stage.endsWith('staging') ? 'staging' : 'ddr',
-    units,
+/** All blocks in transfers of `transferBytes`, one after the other, with the checks of the route. */
+function peer(
+  { rig, readback, device, disk, host, scratch }: Bench,
+  route: Route,
+  transferBytes: number,
+): Run {
+  const [[from, to]] = route.ways;
+  return async () => {
+    for (let index = 0; index * transferBytes < host.byteLength; index++) {
+      const [source, target] = [host, scratch].map((memory) => unitOf(memory, index, transferBytes));
+      if (from === Tier.HBM) await device.download(target);
+      if (from === Tier.NVME) await disk.move('read', rig.slots[index], target);
+      if (to === Tier.DDR && route.verified) hostDigest(target);
+      if (to === Tier.HBM)
+        await device.upload(from === Tier.NVME ? target : source, route.verified && readback);
+      if (to === Tier.NVME) await disk.move('write', rig.slots[index], source);
+    }
   };
 }
 
-/** All stages of a case at once. */
-export function togetherName(name: string): string {
-  return `together ${name}`;
-}
-
-/** A naive way digests what it reads where the host does; nothing naive verifies what is in HBM. */
-export function naiveName({ link, verify }: Route, arrangement: Arrangement): string {
-  return `naive ${link} ${arrangement}${verify === 'host' ? ' host' : ''}`;
-}
-
-/** The best single transfer, with the checks of the row. */
-export function singleName({ link, verify }: Route): string {
-  return `single ${link} ${verify}`;
+function unitOf(bytes: Uint8Array, index: number, unitBytes: number): Uint8Array {
+  return bytes.subarray(index * unitBytes, (index + 1) * unitBytes);
 }

@@ -1,102 +1,103 @@
-/** `tierkv bench transfers|disk|all`: a device, a directory, and the link bench on them. */
+/**
+ * The link bench: for each unit size and pattern it opens the tiers, lets everybody who is compared run in the same
+ * interleaved rounds, and makes one row of each link. It serves `tierkv bench links` and `tierkv calibrate`.
+ */
 
-import { type LiveDevice, openDevice } from '../../../backends/webgpu/index.ts';
-import { configError } from '../../../runtime/errors.ts';
+import { HostArena } from '../../../backends/arena/index.ts';
+import { StagingSlots } from '../../../backends/engine/index.ts';
+import { FileStore } from '../../../backends/file/index.ts';
+import { MemoryStore } from '../../../backends/memory/index.ts';
+import { type AdapterReport, HbmStore, type LiveDevice, openDevice } from '../../../backends/webgpu/index.ts';
+import { fillPattern, poolShape } from '../../../runtime/index.ts';
 import { interruptible } from '../../interrupt.ts';
+import { formatBytes } from '../../output/index.ts';
 import { temporaryDirectory } from '../../temporaryDirectory.ts';
-import { benchLinks, calibrationSizes, fullSizes, type LinkBenchOptions, quickSizes } from './benchLinks.ts';
-import { fioIn } from './fio.ts';
-import { type MeasuredProfile, profileOf } from './profile.ts';
-import type { LinkRow } from './row.ts';
+import { contestantsOf } from './contestants.ts';
+import { PlainDevice } from './plainDevice.ts';
+import { PlainDisk } from './plainDisk.ts';
+import { LinkRig } from './rig.ts';
+import { type Effort, measureRounds, shuffled } from './rounds.ts';
+import { routes } from './routes.ts';
+import { type LinkRow, type RowFacts, rowOf } from './row.ts';
 
 export { plotOf } from './plot.ts';
-export type { LinkFigures, MeasuredProfile } from './profile.ts';
 export { type LinkRow, renderRows } from './row.ts';
 
-export interface LinkBenchRequest {
-  readonly links: LinkBenchOptions['links'];
-  readonly quick: boolean;
-  readonly dir: string | undefined;
-  readonly adapter: string | undefined;
-  readonly against: string | undefined;
-  readonly say: (line: string) => void;
+/** How much is measured. */
+export interface LinkBenchSizes extends Effort {
+  readonly unitsOfKib: readonly number[];
+  readonly patterns: readonly RowFacts['pattern'][];
+  /** One run moves so many bytes, but no more than `unitsMax` blocks and no fewer than four. */
+  readonly runBytes: number;
+  readonly unitsMax: number;
 }
 
 const MIB = 1024 * 1024;
-/** Seconds that a quick bench measures links for: with opening a device, and the manager's part, it ends within 40. */
-const QUICK_SECONDS = 14;
-const QUICK_UNITS_MAX = 64;
-const UNITS_MAX = 4096;
-const REST_MS = 10;
-const SAMPLE_MS = 100;
-const QUICK_SAMPLE_MS = 2;
-/** An odd number, so that a trial is in the middle. */
-const TRIALS = 5;
-const ROUNDS = 5;
-const ROUNDS_MAX = 40;
+const patterns = ['contiguous', 'scattered'] as const;
+const full = { patterns, runBytes: 256 * MIB, unitsMax: 4096, rounds: 9, sampleMs: 50 };
+const quick = { patterns, runBytes: 16 * MIB, unitsMax: 64, rounds: 3, sampleMs: 5 };
+export const fullSizes: LinkBenchSizes = { ...full, unitsOfKib: [16, 64, 256, 2048, 8192, 65_536] };
+export const quickSizes: LinkBenchSizes = { ...quick, unitsOfKib: [64, 256, 2048] };
 
-/** @throws {TierKVError} for an option that is wrong, or a device or disk that is not to be had */
-export async function runLinkBench(request: LinkBenchRequest): Promise<LinkRow[]> {
-  const { links, quick, against } = request;
-  if (against !== undefined && against !== 'fio') {
-    throw configError('--against', `is "${against}"`, 'Set it to fio, or leave it out.');
-  }
-  return withMachine(request, (live, dir, signal) => {
-    const totalBytes = (quick ? 8 : 256) * MIB;
-    return benchLinks(live, {
-      links,
-      unitBytes: quick ? quickSizes : fullSizes,
-      totalBytes,
-      unitsMax: quick ? QUICK_UNITS_MAX : UNITS_MAX,
-      trials: quick ? 1 : TRIALS,
-      rounds: ROUNDS,
-      roundsMax: quick ? ROUNDS : ROUNDS_MAX,
-      restMs: quick ? 1 : REST_MS,
-      sampleMs: quick ? QUICK_SAMPLE_MS : SAMPLE_MS,
-      secondsMax: quick ? QUICK_SECONDS : Number.POSITIVE_INFINITY,
-      dir,
-      signal,
-      say: request.say,
-      ...(against === undefined ? {} : { fio: fioIn(dir, totalBytes) }),
-    });
-  });
-}
-
-/** @throws {TierKVError} when a device or disk is not to be had */
-export async function calibrateLinks(
-  request: Pick<LinkBenchRequest, 'dir' | 'adapter' | 'quick' | 'say'>,
-): Promise<MeasuredProfile> {
-  const { quick, say } = request;
-  return withMachine(request, async (live, dir, signal) => {
-    const rows = await benchLinks(live, {
-      links: 'all',
-      unitBytes: quick ? quickSizes : calibrationSizes,
-      totalBytes: (quick ? 16 : 32) * MIB,
-      unitsMax: Number.POSITIVE_INFINITY,
-      trials: quick ? 1 : TRIALS,
-      rounds: quick ? 3 : ROUNDS,
-      roundsMax: quick ? 3 : ROUNDS,
-      restMs: quick ? 1 : REST_MS,
-      sampleMs: quick ? QUICK_SAMPLE_MS : SAMPLE_MS,
-      secondsMax: quick ? QUICK_SECONDS : Number.POSITIVE_INFINITY,
-      dir,
-      signal,
-      say,
-    });
-    const { name, software, source } = live.adapter;
-    const date = new Date().toISOString();
-    return profileOf(rows, { device: name, driver: `webgpu (${source})`, date, software });
-  });
-}
-
-/** A device and a directory that lasts as long as `work` does. */
-async function withMachine<T>(
-  { dir, adapter, say }: Pick<LinkBenchRequest, 'dir' | 'adapter' | 'say'>,
-  work: (live: LiveDevice, dir: string, signal: AbortSignal) => Promise<T>,
-): Promise<T> {
+/**
+ * @param dir where files are made; undefined for a temporary directory
+ * @param adapter part of its name; undefined for the best there is
+ * @param say takes lines for a person
+ * @throws {TierKVError} for an adapter or a directory that is not to be had
+ */
+export async function benchLinks(
+  sizes: LinkBenchSizes,
+  dir: string | undefined,
+  adapter: string | undefined,
+  say: (line: string) => void,
+): Promise<{ adapter: AdapterReport; rows: LinkRow[] }> {
   using scratch = temporaryDirectory('tierkv-bench-', dir);
   return await interruptible(async (signal) => {
     await using live = await openDevice({ notice: say, ...(adapter === undefined ? {} : { adapter }) });
-    return await work(live, scratch.path, signal);
+    const rows: LinkRow[] = [];
+    for (const unitBytes of sizes.unitsOfKib.map((kib) => kib * 1024)) {
+      for (const pattern of sizes.patterns) {
+        say(`${pattern} blocks of ${formatBytes(unitBytes)}`);
+        const facts = { unitBytes, pattern, software: live.adapter.software };
+        rows.push(...(await rowsOf(live, scratch.path, sizes, facts, signal)));
+      }
+    }
+    return { adapter: live.adapter, rows };
   });
+}
+
+async function rowsOf(
+  live: LiveDevice,
+  dir: string,
+  sizes: LinkBenchSizes,
+  facts: RowFacts,
+  signal: AbortSignal,
+): Promise<LinkRow[]> {
+  const { unitBytes, pattern } = facts;
+  const units = Math.min(sizes.unitsMax, Math.max(4, Math.ceil(sizes.runBytes / unitBytes)));
+  const bytes = units * unitBytes;
+  const indices = Array.from({ length: units }, (_, i) => i);
+  // apart: every second one, in random order
+  const slots = pattern === 'contiguous' ? indices : shuffled(indices, units).map((i) => 2 * i);
+  const shape = poolShape(2 * units, unitBytes, [unitBytes]);
+  await using hbm = await HbmStore.open(live, shape, { label: 'bench' });
+  await using unverified = await HbmStore.open(live, shape, { label: 'unverified', verifyWrites: false });
+  await using ddr = await MemoryStore.open(shape);
+  await using nvme = await FileStore.open(dir, shape);
+  using staging = await StagingSlots.open(unitBytes, StagingSlots.countFor(unitBytes));
+  using arena = await HostArena.open({ chunkBytes: [bytes, bytes], field: 'bench' });
+  const [host, scratch] = arena.chunks.map((chunk) => new Uint8Array(chunk, 0, bytes));
+  for (const [i, slot] of slots.entries()) {
+    fillPattern(new Uint32Array(host.buffer, i * unitBytes, unitBytes / 4), i, 7);
+    ddr.view(slot, 0).set(host.subarray(i * unitBytes, (i + 1) * unitBytes));
+    ddr.markWritten(slot, 1);
+  }
+  const rig = await LinkRig.filled(slots, ddr, { hbm, nvme }, staging);
+  const unverifiedRig = await LinkRig.filled(slots, ddr, { hbm: unverified }, staging);
+  using device = new PlainDevice(live.device, bytes);
+  await using disk = new PlainDisk(nvme, shape);
+  const readback = hbm.describe().verification === 'readback';
+  const contestants = contestantsOf({ rig, unverifiedRig, readback, device, disk, host, scratch });
+  const medians = await measureRounds(contestants, sizes, () => live.whenDone(), signal);
+  return routes.map((route) => rowOf(route, readback, medians, facts));
 }

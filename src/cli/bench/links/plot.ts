@@ -1,38 +1,23 @@
-/** GB/s against unit size: one panel a link, a line for tierkv and each of what it stands beside. */
+/** GB/s against unit size: a panel for each link and pattern, a line for tierkv and for each of what it stands beside. */
 
 import type { VegaLiteSpec } from '../../chart.ts';
 import type { LinkRow } from './row.ts';
 
-const series = [
-  ['limit', 'limitGbps'],
-  ['all stages at once', 'togetherGbps'],
-  ['single transfer', 'singleGbps'],
-  ['naive', 'naiveGbps'],
-] as const;
-
-export function plotOf(rows: readonly LinkRow[]): VegaLiteSpec {
+/** @param device what was measured, for the title */
+export function plotOf(rows: readonly LinkRow[], device: string): VegaLiteSpec {
   const values = rows.flatMap((row) => {
-    const panel = `${row.link}, ${row.pattern}`;
-    const kib = row.bytes / 1024;
-    return [
-      {
-        panel,
-        kib,
-        way: row.verify === 'none' ? 'tierkv' : `tierkv, verified: ${row.verify}`,
-        gbps: row.gbps,
-      },
-      ...series.flatMap(([way, field]) => {
-        const gbps = row[field];
-        return gbps === undefined ? [] : [{ panel, kib, way, gbps }];
-      }),
-    ];
+    const { gbps: tierkv, limitGbps: limit, singleGbps: single, bulkGbps: bulk } = row;
+    return Object.entries({ tierkv, limit, single, bulk }).map(([line, gbps]) => ({
+      panel: `${row.link}, ${row.pattern}`,
+      kib: row.unitBytes / 1024,
+      line: row.verified ? `${line}, verified` : line,
+      gbps,
+    }));
   });
-  const [first] = rows;
-  const software = rows.some((row) => row.software);
   return {
     $schema: 'https://vega.github.io/schema/vega-lite/v6.json',
-    title: `Links on ${first?.adapter ?? 'no adapter'}${software ? ' (SOFTWARE device)' : ''}`,
-    data: { values },
+    title: `Links on ${device}`,
+    data: { values: values.filter(({ gbps }) => gbps !== undefined) },
     facet: { field: 'panel', type: 'nominal', columns: 2, title: null, sort: null },
     spec: {
       width: 320,
@@ -40,8 +25,8 @@ export function plotOf(rows: readonly LinkRow[]): VegaLiteSpec {
       mark: { type: 'line', point: true },
       encoding: {
         x: { field: 'kib', type: 'quantitative', scale: { type: 'log', base: 2 }, title: 'unit, KiB' },
-        y: { aggregate: 'median', field: 'gbps', type: 'quantitative', title: 'GB/s' },
-        color: { field: 'way', type: 'nominal', title: null },
+        y: { field: 'gbps', type: 'quantitative', title: 'GB/s' },
+        color: { field: 'line', type: 'nominal', title: null },
       },
     },
   };

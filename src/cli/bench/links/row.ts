@@ -1,95 +1,86 @@
-/** What one line of `tierkv bench transfers|disk|all` says, as JSON and as a table. */
+/** What one line of `tierkv bench links` says, made from the medians of the rounds; as JSON and as a table. */
 
-import type { VerificationName } from '../../../backends/webgpu/arrivals.ts';
-import type { UploadPathName } from '../../../backends/webgpu/uploadPath.ts';
 import { formatBytes, renderTable } from '../../output/index.ts';
+import { nameOf } from './contestants.ts';
+import { limitOf, linkOf, type Route, stagesOf } from './routes.ts';
 
-/** Where a transfer compares its bytes with their digest: on the host, where they arrive in HBM, or nowhere. */
-export type Verification = 'none' | 'host' | 'hbm';
-
-export interface LinkRow {
-  readonly link: string;
-  /** Size of one unit; a round moves many of them in one batch. */
-  readonly bytes: number;
-  readonly pattern: string;
-  readonly verify: Verification;
-  /** tierkv's engine, in 10^9 bytes a second. Both ways: the sum of the two directions. */
-  readonly gbps: number;
-  /** The best single transfer of the same total bytes, with the checks that the row has. */
-  readonly singleGbps: number;
-  /** One plain call a unit: one writeBuffer, one map, one buffered file call; its digest where the host verifies. */
-  readonly naiveGbps: number;
-  /** The slowest stage of the link, checks of arrivals included, alone and at its best, in the same rounds: see limit.ts. */
-  readonly limitGbps: number;
-  /** That stage. */
-  readonly limitStage: string;
-  /** All stages of the link at once, nobody waiting for anybody's bytes: see together.ts. One way only. */
-  readonly togetherGbps?: number;
-  /** gbps / limitGbps. */
-  readonly ratio: number;
-  /** Of a unit that travels alone, from its submission to its end. */
-  readonly p50Us: number;
-  readonly p99Us: number;
-  /** Cores busy in this process, a software device's included. */
-  readonly cpuCores: number;
-  readonly naiveCpuCores: number;
-  /** fio's direct I/O at this size, where it was asked for. */
-  readonly fioGbps?: number;
-  /** How bytes go up to HBM, as measured at the start. Of rows in which they do. */
-  readonly uploadPath?: UploadPathName;
-  /** How they are verified there, as measured. Of rows that verify them. */
-  readonly arrivalCheck?: VerificationName;
-  /** Whether a software device is part of the link. */
+export interface RowFacts {
+  /** Size of one block; a run moves many of them in one batch. */
+  readonly unitBytes: number;
+  readonly pattern: 'contiguous' | 'scattered';
+  /** Whether a software device is part of the link: its times say nothing about a GPU. */
   readonly software: boolean;
-  readonly adapter: string;
-  readonly rounds: number;
-  /** Of how many of them, for tierkv's part, the host of a virtual machine took core time. */
-  readonly disturbedRounds: number;
 }
 
-const digits = (value: number, count: number): string => value.toFixed(count);
+export interface LinkRow extends RowFacts {
+  readonly link: string;
+  readonly verified: boolean;
+  /** tierkv, in 10^9 bytes a second. Both ways: the sum of the two. */
+  readonly gbps: number;
+  readonly limitGbps: number;
+  /** All that the slowest part of the machine does. */
+  readonly limitStage: string;
+  /** gbps / limitGbps. */
+  readonly ratio: number;
+  /** Each stage of the link alone. */
+  readonly stagesGbps: Readonly<Record<string, number>>;
+  /** One block at a time by plain calls, with the checks of the row. One way only. */
+  readonly singleGbps?: number;
+  /** All bytes in one transfer by plain calls, with the checks of the row. Between HBM and DDR, one way only. */
+  readonly bulkGbps?: number;
+  /** From submission to end of a block that travels alone. One way only. */
+  readonly aloneUs?: number;
+}
 
-const percent = (share: number): string => `${digits(share * 100, 0)} %`;
+/**
+ * @param readback see `stagesOf`
+ * @param medians GB/s of all contestants by name
+ */
+export function rowOf(
+  route: Route,
+  readback: boolean,
+  medians: ReadonlyMap<string, number>,
+  facts: RowFacts,
+): LinkRow {
+  const gbpsOf = (name: string): number => medians.get(name)!;
+  const gbps = gbpsOf(nameOf('tierkv', route));
+  const [limitGbps, limitStage] = limitOf(route, readback, gbpsOf);
+  const stages = stagesOf(route, readback).flat();
+  const [single, bulk, alone] = (['single', 'bulk', 'alone'] as const).map((who) => nameOf(who, route));
+  const link = linkOf(route);
+  return {
+    ...facts,
+    software: facts.software && /hbm/i.test(link),
+    link,
+    verified: route.verified,
+    gbps,
+    limitGbps,
+    limitStage,
+    ratio: gbps / limitGbps,
+    stagesGbps: Object.fromEntries(stages.map((stage) => [stage, gbpsOf(stage)])),
+    ...(medians.has(single) && { singleGbps: gbpsOf(single) }),
+    ...(medians.has(bulk) && { bulkGbps: gbpsOf(bulk) }),
+    ...(medians.has(alone) && { aloneUs: facts.unitBytes / gbpsOf(alone) / 1e3 }),
+  };
+}
 
 export function renderRows(rows: readonly LinkRow[]): string {
-  const right = (title: string) => ({ title, align: 'right' as const });
-  const withFio = rows.some((row) => row.fioGbps !== undefined);
+  const figure = (value = Number.NaN, digits = 2): string =>
+    Number.isNaN(value) ? '-' : value.toFixed(digits);
+  const left = ['link', 'unit', 'blocks', 'verified', 'slowest part'].map((title) => ({ title }));
+  const right = ['limit', 'GB/s', 'of limit', 'single', 'bulk', 'alone µs'];
   return renderTable(
-    [
-      { title: 'link' },
-      right('unit'),
-      { title: 'pattern' },
-      { title: 'verified' },
-      right('GB/s'),
-      right('single'),
-      right('naive'),
-      right('limit'),
-      { title: 'by' },
-      right('of limit'),
-      right('together'),
-      right('p50 µs'),
-      right('p99 µs'),
-      right('cores'),
-      right('naive c.'),
-      ...(withFio ? [right('fio')] : []),
-    ],
+    [...left, ...right.map((title) => ({ title, align: 'right' as const }))],
     rows.map((row) => [
-      row.link,
-      formatBytes(row.bytes),
+      row.software ? `${row.link} (SW)` : row.link,
+      formatBytes(row.unitBytes),
       row.pattern,
-      row.verify,
-      digits(row.gbps, 2),
-      digits(row.singleGbps, 2),
-      digits(row.naiveGbps, 2),
-      digits(row.limitGbps, 2),
+      row.verified ? 'yes' : 'no',
       row.limitStage,
-      percent(row.ratio),
-      row.togetherGbps === undefined ? '-' : digits(row.togetherGbps, 2),
-      digits(row.p50Us, 0),
-      digits(row.p99Us, 0),
-      digits(row.cpuCores, 2),
-      digits(row.naiveCpuCores, 2),
-      ...(withFio ? [row.fioGbps === undefined ? '-' : digits(row.fioGbps, 2)] : []),
+      ...[row.limitGbps, row.gbps].map((gbps) => figure(gbps)),
+      `${figure(row.ratio * 100, 0)} %`,
+      ...[row.singleGbps, row.bulkGbps].map((gbps) => figure(gbps)),
+      figure(row.aloneUs, 0),
     ]),
   );
 }
