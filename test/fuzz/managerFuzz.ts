@@ -6,8 +6,7 @@
 
 import type { ManagerConfig, TierSize } from '../../src/runtime/manager/config.ts';
 import { KVManager } from '../../src/runtime/manager/kvManager.ts';
-import { Entry, type Sequence } from '../../src/runtime/manager/sequence.ts';
-import { Outcome } from '../../src/runtime/transfer/outcome.ts';
+import { Entry, type Sequence } from '../../src/runtime/manager/sequences/sequence.ts';
 import { Random } from './random.ts';
 import { ShadowDriver } from './shadowDriver.ts';
 
@@ -281,7 +280,7 @@ class World {
 
   #expire(): void {
     this.last = 'expire';
-    this.expired += this.#manager.expire(this.#nowUs, Outcome.TIMED_OUT);
+    this.expired += this.#manager.tick(this.#nowUs);
   }
 
   #loseTier(): void {

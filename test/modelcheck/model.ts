@@ -222,7 +222,7 @@ export class Model {
       flight.overdue = true;
       this.manager.setDeadline(flight.transfer.job, this.#nowUs);
     }
-    this.manager.expire(this.#nowUs, Outcome.TIMED_OUT);
+    this.manager.tick(this.#nowUs);
     if (this.scope.lyingDriver !== true) return;
     for (const flight of this.flights.splice(0)) {
       this.zombies.push(flight);

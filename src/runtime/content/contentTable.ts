@@ -20,6 +20,8 @@ export class ContentTable {
   readonly keys: Uint32Array;
   readonly sizeClass: Uint8Array;
   readonly tokens: Uint16Array;
+  /** Whose room its copies take: that of whoever made it first. */
+  readonly owner: Uint16Array;
   readonly digestLo: Uint32Array;
   readonly digestHi: Uint32Array;
   /** 1 once the digest is known, that is, once the first replica was sealed. */
@@ -38,15 +40,24 @@ export class ContentTable {
   /** Ready replicas and incoming jobs. */
   readonly #copies: Uint16Array;
   readonly #uses: Int32Array;
+  readonly #onForgotten: (content: number) => void;
   #nextFree: number;
   #count = 0;
   #holes = 0;
 
-  constructor(capacity: number, tiers: number, memory: TableMemory = ordinaryMemory) {
+  /** @param onForgotten told of each content just before its row is given up */
+  constructor(
+    capacity: number,
+    tiers: number,
+    memory: TableMemory = ordinaryMemory,
+    onForgotten: (content: number) => void = () => {},
+  ) {
     this.capacity = capacity;
+    this.#onForgotten = onForgotten;
     this.keys = uint32Table(memory, capacity * 4);
     this.sizeClass = new Uint8Array(capacity);
     this.tokens = new Uint16Array(capacity);
+    this.owner = new Uint16Array(capacity);
     this.digestLo = new Uint32Array(capacity);
     this.digestHi = new Uint32Array(capacity);
     this.sealed = new Uint8Array(capacity);
@@ -85,7 +96,14 @@ export class ContentTable {
   }
 
   /** The content with this key, made if it is new. It lives from the first `hold`. */
-  intern(keys: Uint32Array, at: number, sizeClass: number, tokens: number, parent: number): number {
+  intern(
+    keys: Uint32Array,
+    at: number,
+    sizeClass: number,
+    tokens: number,
+    parent: number,
+    owner = 0,
+  ): number {
     const known = this.index.find(keys, at);
     if (known !== -1) return known;
     if (parent >= 0) this.hold(parent);
@@ -97,6 +115,7 @@ export class ContentTable {
     for (let w = 0; w < 4; w++) this.keys[content * 4 + w] = keys[at + w];
     this.sizeClass[content] = sizeClass;
     this.tokens[content] = tokens;
+    this.owner[content] = owner;
     this.sealed[content] = 0;
     if (this.offloadedAtUs.length > 0) this.offloadedAtUs[content] = Number.NaN;
     this.#parent[content] = parent;
@@ -121,6 +140,11 @@ export class ContentTable {
     if (content < 0 || this.#uses[content] !== 0) return;
     this.hold(content);
     this.unhold(content);
+  }
+
+  /** Content of the block before it; NO_PARENT or UNKNOWN_PARENT, both negative, where there is none to name. */
+  parentOf(content: number): number {
+    return this.#parent[content];
   }
 
   /** The parent's key: zeros for a content that begins its chain, undefined where the parent is not known. */
@@ -156,6 +180,7 @@ export class ContentTable {
       invariant(this.#copies[at] === 0, 'a content with copies is held');
       const parent = this.#parent[at];
       this.#holes -= parent === UNKNOWN_PARENT ? 2 : 1;
+      this.#onForgotten(at);
       this.index.delete(at);
       this.#parent[at] = this.#nextFree;
       this.#nextFree = at;

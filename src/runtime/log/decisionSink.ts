@@ -15,10 +15,13 @@ export const InputOp = {
   EVICT: 7,
   COMPLETE: 8,
   CANCEL: 9,
-  EXPIRE: 10,
+  TICK: 10,
   DEADLINE: 11,
   LOSE: 12,
   ADOPT: 13,
+  COPY: 14,
+  TRUNCATE: 15,
+  MOVE: 16,
 } as const;
 export type InputOp = (typeof InputOp)[keyof typeof InputOp];
 export const inputOpNames = [
@@ -32,10 +35,13 @@ export const inputOpNames = [
   'evict',
   'complete',
   'cancel',
-  'expire',
+  'tick',
   'deadline',
   'lose',
   'adopt',
+  'copy',
+  'truncate',
+  'move',
 ] as const;
 
 /** In comments: the meaning of the numbers that follow. A tier is its position in the configuration, 0 = HBM. */
@@ -76,7 +82,10 @@ export const decisionOpNames = [
 ] as const;
 
 export interface DecisionSink {
-  /** A call with its arguments; `keys` holds four words a block where the call has keys. It must be copied to be kept. */
-  input(op: InputOp, nowUs: number, a: number, b: number, c: number, d: number, keys?: Uint32Array): void;
+  /**
+   * A call with its arguments, and the words that belong to it where it has some: four a block where they are keys. The words
+   * must be copied to be kept.
+   */
+  input(op: InputOp, nowUs: number, args: readonly number[], words?: Uint32Array): void;
   decision(op: DecisionOp, a: number, b: number, c: number, d: number, e: number): void;
 }

@@ -42,6 +42,8 @@ export function adopt(core: Core, tier: number, block: AdoptedBlock): boolean {
     return false;
   }
 
+  core.census[tier]?.took(slot);
+  replicas.owner[replica] = 0;
   const parent = parentOf(core, block);
   const content = contents.intern(key, 0, sizeClass, tokens, parent);
   contents.learnParent(content, parent);

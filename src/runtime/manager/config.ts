@@ -5,9 +5,10 @@
 
 import type { TableMemory } from '../content/tableMemory.ts';
 import { configError, requireFraction, requireInteger } from '../errors.ts';
+import { type PolicyChoice, resolvePolicy } from '../policy/index.ts';
 import { type PoolShape, poolShape } from '../pool/shape.ts';
 import { Tier, tierName } from '../tier.ts';
-import { checkedBudget, type WriteBudgetConfig } from './writeBudget.ts';
+import { checkedBudget, type WriteBudgetConfig } from './residency/writeBudget.ts';
 
 export interface TierSize {
   /** What the tier may hold at rest. At least one page. */
@@ -26,6 +27,11 @@ export interface ManagerConfig {
   hbm: TierSize;
   ddr?: TierSize;
   nvme?: TierSize;
+  remote?: TierSize;
+  /** Who leaves a tier first: a policy's name and its parameters. Default `{ policy: 'lru' }`. */
+  eviction?: PolicyChoice;
+  /** Owners that `open` may name, whose bytes are counted apart: 0 up to this number less one. Default 1. */
+  owners?: number;
   /**
    * What happens to the lower copy of a block that was reloaded: `keep` it (inclusive), or `move` it (exclusive).
    * Default keep.
@@ -35,6 +41,13 @@ export interface ManagerConfig {
   whenLowerFull?: 'evict' | 'refuse';
   /** Share of HBM, in use or cached, above which a release offloads cached blocks. Default 1: only when room is needed. */
   offloadThreshold?: number;
+  /**
+   * Share of a tier that may be on its way down at a time. A block evicted beyond that is dropped, so that a slow lower tier
+   * holds up nobody. Default 1: no bound.
+   */
+  leavingShare?: number;
+  /** A job that has not ended after so many microseconds is given up by `tick`. Default: never. */
+  transferDeadlineUs?: number;
   /** A reload within this many microseconds of the block's offload counts as thrashing. Default 1000. */
   thrashingWindowUs?: number;
   /**
@@ -64,6 +77,10 @@ export interface ResolvedConfig {
   readonly moveOnReload: boolean;
   readonly refuseWhenFull: boolean;
   readonly offloadThreshold: number;
+  readonly leavingShare: number;
+  readonly transferDeadlineUs: number;
+  readonly eviction: PolicyChoice;
+  readonly owners: number;
   readonly thrashingWindowUs: number;
   readonly chainedKeys: boolean;
   readonly maxJobs: number;
@@ -85,6 +102,7 @@ export function resolveConfig(config: ManagerConfig): ResolvedConfig {
     [Tier.HBM, config.hbm],
     [Tier.DDR, config.ddr],
     [Tier.NVME, config.nvme],
+    [Tier.REMOTE, config.remote],
   ] as const;
   for (const [tier, size] of sizes) {
     if (size !== undefined) tiers.push(resolveTier(tier, size, pageBytes, unitBytes));
@@ -96,6 +114,13 @@ export function resolveConfig(config: ManagerConfig): ResolvedConfig {
     moveOnReload: oneOf('lowerCopy', config.lowerCopy ?? 'keep', ['keep', 'move']) === 'move',
     refuseWhenFull: oneOf('whenLowerFull', config.whenLowerFull ?? 'evict', ['evict', 'refuse']) === 'refuse',
     offloadThreshold: requireFraction('offloadThreshold', config.offloadThreshold ?? 1),
+    leavingShare: requireFraction('leavingShare', config.leavingShare ?? 1),
+    transferDeadlineUs:
+      config.transferDeadlineUs === undefined
+        ? Number.POSITIVE_INFINITY
+        : requireInteger('transferDeadlineUs', config.transferDeadlineUs, 1),
+    eviction: resolvePolicy(config.eviction ?? { policy: 'lru' }),
+    owners: requireInteger('owners', config.owners ?? 1, 1, 2 ** 16),
     thrashingWindowUs: requireInteger('thrashingWindowUs', config.thrashingWindowUs ?? 1000, 0),
     chainedKeys: config.chainedKeys ?? true,
     maxJobs: requireInteger('maxJobs', config.maxJobs ?? 16_384, 1, 2 ** 21),

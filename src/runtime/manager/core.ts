@@ -1,24 +1,28 @@
 /**
  * The manager's state, and the small steps on it from which everything else is made: reserve, attach, publish, hold,
- * unpublish, free. Each step keeps the tables consistent with each other; what to do with them is decided in
- * the files beside this one: who stays (residency.ts), how a job goes out and comes back (claims.ts, endings.ts), and what a
- * sequence gets (matching.ts, loading.ts, writing.ts, releasing.ts, settling.ts).
+ * unpublish, free. Each step keeps the tables consistent with each other. What to do with them is decided in the rooms
+ * beside this file: `residency` (who stays), `jobs` (how a job goes out and comes back), `sequences` (what a sequence gets).
  */
 
 import { ContentTable } from '../content/contentTable.ts';
 import type { TableMemory } from '../content/tableMemory.ts';
 import { invariant } from '../errors.ts';
 import { DecisionOp, type DecisionSink } from '../log/decisionSink.ts';
+import { type EvictionPolicy, makeEvictionPolicy, type Visit } from '../policy/index.ts';
+import { PageCensus } from '../pool/pageCensus.ts';
 import { SlotPool } from '../pool/slotPool.ts';
 import { ReplicaTable } from '../replica/replicaTable.ts';
 import { State } from '../replica/state.ts';
+import { Deadlines } from '../transfer/deadlines.ts';
 import { JobQueue } from '../transfer/jobQueue.ts';
-import { JobTable } from '../transfer/jobTable.ts';
+import { JobState, JobTable } from '../transfer/jobTable.ts';
 import { WaiterTable } from '../transfer/waiterTable.ts';
+import { Agenda } from './agenda.ts';
 import type { ResolvedConfig } from './config.ts';
 import { Counters } from './counters.ts';
-import type { Sequence, SequenceId } from './sequence.ts';
-import { WriteBudget } from './writeBudget.ts';
+import type { ManagerListener } from './listener.ts';
+import { WriteBudget } from './residency/writeBudget.ts';
+import type { Sequence, SequenceId } from './sequences/sequence.ts';
 
 export const HBM = 0;
 
@@ -28,24 +32,38 @@ export class Core {
   readonly pools: readonly SlotPool[];
   readonly replicas: ReplicaTable;
   readonly contents: ContentTable;
+  readonly policy: EvictionPolicy;
+  /** By tier, null where every page holds one slot of the only size class. */
+  readonly census: readonly (PageCensus | null)[];
   readonly jobs: JobTable;
+  readonly deadlines: Deadlines;
+  readonly agenda: Agenda = new Agenda();
   readonly waiters: WaiterTable = new WaiterTable();
   /** Jobs that wait for a slot, by tier, in order of claim. */
   readonly claims: readonly JobQueue[];
   /** Issued jobs that the driver has not taken yet. */
   readonly outbox: JobQueue = new JobQueue();
   readonly sequences: Map<SequenceId, Sequence> = new Map();
+  /** Sequences that wait for nothing any more, to be told of at the end of the call. */
+  readonly settled: Sequence[] = [];
+  /** Sequences opened so far, as the eviction policy counts uses. */
+  visits = 0;
   /** Bytes that count against a tier's capacity, replicas and jobs on their way in. */
   readonly residentBytes: Float64Array;
   /** Of these, bytes that can be evicted now. */
   readonly cachedBytes: Float64Array;
   /** Of these, bytes of replicas that sequences hold. */
   readonly heldBytes: Float64Array;
+  /** Bytes of replicas that are on their way down and keep their slot until they have arrived. */
+  readonly leavingBytes: Float64Array;
+  /** Resident bytes by owner, then tier. */
+  readonly ownedBytes: Float64Array;
   readonly capacityBytes: Float64Array;
   /** By tier, null where writes are not bounded. */
   readonly writeBudgets: readonly (WriteBudget | null)[];
   readonly counters: Counters;
   readonly sink: DecisionSink | null;
+  listener: ManagerListener = {};
   nowUs = 0;
   sequencesOpened = 0;
 
@@ -54,16 +72,32 @@ export class Core {
     this.sink = sink;
     this.tiers = config.tiers.length;
     this.pools = config.tiers.map((tier) => new SlotPool(tier.shape));
-    this.replicas = new ReplicaTable(
-      config.tiers.map((tier) => tier.shape.slotLimit),
-      config.unitBytes.length,
+    this.replicas = new ReplicaTable(config.tiers.map((tier) => tier.shape.slotLimit));
+    this.census = this.pools.map((pool) =>
+      pool.shape.slotsPerPageMax === 1 && config.unitBytes.length === 1 ? null : new PageCensus(pool),
     );
     this.jobs = new JobTable(config.maxJobs);
-    this.contents = new ContentTable(this.replicas.size + config.maxJobs, this.tiers, memory);
+    this.deadlines = new Deadlines((job) => this.#hasDeadline(job));
+    this.contents = new ContentTable(this.replicas.size + config.maxJobs, this.tiers, memory, (content) =>
+      this.policy.forgotten(content),
+    );
+    this.policy = makeEvictionPolicy(config.eviction, {
+      tiers: this.tiers,
+      base: this.replicas.base,
+      unitBytes: config.unitBytes,
+      capacityBytes: config.tiers.map((tier) => tier.capacityBytes),
+      contents: this.contents.capacity,
+      nowUs: () => this.nowUs,
+      generationOf: (replica) => this.generationOf(replica),
+      parentOf: (content) => this.contents.parentOf(content),
+      keys: this.contents.keys,
+    });
     this.claims = config.tiers.map(() => new JobQueue());
     this.residentBytes = new Float64Array(this.tiers);
     this.cachedBytes = new Float64Array(this.tiers);
     this.heldBytes = new Float64Array(this.tiers);
+    this.leavingBytes = new Float64Array(this.tiers);
+    this.ownedBytes = new Float64Array(config.owners * this.tiers);
     this.capacityBytes = Float64Array.from(config.tiers, (tier) => tier.capacityBytes);
     this.writeBudgets = config.tiers.map(({ writeBudget, capacityBytes }) =>
       writeBudget === undefined ? null : new WriteBudget(writeBudget, capacityBytes),
@@ -96,10 +130,12 @@ export class Core {
   }
 
   /** A RESERVED replica of the class in the tier, or -1 when no slot is free. */
-  reserve(tier: number, sizeClass: number): number {
+  reserve(tier: number, sizeClass: number, owner: number): number {
     const slot = this.pools[tier].take(sizeClass);
     if (slot === -1) return -1;
+    this.census[tier]?.took(slot);
     const replica = this.replicas.base[tier] + slot;
+    this.replicas.owner[replica] = owner;
     this.replicas.become(replica, State.RESERVED);
     this.logReplica(DecisionOp.RESERVE, replica);
     return replica;
@@ -129,7 +165,7 @@ export class Core {
     const { replicas } = this;
     invariant(replicas.state[replica] === State.READY, 'only a ready replica can be unpublished');
     const tier = replicas.tierOf(replica);
-    if (replicas.lru.has(replica)) this.makeUnevictable(replica, tier);
+    if (replicas.evictable[replica] === 1) this.makeUnevictable(replica, tier);
     this.#detach(replica);
     replicas.become(replica, State.DRAINING);
   }
@@ -160,15 +196,30 @@ export class Core {
   }
 
   makeEvictable(replica: number, tier: number): void {
+    const { replicas } = this;
     const sizeClass = this.sizeClassOf(replica, tier);
-    this.replicas.enterLru(replica, tier, sizeClass);
+    replicas.evictable[replica] = 1;
+    this.policy.enter(replica, tier, sizeClass, replicas.content[replica]);
+    this.census[tier]?.becameEvictable(replicas.slotOf(replica, tier));
     this.cachedBytes[tier] += this.unitBytes(sizeClass);
   }
 
   makeUnevictable(replica: number, tier: number): void {
+    const { replicas } = this;
     const sizeClass = this.sizeClassOf(replica, tier);
-    this.replicas.leaveLru(replica, tier, sizeClass);
+    replicas.evictable[replica] = 0;
+    this.policy.leave(replica, tier, sizeClass);
+    this.census[tier]?.becameFixed(replicas.slotOf(replica, tier));
     this.cachedBytes[tier] -= this.unitBytes(sizeClass);
+  }
+
+  /** The sequence uses the content: the eviction policy learns of it. */
+  touch(sequence: Sequence, content: number): void {
+    this.policy.touch(content, sequence.visit);
+  }
+
+  visitOf(blocks: number, matched: number): Visit {
+    return { number: ++this.visits, blocks, matched };
   }
 
   setResident(replica: number, resident: 0 | 1): void {
@@ -176,7 +227,7 @@ export class Core {
     this.replicas.resident[replica] = resident;
     const tier = this.replicas.tierOf(replica);
     const bytes = this.unitBytes(this.sizeClassOf(replica, tier));
-    this.residentBytes[tier] += resident === 1 ? bytes : -bytes;
+    this.#count(tier, this.replicas.owner[replica], resident === 1 ? bytes : -bytes);
     if (this.replicas.refs[replica] > 0) this.heldBytes[tier] += resident === 1 ? bytes : -bytes;
   }
 
@@ -184,7 +235,12 @@ export class Core {
     if (this.jobs.resident[row] === resident) return;
     this.jobs.resident[row] = resident;
     const bytes = this.unitBytes(this.jobs.sizeClass[row]);
-    this.residentBytes[this.jobs.targetTier[row]] += resident === 1 ? bytes : -bytes;
+    this.#count(this.jobs.targetTier[row], this.jobs.owner[row], resident === 1 ? bytes : -bytes);
+  }
+
+  #count(tier: number, owner: number, bytes: number): void {
+    this.residentBytes[tier] += bytes;
+    this.ownedBytes[owner * this.tiers + tier] += bytes;
   }
 
   /** A sequence holds the replica: it cannot be evicted. */
@@ -192,7 +248,7 @@ export class Core {
     const { replicas } = this;
     if (replicas.refs[replica]++ > 0) return;
     const tier = replicas.tierOf(replica);
-    if (replicas.lru.has(replica)) this.makeUnevictable(replica, tier);
+    if (replicas.evictable[replica] === 1) this.makeUnevictable(replica, tier);
     if (replicas.resident[replica] === 1)
       this.heldBytes[tier] += this.unitBytes(this.sizeClassOf(replica, tier));
   }
@@ -209,7 +265,7 @@ export class Core {
     return true;
   }
 
-  /** Lets the slot go if nothing needs it any more; true when it is free. The caller then grants claims. */
+  /** Lets the slot go if nothing needs it any more; true when it is free. */
   freeIfDrained(replica: number): boolean {
     const { replicas } = this;
     if (replicas.state[replica] !== State.DRAINING) return false;
@@ -224,7 +280,27 @@ export class Core {
     this.setResident(replica, 0);
     this.logReplica(DecisionOp.FREE, replica);
     this.replicas.become(replica, State.FREE);
-    this.pools[tier].giveBack(this.replicas.slotOf(replica, tier));
+    const slot = this.replicas.slotOf(replica, tier);
+    this.census[tier]?.gaveBack(slot);
+    this.pools[tier].giveBack(slot);
+    this.agenda.slotsFreed(tier);
+  }
+
+  /** The job is over; its waiters are served at the end of the call. */
+  end(row: number, outcome: number): void {
+    this.agenda.ended.push(this.jobs.idOf(row));
+    this.jobs.end(row, outcome);
+  }
+
+  /** One block of the sequence waits no more. */
+  stoppedWaiting(sequence: Sequence): void {
+    if (--sequence.pending === 0) this.settled.push(sequence);
+  }
+
+  #hasDeadline(job: number): boolean {
+    if (!this.jobs.isLive(job as never)) return false;
+    const row = this.jobs.rowOf(job as never);
+    return this.jobs.state[row] !== JobState.WAITING && this.jobs.overdue[row] === 0;
   }
 
   /** A ready replica of the content in the tier, or -1. */

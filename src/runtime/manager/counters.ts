@@ -7,7 +7,7 @@ export class Counters {
   misses = 0;
   /** Matched blocks that joined a job in flight. Part of `hits`. */
   joined = 0;
-  /** Blocks sent from a tier to the next one below. Index: the tier above. */
+  /** Blocks sent from a tier to a lower one. Index: the tier above. */
   readonly demotions: Float64Array;
   /** Blocks that left HBM and stayed in a lower tier, whether they were sent or lay there already. */
   offloads = 0;
@@ -21,6 +21,12 @@ export class Counters {
   readonly readBytes: Float64Array;
   /** Blocks that were dropped because the write budget of the tier below did not pay for them. Part of `dropped`. */
   writesDeclined = 0;
+  /** Blocks that were dropped because too much of their tier was on its way down already. Part of `dropped`. */
+  demotionsSkipped = 0;
+  /** Blocks brought up to a tier other than HBM. Index: the tier they came to. */
+  readonly promotions: Float64Array;
+  /** Blocks copied within HBM for sequences. */
+  copies = 0;
   /** Contents whose last copy was evicted. */
   dropped = 0;
   /** Demotions that failed, so that their content was lost. */
@@ -47,6 +53,7 @@ export class Counters {
     this.writtenBytes = new Float64Array(tiers);
     this.readBytes = new Float64Array(tiers);
     this.evictions = new Float64Array(tiers);
+    this.promotions = new Float64Array(tiers);
   }
 
   get hitBlocks(): number {

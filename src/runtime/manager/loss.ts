@@ -12,13 +12,12 @@ import { DecisionOp } from '../log/decisionSink.ts';
 import { State } from '../replica/state.ts';
 import { type JobId, JobState } from '../transfer/jobTable.ts';
 import { Outcome } from '../transfer/outcome.ts';
-import { grantClaims } from './claims.ts';
 import { type Core, HBM } from './core.ts';
-import { letGo } from './releasing.ts';
-import { makeRoom } from './residency.ts';
-import { Entry, type Sequence } from './sequence.ts';
-import { fail, repinOrFail } from './settling.ts';
-import { cancelWaiting, detach } from './withdrawing.ts';
+import { serveEnded } from './jobs/drain.ts';
+import { cancelWaiting, detach } from './jobs/withdrawing.ts';
+import { letGo } from './sequences/holding.ts';
+import { Entry, type Sequence } from './sequences/sequence.ts';
+import { fail, repinOrFail } from './sequences/settling.ts';
 
 export interface TierLoss {
   /** Ready replicas that went. */
@@ -38,14 +37,14 @@ export function loseTier(core: Core, tier: number): TierLoss {
   const jobs = jobsOn(core, tier);
   const gone = unpublishAll(core, tier);
   for (const id of jobs) endJob(core, id, tier);
+  serveEnded(core);
   for (const entry of held) settleEntry(core, entry, tier);
   for (let r = core.replicas.base[tier]; r < core.replicas.base[tier + 1]; r++) core.freeIfDrained(r);
   let lost = 0;
   for (const content of gone) if (!isAnywhere(core, content)) lost++;
   for (const content of gone) core.contents.unhold(content);
   core.counters.lost += lost;
-  grantClaims(core, tier);
-  for (let each = 0; each < core.tiers; each++) makeRoom(core, each);
+  for (let each = 0; each < core.tiers; each++) core.agenda.mayBeCrowded(each);
   return { replicas: gone.length, lost };
 }
 

@@ -3,12 +3,11 @@
  * number is its tier's base plus its slot, so that one table and one set of links serve all tiers.
  *
  * - `refs` counts sequences that hold the replica, `readers` counts jobs that copy from it.
- * - Readers exist on READY and DRAINING only; a replica that leaves READY keeps its slot until they are gone.
- * - READY with no refs is cached: exactly those replicas are in the LRU list of their tier and size class.
+ * - A replica that jobs read keeps its slot until they have ended.
+ * - READY with no refs is cached: exactly those replicas are evictable, and the eviction policy has them.
  */
 
 import { invariant } from '../errors.ts';
-import { IntrusiveLists } from '../pool/intrusiveLists.ts';
 import { STATES, State, stateNames, successors } from './state.ts';
 
 export const NO_REPLICA = -1;
@@ -26,14 +25,13 @@ export class ReplicaTable {
   readonly resident: Uint8Array;
   /** 1 while a job fills the slot. */
   readonly writing: Uint8Array;
-  readonly lru: IntrusiveLists;
-  /** Order of becoming evictable, across size classes; kept only where there is more than one. */
-  readonly stamp: Float64Array;
-  readonly #classes: number;
+  /** 1 while the replica may be evicted. */
+  readonly evictable: Uint8Array;
+  /** Whose room it takes. */
+  readonly owner: Uint16Array;
   readonly #counts: Int32Array;
-  #stamps = 0;
 
-  constructor(slotLimits: readonly number[], classes: number) {
+  constructor(slotLimits: readonly number[]) {
     this.tiers = slotLimits.length;
     this.base = new Int32Array(this.tiers + 1);
     for (let t = 0; t < this.tiers; t++) this.base[t + 1] = this.base[t] + slotLimits[t];
@@ -45,9 +43,8 @@ export class ReplicaTable {
     this.alias = new Int32Array(total).fill(-1);
     this.resident = new Uint8Array(total);
     this.writing = new Uint8Array(total);
-    this.lru = new IntrusiveLists(total, this.tiers * classes);
-    this.stamp = new Float64Array(classes > 1 ? total : 0);
-    this.#classes = classes;
+    this.evictable = new Uint8Array(total);
+    this.owner = new Uint16Array(total);
     this.#counts = new Int32Array(this.tiers * STATES);
   }
 
@@ -80,35 +77,5 @@ export class ReplicaTable {
     if (now !== State.FREE) this.#counts[tier * STATES + now]--;
     if (next !== State.FREE) this.#counts[tier * STATES + next]++;
     this.state[replica] = next;
-  }
-
-  enterLru(replica: number, tier: number, sizeClass: number): void {
-    if (this.stamp.length > 0) this.stamp[replica] = ++this.#stamps;
-    this.lru.append(tier * this.#classes + sizeClass, replica);
-  }
-
-  leaveLru(replica: number, tier: number, sizeClass: number): void {
-    this.lru.remove(tier * this.#classes + sizeClass, replica);
-  }
-
-  cachedCount(tier: number): number {
-    let count = 0;
-    for (let c = 0; c < this.#classes; c++) count += this.lru.size(tier * this.#classes + c);
-    return count;
-  }
-
-  /** The least recently used cached replica of a size class, or -1. */
-  oldestOfClass(tier: number, sizeClass: number): number {
-    return this.lru.oldest(tier * this.#classes + sizeClass);
-  }
-
-  /** The least recently used cached replica of a tier, or -1. */
-  oldest(tier: number): number {
-    let best = this.oldestOfClass(tier, 0);
-    for (let c = 1; c < this.#classes; c++) {
-      const candidate = this.oldestOfClass(tier, c);
-      if (candidate !== -1 && (best === -1 || this.stamp[candidate] < this.stamp[best])) best = candidate;
-    }
-    return best;
   }
 }

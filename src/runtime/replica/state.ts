@@ -8,6 +8,7 @@
  *               FREE      DRAINING   QUARANTINED ------------+
  *
  *     HBM:  RESERVED -> OPEN (private, tokens are appended) -> SEALED -> VERIFYING -> READY | PRIVATE
+ *           FILLING -> OPEN  where a copy of another block's bytes is continued
  *
  * PRIVATE holds right bytes that nobody else may find: a second copy of a content whose digest differs, which GPUs that
  * add in another order can give.
@@ -48,7 +49,7 @@ const to = (...states: readonly State[]): number =>
 export const successors: readonly number[] = [
   to(State.RESERVED),
   to(State.FILLING, State.OPEN, State.FREE),
-  to(State.VERIFYING, State.QUARANTINED, State.DRAINING),
+  to(State.VERIFYING, State.OPEN, State.QUARANTINED, State.DRAINING),
   to(State.READY, State.PRIVATE, State.QUARANTINED, State.DRAINING),
   to(State.DRAINING),
   to(State.DRAINING),

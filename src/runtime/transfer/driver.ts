@@ -1,31 +1,31 @@
 /**
  * What executes the manager's jobs: for real (`TransferEngine` in tierkv/backends) or on a virtual clock
- * (`ModeledDriver` in tierkv/sim). A driver decides nothing. It hands the ends of jobs back in the order in which the
- * jobs were submitted, whatever order they really ended in: so a run's decisions do not depend on timing, and a modeled
- * run decides as the real one did.
+ * (`ModeledDriver` in tierkv/sim). A driver decides nothing. It reports each end when it happens, in whatever order ends
+ * come; a slow write to disk delays nobody who does not wait for it.
  */
 
 import type { JobId } from './jobTable.ts';
 import type { Outcome } from './outcome.ts';
 import type { Transfer } from './transfer.ts';
 
+/** How one job ended. Its slots are the manager's again. */
 export interface Completion {
   readonly job: JobId;
   readonly outcome: Outcome;
-  /** Digest of the sealed bytes; 0 for moves. */
+  /** Digest of the sealed bytes; 0 for other kinds. */
   readonly digestLo: number;
   readonly digestHi: number;
   /** Why it was not loaded, for people. */
   readonly reason: string;
 }
 
+export type EndListener = (end: Completion) => void;
+
 export interface TransferDriver {
   /** The driver's clock, in integer microseconds; never goes back. */
   nowUs(): number;
-  /** Takes over jobs; returns at once. */
+  /** Takes over jobs; returns at once. Each job ends once, also one whose deadline has passed. */
   submit(transfers: readonly Transfer[]): void;
-  /** Jobs submitted whose end was not handed out yet. */
-  readonly inFlight: number;
-  /** Waits until the oldest job has ended; hands out its end and those right behind it that have ended too. */
-  take(): Promise<readonly Completion[]>;
+  /** Who is told of each end. The driver calls it from outside `submit`; a later listener takes the place of the earlier one. */
+  onEnd(listener: EndListener): void;
 }

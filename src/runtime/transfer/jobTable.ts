@@ -2,21 +2,25 @@
  * The jobs: one transfer each, from a (slot, generation) to a (slot, generation). A row is reused after its job retired;
  * a `JobId` holds the row and how often it was used, so that a late or doubled completion is recognised.
  *
- *     WAITING (for a slot, or for its source) -> ISSUED (the driver has it) -> retired
- *                                                  | cancelled, deadline
- *                                                  v
- *                                               DETACHED (nobody waits; its slots stay taken until it retires)
+ *     WAITING (for a slot, or its source) -> ISSUED (the driver has it) -> ENDED (waiters to be served) -> retired
+ *                                               | cancelled, deadline                                      ^
+ *                                               v                                                          |
+ *                                            DETACHED (nobody waits, slots stay taken until it ends) ------+
  */
 
 import { invariant, TierKVError } from '../errors.ts';
 
 export type JobId = number & { readonly __job: never };
 
-export const JobKind = { MOVE: 0, SEAL: 1, OPEN: 2 } as const;
+/**
+ * MOVE brings a content from one tier to another, SEAL takes the digest of an open block, OPEN waits for a slot to open,
+ * COPY fills an open block from another one of the same tier.
+ */
+export const JobKind = { MOVE: 0, SEAL: 1, OPEN: 2, COPY: 3 } as const;
 export type JobKind = (typeof JobKind)[keyof typeof JobKind];
-export const jobKindNames = ['move', 'seal', 'open'] as const;
+export const jobKindNames = ['move', 'seal', 'open', 'copy'] as const;
 
-export const JobState = { NONE: 0, WAITING: 1, ISSUED: 2, DETACHED: 3 } as const;
+export const JobState = { NONE: 0, WAITING: 1, ISSUED: 2, DETACHED: 3, ENDED: 4 } as const;
 export type JobState = (typeof JobState)[keyof typeof JobState];
 
 /** What a job is for, most urgent first. */
@@ -45,6 +49,12 @@ export class JobTable {
   readonly sourceGeneration: Uint32Array;
   readonly targetGeneration: Uint32Array;
   readonly deadlineUs: Float64Array;
+  /** How it ended, for a job that is ENDED or DETACHED. */
+  readonly outcome: Uint8Array;
+  /** Whose room it takes. */
+  readonly owner: Uint16Array;
+  /** 1 for a job whose source was evicted and keeps its slot only until this job has ended. */
+  readonly leaving: Uint8Array;
   /** 1 while a job without a slot counts against its target tier's capacity. */
   readonly resident: Uint8Array;
   /** Next job that brings the same content into a tier, -1 for none. */
@@ -75,6 +85,9 @@ export class JobTable {
     this.sourceGeneration = new Uint32Array(capacity);
     this.targetGeneration = new Uint32Array(capacity);
     this.deadlineUs = new Float64Array(capacity).fill(Number.POSITIVE_INFINITY);
+    this.outcome = new Uint8Array(capacity);
+    this.owner = new Uint16Array(capacity);
+    this.leaving = new Uint8Array(capacity);
     this.resident = new Uint8Array(capacity);
     this.nextIncoming = new Int32Array(capacity).fill(-1);
     this.waiter = new Int32Array(capacity).fill(-1);
@@ -90,7 +103,14 @@ export class JobTable {
   }
 
   /** A fresh row in state WAITING, or -1 when every row is in use. */
-  create(kind: JobKind, targetTier: number, sizeClass: number, content: number, priority: Priority): number {
+  create(
+    kind: JobKind,
+    targetTier: number,
+    sizeClass: number,
+    content: number,
+    priority: Priority,
+    owner: number,
+  ): number {
     if (this.#freeCount === 0) return -1;
     const row = this.#free[--this.#freeCount];
     this.kind[row] = kind;
@@ -103,6 +123,8 @@ export class JobTable {
     this.targetTier[row] = targetTier;
     this.deadlineUs[row] = Number.POSITIVE_INFINITY;
     this.resident[row] = 0;
+    this.owner[row] = owner;
+    this.leaving[row] = 0;
     this.waiter[row] = -1;
     this.#uses[row]++;
     this.waiting++;
@@ -116,9 +138,22 @@ export class JobTable {
     this.issued++;
   }
 
-  detach(row: number): void {
+  detach(row: number, outcome: number): void {
     invariant(this.state[row] === JobState.ISSUED, 'only an issued job can be detached');
     this.state[row] = JobState.DETACHED;
+    this.outcome[row] = outcome;
+  }
+
+  /** The job is over; whoever waits for it is still to be served. */
+  end(row: number, outcome: number): void {
+    const state = this.state[row];
+    invariant(state !== JobState.NONE && state !== JobState.ENDED, 'a job ends once');
+    if (state === JobState.WAITING) this.waiting--;
+    else this.issued--;
+    this.overdueCount -= this.overdue[row];
+    this.overdue[row] = 0;
+    this.state[row] = JobState.ENDED;
+    this.outcome[row] = outcome;
   }
 
   markOverdue(row: number): void {
@@ -128,12 +163,7 @@ export class JobTable {
   }
 
   retire(row: number): void {
-    const state = this.state[row];
-    invariant(state !== JobState.NONE, 'a job retires once');
-    if (state === JobState.WAITING) this.waiting--;
-    else this.issued--;
-    this.overdueCount -= this.overdue[row];
-    this.overdue[row] = 0;
+    invariant(this.state[row] === JobState.ENDED, 'a job retires once, after it has ended');
     this.state[row] = JobState.NONE;
     this.#free[this.#freeCount++] = row;
   }
@@ -142,10 +172,14 @@ export class JobTable {
     return (this.#uses[row] * ROWS_MAX + row) as JobId;
   }
 
+  /** Whether the job has not ended. */
   isLive(id: JobId): boolean {
     const row = id % ROWS_MAX;
     return (
-      row < this.capacity && this.#uses[row] === (id - row) / ROWS_MAX && this.state[row] !== JobState.NONE
+      row < this.capacity &&
+      this.#uses[row] === (id - row) / ROWS_MAX &&
+      this.state[row] !== JobState.NONE &&
+      this.state[row] !== JobState.ENDED
     );
   }
 
@@ -160,11 +194,19 @@ export class JobTable {
     return row;
   }
 
+  /** The row of a job that may have ended and has not retired. */
+  rowOfAny(id: JobId): number {
+    const row = id % ROWS_MAX;
+    invariant(this.#uses[row] === (id - row) / ROWS_MAX, 'the job has not retired');
+    return row;
+  }
+
   checkIntegrity(): void {
     let issued = 0;
     let waiting = 0;
     let overdue = 0;
     for (let row = 0; row < this.capacity; row++) {
+      invariant(this.state[row] !== JobState.ENDED, 'no waiter is left unserved at the end of a call');
       if (this.state[row] === JobState.WAITING) waiting++;
       else if (this.state[row] !== JobState.NONE) issued++;
       overdue += this.overdue[row];

@@ -6,13 +6,16 @@ import type { JobId, Priority } from './jobTable.ts';
 
 export interface Transfer {
   readonly job: JobId;
-  /** `move` copies source to target; `seal` takes the digest of the target where it lies. */
-  readonly kind: 'move' | 'seal';
+  /**
+   * `move` brings source to target in another tier, `copy` within one tier; `seal` takes the digest of the target where it
+   * lies, and has no source.
+   */
+  readonly kind: 'move' | 'copy' | 'seal';
   readonly source: Place | null;
   readonly target: Place;
   readonly sizeClass: number;
   readonly bytes: number;
-  /** The content's key: four words. */
+  /** The content's key: four words. Zeros for a copy, whose content is not sealed. */
   readonly key: Uint32Array;
   /** Key of the block before it in its chain; zeros for the first, absent where it is not known. */
   readonly parent?: Uint32Array | undefined;

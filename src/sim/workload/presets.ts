@@ -5,7 +5,7 @@
 
 import { configError, requireInteger, TierKVError } from '../../runtime/errors.ts';
 import { expandClients } from './generate/expand.ts';
-import { nearestName } from './spec/nearest.ts';
+import { nearestName } from '../../runtime/nearestName.ts';
 import type { ClientSpec, WorkloadSpec } from './spec/types.ts';
 
 export interface LengthRange {

@@ -5,7 +5,7 @@
 
 import { configError } from '../../runtime/errors.ts';
 import { elementary } from '../random/index.ts';
-import { nearestName } from './spec/nearest.ts';
+import { nearestName } from '../../runtime/nearestName.ts';
 import type { ActiveWindow, WorkloadSpec } from './spec/types.ts';
 
 /** Rates in requests per second, times in seconds. */

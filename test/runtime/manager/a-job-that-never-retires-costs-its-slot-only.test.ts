@@ -27,7 +27,7 @@ it.each([
     expect(world.manager.allocate(other, 0, 1, 20)).toBe(true);
     expect(other.state[0]).toBe(Entry.WAITING);
   }
-  world.manager.expire(60, Outcome.TIMED_OUT);
+  world.manager.tick(60);
   world.manager.checkIntegrity();
   expect(world.manager.jobsOverdue).toBe(1);
   if (!cancelled) world.manager.allocate(other, 0, 1, 60);

@@ -128,8 +128,8 @@ describe('slots and jobs', () => {
     world.manager.load(sequence, 0);
     const [load] = world.issued();
     world.manager.setDeadline(load.job, 50);
-    expect(world.manager.expire(49, Outcome.TIMED_OUT)).toBe(0);
-    expect(world.manager.expire(50, Outcome.TIMED_OUT)).toBe(1);
+    expect(world.manager.tick(49)).toBe(0);
+    expect(world.manager.tick(50)).toBe(1);
     expect(sequence.pending).toBe(0);
     expect(sequence.state[0]).toBe(Entry.FAILED);
     expect(sequence.outcome[0]).toBe(Outcome.TIMED_OUT);

@@ -4,7 +4,7 @@
  */
 
 import { TierKVError } from '../../../runtime/errors.ts';
-import { nearestName } from '../../workload/spec/nearest.ts';
+import { nearestName } from '../../../runtime/nearestName.ts';
 import { readYaml, type SpecNode } from '../../workload/spec/reader.ts';
 
 export interface Hardware {

@@ -5,7 +5,7 @@
 
 import { TierKVError } from '../../../runtime/errors.ts';
 import type { ArrivalProcess, ArrivalSpec, LengthSpec } from '../../random/index.ts';
-import { nearestName } from './nearest.ts';
+import { nearestName } from '../../../runtime/nearestName.ts';
 import type { Range, SpecNode } from './reader.ts';
 
 type Fail = (key: string, problem: string, remedy: string) => TierKVError;

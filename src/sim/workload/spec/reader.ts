@@ -16,7 +16,7 @@ import {
   type YAMLMap,
 } from 'yaml';
 import { TierKVError } from '../../../runtime/errors.ts';
-import { nearestName } from './nearest.ts';
+import { nearestName } from '../../../runtime/nearestName.ts';
 
 /** Bounds of a number; `above` excludes its value. */
 export interface Range {

@@ -6,7 +6,7 @@
 
 import { GoRandom } from '../../random/index.ts';
 import type { TokenSpan, WorkloadRequest } from '../request.ts';
-import { nearestName } from '../spec/nearest.ts';
+import { nearestName } from '../../../runtime/nearestName.ts';
 import { VOCABULARY } from '../tokens.ts';
 import { splitCsv } from './csv.ts';
 import { type Lines, numbered, type TraceLine } from './lines.ts';

@@ -8,7 +8,8 @@
  *     FAILED <-------- LOADING <--load-- MATCHED (pinned in a lower tier, or on its way there)
  */
 
-import { Outcome } from '../transfer/outcome.ts';
+import type { Visit } from '../../policy/index.ts';
+import { Outcome } from '../../transfer/outcome.ts';
 
 export type SequenceId = number & { readonly __sequence: never };
 
@@ -38,6 +39,10 @@ export class Sequence {
   readonly id: SequenceId;
   /** Blocks whose content was found, ready or on its way, when the sequence was opened. */
   readonly matched: number;
+  /** Whose room its blocks take. */
+  readonly owner: number;
+  /** As the eviction policy counts uses. */
+  readonly visit: Visit;
   /** Replica that the entry holds: in HBM from OPEN on, in a lower tier while MATCHED or LOADING; -1 for none. */
   replica: Int32Array;
   content: Int32Array;
@@ -49,9 +54,12 @@ export class Sequence {
   pending = 0;
   #length = 0;
 
-  constructor(id: SequenceId, matched: number, capacity: number) {
+  constructor(id: SequenceId, visit: Visit, owner: number) {
     this.id = id;
-    this.matched = matched;
+    this.visit = visit;
+    this.matched = visit.matched;
+    this.owner = owner;
+    const capacity = visit.blocks;
     const size = Math.max(capacity, 4);
     this.replica = new Int32Array(size).fill(-1);
     this.content = new Int32Array(size).fill(-1);
@@ -82,6 +90,11 @@ export class Sequence {
     if (length <= this.#length) return;
     if (length > this.state.length) this.#grow(Math.max(length, this.state.length * 2));
     this.#length = length;
+  }
+
+  /** The table ends before block `length`; the blocks from there on hold nothing any more. */
+  shortenTo(length: number): void {
+    this.#length = Math.min(this.#length, length);
   }
 
   /** Forgets what block i held. */

@@ -1,6 +1,6 @@
 /** What a fresh sequence finds: each leading block is pinned to its content, wherever that lies or is going. */
 
-import { type Core, HBM } from './core.ts';
+import { type Core, HBM } from '../core.ts';
 import { fastestIncoming, join, remember, setIncomingResident } from './entries.ts';
 import { Entry, type Sequence } from './sequence.ts';
 
@@ -8,6 +8,7 @@ import { Entry, type Sequence } from './sequence.ts';
 export function match(core: Core, sequence: Sequence, i: number, content: number): void {
   const { replicas, counters } = core;
   remember(core, sequence, i, content);
+  core.touch(sequence, content);
   const ready = core.readyIn(content, HBM);
   if (ready !== -1) {
     core.hold(ready);

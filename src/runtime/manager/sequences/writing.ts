@@ -1,13 +1,13 @@
 /** Blocks that a sequence computes: opened for its writes, sealed behind its last token. */
 
-import { NO_PARENT, UNKNOWN_PARENT } from '../content/contentTable.ts';
-import { State } from '../replica/state.ts';
-import { JobKind, Priority } from '../transfer/jobTable.ts';
-import { Outcome } from '../transfer/outcome.ts';
-import { claim, issue } from './claims.ts';
-import { type Core, HBM } from './core.ts';
+import { NO_PARENT, UNKNOWN_PARENT } from '../../content/contentTable.ts';
+import { State } from '../../replica/state.ts';
+import { JobKind, Priority } from '../../transfer/jobTable.ts';
+import { Outcome } from '../../transfer/outcome.ts';
+import { type Core, HBM } from '../core.ts';
+import { claim, issue } from '../jobs/issuing.ts';
+import { makeRoom } from '../residency/residency.ts';
 import { forget, remember } from './entries.ts';
-import { makeRoom } from './residency.ts';
 import { Entry, type Sequence } from './sequence.ts';
 import { fail } from './settling.ts';
 
@@ -22,7 +22,7 @@ export function open(core: Core, sequence: Sequence, i: number, sizeClass: numbe
   const { jobs } = core;
   forget(core, sequence, i);
   makeRoom(core, HBM, core.unitBytes(sizeClass));
-  const replica = core.claims[HBM].size === 0 ? core.reserve(HBM, sizeClass) : -1;
+  const replica = core.claims[HBM].size === 0 ? core.reserve(HBM, sizeClass, sequence.owner) : -1;
   if (replica !== -1) {
     core.setResident(replica, 1);
     core.replicas.become(replica, State.OPEN);
@@ -31,7 +31,7 @@ export function open(core: Core, sequence: Sequence, i: number, sizeClass: numbe
     sequence.state[i] = Entry.OPEN;
     return;
   }
-  const row = jobs.create(JobKind.OPEN, HBM, sizeClass, -1, Priority.DEMAND_LOAD);
+  const row = jobs.create(JobKind.OPEN, HBM, sizeClass, -1, Priority.DEMAND_LOAD, sequence.owner);
   if (row === -1) {
     fail(core, sequence, i, Outcome.REFUSED);
     return;
@@ -57,10 +57,10 @@ export function seal(
   const replica = sequence.replica[i];
   const sizeClass = core.sizeClassOf(replica, HBM);
   const parent = parentOf(sequence, i);
-  const content = contents.intern(keys, at, sizeClass, tokens, parent);
+  const content = contents.intern(keys, at, sizeClass, tokens, parent, sequence.owner);
   if (core.config.chainedKeys) contents.learnParent(content, parent);
   contents.hold(content);
-  const row = jobs.create(JobKind.SEAL, HBM, sizeClass, content, Priority.DEMAND_LOAD);
+  const row = jobs.create(JobKind.SEAL, HBM, sizeClass, content, Priority.DEMAND_LOAD, sequence.owner);
   if (row === -1) {
     contents.unhold(content);
     fail(core, sequence, i, Outcome.REFUSED);
@@ -73,6 +73,7 @@ export function seal(
     core.addIncoming(content, row);
   replicas.become(replica, State.VERIFYING);
   remember(core, sequence, i, content);
+  core.touch(sequence, content);
   sequence.claim[i] = row;
   sequence.state[i] = Entry.SEALING;
   sequence.pending++;

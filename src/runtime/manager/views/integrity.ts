@@ -3,15 +3,26 @@
  * in tests and in a debugger, not on a hot path.
  */
 
-import { invariant } from '../errors.ts';
-import { STATES, State, stateNames } from '../replica/state.ts';
-import { JobState } from '../transfer/jobTable.ts';
-import { type Core, HBM } from './core.ts';
-import { Entry } from './sequence.ts';
+import { invariant } from '../../errors.ts';
+import { STATES, State, stateNames } from '../../replica/state.ts';
+import { JobState } from '../../transfer/jobTable.ts';
+import { type Core, HBM } from '../core.ts';
+import { Entry } from '../sequences/sequence.ts';
+
+/** What loads and demotions read is READY or leaving; a copy may also be taken of a block that is written or sealed. */
+const mayBeRead: ReadonlySet<State> = new Set([
+  State.READY,
+  State.DRAINING,
+  State.OPEN,
+  State.SEALED,
+  State.VERIFYING,
+  State.PRIVATE,
+]);
 
 export function checkIntegrity(core: Core): void {
   core.jobs.checkIntegrity();
-  core.replicas.lru.checkIntegrity();
+  core.policy.checkIntegrity();
+  invariant(core.agenda.isEmpty, 'a call leaves nothing undone');
   for (let tier = 0; tier < core.tiers; tier++) checkTier(core, tier);
   checkReferences(core);
   checkContents(core);
@@ -41,7 +52,7 @@ function checkTier(core: Core, tier: number): void {
     const bytes = core.unitBytes(core.sizeClassOf(r, tier));
     if (replicas.resident[r] === 1) resident += bytes;
     if (replicas.resident[r] === 1 && replicas.refs[r] > 0) held += bytes;
-    if (replicas.lru.has(r)) {
+    if (replicas.evictable[r] === 1) {
       cached += bytes;
       invariant(
         state === State.READY && replicas.refs[r] === 0,
@@ -52,7 +63,7 @@ function checkTier(core: Core, tier: number): void {
       invariant(replicas.readers[r] > 0, 'a ready replica that nobody needs is evictable');
     }
     if (replicas.readers[r] > 0) {
-      invariant(state === State.READY || state === State.DRAINING, () => `${stateNames[state]} has a reader`);
+      invariant(mayBeRead.has(state), () => `${stateNames[state]} has a reader`);
     }
   }
   let taken = 0;
@@ -73,6 +84,8 @@ function checkTier(core: Core, tier: number): void {
       resident += core.unitBytes(core.jobs.sizeClass[row]);
     }
   }
+  checkPolicy(core, tier);
+  checkOwners(core, tier);
   invariant(resident === core.residentBytes[tier], 'a tier knows the bytes that it holds');
   invariant(cached === core.cachedBytes[tier], 'a tier knows the bytes that it could evict');
   invariant(held === core.heldBytes[tier], 'a tier knows the bytes that sequences hold');
@@ -80,6 +93,50 @@ function checkTier(core: Core, tier: number): void {
     resident <= core.capacityBytes[tier] || cached === 0,
     'a tier over its capacity has nothing left that it could evict',
   );
+}
+
+/** The policy has exactly the evictable replicas, and the census knows their pages. */
+function checkPolicy(core: Core, tier: number): void {
+  const { replicas } = core;
+  const pool = core.pools[tier];
+  const entered = core.policy.dump(tier);
+  let evictable = 0;
+  const fixed = new Int32Array(pool.shape.pages);
+  const taken = new Int32Array(pool.shape.pages);
+  for (let r = replicas.base[tier]; r < replicas.base[tier + 1]; r++) {
+    if (replicas.state[r] === State.FREE) continue;
+    const page = pool.pageOf(replicas.slotOf(r, tier));
+    taken[page]++;
+    if (replicas.evictable[r] === 1) evictable++;
+    else fixed[page]++;
+  }
+  const known = new Set(entered);
+  invariant(known.size === entered.length && evictable === known.size, 'the policy has what may be evicted');
+  for (const r of entered) invariant(replicas.evictable[r] === 1, 'the policy has nothing else');
+  core.census[tier]?.checkIntegrity(fixed, taken);
+}
+
+/** Owners' books and the bytes on their way down agree with replicas and jobs. */
+function checkOwners(core: Core, tier: number): void {
+  const { replicas, jobs } = core;
+  const owned = new Float64Array(core.config.owners);
+  let leaving = 0;
+  for (let r = replicas.base[tier]; r < replicas.base[tier + 1]; r++) {
+    if (replicas.resident[r] === 1) owned[replicas.owner[r]] += core.unitBytes(core.sizeClassOf(r, tier));
+  }
+  for (let row = 0; row < jobs.capacity; row++) {
+    if (jobs.state[row] === JobState.NONE) continue;
+    const bytes = core.unitBytes(jobs.sizeClass[row]);
+    if (jobs.resident[row] === 1 && jobs.targetTier[row] === tier) owned[jobs.owner[row]] += bytes;
+    if (jobs.leaving[row] === 1 && replicas.tierOf(jobs.source[row]) === tier) leaving += bytes;
+  }
+  invariant(leaving === core.leavingBytes[tier], 'a tier knows the bytes that are on their way down');
+  for (let owner = 0; owner < owned.length; owner++) {
+    invariant(
+      owned[owner] === core.ownedBytes[owner * core.tiers + tier],
+      'an owner knows its bytes in a tier',
+    );
+  }
 }
 
 /** References and readers are exactly those that sequences and jobs have. */

@@ -2,7 +2,7 @@
  * The small steps on one entry of a block table: which content it names, which job it waits for, and how many that makes.
  */
 
-import type { Core } from './core.ts';
+import type { Core } from '../core.ts';
 import { Entry, type Sequence } from './sequence.ts';
 
 /** An entry keeps its content alive, so that the number still means the same content when the entry is settled. */
@@ -19,7 +19,14 @@ export function forget(core: Core, sequence: Sequence, i: number): void {
 
 /** The fastest tier that a job is bringing the content into, or -1. */
 export function fastestIncoming(core: Core, content: number): number {
-  for (let tier = 0; tier < core.tiers; tier++) if (core.incomingTo(content, tier) !== -1) return tier;
+  return fastestIncomingBelow(core, content, -1);
+}
+
+/** The same among tiers below `tier`. */
+export function fastestIncomingBelow(core: Core, content: number, tier: number): number {
+  for (let below = tier + 1; below < core.tiers; below++) {
+    if (core.incomingTo(content, below) !== -1) return below;
+  }
   return -1;
 }
 

@@ -8,7 +8,7 @@
  * Gain by time keeps a tier alive whose contents nobody reads any more; without it such a tier would stay as it is.
  */
 
-import { requireFinite } from '../errors.ts';
+import { requireFinite } from '../../errors.ts';
 
 export interface WriteBudgetConfig {
   /** Bytes that may be written for each byte read back. */

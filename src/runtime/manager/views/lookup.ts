@@ -1,8 +1,8 @@
 /** What is cached of a chain of keys: found without changing or counting anything. */
 
-import { invariant } from '../errors.ts';
-import { type Core, HBM } from './core.ts';
-import { fastestIncoming } from './entries.ts';
+import { invariant } from '../../errors.ts';
+import { type Core, HBM } from '../core.ts';
+import { fastestIncoming } from '../sequences/entries.ts';
 
 export interface Match {
   /** Leading blocks that are ready or on their way, in any tier. */

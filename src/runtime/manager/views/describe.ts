@@ -1,8 +1,9 @@
 /** Turns a job row into what a driver needs to know of it. */
 
-import { JobKind, type Priority } from '../transfer/jobTable.ts';
-import type { Place, Transfer } from '../transfer/transfer.ts';
-import type { Core } from './core.ts';
+import type { ContentTable } from '../../content/contentTable.ts';
+import { JobKind, type Priority } from '../../transfer/jobTable.ts';
+import type { Place, Transfer } from '../../transfer/transfer.ts';
+import type { Core } from '../core.ts';
 
 export function describeTransfer(core: Core, row: number): Transfer {
   const { jobs, contents } = core;
@@ -11,17 +12,29 @@ export function describeTransfer(core: Core, row: number): Transfer {
   const source = jobs.source[row];
   return {
     job: jobs.idOf(row),
-    kind: jobs.kind[row] === JobKind.SEAL ? 'seal' : 'move',
+    kind: jobs.kind[row] === JobKind.SEAL ? 'seal' : jobs.kind[row] === JobKind.COPY ? 'copy' : 'move',
     source: source === -1 ? null : place(core, source, jobs.sourceGeneration[row]),
     target: place(core, jobs.target[row], jobs.targetGeneration[row]),
     sizeClass,
     bytes: core.unitBytes(sizeClass),
+    ...(content === -1 ? unnamed : namesOf(contents, content)),
+    priority: jobs.priority[row] as Priority,
+    deadlineUs: jobs.deadlineUs[row],
+  };
+}
+
+/** What a copy brings is not sealed: it has no key and no digest. */
+const unnamed = { key: new Uint32Array(4), digest: { lo: 0, hi: 0 } };
+
+function namesOf(
+  contents: ContentTable,
+  content: number,
+): Pick<Transfer, 'key' | 'parent' | 'tokens' | 'digest'> {
+  return {
     key: contents.key(content),
     parent: contents.parentKey(content),
     tokens: contents.tokens[content],
     digest: contents.digest(content),
-    priority: jobs.priority[row] as Priority,
-    deadlineUs: jobs.deadlineUs[row],
   };
 }
 

@@ -4,9 +4,9 @@
  * hot path. What only counts or measures (counters, times, generations) is left out.
  */
 
-import { State } from '../replica/state.ts';
-import { type JobId, JobState } from '../transfer/jobTable.ts';
-import type { Core } from './core.ts';
+import { State } from '../../replica/state.ts';
+import { type JobId, JobState } from '../../transfer/jobTable.ts';
+import type { Core } from '../core.ts';
 
 /** A replica's number: its tier's base plus its slot; -1 for none. */
 type Replica = number;
@@ -72,7 +72,7 @@ export interface ManagerDump {
 export function dump(core: Core): ManagerDump {
   return {
     replicas: replicasOf(core),
-    cached: Array.from({ length: core.tiers }, (_, tier) => cachedOf(core, tier)),
+    cached: Array.from({ length: core.tiers }, (_, tier) => core.policy.dump(tier)),
     contents: contentsOf(core),
     jobs: jobsOf(core),
     claims: core.claims.map((queue) => queue.toArray().filter((job) => core.jobs.isLive(job))),
@@ -105,17 +105,6 @@ function replicasOf(core: Core): ReplicaDump[] {
     });
   }
   return found;
-}
-
-/** By size class, each from the oldest on; with one class, the order of eviction. */
-function cachedOf(core: Core, tier: number): Replica[] {
-  const cached: Replica[] = [];
-  for (let c = 0; c < core.config.unitBytes.length; c++) {
-    for (let at = core.replicas.oldestOfClass(tier, c); at !== -1; at = core.replicas.lru.newer(at)) {
-      cached.push(at);
-    }
-  }
-  return cached;
 }
 
 function contentsOf(core: Core): ContentDump[] {

@@ -1,8 +1,8 @@
 /** A tier's books: where its slots are in their lives, and how full it is. */
 
-import { State } from '../replica/state.ts';
-import type { Tier } from '../tier.ts';
-import type { Core } from './core.ts';
+import { State } from '../../replica/state.ts';
+import type { Tier } from '../../tier.ts';
+import type { Core } from '../core.ts';
 
 export interface TierUsage {
   readonly tier: Tier;
@@ -13,6 +13,8 @@ export interface TierUsage {
   readonly heldBytes: number;
   /** Of these, bytes that can be evicted now. */
   readonly cachedBytes: number;
+  /** Bytes of blocks that were evicted and keep their slots until they have arrived below. */
+  readonly leavingBytes: number;
   /** Slots by state; free ones are those that could still be cut for size class 0. */
   readonly slots: {
     readonly free: number;
@@ -33,6 +35,7 @@ export function tierUsage(core: Core, position: number): TierUsage {
     residentBytes: core.residentBytes[position],
     heldBytes: core.heldBytes[position],
     cachedBytes: core.cachedBytes[position],
+    leavingBytes: core.leavingBytes[position],
     slots: {
       free: core.pools[position].freeSlots(0),
       reserved: count(State.RESERVED),

@@ -1,0 +1,90 @@
+/**
+ * The end of every call: what its steps left on the agenda is done until nothing is left. Nothing waits for ever: when jobs wait
+ * for slots and nothing is in flight that could free one, more is evicted, and what still has no place is refused.
+ */
+
+import { JobKind, JobState } from '../../transfer/jobTable.ts';
+import { Outcome } from '../../transfer/outcome.ts';
+import { type Core, HBM } from '../core.ts';
+import { evictFor, makeRoom, trimToThreshold } from '../residency/residency.ts';
+import { settle } from '../sequences/settling.ts';
+import { firstClaim, grantClaims, start } from './issuing.ts';
+import { cancelWaiting } from './withdrawing.ts';
+
+/** @param trim whether HBM is brought down to its offload threshold too, as after everything that lets blocks go */
+export function drain(core: Core, trim: boolean): void {
+  do {
+    while (!core.agenda.isEmpty) {
+      serveEnded(core);
+      grantFreed(core);
+      relieveCrowded(core);
+    }
+    if (trim) trimToThreshold(core);
+  } while (!core.agenda.isEmpty || breakDeadlock(core));
+}
+
+/** Whoever waits for a job that has ended or was given up gets what there is to get. */
+export function serveEnded(core: Core): void {
+  const { jobs, contents, agenda } = core;
+  for (let id = agenda.ended.shift(); id !== 0; id = agenda.ended.shift()) {
+    const row = jobs.rowOfAny(id);
+    const content = jobs.content[row];
+    settle(core, row);
+    if (content !== -1 && jobs.targetTier[row] !== HBM)
+      feedWaitingLoad(core, content, jobs.outcome[row] as Outcome);
+    if (jobs.state[row] === JobState.DETACHED) continue;
+    if (content !== -1) contents.unhold(content);
+    jobs.retire(row);
+  }
+}
+
+/** A load that waits for a lower copy to arrive gets it as its source, or fails with it. */
+function feedWaitingLoad(core: Core, content: number, outcome: Outcome): void {
+  const { jobs, replicas } = core;
+  const row = core.incomingTo(content, HBM);
+  const waits =
+    row !== -1 &&
+    jobs.kind[row] === JobKind.MOVE &&
+    jobs.state[row] === JobState.WAITING &&
+    jobs.source[row] === -1;
+  if (!waits) return;
+  const source = core.fastestReady(content, HBM + 1);
+  if (source !== -1) {
+    jobs.source[row] = source;
+    jobs.sourceGeneration[row] = core.generationOf(source);
+    replicas.readers[source]++;
+    if (jobs.target[row] !== -1) start(core, row);
+    return;
+  }
+  for (let tier = HBM + 1; tier < core.tiers; tier++) if (core.incomingTo(content, tier) !== -1) return;
+  cancelWaiting(core, row, outcome === Outcome.LOADED ? Outcome.MISSING : outcome);
+}
+
+function grantFreed(core: Core): void {
+  const freed = core.agenda.freed;
+  core.agenda.freed = 0;
+  for (let tier = 0; tier < core.tiers; tier++) if ((freed & (1 << tier)) !== 0) grantClaims(core, tier);
+}
+
+function relieveCrowded(core: Core): void {
+  const crowded = core.agenda.crowded;
+  core.agenda.crowded = 0;
+  for (let tier = 0; tier < core.tiers; tier++) if ((crowded & (1 << tier)) !== 0) makeRoom(core, tier);
+}
+
+/**
+ * Progress where jobs wait for slots and only jobs past their deadline are in flight, which may never end: the tier below
+ * first, since the ones above may wait for it.
+ * @returns whether anything changed
+ */
+function breakDeadlock(core: Core): boolean {
+  const { jobs } = core;
+  if (jobs.waiting === 0 || jobs.issued !== jobs.overdueCount) return false;
+  for (let tier = core.tiers - 1; tier >= 0; tier--) {
+    const row = firstClaim(core, tier);
+    if (row === -1) continue;
+    if (!evictFor(core, tier, jobs.sizeClass[row])) cancelWaiting(core, row, Outcome.REFUSED);
+    return true;
+  }
+  return false;
+}

@@ -1,0 +1,187 @@
+/**
+ * Who stays in a tier. A tier never holds more than its capacity at rest: whoever adds to a tier calls `makeRoom`, which
+ * evicts the replicas that the eviction policy names. An evicted block moves to the next lower tier that takes it, if no copy
+ * lies below yet; otherwise it is dropped. What cannot be evicted yet (arriving, or held) is evicted as soon as it can.
+ */
+
+import { DecisionOp } from '../../log/decisionSink.ts';
+import { JobKind, Priority } from '../../transfer/jobTable.ts';
+import { type Core, HBM } from '../core.ts';
+import { claim } from '../jobs/issuing.ts';
+import type { SequenceId } from '../sequences/sequence.ts';
+
+/** Evicts until `bytes` more are within the tier's capacity, or nothing there can be evicted now. */
+export function makeRoom(core: Core, tier: number, bytes = 0): void {
+  while (core.residentBytes[tier] + bytes > core.capacityBytes[tier]) {
+    const victim = core.policy.victim(tier);
+    if (victim === -1) return;
+    evict(core, victim, tier);
+  }
+}
+
+/** Evicts one cached replica: down to another tier, or out. */
+export function evict(core: Core, victim: number, tier: number): void {
+  const { replicas, counters } = core;
+  core.logReplica(DecisionOp.EVICT, victim);
+  counters.evictions[tier]++;
+  core.makeUnevictable(victim, tier);
+  core.setResident(victim, 0);
+  const content = replicas.content[victim];
+  if (hasOtherCopy(core, content, victim, tier)) {
+    if (tier === HBM && isLastIn(core, content, victim, tier)) countOffload(core, content);
+    core.unpublish(victim);
+  } else {
+    const sizeClass = core.sizeClassOf(victim, tier);
+    const lower = lowerTierFor(core, tier, sizeClass);
+    if (lower === -1 || !demote(core, victim, tier, lower)) drop(core, victim, tier, sizeClass);
+  }
+  core.freeIfDrained(victim);
+}
+
+function drop(core: Core, victim: number, tier: number, sizeClass: number): void {
+  const { counters } = core;
+  counters.dropped++;
+  if (tier + 1 < core.tiers) {
+    if (isBehind(core, tier, sizeClass)) counters.demotionsSkipped++;
+    else if (!affords(core, tier + 1, sizeClass)) counters.writesDeclined++;
+  }
+  core.logReplica(DecisionOp.DROP, victim);
+  core.unpublish(victim);
+}
+
+/** Whether evicting the victim would keep its content in the cache. */
+export function canMoveDown(core: Core, victim: number, tier: number): boolean {
+  const content = core.replicas.content[victim];
+  if (hasOtherCopy(core, content, victim, tier)) return true;
+  return lowerTierFor(core, tier, core.sizeClassOf(victim, tier)) !== -1;
+}
+
+function countOffload(core: Core, content: number): void {
+  core.counters.offloads++;
+  core.contents.offloadedAtUs[content] = core.nowUs;
+}
+
+function isLastIn(core: Core, content: number, victim: number, tier: number): boolean {
+  const next = core.replicas.alias[victim];
+  return core.readyIn(content, tier) === victim && (next === -1 || next >= core.replicas.base[tier + 1]);
+}
+
+function hasOtherCopy(core: Core, content: number, victim: number, tier: number): boolean {
+  if (!isLastIn(core, content, victim, tier)) return true;
+  for (let below = tier + 1; below < core.tiers; below++) {
+    if (core.readyIn(content, below) !== -1 || core.incomingTo(content, below) !== -1) return true;
+  }
+  return false;
+}
+
+/** The next lower tier that would take a block evicted from `tier`, or -1. */
+function lowerTierFor(core: Core, tier: number, sizeClass: number): number {
+  if (isBehind(core, tier, sizeClass)) return -1;
+  for (let lower = tier + 1; lower < core.tiers; lower++) if (accepts(core, lower, sizeClass)) return lower;
+  return -1;
+}
+
+/** Whether so much of the tier is on its way down already that nothing more may go: the tier below does not keep up. */
+function isBehind(core: Core, tier: number, sizeClass: number): boolean {
+  const { leavingShare } = core.config;
+  if (leavingShare === 1) return false;
+  return core.leavingBytes[tier] + core.unitBytes(sizeClass) > leavingShare * core.capacityBytes[tier];
+}
+
+/** Whether a tier would take one more block: it has room, or evicting what is not held could make some. */
+export function accepts(core: Core, tier: number, sizeClass: number): boolean {
+  const bytes = core.unitBytes(sizeClass);
+  const occupied = core.config.refuseWhenFull ? core.residentBytes[tier] : core.heldBytes[tier];
+  return occupied + bytes <= core.capacityBytes[tier] && affords(core, tier, sizeClass);
+}
+
+function affords(core: Core, tier: number, sizeClass: number): boolean {
+  const budget = core.writeBudgets[tier];
+  return budget === null || budget.canPay(core.unitBytes(sizeClass), core.nowUs);
+}
+
+/** Sends an evicted replica down: it is found no more where it lies, and gives its slot back once it has arrived. */
+function demote(core: Core, victim: number, tier: number, lower: number): boolean {
+  const content = core.replicas.content[victim];
+  const row = createDemotion(core, content, victim, lower, Priority.WRITE_THROUGH);
+  if (row === -1) return false;
+  core.unpublish(victim);
+  core.jobs.leaving[row] = 1;
+  core.leavingBytes[tier] += core.unitBytes(core.contents.sizeClass[content]);
+  if (tier === HBM) countOffload(core, content);
+  makeRoom(core, lower);
+  claim(core, row);
+  return true;
+}
+
+/** A job that writes the replica's content to a lower tier, counted and paid for; -1 when no job is to be had. */
+export function createDemotion(
+  core: Core,
+  content: number,
+  source: number,
+  lower: number,
+  priority: Priority,
+): number {
+  const { replicas, contents, jobs, counters } = core;
+  const sizeClass = contents.sizeClass[content];
+  const row = jobs.create(JobKind.MOVE, lower, sizeClass, content, priority, contents.owner[content]);
+  if (row === -1) return -1;
+  jobs.source[row] = source;
+  jobs.sourceGeneration[row] = core.generationOf(source);
+  replicas.readers[source]++;
+  contents.hold(content);
+  core.addIncoming(content, row);
+  counters.demotions[replicas.tierOf(source)]++;
+  const bytes = core.unitBytes(sizeClass);
+  counters.writtenBytes[lower] += bytes;
+  core.writeBudgets[lower]?.pay(bytes);
+  core.setJobResident(row, 1);
+  return row;
+}
+
+/** Offloads cached blocks while HBM is fuller than the threshold and they can move without being lost. */
+export function trimToThreshold(core: Core): void {
+  if (core.config.offloadThreshold >= 1 || core.tiers === 1) return;
+  const limit = core.config.offloadThreshold * core.capacityBytes[HBM];
+  while (core.residentBytes[HBM] > limit) {
+    const victim = core.policy.victim(HBM);
+    if (victim === -1 || !canMoveDown(core, victim, HBM)) return;
+    evict(core, victim, HBM);
+  }
+}
+
+/** Sequences that hold blocks of the tier: who stands in the way when it cannot evict. */
+export function holdersIn(core: Core, tier: number): SequenceId[] {
+  const { sequences, replicas } = core;
+  const holders: SequenceId[] = [];
+  for (const sequence of sequences.values()) {
+    for (let i = 0; i < sequence.length; i++) {
+      const replica = sequence.replica[i];
+      if (replica === -1 || replicas.tierOf(replica) !== tier) continue;
+      holders.push(sequence.id);
+      break;
+    }
+  }
+  return holders;
+}
+
+/**
+ * Evicts so that a slot of the class comes nearer: the next victim of the class itself, else a whole page that nobody holds
+ * anything of.
+ * @returns whether anything was evicted
+ */
+export function evictFor(core: Core, tier: number, sizeClass: number): boolean {
+  const same = core.policy.victimOfClass(tier, sizeClass);
+  if (same !== -1) {
+    evict(core, same, tier);
+    return true;
+  }
+  const page = core.census[tier]?.clearablePage() ?? -1;
+  if (page === -1) return false;
+  const { slotsPerPageMax } = core.pools[tier].shape;
+  const first = core.replicas.base[tier] + page * slotsPerPageMax;
+  for (let replica = first; replica < first + slotsPerPageMax; replica++) {
+    if (core.replicas.evictable[replica] === 1) evict(core, replica, tier);
+  }
+  return true;
+}

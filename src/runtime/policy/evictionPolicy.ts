@@ -1,0 +1,66 @@
+/**
+ * Who leaves a tier first. One policy serves all tiers of a manager. It orders the replicas that may be evicted: READY, and
+ * held by no sequence. It never sees bytes, keeps no clock and draws no random numbers; the manager tells it the time.
+ *
+ *     held --(last sequence lets go)--> enter --(a sequence holds it again)--> leave
+ *                                         |
+ *                                         +--(evicted, or gone with its tier)--> leave, then forgotten once no copy is left
+ *
+ * A replica is a number: the base of its tier plus its slot. It is entered at most once before it leaves.
+ */
+
+export interface PolicyWorld {
+  /** Tiers, fastest first. */
+  readonly tiers: number;
+  /** First replica of each tier, and behind the last tier the number of all replicas. */
+  readonly base: ArrayLike<number>;
+  /** Bytes of a unit, by size class. */
+  readonly unitBytes: readonly number[];
+  /** Bytes that each tier may hold. */
+  readonly capacityBytes: ArrayLike<number>;
+  /** Rows that contents have: content numbers are below this. */
+  readonly contents: number;
+  /** The manager's time, in integer microseconds. */
+  nowUs(): number;
+  /** How often the replica's slot was taken: another number means another use of the slot. */
+  generationOf(replica: number): number;
+  /** Content of the block before it in its chain; negative for none, or for one that is not known. */
+  parentOf(content: number): number;
+  /** The four words of the content's key, read from `keys[content * 4]` on. */
+  readonly keys: Uint32Array;
+}
+
+/** One sequence's use of a chain: told block by block, the first one first. */
+export interface Visit {
+  /** Which use of how many so far; counts from 1. */
+  readonly number: number;
+  /** Blocks that the sequence asked for. */
+  readonly blocks: number;
+  /** Of these, blocks that were found. */
+  readonly matched: number;
+}
+
+export interface EvictionPolicy {
+  /** The replica may be evicted from now on. */
+  enter(replica: number, tier: number, sizeClass: number, content: number): void;
+  /** The replica may not be evicted any more. */
+  leave(replica: number, tier: number, sizeClass: number): void;
+  /** A sequence uses the content: it found it, or has just sealed it. */
+  touch(content: number, visit: Visit): void;
+  /** The replica of the tier that should go next, or -1. Asking changes nothing. */
+  victim(tier: number): number;
+  /** The same among replicas of one size class. */
+  victimOfClass(tier: number, sizeClass: number): number;
+  /** No copy of the content is left, and its row will be used for another one. Its key can be read for the last time. */
+  forgotten(content: number): void;
+  /** Entered replicas of a tier: size class by size class, each in the order in which they would go. */
+  dump(tier: number): number[];
+  /** @throws when the policy's own books disagree */
+  checkIntegrity(): void;
+}
+
+/** What a configuration or a log header names: the policy and its parameters, as plain data. */
+export interface PolicyChoice {
+  readonly policy: string;
+  readonly [parameter: string]: string | number | boolean;
+}

@@ -1,0 +1,56 @@
+/** Least recently used first: the replica whose last sequence let it go longest ago. O(1) a call. */
+
+import { IntrusiveLists } from '../pool/intrusiveLists.ts';
+import type { EvictionPolicy, PolicyWorld } from './evictionPolicy.ts';
+
+export class Lru implements EvictionPolicy {
+  readonly #classes: number;
+  readonly #lists: IntrusiveLists;
+  /** Order of entering, across size classes; kept only where there is more than one. */
+  readonly #stamp: Float64Array;
+  #stamps = 0;
+
+  constructor({ tiers, base, unitBytes }: PolicyWorld) {
+    this.#classes = unitBytes.length;
+    this.#lists = new IntrusiveLists(base[tiers], tiers * unitBytes.length);
+    this.#stamp = new Float64Array(unitBytes.length > 1 ? base[tiers] : 0);
+  }
+
+  enter(replica: number, tier: number, sizeClass: number): void {
+    if (this.#stamp.length > 0) this.#stamp[replica] = ++this.#stamps;
+    this.#lists.append(tier * this.#classes + sizeClass, replica);
+  }
+
+  leave(replica: number, tier: number, sizeClass: number): void {
+    this.#lists.remove(tier * this.#classes + sizeClass, replica);
+  }
+
+  touch(): void {}
+
+  victim(tier: number): number {
+    let best = this.victimOfClass(tier, 0);
+    for (let c = 1; c < this.#classes; c++) {
+      const candidate = this.victimOfClass(tier, c);
+      if (candidate !== -1 && (best === -1 || this.#stamp[candidate] < this.#stamp[best])) best = candidate;
+    }
+    return best;
+  }
+
+  victimOfClass(tier: number, sizeClass: number): number {
+    return this.#lists.oldest(tier * this.#classes + sizeClass);
+  }
+
+  forgotten(): void {}
+
+  dump(tier: number): number[] {
+    const all: number[] = [];
+    for (let c = 0; c < this.#classes; c++) {
+      for (let at = this.victimOfClass(tier, c); at !== -1; at = this.#lists.newer(at)) all.push(at);
+    }
+    return all;
+  }
+
+  checkIntegrity(): void {
+    this.#lists.checkIntegrity();
+  }
+}

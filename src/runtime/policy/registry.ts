@@ -1,0 +1,52 @@
+/** The eviction policies by name. A new one is a file beside this one and a line here. */
+
+import { configError } from '../errors.ts';
+import { nearestName } from '../nearestName.ts';
+import type { EvictionPolicy, PolicyChoice, PolicyWorld } from './evictionPolicy.ts';
+import { Fifo } from './fifo.ts';
+import { Lru } from './lru.ts';
+
+interface Entry {
+  /** Names of the parameters that the policy takes, with their default values. */
+  readonly parameters: Readonly<Record<string, string | number | boolean>>;
+  make(world: PolicyWorld, parameters: Readonly<Record<string, string | number | boolean>>): EvictionPolicy;
+}
+
+const policies: Readonly<Record<string, Entry>> = {
+  lru: { parameters: {}, make: (world) => new Lru(world) },
+  fifo: { parameters: {}, make: (world) => new Fifo(world) },
+};
+
+export const evictionPolicyNames: readonly string[] = Object.keys(policies);
+
+/** The choice with every parameter of its policy. @throws TKV_CONFIG naming the policy or parameter that is not known */
+export function resolvePolicy(choice: PolicyChoice): PolicyChoice {
+  const entry = policies[choice.policy];
+  if (entry === undefined) throw unknown('eviction.policy', choice.policy, evictionPolicyNames);
+  const names = Object.keys(entry.parameters);
+  for (const [name, value] of Object.entries(choice)) {
+    if (name === 'policy') continue;
+    if (!names.includes(name)) throw unknown(`eviction.${name}`, name, names);
+    const wanted = typeof entry.parameters[name];
+    if (typeof value !== wanted || (wanted === 'number' && !Number.isFinite(value))) {
+      throw configError(`eviction.${name}`, `is ${JSON.stringify(value)}`, `Give it a ${wanted}.`);
+    }
+  }
+  return { ...entry.parameters, ...choice };
+}
+
+/** @param choice as `resolvePolicy` returns it */
+export function makeEvictionPolicy(choice: PolicyChoice, world: PolicyWorld): EvictionPolicy {
+  return policies[choice.policy].make(world, choice);
+}
+
+function unknown(field: string, name: string, known: readonly string[]): Error {
+  const nearest = nearestName(name, known);
+  const remedy =
+    known.length === 0
+      ? 'The policy takes no parameters: leave it out.'
+      : nearest === undefined
+        ? `Known: ${known.join(', ')}.`
+        : `Did you mean ${nearest}?`;
+  return configError(field, `is not known (${JSON.stringify(name)})`, remedy);
+}
