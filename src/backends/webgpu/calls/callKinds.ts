@@ -5,7 +5,7 @@
 
 import type { Digest } from '../../../runtime/digest.ts';
 import { Outcome } from '../../../runtime/transfer/outcome.ts';
-import { loaded, refused, type SlotLedger, type SlotPlace } from '../../../runtime/transfer/slotLedger.ts';
+import { corrupt, loaded, refused, type SlotLedger, type SlotPlace } from '../../../runtime/transfer/slotLedger.ts';
 import type { SlotUse } from '../../../runtime/transfer/slotLocks.ts';
 import type {
   CopyItem,
@@ -74,7 +74,7 @@ export class CallKinds {
       slots: needing('device'),
       admit: renew,
       refusal: (end) => ({ ...end, digest: NO_DIGEST }),
-      begin: (item, end) => this.#seal(item, end),
+      begin: (item, end) => this.#digest(item, end),
     };
     this.clear = {
       misfit: misplaced,
@@ -144,23 +144,33 @@ export class CallKinds {
         const location = this.#slabs.locate(item.slot, item.sizeClass);
         const path = this.#work.boxPath(plan, items);
         const { uploads, upLine } = this.#work;
-        upLine.push(uploads.upload({ plan, location, path, bytes, digest: undefined, end }));
+        upLine.push(uploads.upload({ plan, location, path, bytes, end }));
       },
     };
   }
 
+  /** Writes are verified by a digest of the slot that is submitted right behind the upload. */
   #write(item: StoreItem, end: End): void {
-    const { slot, sizeClass, bytes } = item;
     const { uploads, upLine, verification } = this.#work;
+    const arrived = (): void => {
+      this.#ledger.fill(item);
+      end(loaded);
+    };
+    const judge = ({ outcome, reason, digest: { lo, hi } }: SealResult): void => {
+      if (outcome !== Outcome.LOADED) end({ outcome, reason });
+      else if (lo === item.digest.lo && hi === item.digest.hi) arrived();
+      else end(corrupt(`slot ${item.slot} received other bytes than its digest says`));
+    };
+    const verified = verification !== 'none';
     const work = uploads.upload({
-      plan: this.#whole[sizeClass],
-      location: this.#slabs.locate(slot, sizeClass),
+      plan: this.#whole[item.sizeClass],
+      location: this.#slabs.locate(item.slot, item.sizeClass),
       path: 'copies',
-      bytes,
-      digest: verification === 'none' ? undefined : item.digest,
+      bytes: item.bytes,
+      sent: () => verified && this.#digest(item, judge),
       end: (result) => {
-        if (result.outcome === Outcome.LOADED) this.#ledger.fill(item);
-        end(result);
+        if (result.outcome !== Outcome.LOADED) end(result);
+        else if (!verified) arrived();
       },
     });
     upLine.push(work);
@@ -183,17 +193,19 @@ export class CallKinds {
     downLine.push(work);
   }
 
-  #seal(item: SealItem, end: (result: SealResult) => void): void {
-    const { digests, sealReadbacks, deviceLine, sealing } = this.#work;
+  /** The digest of what lies in the slot after all work submitted so far. */
+  #digest(item: SealItem, end: (result: SealResult) => void): void {
+    const { digests, digestReadbacks, deviceLine, sealing } = this.#work;
     const refuse = (refusal: StoreResult): void => end({ ...refusal, digest: NO_DIGEST });
     if (sealing === 'kernel') {
-      const seeds = { ...item, seedLo: 0, seedHi: 0 };
-      this.#run(digests, seeds, (lo, hi) => end({ ...loaded, digest: { lo, hi } }), refuse);
+      const { slot, sizeClass, generation } = item;
+      const unseeded = { slot, sizeClass, generation, seedLo: 0, seedHi: 0 };
+      this.#run(digests, unseeded, (lo, hi) => end({ ...loaded, digest: { lo, hi } }), refuse);
       return;
     }
     let lo = 0;
     let hi = 0;
-    const work = sealReadbacks.readback({
+    const work = digestReadbacks.readback({
       plan: this.#whole[item.sizeClass],
       path: 'copies',
       location: this.#slabs.locate(item.slot, item.sizeClass),

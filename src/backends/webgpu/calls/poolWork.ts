@@ -18,9 +18,6 @@ import { Readbacks } from '../staging/readbacks.ts';
 import { StagingLayout } from '../staging/stagingLayout.ts';
 import { Uploads } from '../staging/uploads.ts';
 import type { BoxPath, Verification } from '../types.ts';
-import type { ArrivalChecks } from '../verify/arrivalCheck.ts';
-import { KernelChecks } from '../verify/kernelChecks.ts';
-import { ReadbackChecks } from '../verify/readbackChecks.ts';
 
 export interface PoolWorkOptions {
   readonly staging: StagingSize;
@@ -41,8 +38,8 @@ export class PoolWork {
   readonly deviceLine: WorkLine;
   readonly uploads: Uploads;
   readonly readbacks: Readbacks;
-  /** Readbacks on the device's line, for seals by the host. They share the readback buffers, but fill their own. */
-  readonly sealReadbacks: Readbacks;
+  /** Readbacks of slots that the host digests, on the device's line. */
+  readonly digestReadbacks: Readbacks;
   readonly digests: KernelRuns;
   readonly fills: KernelRuns;
   readonly checks: KernelRuns;
@@ -81,18 +78,11 @@ export class PoolWork {
     const scatter = new BoxTables(boxKernels.scatter, packed);
     const up = new UploadBuffers(live, staging, label);
     const down = new ReadbackBuffers(live, staging, label);
-    const arrivals = openChecks();
-    this.uploads = new Uploads(live, up, new StagingLayout(slabs.buffers, staging.bytes, scatter), arrivals);
+    this.uploads = new Uploads(live, up, new StagingLayout(slabs.buffers, staging.bytes, scatter));
     this.readbacks = new Readbacks(live, down, new StagingLayout(slabs.buffers, staging.bytes, gather));
-    this.sealReadbacks = new Readbacks(live, down, new StagingLayout(slabs.buffers, staging.bytes));
-
-    function openChecks(): ArrivalChecks | undefined {
-      if (verification === 'none') return undefined;
-      if (verification === 'kernel') return new KernelChecks(slotKernels, results);
-      return new ReadbackChecks(slabs.buffers, new ReadbackBuffers(live, staging, `${label}.check`));
-    }
+    this.digestReadbacks = new Readbacks(live, down, new StagingLayout(slabs.buffers, staging.bytes));
     this.#destroy = async () => {
-      await Promise.all([up, down, results, arrivals].map((buffers) => buffers?.destroy()));
+      await Promise.all([up, down, results].map((buffers) => buffers.destroy()));
       for (const kernels of [this.digests, this.fills, this.checks]) kernels.table.destroy();
       for (const tables of [gather, scatter]) tables.destroy();
       packed.destroy();

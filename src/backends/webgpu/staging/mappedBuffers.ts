@@ -51,7 +51,7 @@ class MappedBuffers {
   /** A free buffer at once, or as soon as there is one; undefined when the device is gone. */
   acquire(): GPUBuffer | undefined | Promise<GPUBuffer | undefined> {
     if (this.#closed) return undefined;
-    const free = this.#line.length === 0 ? this.#free.shift() : undefined;
+    const free = this.#line.length === 0 ? this.#free.pop() : undefined;
     if (free !== undefined) return free;
     return new Promise((resolve) => {
       this.#line.push(resolve);

@@ -12,7 +12,7 @@ import type { LiveDevice } from '../device/liveDevice.ts';
 import type { Batch, BatchKind, Work } from '../pool/workLine.ts';
 import type { BoxPath, SlotLocation } from '../types.ts';
 import type { ReadbackBuffers } from './mappedBuffers.ts';
-import type { Segment, StagingLayout } from './stagingLayout.ts';
+import type { StagingLayout } from './stagingLayout.ts';
 
 export interface ReadbackItem {
   readonly plan: BoxPlan;
@@ -24,7 +24,7 @@ export interface ReadbackItem {
   end(failure: StoreResult | undefined): void;
 }
 
-const SEGMENTS_MAX = 4096;
+const PARTS_MAX = 4096;
 
 export class Readbacks implements BatchKind<ReadbackBatch> {
   readonly name = 'readback';
@@ -44,37 +44,25 @@ export class Readbacks implements BatchKind<ReadbackBatch> {
   }
 
   readback(item: ReadbackItem): Work<ReadbackBatch> {
-    return new Readback(this, item);
+    const readback: Readback = { item, planned: 0, pending: item.plan.boxBytes, taken: true };
+    return { kind: this, addTo: (batch) => batch.add(readback), refuse: (end) => item.end(end) };
   }
 }
 
-/** An item on its way. */
-class Readback implements Work<ReadbackBatch> {
-  readonly kind: BatchKind<ReadbackBatch>;
+interface Readback {
   readonly item: ReadbackItem;
-  /** Bytes that have a place in buffers, and those of them that were not taken. */
-  planned = 0;
+  /** Bytes that have a place in buffers. */
+  planned: number;
+  /** Bytes that were not handed over. */
   pending: number;
-  taken = true;
-
-  constructor(kind: BatchKind<ReadbackBatch>, item: ReadbackItem) {
-    this.kind = kind;
-    this.item = item;
-    this.pending = item.plan.boxBytes;
-  }
-
-  addTo(batch: ReadbackBatch): boolean {
-    return batch.add(this);
-  }
-
-  refuse(end: StoreResult): void {
-    this.item.end(end);
-  }
+  taken: boolean;
 }
 
-interface Part extends Segment {
+interface Part {
   readonly readback: Readback;
   readonly from: number;
+  readonly at: number;
+  readonly bytes: number;
 }
 
 class ReadbackBatch implements Batch {
@@ -89,7 +77,7 @@ class ReadbackBatch implements Batch {
   }
 
   get full(): boolean {
-    return this.#readbacks.layout.full || this.#parts.length >= SEGMENTS_MAX;
+    return this.#readbacks.layout.full || this.#parts.length >= PARTS_MAX;
   }
 
   /** True when all of the item has a place in buffers, false when this one has no more room for it. */
@@ -98,10 +86,10 @@ class ReadbackBatch implements Batch {
     const { plan, location, path } = readback.item;
     while (readback.planned < plan.boxBytes) {
       const from = readback.planned;
-      const segment = this.full ? undefined : layout.add(plan, location, from, path);
-      if (segment === undefined) return false;
-      this.#parts.push({ ...segment, readback, from });
-      readback.planned += segment.bytes;
+      const part = this.full ? undefined : layout.add(plan, location, from, path);
+      if (part === undefined) return false;
+      this.#parts.push({ readback, from, at: part.at, bytes: part.bytes });
+      readback.planned += part.bytes;
     }
     return true;
   }
@@ -118,12 +106,12 @@ class ReadbackBatch implements Batch {
         if (readback.taken) readback.taken = readback.item.take(new Uint8Array(range, at, bytes), from);
       }
     });
+    const failure = landed ? undefined : live.lossOr('the pool is closed');
     for (const { readback, bytes } of this.#parts) {
+      const { item, taken } = readback;
       readback.pending -= bytes;
-      if (!landed) readback.refuse(live.lossOr('the pool is closed'));
-      else if (readback.pending === 0) {
-        readback.item.end(readback.taken ? undefined : refused(BYTES_TAKEN_AWAY));
-      }
+      if (failure !== undefined) item.end(failure);
+      else if (readback.pending === 0) item.end(taken ? undefined : refused(BYTES_TAKEN_AWAY));
     }
   }
 }

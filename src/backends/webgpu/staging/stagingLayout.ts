@@ -16,8 +16,8 @@ import type { BoxTables } from '../boxes/boxTables.ts';
 import type { BoxPath, SlotLocation } from '../types.ts';
 import { CopyRuns } from './copyRuns.ts';
 
-/** A part of a box in the mapped buffer. */
-export interface Segment {
+/** Where bytes of a box lie in the mapped buffer. */
+export interface StagedPart {
   readonly at: number;
   readonly bytes: number;
 }
@@ -55,7 +55,7 @@ export class StagingLayout {
    * Adds as much of a box, from byte `from` of its packed bytes on, as fits; undefined when nothing does, which never
    * happens in an empty layout.
    */
-  add(plan: BoxPlan, slot: SlotLocation, from: number, path: BoxPath): Segment | undefined {
+  add(plan: BoxPlan, slot: SlotLocation, from: number, path: BoxPath): StagedPart | undefined {
     return path === 'kernel' && plan.runBytes <= this.#packedCapacity
       ? this.#addRuns(plan, slot, from / plan.runBytes)
       : this.#addBytes(plan, slot, from);
@@ -81,7 +81,7 @@ export class StagingLayout {
   }
 
   /** Whole runs, through the kernels. */
-  #addRuns(plan: BoxPlan, slot: SlotLocation, firstRun: number): Segment | undefined {
+  #addRuns(plan: BoxPlan, slot: SlotLocation, firstRun: number): StagedPart | undefined {
     const at = wholeVectors(this.#used);
     const runsThatFit = Math.floor((this.#packedCapacity - at) / plan.runBytes);
     const runs = Math.min(plan.runs - firstRun, runsThatFit);
@@ -94,7 +94,7 @@ export class StagingLayout {
   }
 
   /** Any part of any run, by copies. */
-  #addBytes(plan: BoxPlan, slot: SlotLocation, from: number): Segment | undefined {
+  #addBytes(plan: BoxPlan, slot: SlotLocation, from: number): StagedPart | undefined {
     const at = this.#used;
     const end = Math.min(plan.boxBytes, from + this.#capacity - at);
     if (end <= from) return undefined;
