@@ -2,16 +2,12 @@
 
 /**
  * The words of the WebGPU backend that others type against: which adapter a device came from, and what an HBM pool offers
- * beyond the tier store contract. `openDevice` gives a `LiveDevice`, `HbmStore.open(liveDevice, shape)` gives a
- * `DevicePool` on it; the pool never outlives the device, and disposing of the pool leaves the device to its owner.
+ * beyond the contract of a tier store. `openDevice` gives a `LiveDevice`, `HbmStore.open(liveDevice, shape)` gives a
+ * `DevicePool` on it. The pool never outlives the device. Disposing of the pool leaves the device to its owner.
  */
 
 import type { DeviceTierStore, SealItem, StoreResult } from '../../runtime/transfer/tierStore.ts';
-import type { VerificationName } from './arrivals.ts';
-import type { BoxPathName } from './boxes/boxPath.ts';
 import type { BoxPlan } from './boxes/boxPlan.ts';
-import type { UploadPathName } from './uploadPath.ts';
-import type { UploadProfile } from './uploadProfile.ts';
 
 /** How the Vulkan driver, or the platform's own backend, was found. */
 export type AdapterSource =
@@ -41,33 +37,33 @@ export interface DeviceOptions {
   readonly notice?: (line: string) => void;
   /**
    * How this process waits for the device: `spin` looks in every turn of the event loop, and a core is busy meanwhile;
-   * `sleep` does so for eight milliseconds, and then once a millisecond or when something else wakes the loop. Default `sleep`.
+   * `sleep` does so for eight milliseconds, and then once a millisecond or when something else wakes the loop. Default
+   * `sleep`.
    */
   readonly wait?: 'spin' | 'sleep';
   /** Where the software device is unpacked. Default: `tierkv` in the user's cache folder. */
   readonly cacheDir?: string;
 }
 
+/** Who digests bytes that arrived on the device: a kernel there, or the host after it has read them back. */
+export type Verification = 'kernel' | 'readback';
+
+export type BoxPath = 'kernel' | 'copies';
+
 export interface HbmStoreOptions {
   /** Largest GPUBuffer of the pool, in bytes; the device's limits cap it. Default 1 GiB. */
   readonly slabBytesMax?: number;
-  /**
-   * Bytes of one staging buffer and how many there are, for each direction. Default 4 MiB, 8; on a software device up to 8 MiB,
-   * 4, of which it uses as much as is fastest at present.
-   */
+  /** Bytes of one mapped buffer, for each direction; at most the pool's capacity. Default 4 MiB. */
   readonly stagingBytes?: number;
+  /** How many mapped buffers each direction has. Default 8. */
   readonly stagingBuffers?: number;
   /**
-   * Whether, and how, what arrives is checked; without it, `write` trusts the way here. Default true: by the digest kernel,
-   * or on a software device by the faster of kernel and readback.
+   * Whether, and how, what `write` brings is checked. False: it is not. Default true: by the digest kernel, and on a
+   * software device by readback, since its kernels run on the host's cores and are slower than the host's own digest.
    */
-  readonly verifyWrites?: boolean | VerificationName;
-  /** How bytes get to the device. Default: the faster one, measured once a device. */
-  readonly uploadPath?: UploadPathName;
-  /** How boxes of slots move: through kernels, or by one copy a run. Default: by the length and number of the runs. */
-  readonly boxPath?: BoxPathName;
-  /** What an earlier measurement on this adapter found; see `readUploadProfile`. Default: measured. */
-  readonly profile?: UploadProfile;
+  readonly verifyWrites?: boolean | Verification;
+  /** How boxes move: through kernels, or by one copy a run. Default: by the length and number of the runs. */
+  readonly boxPath?: BoxPath;
   /** Label of the pool's GPU objects. Default `tierkv.hbm`. */
   readonly label?: string;
 }
@@ -81,15 +77,6 @@ export interface PatternItem extends SealItem {
 export interface MismatchResult extends StoreResult {
   /** Words of the slot that are not the pattern's; 0 when the outcome is not `loaded`. */
   readonly mismatchedWords: number;
-}
-
-/** One whole slot to another of the same size class. The source is named as a read names it, the target as a write. */
-export interface CopyItem {
-  readonly sizeClass: number;
-  readonly fromSlot: number;
-  readonly fromGeneration: number;
-  readonly toSlot: number;
-  readonly toGeneration: number;
 }
 
 /**
@@ -109,17 +96,32 @@ export interface SlotBuffer {
   readonly sizeBytes: number;
 }
 
-/** An HBM pool: the tier store contract, and what replay, tests and embedders need of the device. */
+/** Where a slot lies, as a block table names it: the index of a slab and the offset in it. */
+export interface SlotLocation {
+  readonly slab: number;
+  readonly offsetBytes: number;
+}
+
+/**
+ * An HBM pool: the contract of a device's tier store, and what replay, tests and embedders need of the device.
+ *
+ * `seal`, `fillPattern`, `clear` and the targets of `copy` take effect in the order of the calls, also on one slot, without
+ * waiting for one another. Every other call on a slot that one of them works on is refused, as is each call on a slot that
+ * `write` or `writeBoxes` works on. `read`, `readBoxes`, `countMismatches` and the sources of `copy` may share a slot.
+ */
 export interface DevicePool extends DeviceTierStore {
   readonly adapter: AdapterReport;
-  /** Fulfilled with the reason when the device is gone. Calls pending then, and later ones, end as `refused`. */
+  /** Fulfilled with the reason when the device is gone. Calls under way then, and later ones, end as `refused`. */
   readonly lost: Promise<string>;
+  /**
+   * The buffers (STORAGE | COPY_SRC | COPY_DST) that hold all slots, for kernels that read block tables. Never destroy
+   * one, and never use one after the pool is disposed of.
+   */
+  readonly slabs: readonly GPUBuffer[];
   /** Generates the bytes of each slot on the device; the place takes the generation named. */
   fillPattern(items: readonly PatternItem[]): Promise<readonly StoreResult[]>;
   /** Compares each slot with its pattern on the device. */
   countMismatches(items: readonly PatternItem[]): Promise<readonly MismatchResult[]>;
-  /** Copies whole slots within device memory. */
-  copy(items: readonly CopyItem[]): Promise<readonly StoreResult[]>;
   /**
    * Reads a box of each slot. Places are checked as by `read`: stale is refused, nothing there is missing, another size
    * class or a newer generation than lies there is corrupt. The bytes themselves are not verified, as by `read`.
@@ -133,6 +135,8 @@ export interface DevicePool extends DeviceTierStore {
    * reads find nothing there until `seal`. Stale is refused, another size class than lies there is corrupt.
    */
   writeBoxes(items: readonly BoxItem[]): Promise<readonly StoreResult[]>;
-  /** The buffer (STORAGE | COPY_SRC | COPY_DST) that holds the slot. Never destroy it; never hold it after the pool. */
+  /** The buffer that holds the slot, and where in it. @throws when the pool has no such slot */
   buffer(slot: number, sizeClass: number): SlotBuffer;
+  /** Which of `slabs` holds the slot, and where in it. @throws when the pool has no such slot */
+  locate(slot: number, sizeClass: number): SlotLocation;
 }

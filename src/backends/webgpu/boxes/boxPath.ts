@@ -7,10 +7,8 @@
  * runs a call. The rule for GPUs is a guess from the price of a command and the speed of a link, not measured yet.
  */
 
+import type { BoxPath } from '../types.ts';
 import type { BoxPlan } from './boxPlan.ts';
-
-export const boxPathNames = ['kernel', 'copies'] as const;
-export type BoxPathName = (typeof boxPathNames)[number];
 
 export interface BoxPathRule {
   /** Runs of so many bytes and more are copied. */
@@ -23,7 +21,7 @@ export const softwareRule: BoxPathRule = { copiedRunBytes: 2048, copiedRuns: 16 
 export const hardwareRule: BoxPathRule = { copiedRunBytes: 65536, copiedRuns: 16 };
 
 /** @param items how many the call has; they are taken to be alike */
-export function choosePath(rule: BoxPathRule, plan: BoxPlan, items: number): BoxPathName {
+export function choosePath(rule: BoxPathRule, plan: BoxPlan, items: number): BoxPath {
   if (plan.runs === 1) return 'copies';
   const long = plan.runBytes >= rule.copiedRunBytes;
   const few = plan.runs * items <= rule.copiedRuns;

@@ -22,7 +22,7 @@ import {
   rowOffsetBytes,
 } from '../../../runtime/geometry/index.ts';
 
-/** Made by `boxPlan` alone, which checks that all runs lie in the container. */
+/** Made here alone, where it is checked that all runs lie in the container. */
 export interface BoxPlan {
   /** Packed bytes of the box: what `bytes` of an item must be. */
   readonly boxBytes: number;
@@ -59,6 +59,20 @@ export function boxPlan(layout: KVLayout, box: KVBox, container: KVBox = blockBo
     runsPerLayer: Math.max(1, runs / layers),
     runStrideBytes: kvBytes,
     layerStrideBytes: layerBytes,
+  });
+}
+
+/** A whole slot of `slotBytes` bytes, as a box of one run. */
+export function wholePlan(slotBytes: number): BoxPlan {
+  return Object.freeze({
+    boxBytes: slotBytes,
+    containerBytes: slotBytes,
+    runs: 1,
+    runBytes: slotBytes,
+    firstOffsetBytes: 0,
+    runsPerLayer: 1,
+    runStrideBytes: 0,
+    layerStrideBytes: 0,
   });
 }
 
