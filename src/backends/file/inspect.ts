@@ -8,19 +8,19 @@ import { join } from 'node:path';
 import { TierKVError } from '../../runtime/errors.ts';
 import { type PoolShape, poolShape } from '../../runtime/pool/shape.ts';
 import { loadLibc } from '../posix/index.ts';
-import { type DataFile, NodeDataFile } from './dataFile.ts';
-import { requireUnowned } from './directoryLock.ts';
-import { dirError } from './fileErrors.ts';
-import { DATA_START_BYTES, type FileLayout, fileLayout } from './fileLayout.ts';
-import { BlockKind } from './indexBlocks.ts';
-import { type IndexFault, storedGeometry } from './indexFile.ts';
-import type { RecordFamily } from './record.ts';
-import { type FoundRecord, RecordScan } from './recordScan.ts';
-import { type Recovered, recover } from './recovery.ts';
-import type { SlotEntry } from './slotTable.ts';
-import { StagingPool } from './stagingPool.ts';
+import { type DataFile, NodeDataFile } from './io/dataFile.ts';
+import { requireUnowned } from './io/directoryLock.ts';
+import { dirError } from './io/fileErrors.ts';
+import { StagingPool } from './io/stagingPool.ts';
+import { DATA_START_BYTES, type FileLayout, fileLayout, recordBytesMax } from './record/fileLayout.ts';
+import type { RecordFamily } from './record/record.ts';
+import { type FoundRecord, RecordScan } from './record/recordScan.ts';
+import { familyOf, type StoreFacts } from './record/superblock.ts';
+import { BlockKind } from './restart/indexBlocks.ts';
+import { type IndexFault, storedGeometry } from './restart/indexFile.ts';
+import { type Recovered, recover } from './restart/recovery.ts';
+import type { SlotEntry } from './restart/slotTable.ts';
 import { BLOCKS_NAME, INDEX_NAME, NEW_SUFFIX, storeThere } from './storeFiles.ts';
-import { familyOf, type StoreFacts } from './superblock.ts';
 
 export interface StoreFault {
   /** Such as `slot 12` or `index: SLOT block 3 of half 1`. */
@@ -112,8 +112,7 @@ export class StoreView implements AsyncDisposable {
       const pages =
         geometry?.pages ?? Math.max(1, Math.floor((opened.bytes - DATA_START_BYTES) / one.pageStrideBytes));
       const layout = fileLayout(poolShape(pages, facts.pageBytes, facts.slotBytes));
-      const recordBytesMax = Math.max(...layout.records.map(({ recordBytes }) => recordBytes));
-      staging = await StagingPool.open(Math.max(STAGING_BYTES_MIN, 4 * recordBytesMax), true);
+      staging = await StagingPool.open(Math.max(STAGING_BYTES_MIN, 4 * recordBytesMax(layout)), true);
       const recovered = await recover({ blocks, index, blocksBytes: opened.bytes }, layout, family, staging);
       requireUnowned(dir, typeof libc === 'string' ? undefined : libc);
       await index?.close();

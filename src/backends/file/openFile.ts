@@ -10,29 +10,42 @@ import { join } from 'node:path';
 import type { Digest } from '../../runtime/digest.ts';
 import { configError } from '../../runtime/errors.ts';
 import type { Libc } from '../posix/index.ts';
+import type { FileStoreSettings } from './fileStoreOptions.ts';
 import {
+  BLOCK_BYTES,
   type DataFile,
   type DirectoryOps,
   IoError,
   isFull,
   NodeDataFile,
   NodeDirectoryOps,
-} from './dataFile.ts';
-import { DirectoryLock } from './directoryLock.ts';
-import { probeDirectIo } from './directProbe.ts';
-import { bytesOnDisk, filesystemName, requireFreeSpace } from './diskSpace.ts';
-import { Extents } from './extents.ts';
-import { dirError } from './fileErrors.ts';
-import { DATA_START_BYTES, type FileLayout } from './fileLayout.ts';
-import type { FileStoreSettings } from './fileStoreOptions.ts';
-import { geometryOf } from './indexBlocks.ts';
-import { BLOCK_BYTES, type RecordFamily } from './record.ts';
-import type { Recovered } from './recovery.ts';
-import type { StagingPool } from './stagingPool.ts';
+  type WrapFile,
+} from './io/dataFile.ts';
+import { DirectoryLock } from './io/directoryLock.ts';
+import { probeDirectIo } from './io/directProbe.ts';
+import { bytesOnDisk, filesystemName, requireFreeSpace } from './io/diskSpace.ts';
+import { Extents } from './io/extents.ts';
+import { dirError } from './io/fileErrors.ts';
+import type { StagingPool } from './io/stagingPool.ts';
+import {
+  DATA_START_BYTES,
+  type FileLayout,
+  recordBytesMax,
+  SCRATCH_START_BYTES,
+} from './record/fileLayout.ts';
+import type { RecordFamily } from './record/record.ts';
+import {
+  encodeSuperblock,
+  factsOf,
+  familyOf,
+  requireSameMeaning,
+  type StoreFacts,
+} from './record/superblock.ts';
+import { geometryOf } from './restart/indexBlocks.ts';
+import type { Recovered } from './restart/recovery.ts';
+import { warmStart } from './restart/warmStart.ts';
+import type { WarmState } from './restart/warmState.ts';
 import { BLOCKS_NAME, INDEX_NAME, NEW_SUFFIX, storeThere } from './storeFiles.ts';
-import { encodeSuperblock, factsOf, familyOf, requireSameMeaning, type StoreFacts } from './superblock.ts';
-import { warmStart } from './warmStart.ts';
-import type { WarmState } from './warmState.ts';
 
 export interface OpenedFile {
   readonly file: DataFile;
@@ -57,8 +70,6 @@ export interface OpenFacts {
   readonly spaceReason: string;
   readonly filesystem: string;
 }
-
-export type WrapFile = (file: DataFile, name: 'blocks' | 'index') => DataFile;
 
 export interface OpenRequest {
   readonly dir: string;
@@ -142,9 +153,14 @@ class Opening {
     } else if (fileBytes > layout.fileBytes) fs.ftruncateSync(current, layout.fileBytes);
 
     const pages = settings.allocation === 'whole' ? layout.shape.pages : 0;
+    const rows = {
+      startBytes: DATA_START_BYTES,
+      strideBytes: layout.pageStrideBytes,
+      pages: layout.shape.pages,
+    };
     return {
       file,
-      extents: new Extents(file, layout, settings.extentBytes, pages),
+      extents: new Extents(file, rows, settings.extentBytes, pages),
       family,
       path,
       facts: {
@@ -191,7 +207,7 @@ class Opening {
   ): Promise<{ allocator: Libc | undefined; spaceReason: string }> {
     const { dir, layout, settings, libc, wrapFile } = this.#request;
     this.doing = 'reserving disk space';
-    const firstBytes = DATA_START_BYTES + Math.max(...layout.records.map((record) => record.recordBytes));
+    const firstBytes = DATA_START_BYTES + recordBytesMax(layout);
     const bytes = settings.allocation === 'whole' ? layout.fileBytes : firstBytes;
     const indexBytes = settings.restart === 'warm' ? geometryOf(layout).fileBytes : 0;
     requireFreeSpace(
@@ -215,7 +231,13 @@ class Opening {
   #probe(path: string, kept: boolean): number | string {
     const { layout, settings, staging } = this.#request;
     if (settings.mode === 'buffered') return 'it was not wanted';
-    const probed = probeDirectIo(path, layout, staging, kept);
+    const places = {
+      scratchAt: SCRATCH_START_BYTES,
+      recordAt: DATA_START_BYTES,
+      recordBytes: recordBytesMax(layout),
+      holdsRecords: kept,
+    };
+    const probed = probeDirectIo(path, places, staging);
     if (typeof probed === 'string' && settings.mode === 'direct') {
       throw configError(
         'mode',

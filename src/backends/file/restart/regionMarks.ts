@@ -4,9 +4,9 @@
  * asked for together are written together; a region is marked once an epoch, and then costs nothing.
  */
 
-import type { Digest } from '../../runtime/digest.ts';
-import { invariant } from '../../runtime/errors.ts';
-import type { DataFile } from './dataFile.ts';
+import type { Digest } from '../../../runtime/digest.ts';
+import { invariant } from '../../../runtime/errors.ts';
+import type { DataFile } from '../io/dataFile.ts';
 import {
   BlockKind,
   blockOffset,

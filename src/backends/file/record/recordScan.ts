@@ -4,11 +4,11 @@
  * record that was written last. Small records are read many at a time, large ones by their header first.
  */
 
-import { digestWords } from '../../runtime/digest.ts';
-import { type DataFile, errnoOf } from './dataFile.ts';
+import { digestWords } from '../../../runtime/digest.ts';
+import { BLOCK_BYTES, type DataFile, errnoOf } from '../io/dataFile.ts';
+import type { StagingPool } from '../io/stagingPool.ts';
 import { type FileLayout, recordOffset } from './fileLayout.ts';
 import {
-  BLOCK_BYTES,
   HEADER_BYTES,
   hasMagic,
   headerFault,
@@ -17,7 +17,6 @@ import {
   type RecordShape,
   recordFacts,
 } from './record.ts';
-import type { StagingPool } from './stagingPool.ts';
 
 export interface FoundRecord extends RecordFacts {
   readonly slot: number;

@@ -8,11 +8,12 @@
  *      +----------+---------+---------+----------+----------------------+
  */
 
-import { type Digest, digestBytes } from '../../runtime/digest.ts';
-import { configError, TierKVError } from '../../runtime/errors.ts';
-import type { PoolShape } from '../../runtime/pool/shape.ts';
+import { type Digest, digestBytes } from '../../../runtime/digest.ts';
+import { configError, TierKVError } from '../../../runtime/errors.ts';
+import type { PoolShape } from '../../../runtime/pool/shape.ts';
+import { BLOCK_BYTES } from '../io/dataFile.ts';
 import { type FileLayout, layoutFingerprint } from './fileLayout.ts';
-import { BLOCK_BYTES, type RecordFamily } from './record.ts';
+import type { RecordFamily } from './record.ts';
 
 const MAGIC = 'TKVSTORE';
 const VERSION = 3;

@@ -25,11 +25,10 @@
  *      +------------+---------------------+---------+
  */
 
-import { type Digest, digestWords } from '../../runtime/digest.ts';
-import type { StoreItem } from '../../runtime/transfer/tierStore.ts';
+import { type Digest, digestWords } from '../../../runtime/digest.ts';
+import type { StoreItem } from '../../../runtime/transfer/tierStore.ts';
+import { BLOCK_BYTES } from '../io/dataFile.ts';
 
-/** Unit of offsets, lengths and addresses in direct I/O: no disk or file system in use asks for more. */
-export const BLOCK_BYTES = 4096;
 export const HEADER_BYTES = 128;
 export const RECORD_VERSION = 3;
 

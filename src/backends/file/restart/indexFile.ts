@@ -6,9 +6,9 @@
  *     epoch C is the newest with a DONE block      marked: MARKs of C in its half, and of C + 1 in the other
  */
 
-import type { Digest } from '../../runtime/digest.ts';
-import type { DataFile } from './dataFile.ts';
-import { errnoOf } from './dataFile.ts';
+import type { Digest } from '../../../runtime/digest.ts';
+import type { DataFile } from '../io/dataFile.ts';
+import { errnoOf } from '../io/dataFile.ts';
 import {
   BLOCK_WORDS,
   BlockKind,

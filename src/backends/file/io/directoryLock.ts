@@ -14,8 +14,8 @@ import * as fs from 'node:fs';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { TierKVError } from '../../runtime/errors.ts';
-import type { Libc } from '../posix/index.ts';
+import { TierKVError } from '../../../runtime/errors.ts';
+import type { Libc } from '../../posix/index.ts';
 import { errnoOf } from './dataFile.ts';
 
 const PREFIX = 'tierkv.lock.';

@@ -1,14 +1,13 @@
 /** From files to a store that runs: recovery, then an index file that says what was recovered and has nothing marked. */
 
-import type { DataFile } from './dataFile.ts';
-import type { FileLayout } from './fileLayout.ts';
-import type { FileStoreSettings } from './fileStoreOptions.ts';
+import type { DataFile } from '../io/dataFile.ts';
+import type { StagingPool } from '../io/stagingPool.ts';
+import type { FileLayout } from '../record/fileLayout.ts';
+import type { RecordFamily } from '../record/record.ts';
 import { bytesOf, geometryOf, headBlock, type IndexGeometry } from './indexBlocks.ts';
-import type { RecordFamily } from './record.ts';
 import { nothingRecovered, type Recovered, recover } from './recovery.ts';
 import { RegionBits } from './regionBits.ts';
-import type { StagingPool } from './stagingPool.ts';
-import { WarmState } from './warmState.ts';
+import { type WarmSettings, WarmState } from './warmState.ts';
 
 /**
  * More records than any life writes between two checkpoints. A loss of power may take back marks, but leave records that they
@@ -22,7 +21,7 @@ export interface WarmStartRequest {
   readonly blocksBytes: number;
   readonly layout: FileLayout;
   readonly family: RecordFamily;
-  readonly settings: FileStoreSettings;
+  readonly settings: WarmSettings;
   readonly staging: StagingPool;
   /** The index file of a store that was there, that it has none, or that the store is new. */
   readonly kept: DataFile | 'none' | 'new';

@@ -6,22 +6,24 @@
  */
 
 import * as fs from 'node:fs';
-import { fillPattern } from '../../runtime/pattern.ts';
-import { errnoOf } from './dataFile.ts';
-import { DATA_START_BYTES, type FileLayout, SCRATCH_START_BYTES } from './fileLayout.ts';
-import { BLOCK_BYTES } from './record.ts';
+import { fillPattern } from '../../../runtime/pattern.ts';
+import { BLOCK_BYTES, errnoOf } from './dataFile.ts';
 import type { StagingPool } from './stagingPool.ts';
 
-/**
- * A descriptor for direct I/O, or why there is none.
- * @param holdsRecords whether the file has records, which the probe must not touch
- */
-export function probeDirectIo(
-  path: string,
-  layout: FileLayout,
-  staging: StagingPool,
-  holdsRecords: boolean,
-): number | string {
+/** Where the probe may read and write. */
+export interface ProbePlaces {
+  /** A block that may be overwritten at any time. */
+  readonly scratchAt: number;
+  /** The first record of the file. */
+  readonly recordAt: number;
+  /** Length of the longest record. */
+  readonly recordBytes: number;
+  /** Whether the file has records, which the probe must not overwrite. */
+  readonly holdsRecords: boolean;
+}
+
+/** A descriptor for direct I/O, or why there is none. */
+export function probeDirectIo(path: string, places: ProbePlaces, staging: StagingPool): number | string {
   const { O_DIRECT, O_RDWR, O_NOFOLLOW } = fs.constants;
   if (O_DIRECT === undefined) return 'this system has no O_DIRECT';
   let fd: number;
@@ -30,16 +32,16 @@ export function probeDirectIo(
   } catch (error) {
     return `open with O_DIRECT failed with ${errnoOf(error)}`;
   }
-  const recordBytes = Math.max(...layout.records.map((record) => record.recordBytes));
+  const { scratchAt, recordAt, recordBytes, holdsRecords } = places;
   const why = holdsRecords
-    ? roundTrip(fd, SCRATCH_START_BYTES, BLOCK_BYTES, staging) || readOnly(fd, recordBytes, staging)
-    : roundTrip(fd, DATA_START_BYTES, recordBytes, staging);
+    ? roundTrip(fd, scratchAt, BLOCK_BYTES, staging) || readOnly(fd, recordAt, recordBytes, staging)
+    : roundTrip(fd, recordAt, recordBytes, staging);
   if (why === '') return fd;
   fs.closeSync(fd);
   return why;
 }
 
-function readOnly(fd: number, bytes: number, staging: StagingPool): string {
+function readOnly(fd: number, at: number, bytes: number, staging: StagingPool): string {
   const memory = staging.take(bytes);
   if (memory === undefined) return 'no aligned memory for the probe';
   try {
@@ -47,7 +49,7 @@ function readOnly(fd: number, bytes: number, staging: StagingPool): string {
     fs.readvSync(
       fd,
       parts.filter((part) => part.length > 0),
-      DATA_START_BYTES,
+      at,
     );
     return '';
   } catch (error) {

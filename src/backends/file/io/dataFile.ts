@@ -7,7 +7,10 @@
 import * as fs from 'node:fs';
 import { close, fstat, promises, type Stats } from 'node:fs';
 import { join } from 'node:path';
-import type { Libc } from '../posix/index.ts';
+import type { Libc } from '../../posix/index.ts';
+
+/** Unit of offsets, lengths and addresses in direct I/O: no disk or file system in use asks for more. */
+export const BLOCK_BYTES = 4096;
 
 export interface DataFile {
   /** @throws with `code`: the errno, or 'EOF' when the file ends before the parts are full. */
@@ -20,6 +23,9 @@ export interface DataFile {
   sync(): Promise<void>;
   close(): Promise<void>;
 }
+
+/** Stands between a store and one of its files, to count or to inject faults. */
+export type WrapFile = (file: DataFile, name: 'blocks' | 'index') => DataFile;
 
 /** Changes of names in the tier's directory. `sync` makes those before it survive a loss of power. */
 export interface DirectoryOps {

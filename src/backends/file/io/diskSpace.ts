@@ -1,7 +1,7 @@
 /** What a directory's file system is, whether a tier fits on it, and what a file takes of it. */
 
 import * as fs from 'node:fs';
-import { TierKVError } from '../../runtime/errors.ts';
+import { TierKVError } from '../../../runtime/errors.ts';
 
 /**
  * @param haveBytes what the file has already

@@ -12,10 +12,11 @@
  */
 
 import { createHash } from 'node:crypto';
-import type { Digest } from '../../runtime/digest.ts';
-import { configError } from '../../runtime/errors.ts';
-import type { PoolShape } from '../../runtime/pool/shape.ts';
-import { BLOCK_BYTES, RECORD_VERSION, type RecordShape, recordShape } from './record.ts';
+import type { Digest } from '../../../runtime/digest.ts';
+import { configError } from '../../../runtime/errors.ts';
+import type { PoolShape } from '../../../runtime/pool/shape.ts';
+import { BLOCK_BYTES } from '../io/dataFile.ts';
+import { RECORD_VERSION, type RecordShape, recordShape } from './record.ts';
 
 export const SCRATCH_START_BYTES: number = BLOCK_BYTES;
 export const DATA_START_BYTES: number = 2 * BLOCK_BYTES;
@@ -49,6 +50,11 @@ export function fileLayout(shape: PoolShape): FileLayout {
     );
   }
   return { shape, records, pageStrideBytes, fileBytes };
+}
+
+/** Length of the longest record. */
+export function recordBytesMax({ records }: FileLayout): number {
+  return Math.max(...records.map(({ recordBytes }) => recordBytes));
 }
 
 export function pageOf(layout: FileLayout, slot: number): number {

@@ -1,6 +1,6 @@
 /** Errors of opening a tier's directory: which call failed, on what, and what to do about it. */
 
-import { TierKVError } from '../../runtime/errors.ts';
+import { TierKVError } from '../../../runtime/errors.ts';
 import { errnoOf } from './dataFile.ts';
 
 const remedies: Record<string, string> = {

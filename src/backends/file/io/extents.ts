@@ -5,11 +5,17 @@
  */
 
 import { type DataFile, errnoOf, isFull } from './dataFile.ts';
-import { DATA_START_BYTES, type FileLayout } from './fileLayout.ts';
+
+/** Where the pages of a file lie. */
+export interface PageRows {
+  readonly startBytes: number;
+  readonly strideBytes: number;
+  readonly pages: number;
+}
 
 export class Extents {
   readonly #file: DataFile;
-  readonly #layout: FileLayout;
+  readonly #rows: PageRows;
   readonly #pagesPerExtent: number;
   /** 1 for each page that has space; grows with the highest page touched. */
   #allocated: Uint8Array = new Uint8Array(0);
@@ -17,16 +23,16 @@ export class Extents {
   #pages = 0;
 
   /** Begins with the space of `pages` pages set aside already. */
-  constructor(file: DataFile, layout: FileLayout, extentBytes: number, pages: number) {
+  constructor(file: DataFile, rows: PageRows, extentBytes: number, pages: number) {
     this.#file = file;
-    this.#layout = layout;
-    this.#pagesPerExtent = Math.max(1, Math.floor(extentBytes / layout.pageStrideBytes));
+    this.#rows = rows;
+    this.#pagesPerExtent = Math.max(1, Math.floor(extentBytes / rows.strideBytes));
     this.#note(0, pages);
   }
 
   /** Bytes of the file that have space. */
   get allocatedBytes(): number {
-    return DATA_START_BYTES + this.#pages * this.#layout.pageStrideBytes;
+    return this.#rows.startBytes + this.#pages * this.#rows.strideBytes;
   }
 
   has(page: number): boolean {
@@ -50,7 +56,7 @@ export class Extents {
 
   async #allocateExtentOf(page: number, extent: number): Promise<void> {
     const first = extent * this.#pagesPerExtent;
-    const pages = Math.min(this.#pagesPerExtent, this.#layout.shape.pages - first);
+    const pages = Math.min(this.#pagesPerExtent, this.#rows.pages - first);
     try {
       await this.#allocate(first, pages);
     } catch (error) {
@@ -60,15 +66,15 @@ export class Extents {
   }
 
   async #allocate(first: number, pages: number): Promise<void> {
-    const stride = this.#layout.pageStrideBytes;
-    await this.#file.allocate(DATA_START_BYTES + first * stride, pages * stride);
+    const { startBytes, strideBytes } = this.#rows;
+    await this.#file.allocate(startBytes + first * strideBytes, pages * strideBytes);
     this.#note(first, pages);
   }
 
   #note(first: number, pages: number): void {
     if (first + pages > this.#allocated.length) {
       const grown = new Uint8Array(
-        Math.min(this.#layout.shape.pages, Math.max(first + pages, 2 * this.#allocated.length)),
+        Math.min(this.#rows.pages, Math.max(first + pages, 2 * this.#allocated.length)),
       );
       grown.set(this.#allocated);
       this.#allocated = grown;

@@ -5,15 +5,15 @@
  * between the checkpoint and the end, not with the store.
  */
 
-import type { DataFile } from './dataFile.ts';
-import type { FileLayout } from './fileLayout.ts';
+import type { DataFile } from '../io/dataFile.ts';
+import type { StagingPool } from '../io/stagingPool.ts';
+import type { FileLayout } from '../record/fileLayout.ts';
+import type { RecordFamily } from '../record/record.ts';
+import { type FoundRecord, RecordScan } from '../record/recordScan.ts';
 import { geometryOf, type IndexGeometry } from './indexBlocks.ts';
 import { allRegions, type IndexFault, loadIndex } from './indexFile.ts';
-import type { RecordFamily } from './record.ts';
-import { type FoundRecord, RecordScan } from './recordScan.ts';
 import { RegionBits } from './regionBits.ts';
 import { SlotTable } from './slotTable.ts';
-import type { StagingPool } from './stagingPool.ts';
 
 export interface Recovered {
   /** How the index file is cut; not the store's own after its size has changed. */

@@ -9,11 +9,13 @@
  * whatever the checkpoint says of it counts for nothing.
  */
 
-import { invariant } from '../../runtime/errors.ts';
-import type { StoreItem } from '../../runtime/transfer/tierStore.ts';
-import { type DataFile, errnoOf } from './dataFile.ts';
+import { invariant } from '../../../runtime/errors.ts';
+import type { StoreItem } from '../../../runtime/transfer/tierStore.ts';
+import { type DataFile, errnoOf } from '../io/dataFile.ts';
+import { IoWatch } from '../io/ioWatch.ts';
+import { type FileLayout, pageOf } from '../record/fileLayout.ts';
+import type { RecordFamily } from '../record/record.ts';
 import { Durability, type DurabilitySettings } from './durability.ts';
-import { type FileLayout, pageOf } from './fileLayout.ts';
 import {
   BLOCK_WORDS,
   BlockKind,
@@ -26,8 +28,6 @@ import {
   regionOf,
   sealBlock,
 } from './indexBlocks.ts';
-import { IoWatch } from './ioWatch.ts';
-import type { RecordFamily } from './record.ts';
 import type { RegionBits } from './regionBits.ts';
 import { RegionMarks } from './regionMarks.ts';
 import type { SlotTable } from './slotTable.ts';

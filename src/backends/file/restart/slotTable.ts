@@ -10,10 +10,10 @@
  * `last use` is the number of the record that was written last when this one was read or written last: the order of use.
  */
 
-import type { Digest } from '../../runtime/digest.ts';
-import { invariant } from '../../runtime/errors.ts';
+import type { Digest } from '../../../runtime/digest.ts';
+import { invariant } from '../../../runtime/errors.ts';
+import { parentIn, setDigest, setParent, setWide, wide } from '../record/record.ts';
 import { ENTRIES_PER_BLOCK, ENTRY_WORDS, HEAD_WORDS } from './indexBlocks.ts';
-import { parentIn, setDigest, setParent, setWide, wide } from './record.ts';
 
 const TOKENS_MAX = 0xff_ffff;
 

@@ -4,9 +4,9 @@
  * until another gives its range back. Ranges are whole blocks, so all of them are aligned.
  */
 
-import { invariant } from '../../runtime/errors.ts';
-import { HostArena } from '../arena/index.ts';
-import { BLOCK_BYTES } from './record.ts';
+import { invariant } from '../../../runtime/errors.ts';
+import { HostArena } from '../../arena/index.ts';
+import { BLOCK_BYTES } from './dataFile.ts';
 
 interface Range {
   start: number;

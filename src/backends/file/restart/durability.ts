@@ -4,7 +4,7 @@
  * gathered, when the oldest of them has waited long enough, and when somebody asks. Without writes there is no timer.
  */
 
-import type { DataFile } from './dataFile.ts';
+import type { DataFile } from '../io/dataFile.ts';
 
 export interface DurabilitySettings {
   readonly syncBytes: number;
