@@ -21,6 +21,7 @@ import {
   NodeDirectoryOps,
   type WrapFile,
 } from './io/dataFile.ts';
+import { DataRanges } from './io/dataRanges.ts';
 import { DirectoryLock } from './io/directoryLock.ts';
 import { probeDirectIo } from './io/directProbe.ts';
 import { bytesOnDisk, filesystemName, requireFreeSpace } from './io/diskSpace.ts';
@@ -141,16 +142,16 @@ class Opening {
     const file = this.#request.wrapFile(new NodeDataFile(current, allocator), 'blocks');
 
     this.doing = 'reading what it holds';
-    const fileBytes = fs.fstatSync(current).size;
+    const ranges = this.#rangesOf(current);
     const started =
-      settings.restart === 'warm' ? await this.#warm(file, family, kept, fileBytes, allocator) : undefined;
+      settings.restart === 'warm' ? await this.#warm(file, ranges, family, kept, allocator) : undefined;
     this.doing = `naming ${BLOCKS_NAME}`;
     if (!kept) {
       if (started !== undefined) await file.sync();
       this.#undo.push(() => fs.rmSync(path, { force: true }));
       await this.#ops.rename(BLOCKS_NAME + NEW_SUFFIX, BLOCKS_NAME);
       if (started !== undefined) await this.#ops.sync();
-    } else if (fileBytes > layout.fileBytes) fs.ftruncateSync(current, layout.fileBytes);
+    } else if (ranges.fileBytes > layout.fileBytes) fs.ftruncateSync(current, layout.fileBytes);
 
     const pages = settings.allocation === 'whole' ? layout.shape.pages : 0;
     const rows = {
@@ -227,6 +228,10 @@ class Opening {
     return { allocator, spaceReason: refusal };
   }
 
+  #rangesOf(fd: number): DataRanges {
+    return new DataRanges(fd, fs.fstatSync(fd).size, this.#native);
+  }
+
   /** A descriptor for direct I/O, or why there is none. @throws TKV_CONFIG when it is a must */
   #probe(path: string, kept: boolean): number | string {
     const { layout, settings, staging } = this.#request;
@@ -250,30 +255,30 @@ class Opening {
 
   async #warm(
     blocks: DataFile,
+    blocksRanges: DataRanges,
     family: RecordFamily,
     kept: boolean,
-    blocksBytes: number,
     allocator: Libc | undefined,
   ): Promise<{ warm: WarmState; recovered: Recovered; index: DataFile }> {
     const { dir, layout, settings, staging, wrapFile } = this.#request;
-    const open = (name: string, flags: number): DataFile => {
+    const open = (name: string, flags: number): { file: DataFile; ranges: DataRanges } => {
       const path = join(dir, name);
       const fd = fs.openSync(path, O_RDWR | O_NOFOLLOW | flags, 0o600);
       if (flags !== 0) this.#undo.push(() => fs.rmSync(path, { force: true }));
       const file = wrapFile(new NodeDataFile(fd, allocator), 'index');
       this.#undo.push(() => file.close().catch(() => {}));
-      return file;
+      return { file, ranges: this.#rangesOf(fd) };
     };
     const started = await warmStart({
       blocks,
-      blocksBytes,
+      blocksRanges,
       layout,
       family,
       settings,
       staging,
       kept: kept ? (fs.existsSync(join(dir, INDEX_NAME)) ? open(INDEX_NAME, 0) : 'none') : 'new',
       async create() {
-        return open(INDEX_NAME + NEW_SUFFIX, O_CREAT | O_TRUNC);
+        return open(INDEX_NAME + NEW_SUFFIX, O_CREAT | O_TRUNC).file;
       },
     });
     if (started.created) {

@@ -1,7 +1,11 @@
 /**
- * One process owns a tier's directory. A process that wants it creates a claim, a file whose name says who it is, and
- * only then looks for claims of others that live: of two that come at once at most one goes on. A claim of a dead process
- * counts for nothing and is removed, so a crash locks nobody out.
+ * One process owns a tier's directory. Two things say so, and both are needed to own it:
+ *
+ * - The kernel's lock on the directory itself, where there are native calls. Nobody can take it away by removing a file, and
+ *   it ends with its process.
+ * - A claim, a file whose name says who it is. It tells people and processes without native calls who the owner is. A
+ *   process creates its claim and only then looks for living claims of others: of two that come at once at most one goes
+ *   on. A claim of a dead process counts for nothing and is removed, so a crash locks nobody out.
  *
  *     tierkv.lock.<pid>-<start time>-<boot>-<host and pid namespace>
  *
@@ -32,19 +36,29 @@ interface Identity {
 export class DirectoryLock {
   readonly #path: string;
   readonly #fd: number;
+  /** Holds the directory's own lock; undefined where the system has none. */
+  readonly #dirFd: number | undefined;
 
-  private constructor(path: string, fd: number) {
+  private constructor(path: string, fd: number, dirFd: number | undefined) {
     this.#path = path;
     this.#fd = fd;
+    this.#dirFd = dirFd;
   }
 
   /** @throws TKV_LOCKED when a living process has it; an error with an errno when the directory cannot be written. */
   static async acquire(dir: string, libc: Libc | undefined): Promise<DirectoryLock> {
     const path = join(dir, PREFIX + nameOf(ownIdentity()));
     for (let attempt = 1; ; attempt++) {
-      const owner = livingClaim(dir, path, libc);
-      if (owner !== undefined) throw locked(dir, owner);
-      const lock = DirectoryLock.#claim(dir, path);
+      const dirFd = lockDirectory(dir, libc, 'exclusive');
+      let lock: DirectoryLock;
+      try {
+        const owner = livingClaim(dir, path, libc);
+        if (owner !== undefined) throw locked(dir, owner);
+        lock = DirectoryLock.#claim(dir, path, dirFd);
+      } catch (error) {
+        if (dirFd !== undefined) fs.closeSync(dirFd);
+        throw error;
+      }
       const rival = livingClaim(dir, path, libc);
       if (rival === undefined && lock.#isIntact(libc)) return lock;
       lock.release();
@@ -53,7 +67,7 @@ export class DirectoryLock {
     }
   }
 
-  static #claim(dir: string, path: string): DirectoryLock {
+  static #claim(dir: string, path: string, dirFd: number | undefined): DirectoryLock {
     let fd: number;
     try {
       fd = fs.openSync(path, 'wx', 0o600);
@@ -61,7 +75,7 @@ export class DirectoryLock {
       if (errnoOf(error) === 'EEXIST') throw locked(dir, path);
       throw error;
     }
-    return new DirectoryLock(path, fd);
+    return new DirectoryLock(path, fd, dirFd);
   }
 
   /**
@@ -69,20 +83,45 @@ export class DirectoryLock {
    * the name of the claim must do.
    */
   #isIntact(libc: Libc | undefined): boolean {
-    if (libc?.tryFlock(this.#fd) === 'EAGAIN') return false;
+    return libc?.tryFlock(this.#fd) !== 'EAGAIN' && this.#isNamed();
+  }
+
+  #isNamed(): boolean {
     const named = fs.statSync(this.#path, { throwIfNoEntry: false });
     return named !== undefined && named.ino === fs.fstatSync(this.#fd).ino;
   }
 
   /** Leaves the directory to others. A directory that vanished meanwhile is nobody's. */
   release(): void {
-    fs.rmSync(this.#path, { force: true });
+    if (this.#isNamed()) fs.rmSync(this.#path, { force: true });
     fs.closeSync(this.#fd);
+    if (this.#dirFd !== undefined) fs.closeSync(this.#dirFd);
   }
 }
 
-/** The claim of a living process, if the directory has one. Changes nothing, unlike `acquire`. */
+/**
+ * Locks the directory's inode. @returns what holds the lock; undefined where there are no native calls, or the file system
+ * has no locks on directories
+ * @throws TKV_LOCKED when another open file description has it
+ */
+function lockDirectory(
+  dir: string,
+  libc: Libc | undefined,
+  mode: 'exclusive' | 'shared',
+): number | undefined {
+  if (libc === undefined) return undefined;
+  const fd = fs.openSync(dir, fs.constants.O_RDONLY | fs.constants.O_DIRECTORY);
+  const error = libc.tryFlock(fd, mode);
+  if (error === '') return fd;
+  fs.closeSync(fd);
+  if (error === 'EAGAIN') throw locked(dir, livingClaim(dir, '', libc, false));
+  return undefined;
+}
+
+/** @throws TKV_LOCKED when a living process owns the directory. Changes nothing, unlike `acquire`. */
 export function requireUnowned(dir: string, libc: Libc | undefined): void {
+  const fd = lockDirectory(dir, libc, 'shared');
+  if (fd !== undefined) fs.closeSync(fd);
   const owner = livingClaim(dir, '', libc, false);
   if (owner !== undefined) throw locked(dir, owner);
 }
@@ -178,12 +217,14 @@ function identityIn(name: string): Identity | undefined {
     : { pid: Number(found[1]), start: found[2], boot: found[3], place: found[4] };
 }
 
-function locked(dir: string, claim: string): TierKVError {
-  const pid = identityIn(claim.slice(claim.lastIndexOf(PREFIX)))?.pid;
+/** @param claim the owner's; undefined where only the kernel knows of the owner */
+function locked(dir: string, claim: string | undefined): TierKVError {
+  const pid = claim === undefined ? undefined : identityIn(claim.slice(claim.lastIndexOf(PREFIX)))?.pid;
   const owner = pid === undefined ? 'another process' : `process ${pid}`;
+  const unless = claim === undefined ? '' : `; if it runs no more, remove ${claim}`;
   return new TierKVError(
     'TKV_LOCKED',
-    `dir ${dir} belongs to ${owner}. Use another directory, or end that process; if it runs no more, remove ${claim}.`,
+    `dir ${dir} belongs to ${owner}. Use another directory, or end that process${unless}.`,
     { field: 'dir', path: dir },
   );
 }

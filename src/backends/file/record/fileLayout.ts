@@ -61,6 +61,11 @@ export function pageOf(layout: FileLayout, slot: number): number {
   return Math.floor(slot / layout.shape.slotsPerPageMax);
 }
 
+/** The page that the byte of the file lies in, or the pages end before. */
+export function pageAt(layout: FileLayout, at: number): number {
+  return Math.floor((at - DATA_START_BYTES) / layout.pageStrideBytes);
+}
+
 export function recordOffset(layout: FileLayout, slot: number, sizeClass: number): number {
   const { slotsPerPageMax } = layout.shape;
   const page = Math.floor(slot / slotsPerPageMax);

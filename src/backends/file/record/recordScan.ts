@@ -6,6 +6,7 @@
 
 import { digestWords } from '../../../runtime/digest.ts';
 import { BLOCK_BYTES, type DataFile, errnoOf } from '../io/dataFile.ts';
+import type { DataRanges } from '../io/dataRanges.ts';
 import type { StagingPool } from '../io/stagingPool.ts';
 import { type FileLayout, recordOffset } from './fileLayout.ts';
 import {
@@ -31,6 +32,7 @@ const WHOLE_BYTES_MAX = 64 * 1024;
 
 export class RecordScan {
   readonly #file: DataFile;
+  readonly #ranges: DataRanges;
   readonly #layout: FileLayout;
   readonly #family: RecordFamily;
   readonly #staging: StagingPool;
@@ -39,8 +41,16 @@ export class RecordScan {
   readErrors = 0;
   lastError = '';
 
-  constructor(file: DataFile, layout: FileLayout, family: RecordFamily, staging: StagingPool) {
+  /** @param ranges of the file: what was never written is no record, and is not read */
+  constructor(
+    file: DataFile,
+    ranges: DataRanges,
+    layout: FileLayout,
+    family: RecordFamily,
+    staging: StagingPool,
+  ) {
     this.#file = file;
+    this.#ranges = ranges;
     this.#layout = layout;
     this.#family = family;
     this.#staging = staging;
@@ -96,9 +106,12 @@ export class RecordScan {
     const first = page * shape.slotsPerPageMax;
     const found: FoundRecord[] = [];
     const perWindow = recordBytes > WHOLE_BYTES_MAX ? 1 : Math.floor(WINDOW_BYTES / recordBytes);
-    for (let index = 0; index < perPage; index += perWindow) {
+    for (let index = 0; index < perPage; ) {
+      const at = recordOffset(this.#layout, first + index, sizeClass);
+      const empty = Math.floor((this.#ranges.next(at) - at) / recordBytes);
       const count = Math.min(perWindow, perPage - index);
-      await this.#window(first + index, count, sizeClass, found);
+      if (empty === 0) await this.#window(first + index, count, sizeClass, found);
+      index += empty === 0 ? count : empty;
     }
     return found;
   }

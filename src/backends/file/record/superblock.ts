@@ -18,6 +18,10 @@ import type { RecordFamily } from './record.ts';
 const MAGIC = 'TKVSTORE';
 const VERSION = 3;
 const TEXT_START = 24;
+/** The index has 8 bits for a size class. */
+const SIZE_CLASSES_MAX = 256;
+/** So that offsets in the file stay below 2^53, however small the slots are. */
+const PAGE_BYTES_MAX = 2 ** 40;
 
 /** What gives a store's bytes and keys their meaning. Texts are compared, never interpreted. */
 export interface StoreIdentity {
@@ -58,26 +62,45 @@ export function encodeSuperblock(facts: StoreFacts): Uint8Array {
   return block;
 }
 
-/** Why a file that begins with `bytes` is not one of ours to overwrite; empty where it is. */
-export function foreignness(bytes: Uint8Array): string {
-  if (bytes.byteLength === 0) return ''; // a store that was killed before its first write
-  if (bytes.byteLength < TEXT_START || new TextDecoder().decode(bytes.subarray(0, 8)) !== MAGIC) {
+/** The facts in the first block of a file, or why the file is not one of ours to touch. */
+export function decodeSuperblock(block: Uint8Array): StoreFacts | string {
+  if (block.byteLength < TEXT_START || new TextDecoder().decode(block.subarray(0, 8)) !== MAGIC) {
     return 'is not a tierkv file';
   }
-  const header = new DataView(bytes.buffer, bytes.byteOffset, TEXT_START);
+  const header = new DataView(block.buffer, block.byteOffset, TEXT_START);
   const version = header.getUint32(8, true);
   if (version !== VERSION) return `has format version ${version}, this tierkv reads ${VERSION}`;
-  if (bytes.byteLength < BLOCK_BYTES) return 'is cut off';
-  const digest = digestBytes(bytes.slice(TEXT_START, BLOCK_BYTES));
-  const right = header.getUint32(16, true) === digest.lo && header.getUint32(20, true) === digest.hi;
-  return right ? '' : 'has a damaged superblock';
+  if (block.byteLength < BLOCK_BYTES) return 'is cut off';
+  const digest = digestBytes(block.slice(TEXT_START, BLOCK_BYTES));
+  const isWhole = header.getUint32(16, true) === digest.lo && header.getUint32(20, true) === digest.hi;
+  const text = block.subarray(TEXT_START, TEXT_START + header.getUint32(12, true));
+  const facts = isWhole ? factsIn(new TextDecoder().decode(text)) : undefined;
+  return facts ?? 'has a damaged superblock';
 }
 
-/** The facts in a block that is not foreign. */
-export function decodeSuperblock(block: Uint8Array): StoreFacts {
-  const length = new DataView(block.buffer, block.byteOffset, TEXT_START).getUint32(12, true);
-  const text = new TextDecoder().decode(block.subarray(TEXT_START, TEXT_START + length));
-  return JSON.parse(text) as StoreFacts;
+/** Facts that a store can have; undefined for a text that no tierkv wrote, whatever its digest. */
+function factsIn(text: string): StoreFacts | undefined {
+  let facts: Partial<StoreFacts> | null;
+  try {
+    facts = JSON.parse(text) as Partial<StoreFacts> | null;
+  } catch {
+    return undefined;
+  }
+  const { storeId, identity, pageBytes, slotBytes } = facts ?? {};
+  const isWord = (value: unknown): boolean => Number.isInteger(value) && value === (value as number) >>> 0;
+  const texts = [identity?.model, identity?.layout, identity?.secretKey, identity?.extras];
+  const isKnown =
+    isWord(storeId?.lo) &&
+    isWord(storeId?.hi) &&
+    texts.every((one) => typeof one === 'string') &&
+    Number.isSafeInteger(identity?.epoch) &&
+    Number.isInteger(pageBytes) &&
+    Number(pageBytes) <= PAGE_BYTES_MAX &&
+    Array.isArray(slotBytes) &&
+    slotBytes.length > 0 &&
+    slotBytes.length <= SIZE_CLASSES_MAX &&
+    slotBytes.every((bytes) => isWord(bytes) && bytes > 0 && bytes % 4 === 0 && bytes <= Number(pageBytes));
+  return isKnown ? (facts as StoreFacts) : undefined;
 }
 
 /** What all records of the store share. */

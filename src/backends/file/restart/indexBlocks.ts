@@ -25,7 +25,9 @@ export const ENTRIES_PER_BLOCK: number = (BLOCK_WORDS - HEAD_WORDS) / ENTRY_WORD
 export const REGIONS_PER_BLOCK: number = (BLOCK_WORDS - HEAD_WORDS) * 32;
 /** A region is at least a page, and whole pages up to about this. */
 export const REGION_BYTES: number = 1024 * 1024;
-export const INDEX_VERSION = 2;
+export const INDEX_VERSION = 3;
+/** Version 2 did not say how many SLOT blocks were written; all else is the same. */
+const INDEX_VERSION_MIN = 2;
 
 /** The second half of a block's magic; the first is 'TKVI'. */
 export const BlockKind = { HEAD: 'HEAD', DONE: 'DONE', MARK: 'MARK', SLOT: 'SLOT' } as const;
@@ -100,7 +102,9 @@ export function blockFault(
   setDigest(words, 8, found);
   if (words[0] !== MAGIC || words[1] !== wordOf(kind)) return `is no ${kind} block`;
   if (!isDigest(words, 8, computed)) return 'does not have its digest';
-  if (words[2] !== INDEX_VERSION) return `has version ${words[2]}, not ${INDEX_VERSION}`;
+  if (words[2] < INDEX_VERSION_MIN || words[2] > INDEX_VERSION) {
+    return `has version ${words[2]}, not ${INDEX_VERSION}`;
+  }
   if (store !== undefined && !isDigest(words, 4, store)) return 'is of another store';
   if (words[3] !== number) return `is block ${words[3]}`;
   return '';
@@ -137,13 +141,17 @@ export interface DoneFacts {
   readonly records: number;
   /** The store was closed, and nothing has opened it since. */
   readonly closed: boolean;
+  /** SLOT blocks of the half that were ever written, so that a blank one among them is damaged; 0 where not known. */
+  readonly slotBlocks: number;
 }
 
-export function doneBlock(store: Digest, { epoch, sequence, records, closed }: DoneFacts): Uint32Array {
+export function doneBlock(store: Digest, done: DoneFacts): Uint32Array {
+  const { epoch, sequence, records, closed, slotBlocks } = done;
   const words = new Uint32Array(BLOCK_WORDS);
   setWide(words, 10, sequence);
   setWide(words, 12, records);
   words[14] = closed ? 1 : 0;
+  words[15] = slotBlocks;
   sealBlock(words, BlockKind.DONE, 0, store, epoch);
   return words;
 }
@@ -154,6 +162,7 @@ export function doneFacts(words: Uint32Array): DoneFacts {
     sequence: wide(words, 10),
     records: wide(words, 12),
     closed: words[14] === 1,
+    slotBlocks: words[15],
   };
 }
 

@@ -7,8 +7,9 @@
  */
 
 import type { Digest } from '../../../runtime/digest.ts';
-import type { DataFile } from '../io/dataFile.ts';
-import { errnoOf } from '../io/dataFile.ts';
+import { BLOCK_BYTES, type DataFile, errnoOf } from '../io/dataFile.ts';
+import type { DataRanges } from '../io/dataRanges.ts';
+import { DATA_START_BYTES, type FileLayout, pageAt } from '../record/fileLayout.ts';
 import {
   BLOCK_WORDS,
   BlockKind,
@@ -20,9 +21,9 @@ import {
   ENTRIES_PER_BLOCK,
   epochIn,
   geometryIn,
+  geometryOf,
   type IndexGeometry,
   isBlank,
-  REGIONS_PER_BLOCK,
 } from './indexBlocks.ts';
 import { RegionBits } from './regionBits.ts';
 import { SlotTable } from './slotTable.ts';
@@ -47,16 +48,45 @@ export interface LoadedIndex {
 
 const CHUNK_BLOCKS = 256;
 
-/** The index, or why the file holds none: then every region has to be read. */
-export async function loadIndex(file: DataFile, store: Digest): Promise<LoadedIndex | string> {
+/**
+ * The index, or why the file holds none: then every region has to be read.
+ * @param ranges of the file; nothing is read where it was never written
+ */
+export async function loadIndex(
+  file: DataFile,
+  ranges: DataRanges,
+  layout: FileLayout,
+  store: Digest,
+): Promise<LoadedIndex | string> {
+  const geometry = await storedGeometry(file, ranges, layout, store);
+  return typeof geometry === 'string' ? geometry : new IndexReader(file, ranges, store, geometry).read();
+}
+
+/** How the index file is cut, as its HEAD block says; or why that cannot be so. */
+export async function storedGeometry(
+  file: DataFile,
+  ranges: DataRanges,
+  layout: FileLayout,
+  store: Digest,
+): Promise<IndexGeometry | string> {
   const head = new Uint32Array(BLOCK_WORDS);
   const problem = await readBlock(file, head, 0, BlockKind.HEAD, 0, store);
   if (problem !== '') return `its HEAD block ${problem}`;
-  return new IndexReader(file, store, geometryIn(head)).read();
+  const geometry = geometryIn(head);
+  const own = geometryOf(layout);
+  const { pages, slotsPerPageMax, regionPages, fileBytes } = geometry;
+  if (slotsPerPageMax !== own.slotsPerPageMax || regionPages !== own.regionPages) {
+    return `its HEAD block is of pages of ${slotsPerPageMax} slots in regions of ${regionPages}`;
+  }
+  if (fileBytes > ranges.fileBytes) {
+    return `its HEAD block says ${pages} pages, an index of ${fileBytes} bytes, and the file has ${ranges.fileBytes}`;
+  }
+  return geometry;
 }
 
 class IndexReader {
   readonly #file: DataFile;
+  readonly #ranges: DataRanges;
   readonly #store: Digest;
   readonly #geometry: IndexGeometry;
   readonly #table: SlotTable = new SlotTable();
@@ -64,8 +94,9 @@ class IndexReader {
   readonly #faults: IndexFault[] = [];
   #unfinished = false;
 
-  constructor(file: DataFile, store: Digest, geometry: IndexGeometry) {
+  constructor(file: DataFile, ranges: DataRanges, store: Digest, geometry: IndexGeometry) {
     this.#file = file;
+    this.#ranges = ranges;
     this.#store = store;
     this.#geometry = geometry;
   }
@@ -75,8 +106,8 @@ class IndexReader {
     if (done === undefined) return 'it has no finished checkpoint';
     await this.#marks(done.epoch, done.epoch);
     await this.#marks(done.epoch + 1, done.epoch);
-    await this.#slots(done.epoch, done.epoch);
-    await this.#slots(done.epoch + 1, done.epoch);
+    await this.#slots(done.epoch, done);
+    await this.#slots(done.epoch + 1, done);
     return {
       geometry: this.#geometry,
       done,
@@ -117,36 +148,57 @@ class IndexReader {
     });
   }
 
-  async #slots(epoch: number, done: number): Promise<void> {
-    await this.#each(BlockKind.SLOT, epoch, this.#geometry.slotBlocks, (block, words, problem) => {
+  async #slots(epoch: number, done: DoneFacts): Promise<void> {
+    const isDone = epoch === done.epoch;
+    const visit = (block: number, words: Uint32Array, problem: string): void => {
       this.#table.cover(block);
       if (problem !== '') this.#fault(BlockKind.SLOT, block, epoch % 2, problem);
-      if (epoch !== done) return;
-      if (problem !== '' || epochIn(words) > done) this.#markSlotsOf(block);
+      if (!isDone) return;
+      if (problem !== '' || epochIn(words) > epoch) this.#markSlotsOf(block, block + 1);
       else this.#table.copyIn(block, epoch % 2, words);
-    });
+    };
+    const visitBlank = (first: number, end: number): void => {
+      const written = isDone ? Math.min(end, done.slotBlocks) : 0;
+      if (first >= written) return;
+      const others = written - first === 1 ? '' : `, and so are those up to ${written - 1}`;
+      this.#fault(BlockKind.SLOT, first, epoch % 2, `was written and is blank${others}`);
+      this.#markSlotsOf(first, written);
+    };
+    await this.#each(BlockKind.SLOT, epoch, this.#geometry.slotBlocks, visit, visitBlank);
   }
 
-  #markSlotsOf(block: number): void {
+  /** Marks the regions of all slots that the blocks from `first` to before `end` speak of. */
+  #markSlotsOf(first: number, end: number): void {
     const { slotsPerPageMax, regionPages, regions } = this.#geometry;
     const perRegion = slotsPerPageMax * regionPages;
-    const first = Math.floor((block * ENTRIES_PER_BLOCK) / perRegion);
-    const last = Math.floor(((block + 1) * ENTRIES_PER_BLOCK - 1) / perRegion);
-    for (let region = first; region <= Math.min(last, regions - 1); region++) this.#marked.add(region);
+    const from = Math.floor((first * ENTRIES_PER_BLOCK) / perRegion);
+    const to = Math.floor((end * ENTRIES_PER_BLOCK - 1) / perRegion);
+    for (let region = from; region <= Math.min(to, regions - 1); region++) this.#marked.add(region);
   }
 
-  /** Every block of the kind in the epoch's half that was ever written, with what is wrong with it. */
+  /**
+   * Every block of the kind in the epoch's half that is not blank, with what is wrong with it, and the blank ones between.
+   * @param visitBlank from the first to before the last of blank blocks in a row
+   */
   async #each(
     kind: BlockKind,
     epoch: number,
     count: number,
     visit: (block: number, words: Uint32Array, problem: string) => void,
+    visitBlank: (first: number, end: number) => void = () => {},
   ): Promise<void> {
     const chunk = new Uint32Array(CHUNK_BLOCKS * BLOCK_WORDS);
-    for (let first = 0; first < count; first += CHUNK_BLOCKS) {
+    for (let first = 0; first < count; ) {
+      const at = blockOffset(this.#geometry, epoch, kind, first);
+      const blank = Math.min(count - first, Math.floor((this.#ranges.next(at) - at) / BLOCK_BYTES));
+      if (blank > 0) {
+        visitBlank(first, first + blank);
+        first += blank;
+        continue;
+      }
       const blocks = Math.min(CHUNK_BLOCKS, count - first);
       const words = chunk.subarray(0, blocks * BLOCK_WORDS);
-      const errno = await readWords(this.#file, words, blockOffset(this.#geometry, epoch, kind, first));
+      const errno = await readWords(this.#file, words, at);
       for (let i = 0; i < blocks; i++) {
         const block = words.subarray(i * BLOCK_WORDS, (i + 1) * BLOCK_WORDS);
         let problem = errno;
@@ -154,11 +206,15 @@ class IndexReader {
           problem = await readWords(this.#file, block, blockOffset(this.#geometry, epoch, kind, first + i));
         }
         if (problem === '') {
-          if (isBlank(block)) continue;
+          if (isBlank(block)) {
+            visitBlank(first + i, first + i + 1);
+            continue;
+          }
           problem = blockFault(block, kind, first + i, this.#store);
         }
         visit(first + i, block, problem);
       }
+      first += blocks;
     }
   }
 
@@ -189,18 +245,16 @@ async function readBlock(
   return problem === '' ? blockFault(words, kind, number, store) : problem;
 }
 
-/** How the index file is cut, as its HEAD block says; undefined when that is damaged. */
-export async function storedGeometry(file: DataFile, store: Digest): Promise<IndexGeometry | undefined> {
-  const head = new Uint32Array(BLOCK_WORDS);
-  const problem = await readBlock(file, head, 0, BlockKind.HEAD, 0, store);
-  return problem === '' ? geometryIn(head) : undefined;
-}
-
-/** Every region of `geometry`, for a store whose index is lost. */
-export function allRegions(geometry: IndexGeometry): RegionBits {
-  const marked = new RegionBits();
-  for (let block = 0; block < Math.ceil(geometry.regions / REGIONS_PER_BLOCK); block++) {
-    marked.fillBlock(block);
+/** Every region of the blocks file that was ever written, for a store whose index is lost. */
+export function writtenRegions(ranges: DataRanges, layout: FileLayout): RegionBits {
+  const { regionPages, regions } = geometryOf(layout);
+  const regionBytes = regionPages * layout.pageStrideBytes;
+  const written = new RegionBits();
+  for (let at = ranges.next(DATA_START_BYTES); at < ranges.fileBytes; ) {
+    const region = Math.floor(pageAt(layout, at) / regionPages);
+    if (region >= regions) break;
+    written.add(region);
+    at = ranges.next(DATA_START_BYTES + (region + 1) * regionBytes);
   }
-  return marked;
+  return written;
 }

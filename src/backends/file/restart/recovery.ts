@@ -6,12 +6,13 @@
  */
 
 import type { DataFile } from '../io/dataFile.ts';
+import type { DataRanges } from '../io/dataRanges.ts';
 import type { StagingPool } from '../io/stagingPool.ts';
-import type { FileLayout } from '../record/fileLayout.ts';
+import { type FileLayout, pageAt, recordOffset } from '../record/fileLayout.ts';
 import type { RecordFamily } from '../record/record.ts';
 import { type FoundRecord, RecordScan } from '../record/recordScan.ts';
-import { geometryOf, type IndexGeometry } from './indexBlocks.ts';
-import { allRegions, type IndexFault, loadIndex } from './indexFile.ts';
+import { ENTRIES_PER_BLOCK, geometryOf, type IndexGeometry } from './indexBlocks.ts';
+import { type IndexFault, loadIndex, writtenRegions } from './indexFile.ts';
 import { RegionBits } from './regionBits.ts';
 import { SlotTable } from './slotTable.ts';
 
@@ -30,6 +31,8 @@ export interface Recovered {
   readonly closed: boolean;
   /** Records that the checkpoint counted. */
   readonly doneRecords: number;
+  /** SLOT blocks of the checkpoint; 0 where not known. */
+  readonly slotBlocks: number;
   /** Why the index could not be used at all; empty where it could. */
   readonly indexProblem: string;
   readonly indexFaults: readonly IndexFault[];
@@ -42,9 +45,9 @@ export interface Recovered {
 
 export interface RecoveryFiles {
   readonly blocks: DataFile;
+  readonly blocksRanges: DataRanges;
   /** Undefined when there is none. */
-  readonly index: DataFile | undefined;
-  readonly blocksBytes: number;
+  readonly index: { readonly file: DataFile; readonly ranges: DataRanges } | undefined;
 }
 
 /** Pages read at once: what staging memory is enough for. */
@@ -57,27 +60,34 @@ export async function recover(
   staging: StagingPool,
 ): Promise<Recovered> {
   const loaded =
-    files.index === undefined ? 'there is no index file' : await loadIndex(files.index, family.store);
+    files.index === undefined
+      ? 'there is no index file'
+      : await loadIndex(files.index.file, files.index.ranges, layout, family.store);
   const lost = typeof loaded === 'string';
   const geometry = lost ? geometryOf(layout) : loaded.geometry;
   const table = lost ? new SlotTable() : loaded.table;
-  const marked = lost ? allRegions(geometry) : loaded.marked;
+  const marked = lost ? writtenRegions(files.blocksRanges, layout) : loaded.marked;
 
-  const pagesInFile = Math.min(layout.shape.pages, Math.ceil(files.blocksBytes / layout.pageStrideBytes));
-  const scan = new RecordScan(files.blocks, layout, family, staging);
+  const { blocks, blocksRanges } = files;
+  const pagesInFile = Math.min(layout.shape.pages, pageAt(layout, blocksRanges.fileBytes - 1) + 1);
+  const slotsInTable = table.blocks * ENTRIES_PER_BLOCK;
+  const pages = Math.max(pagesInFile, Math.ceil(slotsInTable / geometry.slotsPerPageMax));
+  const scan = new RecordScan(blocks, blocksRanges, layout, family, staging);
   const leftovers: FoundRecord[] = [];
   let sequence = lost ? 0 : loaded.done.sequence;
   let regionsRead = 0;
-  const regions = marked.below(geometry.regions);
+  const regions = marked.below(Math.min(geometry.regions, Math.ceil(pages / geometry.regionPages)));
   const reader = async (): Promise<void> => {
     for (const region of regions) {
       regionsRead++;
       const first = region * geometry.regionPages;
       const end = Math.min(first + geometry.regionPages, geometry.pages);
-      for (let slot = first * geometry.slotsPerPageMax; slot < end * geometry.slotsPerPageMax; slot++) {
-        table.clear(slot);
-      }
+      const slotEnd = Math.min(end * geometry.slotsPerPageMax, slotsInTable);
+      for (let slot = first * geometry.slotsPerPageMax; slot < slotEnd; slot++) table.clear(slot);
       for (let page = first; page < Math.min(end, pagesInFile); page++) {
+        const at = recordOffset(layout, page * geometry.slotsPerPageMax, 0);
+        page += Math.floor((blocksRanges.next(at) - at) / layout.pageStrideBytes);
+        if (page >= Math.min(end, pagesInFile)) break;
         for (const record of await scan.page(page)) {
           sequence = Math.max(sequence, record.sequence);
           if (record.problem === '') table.set({ ...record, lastUse: record.sequence });
@@ -98,6 +108,7 @@ export async function recover(
     sequence,
     closed: !lost && loaded.done.closed,
     doneRecords: lost ? 0 : loaded.done.records,
+    slotBlocks: lost ? 0 : loaded.done.slotBlocks,
     indexProblem: lost ? loaded : '',
     indexFaults: lost ? [] : loaded.faults,
     leftovers,
@@ -118,6 +129,7 @@ export function nothingRecovered(layout: FileLayout): Recovered {
     sequence: 0,
     closed: false,
     doneRecords: 0,
+    slotBlocks: 0,
     indexProblem: '',
     indexFaults: [],
     leftovers: [],

@@ -1,6 +1,7 @@
 /** From files to a store that runs: recovery, then an index file that says what was recovered and has nothing marked. */
 
 import type { DataFile } from '../io/dataFile.ts';
+import type { DataRanges } from '../io/dataRanges.ts';
 import type { StagingPool } from '../io/stagingPool.ts';
 import type { FileLayout } from '../record/fileLayout.ts';
 import type { RecordFamily } from '../record/record.ts';
@@ -18,13 +19,13 @@ const UNSEEN_RECORDS = 2 ** 32;
 
 export interface WarmStartRequest {
   readonly blocks: DataFile;
-  readonly blocksBytes: number;
+  readonly blocksRanges: DataRanges;
   readonly layout: FileLayout;
   readonly family: RecordFamily;
   readonly settings: WarmSettings;
   readonly staging: StagingPool;
   /** The index file of a store that was there, that it has none, or that the store is new. */
-  readonly kept: DataFile | 'none' | 'new';
+  readonly kept: { readonly file: DataFile; readonly ranges: DataRanges } | 'none' | 'new';
   /** Makes an empty index file under a preliminary name. */
   readonly create: () => Promise<DataFile>;
 }
@@ -38,12 +39,12 @@ export interface WarmStarted {
 }
 
 export async function warmStart(request: WarmStartRequest): Promise<WarmStarted> {
-  const { blocks, blocksBytes, layout, family, settings, staging, kept } = request;
+  const { blocks, blocksRanges, layout, family, settings, staging, kept } = request;
   const old = typeof kept === 'string' ? undefined : kept;
   const recovered =
     kept === 'new'
       ? nothingRecovered(layout)
-      : await recover({ blocks, index: old, blocksBytes }, layout, family, staging);
+      : await recover({ blocks, blocksRanges, index: old }, layout, family, staging);
   const geometry = geometryOf(layout);
   const reuse = old !== undefined && recovered.indexProblem === '' && isSame(geometry, recovered.geometry);
   const { table } = recovered;
@@ -51,22 +52,22 @@ export async function warmStart(request: WarmStartRequest): Promise<WarmStarted>
   const parts = { blocks, layout, geometry, family, table, sequence, settings };
 
   if (reuse) {
-    const { epoch, markEpoch, marked, closed } = recovered;
-    const done = { epoch, sequence: recovered.sequence, records: table.records, closed };
-    const warm = new WarmState({ ...parts, index: old, marked, markEpoch, done });
+    const { epoch, markEpoch, marked, closed, slotBlocks } = recovered;
+    const done = { epoch, sequence: recovered.sequence, records: table.records, closed, slotBlocks };
+    const warm = new WarmState({ ...parts, index: old.file, marked, markEpoch, done });
     await warm.open();
     // Two, when the crash came within a checkpoint: the first finishes its epoch, the second begins one without marks.
     if (!closed || !marked.isEmpty) await warm.checkpoint();
     if (markEpoch > epoch) await warm.checkpoint();
-    return { warm, recovered, index: old, created: false };
+    return { warm, recovered, index: old.file, created: false };
   }
 
-  await old?.close();
+  await old?.file.close();
   const index = await request.create();
   await index.allocate(0, geometry.fileBytes);
   await index.writev([bytesOf(headBlock(geometry, family.store))], 0);
   for (const half of [0, 1]) table.makeStale(half);
-  const done = { epoch: 0, sequence, records: 0, closed: false };
+  const done = { epoch: 0, sequence, records: 0, closed: false, slotBlocks: 0 };
   const warm = new WarmState({ ...parts, index, marked: new RegionBits(), markEpoch: 0, done });
   await warm.checkpoint();
   return { warm, recovered, index, created: true };

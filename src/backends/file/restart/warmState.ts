@@ -258,6 +258,7 @@ export class WarmState {
       sequence: this.#sequence,
       records: this.#table.records,
       closed: closing && this.#marks.isEmpty,
+      slotBlocks: blocks,
     });
     await index.sync();
     this.#checkpoints++;
