@@ -38,7 +38,7 @@ export interface ArenaFacts {
 }
 
 /** Where a chunk lies in the process. */
-export interface Stretch {
+interface AddressRange {
   readonly address: bigint;
   readonly bytes: number;
 }
@@ -94,22 +94,21 @@ export class HostArena implements Disposable {
 
   /** Asks the system for all that it grants. */
   static async #granted(chunks: readonly ArrayBuffer[], libc: Libc, resident: boolean): Promise<HostArena> {
-    const stretches = chunks.map(
-      (chunk): Stretch => ({ address: libc.addressOf(new Uint8Array(chunk)), bytes: chunk.byteLength }),
+    const ranges = chunks.map(
+      (chunk): AddressRange => ({ address: libc.addressOf(new Uint8Array(chunk)), bytes: chunk.byteLength }),
     );
-    chunks.forEach((chunk, i) => void places.set(chunk, stretches[i]));
     const problems = new Set<string>();
     if (chunks.some((chunk) => memoryOf(chunk) === undefined)) problems.add('no memory of WebAssembly');
     const granted = (call: string, error: string): boolean => {
       if (error !== '') problems.add(`${call}: ${error}`);
       return error === '';
     };
-    for (const { address, bytes } of stretches) {
+    for (const { address, bytes } of ranges) {
       granted('madvise(HUGEPAGE)', libc.advise(address, bytes, Advice.HUGEPAGE));
       libc.advise(address, bytes, Advice.DONTDUMP);
     }
     let populated = resident;
-    for (const { address, bytes } of stretches) {
+    for (const { address, bytes } of ranges) {
       for (let at = 0; at < bytes && populated; at += POPULATE_STEP_BYTES) {
         const step = Math.min(POPULATE_STEP_BYTES, bytes - at);
         const error = libc.advise(address + BigInt(at), step, Advice.POPULATE_WRITE);
@@ -118,29 +117,22 @@ export class HostArena implements Disposable {
       }
     }
     const locked =
-      resident && stretches.every(({ address, bytes }) => granted('mlock', libc.lock(address, bytes)));
+      resident && ranges.every(({ address, bytes }) => granted('mlock', libc.lock(address, bytes)));
     const facts: ArenaFacts = {
       bytes: bytesIn(chunks),
       pageAligned: true,
       populated: populated || locked,
       locked,
-      hugePageBytes: resident ? hugePageBytesIn(stretches) : 0,
+      hugePageBytes: resident ? hugePageBytesIn(ranges) : 0,
       notGranted: [...problems].join(', '),
     };
     return new HostArena(chunks, facts, () => {
-      for (const { address, bytes } of stretches) {
+      for (const { address, bytes } of ranges) {
         if (resident) libc.unlock(address, bytes);
         libc.advise(address, bytes, Advice.DONTNEED);
       }
     });
   }
-}
-
-const places = new WeakMap<ArrayBufferLike, Stretch>();
-
-/** Where the buffer of an arena lies; undefined where that is not known, and for buffers of others. */
-export function stretchOf(buffer: ArrayBufferLike): Stretch | undefined {
-  return places.get(buffer);
 }
 
 /** The buffers handed out here, all of which start at a page. */
@@ -173,7 +165,7 @@ function touchPages(chunk: ArrayBuffer): void {
 }
 
 /** How much the kernel backs with huge pages, from /proc/self/smaps; 0 where it does not say. */
-function hugePageBytesIn(stretches: readonly Stretch[]): number {
+function hugePageBytesIn(ranges: readonly AddressRange[]): number {
   let kibibytes = 0;
   let inside = false;
   try {
@@ -182,7 +174,7 @@ function hugePageBytesIn(stretches: readonly Stretch[]): number {
       if (range !== null) {
         const start = BigInt(`0x${range[1]}`);
         const end = BigInt(`0x${range[2]}`);
-        inside = stretches.some(({ address, bytes }) => start < address + BigInt(bytes) && end > address);
+        inside = ranges.some(({ address, bytes }) => start < address + BigInt(bytes) && end > address);
       } else if (inside && line.startsWith('AnonHugePages:')) kibibytes += Number(/\d+/.exec(line)![0]);
     }
   } catch {

@@ -13,39 +13,37 @@ import { dirname, join } from 'node:path';
 import { requireInteger } from '../../runtime/errors.ts';
 import type { PoolShape } from '../../runtime/pool/shape.ts';
 import { Tier } from '../../runtime/tier.ts';
-import type { StoreItem, StoreResult, TierStore } from '../../runtime/transfer/tierStore.ts';
-import { DigestThreads } from '../digest/index.ts';
+import type { ItemEnded, StoreItem, StoreResult, TierStore } from '../../runtime/transfer/tierStore.ts';
 import { type Libc, loadLibc } from '../posix/index.ts';
-import { runBytesMax } from './coalesce.ts';
-import { errnoOf } from './dataFile.ts';
-import { bytesOnDisk } from './diskSpace.ts';
-import { dirError } from './fileErrors.ts';
-import { type FileLayout, fileLayout } from './fileLayout.ts';
 import {
   checkedOptions,
   type FileStoreOptions,
   type FileStoreSettings,
   type StuckIo,
 } from './fileStoreOptions.ts';
+import { BLOCK_BYTES, errnoOf } from './io/dataFile.ts';
+import { bytesOnDisk } from './io/diskSpace.ts';
+import { dirError } from './io/fileErrors.ts';
+import { StagingPool } from './io/stagingPool.ts';
 import { type OpenedFile, openDataFile } from './openFile.ts';
-import { BLOCK_BYTES } from './record.ts';
+import { type FileLayout, fileLayout, recordBytesMax } from './record/fileLayout.ts';
+import { longestIoBytes } from './record/ioPlan.ts';
 import { RequestFlow } from './requestFlow.ts';
-import type { SlotEntry } from './slotTable.ts';
-import { StagingPool } from './stagingPool.ts';
+import type { SlotEntry } from './restart/slotTable.ts';
 import { INDEX_NAME } from './storeFiles.ts';
 
 const STAGING_BYTES_MIN = 16 * 1024 * 1024;
+/** So many I/Os of the longest kind can go by way of staging memory at once. */
+const STAGED_IOS = 4;
 
 export class FileStore implements TierStore {
   readonly tier: Tier = Tier.NVME;
   readonly capacityBytes: number;
   readonly verifies: TierStore['verifies'];
-  readonly streams: TierStore['streams'] = { reads: true, writes: true };
   readonly #opened: OpenedFile;
   readonly #settings: FileStoreSettings;
   readonly #layout: FileLayout;
   readonly #staging: StagingPool;
-  readonly #digestThreads: DigestThreads;
   readonly #flow: RequestFlow;
   #disposing: Promise<void> | undefined;
 
@@ -63,14 +61,12 @@ export class FileStore implements TierStore {
     this.#layout = layout;
     this.#settings = settings;
     this.#staging = staging;
-    this.#digestThreads = new DigestThreads(settings.digestThreads);
     this.#flow = new RequestFlow({
       opened,
       layout,
       settings,
       staging,
       libc,
-      digestThreads: this.#digestThreads,
       onStuck,
       kept: this.records(),
     });
@@ -87,7 +83,8 @@ export class FileStore implements TierStore {
     requireInteger('pages', shape.pages, 1);
     const layout = fileLayout(shape);
     const libc = settings.native ? await loadLibc() : 'native calls are switched off';
-    const stagingBytes = Math.max(STAGING_BYTES_MIN, 4 * runBytesMax(layout, settings.coalescedBytes));
+    const longestBytes = Math.max(longestIoBytes(settings.ioBytes), recordBytesMax(layout));
+    const stagingBytes = Math.max(STAGING_BYTES_MIN, STAGED_IOS * longestBytes);
     const staging = await StagingPool.open(stagingBytes, settings.native);
     try {
       const wrapFile = options.wrapFile ?? ((file) => file);
@@ -115,7 +112,6 @@ export class FileStore implements TierStore {
       queueDepth: this.#settings.queueDepth,
       deadlineMs: this.#settings.deadlineMs,
       verifyReads: this.#settings.verifyReads,
-      ...this.#digestThreads.describe(),
       ...this.#flow.facts(),
       physicalBytes: bytesOnDisk(path) + bytesOnDisk(join(dirname(path), INDEX_NAME)),
       ...describeWarm(this.#opened),
@@ -143,13 +139,12 @@ export class FileStore implements TierStore {
     }
   }
 
-  write(items: readonly StoreItem[]): Promise<readonly StoreResult[]> {
-    return this.#flow.submit('write', items);
+  write(items: readonly StoreItem[], ended?: ItemEnded): Promise<readonly StoreResult[]> {
+    return this.#flow.submit('write', items, ended);
   }
 
-  read(items: readonly StoreItem[]): Promise<readonly StoreResult[]> {
-    const wanted = this.verifies.onRead ? items : items.map((item) => ({ ...item, checkedLater: true }));
-    return this.#flow.submit('read', wanted);
+  read(items: readonly StoreItem[], ended?: ItemEnded): Promise<readonly StoreResult[]> {
+    return this.#flow.submit('read', items, ended);
   }
 
   /**
@@ -179,7 +174,6 @@ export class FileStore implements TierStore {
 
   async #dispose(): Promise<void> {
     const closed = this.#flow.close().then(async () => {
-      await this.#digestThreads[Symbol.asyncDispose]();
       await this.#opened.warm?.close();
       await this.#opened.close().catch((error: unknown) => this.#flow.failed(errnoOf(error)));
       this.#staging[Symbol.dispose]();

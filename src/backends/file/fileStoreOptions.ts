@@ -1,10 +1,8 @@
 /** What a file store may be told, with the defaults, checked once. */
 
 import { configError, requireInteger } from '../../runtime/errors.ts';
-import { defaultDigestThreads } from '../digest/index.ts';
-import type { DirectoryOps } from './dataFile.ts';
-import type { WrapFile } from './openFile.ts';
-import type { StoreIdentity } from './superblock.ts';
+import type { DirectoryOps, WrapFile } from './io/dataFile.ts';
+import type { StoreIdentity } from './record/superblock.ts';
 
 const MiB = 1024 * 1024;
 
@@ -33,19 +31,11 @@ export interface FileStoreOptions {
   readonly checkpointBytes?: number;
   /** I/Os in flight at once. More than UV_THREADPOOL_SIZE threads cannot run at once. Default 16. */
   readonly queueDepth?: number;
-  /** Blocks that lie side by side are moved in one I/O, together at most that long. Default 8 MiB. */
-  readonly coalescedBytes?: number;
   /**
-   * A longer block that goes on to the device as it comes is read in several I/Os at once, of at most about this size, shorter
-   * towards the end of a load. Others are that long at least, and up to four times that for reads and twice for writes where
-   * much is under way (ioLength.ts). Default 2 MiB.
+   * An I/O moves from once to twice as many bytes of payload: blocks that lie side by side go together until they are that
+   * many, and a longer block is cut. Default 2 MiB.
    */
-  readonly pieceBytes?: number;
-  /**
-   * Threads that digest what reads bring, beside the host's own; 0 leaves it to that one. They start when they are first of
-   * use. Default two less than there are cores, at most 4.
-   */
-  readonly digestThreads?: number;
+  readonly ioBytes?: number;
   /**
    * Whether the payload of every read is compared with its digest, unless that is done where it goes on to. Headers are
    * checked either way. Default true.
@@ -99,9 +89,7 @@ export function checkedOptions(options: FileStoreOptions): FileStoreSettings {
     syncMs: requireInteger('syncMs', options.syncMs ?? 1000, 1, 2 ** 31 - 1),
     checkpointBytes: requireInteger('checkpointBytes', options.checkpointBytes ?? 1024 * MiB, 1),
     queueDepth: requireInteger('queueDepth', options.queueDepth ?? 16, 1, 1024),
-    coalescedBytes: requireInteger('coalescedBytes', options.coalescedBytes ?? 8 * MiB, 0),
-    pieceBytes: requireInteger('pieceBytes', options.pieceBytes ?? 2 * MiB, 4096),
-    digestThreads: requireInteger('digestThreads', options.digestThreads ?? defaultDigestThreads(), 0, 64),
+    ioBytes: requireInteger('ioBytes', options.ioBytes ?? 2 * MiB, 4096, 2 ** 30),
     deadlineMs: requireInteger('deadlineMs', options.deadlineMs ?? 30_000, 1, 2 ** 31 - 1),
     verifyReads: options.verifyReads ?? true,
     native: options.native ?? true,

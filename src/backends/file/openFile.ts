@@ -10,29 +10,43 @@ import { join } from 'node:path';
 import type { Digest } from '../../runtime/digest.ts';
 import { configError } from '../../runtime/errors.ts';
 import type { Libc } from '../posix/index.ts';
+import type { FileStoreSettings } from './fileStoreOptions.ts';
 import {
+  BLOCK_BYTES,
   type DataFile,
   type DirectoryOps,
   IoError,
   isFull,
   NodeDataFile,
   NodeDirectoryOps,
-} from './dataFile.ts';
-import { DirectoryLock } from './directoryLock.ts';
-import { probeDirectIo } from './directProbe.ts';
-import { bytesOnDisk, filesystemName, requireFreeSpace } from './diskSpace.ts';
-import { Extents } from './extents.ts';
-import { dirError } from './fileErrors.ts';
-import { DATA_START_BYTES, type FileLayout } from './fileLayout.ts';
-import type { FileStoreSettings } from './fileStoreOptions.ts';
-import { geometryOf } from './indexBlocks.ts';
-import { BLOCK_BYTES, type RecordFamily } from './record.ts';
-import type { Recovered } from './recovery.ts';
-import type { StagingPool } from './stagingPool.ts';
+  type WrapFile,
+} from './io/dataFile.ts';
+import { DataRanges } from './io/dataRanges.ts';
+import { DirectoryLock } from './io/directoryLock.ts';
+import { probeDirectIo } from './io/directProbe.ts';
+import { bytesOnDisk, filesystemName, requireFreeSpace } from './io/diskSpace.ts';
+import { Extents } from './io/extents.ts';
+import { dirError } from './io/fileErrors.ts';
+import type { StagingPool } from './io/stagingPool.ts';
+import {
+  DATA_START_BYTES,
+  type FileLayout,
+  recordBytesMax,
+  SCRATCH_START_BYTES,
+} from './record/fileLayout.ts';
+import type { RecordFamily } from './record/record.ts';
+import {
+  encodeSuperblock,
+  factsOf,
+  familyOf,
+  requireSameMeaning,
+  type StoreFacts,
+} from './record/superblock.ts';
+import { geometryOf } from './restart/indexBlocks.ts';
+import type { Recovered } from './restart/recovery.ts';
+import { warmStart } from './restart/warmStart.ts';
+import type { WarmState } from './restart/warmState.ts';
 import { BLOCKS_NAME, INDEX_NAME, NEW_SUFFIX, storeThere } from './storeFiles.ts';
-import { encodeSuperblock, factsOf, familyOf, requireSameMeaning, type StoreFacts } from './superblock.ts';
-import { warmStart } from './warmStart.ts';
-import type { WarmState } from './warmState.ts';
 
 export interface OpenedFile {
   readonly file: DataFile;
@@ -57,8 +71,6 @@ export interface OpenFacts {
   readonly spaceReason: string;
   readonly filesystem: string;
 }
-
-export type WrapFile = (file: DataFile, name: 'blocks' | 'index') => DataFile;
 
 export interface OpenRequest {
   readonly dir: string;
@@ -130,21 +142,26 @@ class Opening {
     const file = this.#request.wrapFile(new NodeDataFile(current, allocator), 'blocks');
 
     this.doing = 'reading what it holds';
-    const fileBytes = fs.fstatSync(current).size;
+    const ranges = this.#rangesOf(current);
     const started =
-      settings.restart === 'warm' ? await this.#warm(file, family, kept, fileBytes, allocator) : undefined;
+      settings.restart === 'warm' ? await this.#warm(file, ranges, family, kept, allocator) : undefined;
     this.doing = `naming ${BLOCKS_NAME}`;
     if (!kept) {
       if (started !== undefined) await file.sync();
       this.#undo.push(() => fs.rmSync(path, { force: true }));
       await this.#ops.rename(BLOCKS_NAME + NEW_SUFFIX, BLOCKS_NAME);
       if (started !== undefined) await this.#ops.sync();
-    } else if (fileBytes > layout.fileBytes) fs.ftruncateSync(current, layout.fileBytes);
+    } else if (ranges.fileBytes > layout.fileBytes) fs.ftruncateSync(current, layout.fileBytes);
 
     const pages = settings.allocation === 'whole' ? layout.shape.pages : 0;
+    const rows = {
+      startBytes: DATA_START_BYTES,
+      strideBytes: layout.pageStrideBytes,
+      pages: layout.shape.pages,
+    };
     return {
       file,
-      extents: new Extents(file, layout, settings.extentBytes, pages),
+      extents: new Extents(file, rows, settings.extentBytes, pages),
       family,
       path,
       facts: {
@@ -191,7 +208,7 @@ class Opening {
   ): Promise<{ allocator: Libc | undefined; spaceReason: string }> {
     const { dir, layout, settings, libc, wrapFile } = this.#request;
     this.doing = 'reserving disk space';
-    const firstBytes = DATA_START_BYTES + Math.max(...layout.records.map((record) => record.recordBytes));
+    const firstBytes = DATA_START_BYTES + recordBytesMax(layout);
     const bytes = settings.allocation === 'whole' ? layout.fileBytes : firstBytes;
     const indexBytes = settings.restart === 'warm' ? geometryOf(layout).fileBytes : 0;
     requireFreeSpace(
@@ -211,11 +228,21 @@ class Opening {
     return { allocator, spaceReason: refusal };
   }
 
+  #rangesOf(fd: number): DataRanges {
+    return new DataRanges(fd, fs.fstatSync(fd).size, this.#native);
+  }
+
   /** A descriptor for direct I/O, or why there is none. @throws TKV_CONFIG when it is a must */
   #probe(path: string, kept: boolean): number | string {
     const { layout, settings, staging } = this.#request;
     if (settings.mode === 'buffered') return 'it was not wanted';
-    const probed = probeDirectIo(path, layout, staging, kept);
+    const places = {
+      scratchAt: SCRATCH_START_BYTES,
+      recordAt: DATA_START_BYTES,
+      recordBytes: recordBytesMax(layout),
+      holdsRecords: kept,
+    };
+    const probed = probeDirectIo(path, places, staging);
     if (typeof probed === 'string' && settings.mode === 'direct') {
       throw configError(
         'mode',
@@ -228,30 +255,30 @@ class Opening {
 
   async #warm(
     blocks: DataFile,
+    blocksRanges: DataRanges,
     family: RecordFamily,
     kept: boolean,
-    blocksBytes: number,
     allocator: Libc | undefined,
   ): Promise<{ warm: WarmState; recovered: Recovered; index: DataFile }> {
     const { dir, layout, settings, staging, wrapFile } = this.#request;
-    const open = (name: string, flags: number): DataFile => {
+    const open = (name: string, flags: number): { file: DataFile; ranges: DataRanges } => {
       const path = join(dir, name);
       const fd = fs.openSync(path, O_RDWR | O_NOFOLLOW | flags, 0o600);
       if (flags !== 0) this.#undo.push(() => fs.rmSync(path, { force: true }));
       const file = wrapFile(new NodeDataFile(fd, allocator), 'index');
       this.#undo.push(() => file.close().catch(() => {}));
-      return file;
+      return { file, ranges: this.#rangesOf(fd) };
     };
     const started = await warmStart({
       blocks,
-      blocksBytes,
+      blocksRanges,
       layout,
       family,
       settings,
       staging,
       kept: kept ? (fs.existsSync(join(dir, INDEX_NAME)) ? open(INDEX_NAME, 0) : 'none') : 'new',
       async create() {
-        return open(INDEX_NAME + NEW_SUFFIX, O_CREAT | O_TRUNC);
+        return open(INDEX_NAME + NEW_SUFFIX, O_CREAT | O_TRUNC).file;
       },
     });
     if (started.created) {

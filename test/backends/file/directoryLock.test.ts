@@ -7,7 +7,7 @@ import { scratchDir } from './scratch.ts';
 /** Takes and leaves the directory as fast as it can until `endMs`; a file made exclusively shows that it is alone. */
 const contender = (dir: string, native: boolean, endMs: number): string => `
   import { closeSync, openSync, unlinkSync } from 'node:fs';
-  const { DirectoryLock } = await import('./src/backends/file/directoryLock.ts');
+  const { DirectoryLock } = await import('./src/backends/file/io/directoryLock.ts');
   const { loadLibc } = await import('./src/backends/posix/index.ts');
   const loaded = ${native} ? await loadLibc() : undefined;
   const libc = typeof loaded === "string" ? undefined : loaded;

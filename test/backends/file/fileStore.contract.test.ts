@@ -1,8 +1,8 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { fileLayout, recordOffset } from '../../../src/backends/file/fileLayout.ts';
 import { FileStore, type FileStoreOptions } from '../../../src/backends/file/index.ts';
+import { fileLayout, recordOffset } from '../../../src/backends/file/record/fileLayout.ts';
 import { digestWords } from '../../../src/runtime/digest.ts';
 import type { PoolShape } from '../../../src/runtime/pool/shape.ts';
 import { type TierUnderTest, tierContract } from '../../../src/testing/index.ts';
@@ -11,15 +11,14 @@ import { editFile } from './scratch.ts';
 const kinds: Record<string, FileStoreOptions> = {
   'direct where the disk allows': { mode: 'auto' },
   buffered: { mode: 'buffered' },
-  'in pieces of a block': { pieceBytes: 4096 },
+  'in I/Os of a block': { ioBytes: 4096 },
   'without verification': { verifyReads: false },
   'without native calls': { native: false },
   'with warm restarts': { restart: 'warm', syncBytes: 100_000, checkpointBytes: 300_000 },
-  'in extents, two I/Os deep, nothing coalesced': {
+  'in extents, two I/Os deep': {
     allocation: 'extents',
     extentBytes: 100_000,
     queueDepth: 2,
-    coalescedBytes: 0,
   },
 };
 

@@ -2,8 +2,8 @@ import { copyFileSync, rmSync, truncateSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
-import { fileLayout, recordOffset } from '../../../src/backends/file/fileLayout.ts';
 import { type DataFile, FileStore, IoError, type StuckIo } from '../../../src/backends/file/index.ts';
+import { fileLayout, recordOffset } from '../../../src/backends/file/record/fileLayout.ts';
 import { type PoolShape, poolShape } from '../../../src/runtime/pool/shape.ts';
 import { outcomeNames } from '../../../src/runtime/transfer/outcome.ts';
 import type { StoreItem, TierStore } from '../../../src/runtime/transfer/tierStore.ts';
@@ -109,7 +109,7 @@ describe('file store, what lies on disk', () => {
     const dir = scratchDir();
     const pool = poolShape(16, 8 * KiB, [8 * KiB, 4 * KiB, 4 * KiB + 4, 1000]);
     const layout = fileLayout(pool);
-    await using store = await FileStore.open(dir, pool, { mode: 'buffered', coalescedBytes: 0 });
+    await using store = await FileStore.open(dir, pool, { mode: 'buffered', ioBytes: 4 * KiB });
     for (let generation = 1; generation <= 6; generation++) {
       const batch = random.distinctBelow(pool.pages, pool.pages).map((page) => {
         const one = patternItem(pool, page * pool.slotsPerPageMax, page % 4, generation);
@@ -298,15 +298,16 @@ describe('file store, when an I/O never comes back', () => {
     const late = ends(store, 'write', item(0, 2)).finally(() => {
       done = true;
     });
-    const behind = ends(store, 'read', item(0, 2));
     await expect.poll(() => io.stuck.length).toBe(1);
     expect(io.stuck).toEqual([{ operation: 'write', slots: [0], retired: false }]);
     expect(store.describe().stuck).toBe(1);
     expect(await ends(store, 'read', ...items(4).slice(1))).toEqual(['loaded', 'loaded', 'loaded']);
+    expect(await ends(store, 'read', item(0, 2))).toEqual(['refused']);
+    expect(await ends(store, 'write', item(0, 3))).toEqual(['refused']);
     expect(done).toBe(false);
     io.release();
     expect(await late).toEqual(['timedOut']);
-    expect(await behind).toEqual(['missing']);
+    expect(await ends(store, 'read', item(0, 2))).toEqual(['missing']);
     expect(io.stuck[1]).toEqual({ operation: 'write', slots: [0], retired: true });
     expect(store.describe()).toMatchObject({ stuck: 0, timedOut: 1 });
     expect(await ends(store, 'write', item(0, 2))).toEqual(['loaded']);
@@ -315,7 +316,7 @@ describe('file store, when an I/O never comes back', () => {
 
   it('does not let queued requests wait for ever when every I/O is stuck', async () => {
     const io = stall();
-    const options = { wrapFile: io.wrapFile, deadlineMs: 30, queueDepth: 2, coalescedBytes: 0 };
+    const options = { wrapFile: io.wrapFile, deadlineMs: 30, queueDepth: 2, ioBytes: 16 * KiB };
     await using store = await FileStore.open(scratchDir(), shape, options);
     await store.write(items(8));
     io.at = 'all';

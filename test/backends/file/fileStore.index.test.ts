@@ -1,6 +1,6 @@
 /** The index beside the records: what it costs on the disk, and what becomes of a store whose index cannot be written. */
 
-import { readdirSync, rmSync, statSync } from 'node:fs';
+import { readdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import {
@@ -14,7 +14,7 @@ import { poolShape } from '../../../src/runtime/pool/shape.ts';
 import { outcomeNames } from '../../../src/runtime/transfer/outcome.ts';
 import type { StoreItem } from '../../../src/runtime/transfer/tierStore.ts';
 import { emptyItem, mismatchedWords, patternItem, SeededRandom } from '../../../src/testing/index.ts';
-import { scratchDir } from './scratch.ts';
+import { crashed, scratchDir } from './scratch.ts';
 
 const KiB = 1024;
 const shape = poolShape(256, 16 * KiB, [16 * KiB]);
@@ -67,17 +67,13 @@ class Trouble {
   });
 }
 
-function crash(dir: string): void {
-  for (const name of readdirSync(dir)) if (name.startsWith('tierkv.lock.')) rmSync(join(dir, name));
-}
-
 async function open(dir: string, trouble: Trouble, options: FileStoreOptions = {}): Promise<FileStore> {
   return FileStore.open(dir, shape, { restart: 'warm', wrapFile: trouble.wrapFile, ...options });
 }
 
-/** What a start would find, by slot. */
+/** What a start would find if the store crashed now, by slot. */
 async function found(dir: string): Promise<Map<number, number>> {
-  await using view = await StoreView.open(dir);
+  await using view = await StoreView.open(crashed(dir));
   expect((await view.check()).faults).toEqual([]);
   return new Map([...view.records()].map(({ slot, generation }) => [slot, generation]));
 }
@@ -162,7 +158,6 @@ describe('an index that cannot be written', () => {
       expect(await ends(store, 'read', [...items(0, 10), ...items(10, 5, 2)])).toEqual(new Set(['loaded']));
       await expect(store.checkpoint()).rejects.toMatchObject({ code: 'TKV_IO' });
       expect(store.describe()).toMatchObject({ indexLastError: errno });
-      crash(dir);
       const wanted = Array.from(
         { length: 20 },
         (_, slot) => [slot, slot >= 10 && slot < 15 ? 2 : 1] as const,
@@ -171,7 +166,6 @@ describe('an index that cannot be written', () => {
       trouble.release();
       expect(await ends(store, 'write', items(200, 5))).toEqual(new Set(['loaded']));
       await store.checkpoint();
-      crash(dir);
       expect((await found(dir)).size).toBe(25);
       await store[Symbol.asyncDispose]();
     });
@@ -191,7 +185,6 @@ describe('an index that cannot be written', () => {
       await store.checkpoint().catch(() => {});
       trouble.release();
       await store.write([item(240), item(5, 3)]);
-      crash(dir);
       const wanted = new Map<number, number>();
       for (let slot = 0; slot < 100; slot++) wanted.set(slot, slot === 5 ? 3 : slot < 10 ? 2 : 1);
       for (let slot = 150; slot < 160; slot++) wanted.set(slot, 1);

@@ -201,7 +201,7 @@ describe('opening a file store', () => {
       [{ allocation: 'none' as 'whole' }, 'allocation'],
       [{ queueDepth: 0 }, 'queueDepth'],
       [{ extentBytes: -1 }, 'extentBytes'],
-      [{ coalescedBytes: Number.NaN }, 'coalescedBytes'],
+      [{ ioBytes: Number.NaN }, 'ioBytes'],
       [{ deadlineMs: Number.POSITIVE_INFINITY }, 'deadlineMs'],
     ];
     for (const [options, field] of bad) {

@@ -25,12 +25,15 @@ describe('file store, random traffic', () => {
     it(`serves 10,000 slots as a map would, calls overlapping (${kind}, seed ${seed})`, async () => {
       const random = new SeededRandom(seed);
       const model = new Map<number, number>();
+      const busy = new Set<number>();
       await using store = await FileStore.open(scratchDir(), pool, options);
       let inFlight: Promise<void>[] = [];
       let moved = 0;
       for (let step = 0; step < 400; step++) {
         const writes = random.chance(0.6);
-        const slots = random.distinctBelow(pool.slotLimit, 1 + random.below(100));
+        const drawn = random.distinctBelow(pool.slotLimit, 1 + random.below(100));
+        const slots = drawn.filter((slot) => !busy.has(slot));
+        for (const slot of slots) busy.add(slot);
         const wanted = slots.map((slot) => (writes || model.has(slot) ? 'loaded' : 'missing'));
         const items: StoreItem[] = slots.map((slot) => {
           const generation = writes ? (model.get(slot) ?? 0) + 1 : Math.max(1, model.get(slot) ?? 1);
@@ -40,7 +43,8 @@ describe('file store, random traffic', () => {
         });
         moved += items.length;
         const check = async (): Promise<void> => {
-          const results = await (writes ? store.write(items) : store.read(items));
+          const free = (index: number): void => void busy.delete(slots[index]);
+          const results = await (writes ? store.write(items, free) : store.read(items, free));
           expect(results.map((result) => outcomeNames[result.outcome])).toEqual(wanted);
           const wrong = items.filter(
             (item, index) => results[index].outcome === 0 && mismatchedWords(item) !== 0,

@@ -13,7 +13,7 @@ import {
   SeededRandom,
   testSeed,
 } from '../../../src/testing/index.ts';
-import { editFile, scratchDir } from './scratch.ts';
+import { crashed, editFile, scratchDir } from './scratch.ts';
 
 const KiB = 1024;
 const shape = poolShape(256, 16 * KiB, [16 * KiB]);
@@ -45,11 +45,6 @@ async function recoveredSlots(store: FileStore, pool: PoolShape = shape): Promis
     found.set(slot, generation);
   }
   return found;
-}
-
-/** Leaves the store as a crash would: its files as they are, its claim gone, the process still there. */
-function crash(dir: string): void {
-  for (const name of readdirSync(dir)) if (name.startsWith('tierkv.lock.')) rmSync(join(dir, name));
 }
 
 describe('a restart after a close', () => {
@@ -126,14 +121,13 @@ describe('a restart after a crash', () => {
     await first.write(range(200).map((slot) => item(slot)));
     await first.checkpoint();
     await first.write([item(10, 2), item(250)]);
-    crash(dir);
-    await using second = await FileStore.open(dir, shape, warm);
+    await using second = await FileStore.open(crashed(dir), shape, warm);
     const wanted = range(200).map((slot) => [slot, slot === 10 ? 2 : 1] as const);
     expect(await recoveredSlots(second)).toEqual(new Map([...wanted, [250, 1] as const]));
     const { recoveryReadBytes, recoveryReadRegions, markedRegions } = second.describe();
     expect({ recoveryReadRegions, markedRegions }).toEqual({ recoveryReadRegions: 2, markedRegions: 0 });
     expect(recoveryReadBytes).toBeLessThan(2.1 * 2 ** 20);
-    await close(first); // the crashed one's files, long since replaced or harmless
+    await close(first);
   });
 
   it('reads everything when the index is lost, cut off or of another store, and finds the same', async () => {
@@ -159,7 +153,7 @@ describe('a restart after a crash', () => {
   const seed = testSeed(17);
   it(`damage anywhere in the index never makes a wrong answer, nor loses a durable record (seed ${seed})`, async () => {
     const random = new SeededRandom(seed);
-    const dir = scratchDir();
+    let dir = scratchDir();
     let store = await FileStore.open(dir, shape, warm);
     const generations = new Map<number, number>();
     for (let round = 0; round < 40; round++) {
@@ -171,8 +165,9 @@ describe('a restart after a crash', () => {
         }),
       );
       if (random.chance(0.4)) await store.checkpoint();
-      if (random.chance(0.5)) await close(store);
-      else crash(dir);
+      const isKilled = random.chance(0.5);
+      if (isKilled) dir = crashed(dir);
+      await close(store);
       const path = join(dir, 'tierkv.index');
       const bytes = readFileSync(path).byteLength;
       for (let flips = random.below(4); flips > 0; flips--) {
@@ -190,14 +185,15 @@ describe('a restart after a crash', () => {
     await first.write(range(8).map((slot) => item(slot)));
     await first.checkpoint();
     await first.write(range(4).map((slot) => item(slot, 2)));
-    crash(dir);
+    const killed = crashed(dir);
+    await close(first);
     const recordBytes = 20 * KiB;
     const at = (slot: number): number => 8192 + slot * recordBytes;
-    const path = join(dir, 'tierkv.blocks');
+    const path = join(killed, 'tierkv.blocks');
     editFile(path, at(1) + 4096, 100, (bytes) => void bytes.fill(1)); // payload
     editFile(path, at(2) + 40, 1, (bytes) => void bytes.fill(0xee)); // header
     editFile(path, at(3), recordBytes, (bytes) => void bytes.fill(0)); // nothing arrived
-    await using second = await FileStore.open(dir, shape, warm);
+    await using second = await FileStore.open(killed, shape, warm);
     const wanted = [[0, 2] as const, ...range(4, 4).map((slot) => [slot, 1] as const)];
     expect(await recoveredSlots(second)).toEqual(new Map(wanted));
     expect(second.describe().recoveryLeftovers).toBe(1);
