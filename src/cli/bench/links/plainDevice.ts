@@ -4,7 +4,7 @@
  */
 
 import { hostDigest } from '../../../backends/digest/index.ts';
-import { BufferUsage, MapMode } from '../../../backends/webgpu/gpuConstants.ts';
+import { BufferUsage, MapMode } from '../../../backends/webgpu/device/gpuConstants.ts';
 
 export class PlainDevice implements Disposable {
   readonly #device: GPUDevice;

@@ -5,8 +5,8 @@
  */
 
 import { constants, type FileHandle, open } from 'node:fs/promises';
-import { fileLayout, recordOffset } from '../../../backends/file/fileLayout.ts';
 import type { FileStore } from '../../../backends/file/index.ts';
+import { fileLayout, recordOffset } from '../../../backends/file/record/fileLayout.ts';
 import type { PoolShape } from '../../../runtime/index.ts';
 
 type Operation = 'read' | 'write';

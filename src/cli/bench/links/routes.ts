@@ -28,14 +28,9 @@ export type Stage =
   | 'write';
 
 const { HBM, DDR, NVME } = Tier;
-export const routes: readonly Route[] = [
-  { ways: [[HBM, DDR]], verified: false },
-  { ways: [[DDR, HBM]], verified: false },
-  ...[
-    [HBM, DDR],
-    [DDR, NVME],
-    [HBM, NVME],
-  ].flatMap(([upper, lower]): Route[] => [
+function between(upper: Tier, lower: Tier): Route[] {
+  return [
+    { ways: [[upper, lower]], verified: false },
     { ways: [[lower, upper]], verified: true },
     {
       ways: [
@@ -44,9 +39,13 @@ export const routes: readonly Route[] = [
       ],
       verified: true,
     },
-  ]),
-  { ways: [[DDR, NVME]], verified: false },
-  { ways: [[HBM, NVME]], verified: false },
+  ];
+}
+
+const unverifiedUpload: Route = { ways: [[DDR, HBM]], verified: false };
+export const routes: readonly Route[] = [
+  ...[...between(HBM, DDR), unverifiedUpload],
+  ...[...between(DDR, NVME), ...between(HBM, NVME)],
 ];
 
 /** `ddrToHbm`, or `hbmToDdr+ddrToHbm` for both ways at once. */
