@@ -48,8 +48,8 @@ export interface KVRuntimeConfig {
   /** What happens to the lower copy of a block that was reloaded: `keep` it or `move` it. Default `keep`. */
   readonly lowerCopy?: 'keep' | 'move';
   /**
-   * Share of HBM and of DDR that may be on its way down at a time. A block evicted beyond that is dropped: a slow disk then
-   * costs cached blocks, and nobody waits for it. Default 1/8.
+   * Share of HBM and of DDR that may be on its way down at a time, and 1/32 where the tier below does not keep up. A block evicted
+   * beyond that is dropped: a slow disk then costs cached blocks, and nobody waits for it. Default 1/2.
    */
   readonly leavingShare?: number;
   /** A file to which the decision log is written: `tierkv replay --inputs` repeats the run from it. Default: none. */
@@ -74,7 +74,7 @@ export interface KVRuntimeConfig {
 /** Blocks in flight beside each tier's capacity, as a share of it and at most so many bytes. */
 const LANDING_SHARE = 1 / 16;
 const LANDING_BYTES_MAX = 64 * 1024 * 1024;
-const LEAVING_SHARE_DEFAULT = 1 / 8;
+const LEAVING_SHARE_DEFAULT = 1 / 2;
 const DEADLINE_MS_DEFAULT = 10_000;
 
 /** @throws TKV_CONFIG with the field at fault */

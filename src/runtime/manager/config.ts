@@ -42,8 +42,8 @@ export interface ManagerConfig {
   /** Share of HBM, in use or cached, above which a release offloads cached blocks. Default 1: only when room is needed. */
   offloadThreshold?: number;
   /**
-   * Share of a tier that may be on its way down at a time. A block evicted beyond that is dropped, so that a slow lower tier
-   * holds up nobody. Default 1: no bound.
+   * Share of a tier that may be on its way down at a time, and half of its landing zone where the tier below does not keep up. A
+   * block evicted beyond that is dropped, so that a slow lower tier holds up nobody. Default 1: no bound at all.
    */
   leavingShare?: number;
   /** A job that has not ended after so many microseconds is given up by `tick`. Default: never. */

@@ -84,11 +84,21 @@ function lowerTierFor(core: Core, tier: number, sizeClass: number, patient: bool
   return -1;
 }
 
-/** Whether so much of the tier is on its way down already that nothing more may go: the tier below does not keep up. */
+/**
+ * Whether so much of the tier is on its way down already that nothing more may go. Blocks on their way down keep their slots, and
+ * whoever needs one waits for them: a while where they leave fast, for long where the tier below does not keep up. There they
+ * have half of the landing zone, so that the other half is free for what arrives.
+ */
 function isBehind(core: Core, tier: number, sizeClass: number): boolean {
   const { leavingShare } = core.config;
   if (leavingShare === 1) return false;
-  return core.leavingBytes[tier] + core.unitBytes(sizeClass) > leavingShare * core.capacityBytes[tier];
+  const capacityBytes = core.capacityBytes[tier];
+  const landingBytes = core.pools[tier].shape.capacityBytes - capacityBytes;
+  const unitBytes = core.unitBytes(sizeClass);
+  const bound = core.paces[tier].isSlow(core.nowUs)
+    ? Math.max(landingBytes / 2, unitBytes)
+    : leavingShare * capacityBytes;
+  return core.leavingBytes[tier] + unitBytes > bound;
 }
 
 /** Whether a tier would take one more block: it has room, or evicting what is not held could make some. */
@@ -110,6 +120,8 @@ function demote(core: Core, victim: number, tier: number, lower: number): boolea
   if (row === -1) return false;
   core.unpublish(victim);
   core.jobs.leaving[row] = 1;
+  core.jobs.madeAtUs[row] = core.nowUs;
+  core.paces[tier].began(core.jobs.idOf(row));
   core.leavingBytes[tier] += core.unitBytes(core.contents.sizeClass[content]);
   if (tier === HBM) countOffload(core, content);
   makeRoom(core, lower);

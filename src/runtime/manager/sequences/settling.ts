@@ -93,3 +93,14 @@ export function fail(core: Core, sequence: Sequence, i: number, outcome: Outcome
   core.log(DecisionOp.FAIL, sequence.id, i, outcome);
   letGo(core, replica);
 }
+
+/** The replica's bytes are wrong: every sequence that reads it is to compute the block again. */
+export function failReaders(core: Core, replica: number): void {
+  for (const sequence of core.sequences.values()) {
+    for (let i = 0; i < sequence.length; i++) {
+      if (sequence.replica[i] === replica && sequence.state[i] === Entry.READY) {
+        fail(core, sequence, i, Outcome.CORRUPT);
+      }
+    }
+  }
+}
