@@ -18,7 +18,7 @@ await using kv = await KVRuntime.open({
 });
 
 const prompt = Uint32Array.from({ length: 100 }, (_, i) => i);
-const first = await kv.begin(prompt, 'tenant-a'); // allocate
+const first = await kv.begin(prompt, { tenant: 'tenant-a' }); // allocate
 for (const { index } of kv.openBlocks(first)) {
   const { buffer, offsetBytes, sizeBytes } = kv.slot(first, index);
   kv.device.queue.writeBuffer(buffer, offsetBytes, new Uint8Array(sizeBytes).fill(index + 1)); // write: your prefill kernel
@@ -28,8 +28,8 @@ kv.release(first); // release: the blocks stay cached
 
 kv.manager.evict(0, 6, kv.nowUs()); // push them out of HBM, as pressure would
 await kv.idle();
-console.log('look up:', kv.lookup(prompt, 'tenant-a').byTier, 'blocks in HBM, DDR, NVMe');
+console.log('look up:', kv.lookup(prompt, { tenant: 'tenant-a' }).byTier, 'blocks in HBM, DDR, NVMe');
 
-const second = await kv.begin(prompt, 'tenant-a'); // reload: found below, brought up, verified
+const second = await kv.begin(prompt, { tenant: 'tenant-a' }); // reload: found below, brought up, verified
 console.log(`reloaded: ${second.cachedTokens} of ${prompt.length} tokens need no prefill`);
 kv.release(second);

@@ -2,11 +2,21 @@
 
 import type { EngineStores } from '../backends/engine/index.ts';
 import { configError, requireInteger } from '../runtime/errors.ts';
-import type { KeyNamespace, KVLayout, ManagerConfig, TierSize, WriteBudgetConfig } from '../runtime/index.ts';
+import type {
+  KeyNamespace,
+  KVLayout,
+  ManagerConfig,
+  PolicyChoice,
+  TierSize,
+  WriteBudgetConfig,
+} from '../runtime/index.ts';
+import type { GroupUnits, LayerGroup } from './layerGroups.ts';
 
 export interface KVRuntimeConfig {
-  /** Shape of the model's KV; `layout.blockBytes` is the unit that moves. */
+  /** Shape of the model's KV. A block over all layers is the unit that moves, unless there are `layerGroups`. */
   readonly layout: KVLayout;
+  /** Layers that share a unit: each group of a block is a unit of its own. Default: one group of all layers. */
+  readonly layerGroups?: readonly LayerGroup[];
   /** Name and revision of the weights: blocks of other weights are never found. */
   readonly model: string;
   /** 16 to 32 secret bytes under which block keys are made. Keep it over restarts. */
@@ -32,9 +42,18 @@ export interface KVRuntimeConfig {
      * Default `whole`.
      */
     readonly allocation?: 'whole' | 'extents';
-    /** Threads that digest what is read from the files; see `FileStoreOptions`. Default by the number of cores. */
-    readonly digestThreads?: number;
   };
+  /** Who leaves a tier first: a policy's name and its parameters. Default `{ policy: 'lru' }`. */
+  readonly eviction?: PolicyChoice;
+  /** What happens to the lower copy of a block that was reloaded: `keep` it or `move` it. Default `keep`. */
+  readonly lowerCopy?: 'keep' | 'move';
+  /**
+   * Share of HBM and of DDR that may be on its way down at a time, and 1/32 where the tier below does not keep up. A block evicted
+   * beyond that is dropped: a slow disk then costs cached blocks, and nobody waits for it. Default 1/2.
+   */
+  readonly leavingShare?: number;
+  /** A file to which the decision log is written: `tierkv replay --inputs` repeats the run from it. Default: none. */
+  readonly log?: string;
   /** Share of HBM above which a release offloads cached blocks. Default 0.9. */
   readonly offloadThreshold?: number;
   /** A transfer that takes longer, in milliseconds, is given up: its block is computed instead. Default 10,000. */
@@ -46,8 +65,6 @@ export interface KVRuntimeConfig {
    * a look in every turn of the event loop; see `openDevice`. Default `sleep`.
    */
   readonly wait?: 'spin' | 'sleep';
-  /** A file that `tierkv calibrate` wrote on this machine: a start need not measure what it says. Default: measured. */
-  readonly linkProfile?: string;
   /** Stands between the engine and the stores, to count or to inject faults. */
   readonly wrapStores?: (stores: EngineStores) => EngineStores;
   /** Receives lines that a person should see. */
@@ -57,44 +74,41 @@ export interface KVRuntimeConfig {
 /** Blocks in flight beside each tier's capacity, as a share of it and at most so many bytes. */
 const LANDING_SHARE = 1 / 16;
 const LANDING_BYTES_MAX = 64 * 1024 * 1024;
+const LEAVING_SHARE_DEFAULT = 1 / 2;
+const DEADLINE_MS_DEFAULT = 10_000;
 
 /** @throws TKV_CONFIG with the field at fault */
-export function managerConfigOf(config: KVRuntimeConfig): ManagerConfig {
-  const { blockBytes } = config.layout;
+export function managerConfigOf(config: KVRuntimeConfig, units: GroupUnits): ManagerConfig {
+  const { pageBytes } = units;
   const size = (field: string, bytes: number): { capacityBytes: number; landingBytes: number } => {
     requireInteger(field, bytes, 0);
     const landing = Math.min(Math.floor(bytes * LANDING_SHARE), LANDING_BYTES_MAX);
-    const landingBytes = Math.floor(landing / blockBytes) * blockBytes;
-    if (bytes - landingBytes < blockBytes) {
+    const landingBytes = Math.floor(landing / pageBytes) * pageBytes;
+    if (bytes - landingBytes < pageBytes) {
       throw configError(
         field,
-        `is ${bytes}, less than a block of ${blockBytes} bytes`,
+        `is ${bytes}, less than a block of ${pageBytes} bytes`,
         'Give it room for a block or more.',
       );
     }
     return { capacityBytes: bytes - landingBytes, landingBytes };
   };
+  const { ddrBytes = 0, nvme } = config;
+  const deadlineMs = config.transferDeadlineMs ?? DEADLINE_MS_DEFAULT;
   return {
-    unitBytes: [blockBytes],
+    unitBytes: units.unitBytes,
+    pageBytes,
     hbm: size('hbmBytes', config.hbmBytes),
-    ...(config.ddrBytes === undefined || config.ddrBytes === 0
-      ? {}
-      : { ddr: size('ddrBytes', config.ddrBytes) }),
-    ...(config.nvme === undefined
-      ? {}
-      : { nvme: { ...size('nvme.bytes', config.nvme.bytes), ...budgetOf(config.nvme) } }),
+    ...(ddrBytes === 0 ? {} : { ddr: size('ddrBytes', ddrBytes) }),
+    ...(nvme === undefined ? {} : { nvme: { ...size('nvme.bytes', nvme.bytes), ...budgetOf(nvme) } }),
+    ...(config.eviction === undefined ? {} : { eviction: config.eviction }),
+    ...(config.lowerCopy === undefined ? {} : { lowerCopy: config.lowerCopy }),
     offloadThreshold: config.offloadThreshold ?? 0.9,
+    leavingShare: config.leavingShare ?? LEAVING_SHARE_DEFAULT,
+    transferDeadlineUs: 1000 * requireInteger('transferDeadlineMs', deadlineMs, 1, 2 ** 31 - 1),
   };
 }
 
 function budgetOf({ writeBudget }: NonNullable<KVRuntimeConfig['nvme']>): Pick<TierSize, 'writeBudget'> {
   return writeBudget === undefined ? {} : { writeBudget };
-}
-
-const DEADLINE_MS_DEFAULT = 10_000;
-
-/** In microseconds. @throws TKV_CONFIG */
-export function transferDeadlineUs({ transferDeadlineMs }: KVRuntimeConfig): number {
-  const deadlineMs = transferDeadlineMs ?? DEADLINE_MS_DEFAULT;
-  return 1000 * requireInteger('transferDeadlineMs', deadlineMs, 1, 2 ** 31 - 1);
 }

@@ -1,78 +1,110 @@
 /**
  * The runtime for embedders: a manager, the stores under it and the engine between them, behind a few calls.
  *
- *     begin (look up, bring up, make room) -> write the open blocks -> seal -> append ... -> release
+ *     begin (look up, bring up, make room) -> write the open blocks -> seal -> append or step ... -> release
  *                                                   ^                      | interrupted
  *                                                   +------- recover <-----+
  *
  * A signal ends the waiting of `begin` and `recover`; `cancel` instead of `release` also calls off what is on its way.
  *
  * What fails below is an outcome here. A block that cannot be brought is open, to be computed. When the device is lost,
- * `seal` and `append` say `interrupted`, and `recover` gives the sequence back on the next device: what other tiers hold is
- * loaded, the rest is open.
+ * `seal`, `append` and `step` say `interrupted`, and `recover` gives the sequence back on the next device: what other tiers
+ * hold is loaded, the rest is open.
  */
 
 import { tableMemory } from '../backends/arena/index.ts';
 import type { SlotBuffer } from '../backends/webgpu/index.ts';
 import {
   BlockKeys,
-  BlockTable,
-  Entry,
+  type BlockTable,
   type KeyElements,
   KVManager,
-  type LoadedBlock,
   type Match,
   type OpenBlock,
   TierKVError,
 } from '../runtime/index.ts';
-import { throwIfAborted, unlessAborted, type WaitOptions } from './abort.ts';
-import { type KVRuntimeConfig, managerConfigOf, transferDeadlineUs } from './config.ts';
-import { DeviceKeeper } from './deviceKeeper.ts';
-import { KVSequence } from './kvSequence.ts';
-import { Pump } from './pump.ts';
-import { RequestQueue } from './requestQueue.ts';
-import { type OpenStores, openStores } from './stores.ts';
-import { TenantChains } from './tenantChains.ts';
-import { adoptRecovered, warmNvme } from './warm.ts';
+import { throwIfAborted, type WaitOptions } from './abort.ts';
+import { type KVRuntimeConfig, managerConfigOf } from './config.ts';
+import { type DecisionLogFile, openDecisionLog } from './decisionLog.ts';
+import { groupUnits } from './layerGroups.ts';
+import { ManagerLoop } from './managerLoop.ts';
+import { AdmissionQueue } from './requests/admission.ts';
+import { type BeginOptions, begin, bring, type Room, roomOf, signalsOf } from './requests/beginning.ts';
+import { type DeviceBlockTable, deviceTable, notInHbm, readableBlocks } from './requests/blockTables.ts';
+import { fork, truncate } from './requests/branching.ts';
+import type { RequestContext, StepEnd } from './requests/context.ts';
+import { append, type EntryEnd, type StepEntry, seal, step } from './requests/growing.ts';
+import type { KVSequence } from './requests/kvSequence.ts';
+import { RequestQueue } from './requests/requestQueue.ts';
+import { TenantChains } from './requests/tenantChains.ts';
+import { DeviceKeeper } from './stores/deviceKeeper.ts';
+import { type OpenStores, openStores } from './stores/openStores.ts';
+import { adoptRecovered, warmNvme } from './stores/warm.ts';
 
 /** Blocks that `save` sends down at a time: few enough that all of them find jobs. */
 const SAVE_BLOCKS = 256;
 
-/** Loads and openings of one sequence before it is given up: each can be undone by a loss or refused once more. */
-const ATTEMPTS_MAX = 8;
-
-/** `interrupted`: some blocks of the sequence are gone, with the device or by an error of it. `recover` brings them back. */
-export type StepEnd = 'done' | 'interrupted';
+export interface OpenUnit {
+  /** Block of the sequence, from 0. */
+  readonly index: number;
+  /** Layer group, from 0. */
+  readonly group: number;
+  readonly block: OpenBlock;
+}
 
 export class KVRuntime implements AsyncDisposable {
   readonly manager: KVManager;
   /** The stores themselves, for inspection; they belong to the runtime. */
   readonly stores: OpenStores;
   readonly #config: KVRuntimeConfig;
-  readonly #pump: Pump;
-  readonly #keeper: DeviceKeeper;
-  readonly #chains: TenantChains;
-  readonly #closing: AbortController = new AbortController();
+  readonly #context: RequestContext;
+  readonly #log: DecisionLogFile | null;
+  readonly #closing: AbortController;
+  #closed: Promise<void> | undefined;
 
-  private constructor(config: KVRuntimeConfig, manager: KVManager, stores: OpenStores, chains: TenantChains) {
+  private constructor(
+    config: KVRuntimeConfig,
+    stores: OpenStores,
+    context: RequestContext,
+    log: DecisionLogFile | null,
+    closing: AbortController,
+  ) {
     this.#config = config;
-    this.manager = manager;
-    this.#chains = chains;
     this.stores = stores;
-    this.#pump = new Pump(manager, stores.engine, transferDeadlineUs(config));
-    this.#keeper = new DeviceKeeper(manager, stores, this.#pump, config.notice ?? (() => {}));
+    this.manager = context.manager;
+    this.#context = context;
+    this.#log = log;
+    this.#closing = closing;
   }
 
   /** @throws {TierKVError} naming the field, when a device, the memory or the directory is not to be had */
   static async open(config: KVRuntimeConfig): Promise<KVRuntime> {
-    const manager = new KVManager({ ...managerConfigOf(config), tableMemory: await tableMemory() });
-    transferDeadlineUs(config);
-    const chains = new TenantChains(config);
-    chains.of('any tenant'); // a bad key or model name is found before anything is opened
-    const stores = await openStores({ ...config, nvme: warmNvme(config) }, manager);
-    const runtime = new KVRuntime(config, manager, stores, chains);
-    if (stores.nvme !== undefined) adoptRecovered(manager, stores.nvme, runtime.nowUs());
-    return runtime;
+    const { layout, layerGroups, secretKey, epoch = 0, model, extras = {} } = config;
+    const notice = guarded(config.notice);
+    const units = groupUnits(layout, layerGroups);
+    const managerConfig = managerConfigOf(config, units);
+    const chains = new TenantChains({ secretKey, epoch, model, layout, extras }, units.groups);
+    const log = config.log === undefined ? null : openDecisionLog(config.log, managerConfig);
+    const memory = await tableMemory();
+    const manager = new KVManager({ ...managerConfig, tableMemory: memory }, log?.sink ?? null);
+    const stores = await openStores({ ...config, notice, nvme: warmNvme(config) }, manager);
+    const loop = new ManagerLoop(manager, stores.engine);
+    const closing = new AbortController();
+    const admission = new AdmissionQueue();
+    loop.onRoom(() => admission.roomFreed());
+    const context: RequestContext = {
+      manager,
+      loop,
+      keeper: new DeviceKeeper(manager, stores, loop, notice),
+      chains,
+      units,
+      blockTokens: layout.blockTokens,
+      admission,
+      closing: closing.signal,
+      nowUs: () => stores.engine.nowUs(),
+    };
+    if (stores.nvme !== undefined) adoptRecovered(manager, stores.nvme, context.nowUs());
+    return new KVRuntime(config, stores, context, log, closing);
   }
 
   /** The device that holds HBM, for kernels of your own. Another one after a loss: see `devicesLost`. */
@@ -82,19 +114,36 @@ export class KVRuntime implements AsyncDisposable {
 
   /** How many devices were lost so far. Kernels and buffers of your own have to be made again whenever it grows. */
   get devicesLost(): number {
-    return this.#keeper.losses;
+    return this.#context.keeper.losses;
+  }
+
+  /** How much of HBM a request could take now, and who waits for it. */
+  get room(): Room {
+    return roomOf(this.#context);
   }
 
   /** What a request would find: leading blocks by tier. Changes nothing, counts nothing. */
-  lookup(tokens: KeyElements, tenant: string): Match {
+  lookup(tokens: KeyElements, { tenant }: { readonly tenant: string }): Match {
+    const [chain] = this.#context.chains.of(tenant);
     const keys = new BlockKeys();
-    this.#chains.of(tenant).hashBlocks(tokens, 0, keys);
+    chain.hashBlocks(tokens, 0, keys);
     return this.manager.lookup(keys.words, keys.length);
+  }
+
+  /** Brings what lower tiers hold of these tokens up to HBM, for a request that is expected. @returns loads started */
+  prefetch(tokens: KeyElements, { tenant }: { readonly tenant: string }): number {
+    let started = 0;
+    for (const chain of this.#context.chains.of(tenant)) {
+      const keys = new BlockKeys();
+      chain.hashBlocks(tokens, 0, keys);
+      started += this.manager.prefetch(keys.words, keys.length, this.nowUs());
+    }
+    return started;
   }
 
   /** A new, empty queue for prompts that wait: how much of each is cached is one call for all of them. */
   requestQueue(): RequestQueue {
-    return new RequestQueue(this.manager, this.#chains, this.#config.layout.blockTokens);
+    return new RequestQueue(this.manager, this.#context.chains, this.#config.layout.blockTokens);
   }
 
   /**
@@ -102,73 +151,73 @@ export class KVRuntime implements AsyncDisposable {
    * open blocks to write. What cannot be brought is among the open blocks. The last token is always left to compute.
    * When `signal` is raised, nothing of the call stays: loads that nobody else waits for are called off, and slots on the
    * way are free again when their last transfer has ended.
-   * @param tenant who may share this KV: from your own authentication, never from the request's body
-   * @throws TKV_CAPACITY when the blocks in use leave no room for it, TKV_DEVICE when the device is lost and no other is to
-   * be had, TKV_STATE when the runtime is closed, and the reason of `signal`
+   * @throws TKV_INPUT for tokens or a tenant that are none, TKV_CAPACITY for a request that can never fit, TKV_FULL when the
+   * blocks in use leave no room now and `wait` is not set, TKV_DEVICE when the device is lost and no other is to be had,
+   * TKV_STATE when the runtime is closed, and the reason of `signal`
    */
-  async begin(tokens: KeyElements, tenant: string, options: WaitOptions = {}): Promise<KVSequence> {
-    const signals = this.#signals(options);
-    throwIfAborted(signals);
-    const { blockTokens } = this.#config.layout;
-    const source = this.#chains.of(tenant);
-    const keys = new BlockKeys(Math.ceil(tokens.length / blockTokens) + 1);
-    source.hashBlocks(tokens, 0, keys);
-    const blocks = Math.ceil(tokens.length / blockTokens);
-    const limit = Math.min(keys.length, Math.floor(Math.max(tokens.length - 1, 0) / blockTokens));
-    if (!this.#keeper.present) await unlessAborted(signals, () => this.#keeper.ready());
-    const matched = this.manager.matchLength(keys.words, limit);
-    if (!this.manager.canOpen(keys.words, matched, blocks)) throw this.#full(blocks);
-
-    const table = this.manager.open(keys.words, keys.length, this.nowUs(), limit);
-    try {
-      await this.#bring(table, blocks, signals);
-    } catch (error) {
-      if (signals.some(({ aborted }) => aborted)) this.manager.cancel(table, this.nowUs());
-      else this.manager.release(table, this.nowUs());
-      this.#pump.poke();
-      throw error;
-    }
-    const cachedTokens = table.readyPrefix() * blockTokens;
-    return new KVSequence({ table, tenant, keys, source, cachedTokens, tokens: tokens.length });
+  begin(tokens: KeyElements, options: BeginOptions): Promise<KVSequence> {
+    return begin(this.#context, tokens, options);
   }
 
   /**
-   * Room for tokens up to `tokens.length`, as a decode appends them.
-   * @throws TKV_CAPACITY when there is none
+   * Room for tokens up to `tokens.length`, as a decode appends them. `tokens` are all tokens of the sequence and the new ones
+   * behind them. Seals nothing.
+   * @throws TKV_FULL when there is no room, TKV_INPUT when a token that the sequence has is another one in `tokens`
    */
-  async append(sequence: KVSequence, tokens: KeyElements): Promise<StepEnd> {
-    const { blockTokens } = this.#config.layout;
-    const blocks = Math.ceil(tokens.length / blockTokens);
-    const { table, keys, source } = sequence;
-    if (!this.#isWhole(table, table.length)) return 'interrupted';
-    if (!this.manager.allocate(table, table.length, blocks, this.nowUs())) throw this.#full(blocks);
-    await this.#pump.until(() => table.pending === 0);
-    source.hashBlocks(tokens, keys.length, keys);
-    sequence.tokens = tokens.length;
-    return this.#isWhole(table, blocks) ? 'done' : 'interrupted';
+  append(sequence: KVSequence, tokens: KeyElements): Promise<StepEnd> {
+    return append(this.#context, sequence, tokens);
+  }
+
+  /**
+   * A decode step of a batch, after the device was given the work that writes the KV of all tokens so far: blocks that are full are
+   * sealed behind that work, and each sequence gets room for its new tokens.
+   * @returns the end of each entry, in order
+   */
+  step(entries: readonly StepEntry[]): Promise<EntryEnd[]> {
+    return step(this.#context, entries);
+  }
+
+  /**
+   * Another sequence with the first `atToken` tokens of this one: full blocks are shared, the partial one is copied.
+   * @returns `interrupted` when the sequence is to be recovered first
+   * @throws TKV_FULL when the copy finds no room
+   */
+  fork(sequence: KVSequence, atToken: number = sequence.length): Promise<KVSequence | 'interrupted'> {
+    return fork(this.#context, sequence, atToken);
+  }
+
+  /**
+   * Takes tokens back, such as drafts that were not accepted: the sequence ends after `tokens` of them.
+   * @throws TKV_FULL when a sealed last block has to be copied and finds no room
+   */
+  truncate(sequence: KVSequence, tokens: number): Promise<StepEnd> {
+    return truncate(this.#context, sequence, tokens);
   }
 
   /**
    * Gives an interrupted sequence back: blocks that other tiers hold are loaded, all others are open. Waits for a device.
    * After an error the sequence stays interrupted and is still to be released or cancelled.
    * @returns the open blocks, by number in the sequence: each has to be written again, also if it was before
-   * @throws TKV_DEVICE when no device is to be had, TKV_CAPACITY when the blocks find no room, TKV_UNKNOWN_ID when the
+   * @throws TKV_DEVICE when no device is to be had, TKV_FULL when the blocks find no room, TKV_UNKNOWN_ID when the
    * sequence has ended, TKV_STATE when the runtime is closed, and the reason of `signal`
    */
   async recover(sequence: KVSequence, options: WaitOptions = {}): Promise<number[]> {
-    const signals = this.#signals(options);
+    const signals = signalsOf(this.#context, options);
     throwIfAborted(signals);
-    await this.#bring(sequence.table, Math.ceil(sequence.tokens / this.#config.layout.blockTokens), signals);
-    sequence.cachedTokens = sequence.table.readyPrefix() * this.#config.layout.blockTokens;
-    return this.openBlocks(sequence).map(({ index }) => index);
+    await bring(this.#context, sequence, signals);
+    sequence.cachedTokens = sequence.readyTokens;
+    for (const group of sequence.groups) group.sealed = Math.min(group.sealed, group.table.readyPrefix());
+    return [...new Set(this.openBlocks(sequence).map(({ index }) => index))];
   }
 
-  /** Blocks that wait to be written, by number in the sequence. */
-  openBlocks(sequence: KVSequence): { index: number; block: OpenBlock }[] {
-    const open: { index: number; block: OpenBlock }[] = [];
+  /** Units that wait to be written, in order of their blocks. */
+  openBlocks(sequence: KVSequence): OpenUnit[] {
+    const open: OpenUnit[] = [];
     for (let index = 0; index < sequence.blocks; index++) {
-      const block = this.manager.openBlock(sequence.table, index);
-      if (block !== undefined) open.push({ index, block });
+      sequence.groups.forEach(({ table }, group) => {
+        const block = this.manager.openBlock(table, index);
+        if (block !== undefined) open.push({ index, group, block });
+      });
     }
     return open;
   }
@@ -177,8 +226,10 @@ export class KVRuntime implements AsyncDisposable {
    * Where block `index` lies, for kernels that write it (open) or attend over it (loaded).
    * @throws TKV_STATE when it is neither
    */
-  slot(sequence: KVSequence, index: number): SlotBuffer {
-    const block = this.#block(sequence, index);
+  slot(sequence: KVSequence, index: number, group = 0): SlotBuffer {
+    const { table } = groupOf(sequence, group);
+    const block = this.manager.loadedBlock(table, index) ?? this.manager.openBlock(table, index);
+    if (block === undefined) throw notInHbm(index);
     return this.stores.hbm.buffer(block.slot, block.sizeClass);
   }
 
@@ -186,47 +237,26 @@ export class KVRuntime implements AsyncDisposable {
    * The sequence's blocks in order, for attention.
    * @throws TKV_STATE when one of them is neither loaded nor open: a table with a gap would attend over wrong positions
    */
-  blockTable(sequence: KVSequence): BlockTable {
-    const table = new BlockTable();
-    for (let i = 0; i < sequence.blocks; i++) table.append(this.#block(sequence, i));
-    return table;
+  blockTable(sequence: KVSequence, group = 0): BlockTable {
+    return readableBlocks(this.manager, groupOf(sequence, group).table, sequence.blocks);
   }
 
-  #block(sequence: KVSequence, index: number): LoadedBlock | OpenBlock {
-    const block =
-      this.manager.loadedBlock(sequence.table, index) ?? this.manager.openBlock(sequence.table, index);
-    if (block === undefined) {
-      throw new TierKVError(
-        'TKV_STATE',
-        `block ${index} is not in HBM. Await begin, append or seal first; recover the sequence when it was interrupted.`,
-        {
-          field: 'index',
-        },
-      );
-    }
-    return block;
+  /** The same as slab and offset of each block, for kernels. @throws TKV_STATE as `blockTable` */
+  deviceBlockTable(sequence: KVSequence, group = 0): DeviceBlockTable {
+    return deviceTable(this.stores.hbm, this.blockTable(sequence, group));
   }
 
   /**
    * The device work submitted so far has written all full open blocks: their digests are taken behind it, and from then on
    * others find them.
    */
-  async seal(sequence: KVSequence): Promise<StepEnd> {
-    const { table, keys } = sequence;
-    const { blockTokens } = this.#config.layout;
-    for (let i = 0; i < keys.length; i++) {
-      if (table.state[i] === Entry.OPEN) {
-        this.manager.seal(table, i, i + 1, keys.words, i * 4, blockTokens, this.nowUs());
-      }
-    }
-    await this.#pump.until(() => table.pending === 0);
-    return this.#isWhole(table, table.length) ? 'done' : 'interrupted';
+  seal(sequence: KVSequence): Promise<StepEnd> {
+    return seal(this.#context, sequence);
   }
 
   /** Ends the sequence. Its sealed blocks stay cached, here and below; blocks never sealed are gone. */
   release(sequence: KVSequence): void {
-    this.manager.release(sequence.table, this.nowUs());
-    this.#pump.poke();
+    for (const { table } of sequence.groups) this.manager.release(table, this.nowUs());
   }
 
   /**
@@ -235,13 +265,12 @@ export class KVRuntime implements AsyncDisposable {
    * `interrupted`, `recover` rejects with TKV_UNKNOWN_ID.
    */
   cancel(sequence: KVSequence): void {
-    this.manager.cancel(sequence.table, this.nowUs());
-    this.#pump.poke();
+    for (const { table } of sequence.groups) this.manager.cancel(table, this.nowUs());
   }
 
   /** Waits until no transfer is in flight, those given up at their deadline apart. */
-  async idle(): Promise<void> {
-    await this.#pump.until(() => this.manager.jobsInFlight === this.manager.jobsOverdue);
+  idle(): Promise<void> {
+    return this.#context.loop.idle();
   }
 
   /**
@@ -263,7 +292,7 @@ export class KVRuntime implements AsyncDisposable {
 
   /** The runtime's clock, in microseconds since it was opened: what calls of the manager want. */
   nowUs(): number {
-    return this.stores.engine.nowUs();
+    return this.#context.nowUs();
   }
 
   /**
@@ -271,12 +300,13 @@ export class KVRuntime implements AsyncDisposable {
    * `devicesLost` counts, and `devicePresent` says whether there is one now.
    */
   describe(): Record<string, Record<string, string | number | boolean>> {
+    const { keeper } = this.#context;
     return {
       ...this.stores.describe(),
       runtime: {
         overdueTransfers: this.manager.jobsOverdue,
-        devicesLost: this.#keeper.losses,
-        devicePresent: this.#keeper.present,
+        devicesLost: keeper.losses,
+        devicePresent: keeper.present,
       },
     };
   }
@@ -285,50 +315,38 @@ export class KVRuntime implements AsyncDisposable {
    * Closes the runtime: `begin` and `recover` reject with TKV_STATE from now on, also those that wait, transfers under way
    * come to their end or their deadline, and then the stores are closed. Nothing else may be called any more.
    */
-  async [Symbol.asyncDispose](): Promise<void> {
+  close(): Promise<void> {
+    this.#closed ??= this.#close();
+    return this.#closed;
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
+
+  async #close(): Promise<void> {
     this.#closing.abort(new TierKVError('TKV_STATE', 'the runtime is closed. Open another one.'));
-    await this.#keeper.close();
+    await this.#context.keeper.close();
     await this.idle();
     await this.stores[Symbol.asyncDispose]();
+    this.#log?.close();
   }
+}
 
-  /**
-   * Every block of the table is brought to HBM or opened to be computed: once, and again for as long as losses and errors
-   * undo it.
-   */
-  async #bring(table: KVSequence['table'], blocks: number, signals: readonly AbortSignal[]): Promise<void> {
-    for (let attempt = 0; attempt < ATTEMPTS_MAX; attempt++) {
-      if (!this.#keeper.present) await unlessAborted(signals, () => this.#keeper.ready());
-      if (!this.manager.load(table, this.nowUs(), 0, table.length)) break;
-      if (!this.manager.allocate(table, 0, blocks, this.nowUs())) break;
-      await unlessAborted(signals, () => this.#pump.until(() => table.pending === 0));
-      if (this.#isWhole(table, blocks)) return;
-    }
-    throw this.#full(blocks);
-  }
+function groupOf(sequence: KVSequence, group: number): KVSequence['groups'][number] {
+  const found = sequence.groups[group];
+  if (found !== undefined) return found;
+  const { length } = sequence.groups;
+  throw new TierKVError('TKV_INPUT', `group is ${group}, and there are ${length}. Count them from 0.`, {
+    field: 'group',
+  });
+}
 
-  /** Whether all blocks are in HBM, to be read or written. */
-  #isWhole(table: KVSequence['table'], blocks: number): boolean {
-    if (!this.#keeper.present || table.length < blocks) return false;
-    for (let i = 0; i < blocks; i++) {
-      if (table.state[i] !== Entry.READY && table.state[i] !== Entry.OPEN) return false;
-    }
-    return true;
-  }
-
-  /** What ends a wait: the end of the runtime, and the caller's signal where there is one. */
-  #signals({ signal }: WaitOptions): AbortSignal[] {
-    return signal === undefined ? [this.#closing.signal] : [this.#closing.signal, signal];
-  }
-
-  #full(blocks: number): TierKVError {
-    const { heldBytes, capacityBytes, slots } = this.manager.usage(0);
-    const late =
-      this.manager.jobsOverdue === 0 ? '' : `, ${slots.draining} slots wait for transfers that are overdue`;
-    return new TierKVError(
-      'TKV_CAPACITY',
-      `${blocks} blocks do not fit HBM: ${heldBytes} of ${capacityBytes} bytes are in use${late}. Release a sequence, or raise hbmBytes.`,
-      { field: 'hbmBytes' },
-    );
-  }
+/** A caller's function never stands in the way of the runtime: what it throws is dropped. */
+function guarded(notice: ((line: string) => void) | undefined): (line: string) => void {
+  return (line) => {
+    try {
+      notice?.(line);
+    } catch {}
+  };
 }

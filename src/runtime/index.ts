@@ -6,18 +6,14 @@ export { digestBytes, digestWords } from './digest.ts';
 export { type ErrorCode, type ErrorFacts, TierKVError } from './errors.ts';
 export * from './geometry/index.ts';
 export * from './keys/index.ts';
-export {
-  DecisionOp,
-  type DecisionSink,
-  decisionOpNames,
-  InputOp,
-  inputOpNames,
-} from './log/decisionSink.ts';
-export { type AdoptedBlock, adoptedFrom } from './manager/adoption.ts';
+export * from './log/index.ts';
+export type { AdoptedBlock } from './manager/adoption.ts';
 export type { ManagerConfig, ResolvedConfig, ResolvedTier, TierSize } from './manager/config.ts';
 export type { Counters } from './manager/counters.ts';
 export { type Eviction, KVManager } from './manager/kvManager.ts';
+export type { ManagerListener } from './manager/listener.ts';
 export type { TierLoss } from './manager/loss.ts';
+export { type MoveAnswer, moveAnswers } from './manager/residency/moving.ts';
 export type { WriteBudgetConfig } from './manager/residency/writeBudget.ts';
 export { BlockTable, LoadedBlock, OpenBlock } from './manager/sequences/handles.ts';
 export { Entry, entryNames, type Sequence, type SequenceId } from './manager/sequences/sequence.ts';
@@ -25,11 +21,13 @@ export type { ManagerDump } from './manager/views/dump.ts';
 export type { Match } from './manager/views/lookup.ts';
 export type { TierUsage } from './manager/views/usage.ts';
 export { countPatternMismatches, fillPattern, patternWord } from './pattern.ts';
+export * from './policy/index.ts';
 export { type PoolShape, poolShape, slotOffsetBytes } from './pool/shape.ts';
 export { SlotPool } from './pool/slotPool.ts';
 export * from './store/index.ts';
 export { linkName, Tier, type TierName, tierName, tierNames } from './tier.ts';
-export type { Completion, TransferDriver } from './transfer/driver.ts';
+export type { Completion, EndListener, TransferDriver } from './transfer/driver.ts';
+export { JobCarrier, type JobSource } from './transfer/jobCarrier.ts';
 export { type JobId, Priority } from './transfer/jobTable.ts';
 export { Outcome, type OutcomeName, outcomeNames } from './transfer/outcome.ts';
 export { SlotLocks, type SlotUse } from './transfer/slotLocks.ts';

@@ -1,5 +1,6 @@
 /** BLIS: the simulator's parts. */
 
+export * from './driver/index.ts';
 export * from './kernel/index.ts';
 export * from './latency/index.ts';
 export * from './random/index.ts';

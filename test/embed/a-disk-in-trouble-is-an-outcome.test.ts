@@ -82,7 +82,7 @@ describe('a disk without room', () => {
 
     rmSync(join(dir, 'somebody-else'));
     await cacheBelow(kv, 160, 1);
-    expect(kv.lookup(prompt(160), tenant).byTier[1]).toBe(4);
+    expect(kv.lookup(prompt(160), { tenant }).byTier[1]).toBe(4);
     expect(await ask(kv, 160)).toEqual({ cachedTokens: 64, right: true });
   });
 

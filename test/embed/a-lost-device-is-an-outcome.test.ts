@@ -55,8 +55,8 @@ describe('a lost device', () => {
     before.destroy();
     await replaced(kv, 1);
     expect(kv.device).not.toBe(before);
-    expect(kv.lookup(prompt(10), tenant).byTier[levels]).toBe(4);
-    expect(kv.lookup(prompt(20), tenant).blocks).toBe(0);
+    expect(kv.lookup(prompt(10), { tenant }).byTier[levels]).toBe(4);
+    expect(kv.lookup(prompt(20), { tenant }).blocks).toBe(0);
     expect(kv.manager.counters.lost).toBe(4);
     expect(await ask(kv, 10)).toEqual({ cachedTokens: 64, right: true });
     expect(await ask(kv, 20)).toEqual({ cachedTokens: 0, right: true });
@@ -66,14 +66,14 @@ describe('a lost device', () => {
   it('interrupts a sequence, which comes back: what lies below is loaded, the rest is open again', async () => {
     const kv = await open({ ddrBytes: blocks(20) });
     const head = prompt(30).slice(0, 33);
-    const first = await kv.begin(head, tenant);
+    const first = await kv.begin(head, { tenant });
     write(kv, first, 30);
     expect(await kv.seal(first)).toBe('done');
     kv.release(first);
     kv.manager.evict(0, 2, kv.nowUs());
     await kv.idle();
 
-    const sequence = await kv.begin(prompt(30), tenant);
+    const sequence = await kv.begin(prompt(30), { tenant });
     expect(sequence.cachedTokens).toBe(32);
     expect(write(kv, sequence, 30)).toEqual([2, 3, 4]);
     kv.device.destroy();
@@ -95,7 +95,7 @@ describe('a lost device', () => {
   it('in the middle of a reload does not end it: the same call answers on the next device', async () => {
     const kv = await open({ ddrBytes: blocks(20) });
     await cacheBelow(kv, 40, 1);
-    const begun = kv.begin(prompt(40), tenant);
+    const begun = kv.begin(prompt(40), { tenant });
     kv.device.destroy();
     const sequence = await begun;
     expect(kv.devicesLost).toBe(1);
@@ -122,18 +122,18 @@ describe('a lost device', () => {
     const lines: string[] = [];
     const kv = await open({ ddrBytes: blocks(20), notice: (line) => lines.push(line) });
     await cacheBelow(kv, 80, 1);
-    const live = await kv.begin(prompt(90), tenant);
+    const live = await kv.begin(prompt(90), { tenant });
     process.env.TIERKV_ADAPTER = 'no such adapter';
     kv.device.destroy();
     await expect(kv.recover(live))
       .rejects.toMatchObject({ code: 'TKV_STATE' })
       .catch(() => {});
     while (kv.devicesLost === 0) await new Promise((resolve) => setTimeout(resolve, 5));
-    await expect(kv.begin(prompt(80), tenant)).rejects.toMatchObject({ code: 'TKV_DEVICE' });
+    await expect(kv.begin(prompt(80), { tenant })).rejects.toMatchObject({ code: 'TKV_DEVICE' });
     await expect(kv.recover(live)).rejects.toMatchObject({ code: 'TKV_DEVICE' });
     expect(kv.describe().runtime).toMatchObject({ devicePresent: false });
     expect(lines.some((line) => line.includes('Asking for another device'))).toBe(true);
-    expect(kv.lookup(prompt(80), tenant).byTier).toEqual([0, 4]);
+    expect(kv.lookup(prompt(80), { tenant }).byTier).toEqual([0, 4]);
 
     delete process.env.TIERKV_ADAPTER;
     expect(await ask(kv, 80)).toEqual({ cachedTokens: 64, right: true });

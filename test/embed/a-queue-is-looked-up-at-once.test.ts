@@ -48,7 +48,7 @@ it('says of each request what begin then finds, wherever the blocks lie', async 
   const waiting = queue.lookup();
   expect(cachedOf(waiting)).toEqual([64, 48, 32, 64, 48, 32, 64, 48, 32, 0, 0, 0]);
   for (const request of waiting) {
-    const sequence = await kv.begin(request.tokens, request.tenant);
+    const sequence = await kv.begin(request.tokens, { tenant: request.tenant });
     expect(sequence.cachedTokens).toBe(request.cachedTokens);
     kv.release(sequence);
   }

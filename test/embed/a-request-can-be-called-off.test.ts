@@ -25,8 +25,8 @@ describe('begin with a signal', () => {
     const before = JSON.stringify(kv.manager.dump());
     const opened = vi.spyOn(kv.manager, 'open');
     const reason = new Error('the client is gone');
-    await expect(kv.begin(prompt(10), tenant, { signal: AbortSignal.abort(reason) })).rejects.toBe(reason);
-    await expect(kv.begin(prompt(10), tenant, { signal: AbortSignal.abort() })).rejects.toMatchObject({
+    await expect(kv.begin(prompt(10), { tenant, signal: AbortSignal.abort(reason) })).rejects.toBe(reason);
+    await expect(kv.begin(prompt(10), { tenant, signal: AbortSignal.abort() })).rejects.toMatchObject({
       name: 'AbortError',
     });
     expect(opened).not.toHaveBeenCalled();
@@ -38,7 +38,7 @@ describe('begin with a signal', () => {
     await cacheBelow(kv, 10, 1);
     hold();
     const client = new AbortController();
-    const begun = kv.begin(prompt(10), tenant, { signal: client.signal });
+    const begun = kv.begin(prompt(10), { tenant, signal: client.signal });
     await untilHeld(held);
     expect(listeners(client.signal)).toBe(1);
     client.abort();
@@ -59,12 +59,12 @@ describe('begin with a signal', () => {
     await cacheBelow(kv, 20, 1);
     hold();
     const client = new AbortController();
-    const gone = [10, 20].map((seed) => kv.begin(prompt(seed), tenant, { signal: client.signal }));
-    const sharing = kv.begin(prompt(10), tenant);
+    const gone = [10, 20].map((seed) => kv.begin(prompt(seed), { tenant, signal: client.signal }));
+    const sharing = kv.begin(prompt(10), { tenant });
     await untilHeld(held);
     client.abort();
     for (const begun of gone) await expect(begun).rejects.toMatchObject({ name: 'AbortError' });
-    const late = kv.begin(prompt(20), tenant);
+    const late = kv.begin(prompt(20), { tenant });
     letGo();
     for (const [begun, seed] of [[sharing, 10] as const, [late, 20] as const]) {
       const sequence = await begun;
@@ -81,13 +81,13 @@ describe('begin with a signal', () => {
     await cacheBelow(kv, 10, 1);
     hold();
     const client = new AbortController();
-    const loading = kv.begin(prompt(10), tenant, { signal: client.signal });
+    const loading = kv.begin(prompt(10), { tenant, signal: client.signal });
     await untilHeld(held);
     client.abort();
     await expect(loading).rejects.toThrow();
 
     const next = new AbortController();
-    const waiting = kv.begin(longPrompt(500), tenant, { signal: next.signal });
+    const waiting = kv.begin(longPrompt(500), { tenant, signal: next.signal });
     await turn();
     next.abort('no longer wanted');
     await expect(waiting).rejects.toBe('no longer wanted');
@@ -107,7 +107,7 @@ describe('begin with a signal', () => {
     kv.device.destroy();
     while (kv.devicesLost === 0) await turn();
     const client = new AbortController();
-    const begun = kv.begin(prompt(10), tenant, { signal: client.signal });
+    const begun = kv.begin(prompt(10), { tenant, signal: client.signal });
     await turn();
     client.abort();
     await expect(begun).rejects.toMatchObject({ name: 'AbortError' });
@@ -121,7 +121,7 @@ describe('begin with a signal', () => {
     const { kv } = await openHeld();
     await cacheBelow(kv, 10, 1);
     const client = new AbortController();
-    const sequence = await kv.begin(prompt(10), tenant, { signal: client.signal });
+    const sequence = await kv.begin(prompt(10), { tenant, signal: client.signal });
     client.abort();
     await kv.idle();
     expect(kv.blockTable(sequence).length).toBe(5);
@@ -136,11 +136,11 @@ describe('begin with a signal', () => {
     const { kv } = await openHeld();
     await cacheBelow(kv, 10, 1);
     const { signal } = new AbortController();
-    const first = await kv.begin(prompt(10), tenant, { signal });
-    await expect(kv.begin(longPrompt(500), tenant, { signal })).rejects.toMatchObject({
-      code: 'TKV_CAPACITY',
+    const first = await kv.begin(prompt(10), { tenant, signal });
+    await expect(kv.begin(longPrompt(500), { tenant, signal })).rejects.toMatchObject({
+      code: 'TKV_FULL',
     });
-    await expect(kv.begin([-1, ...prompt(10)], tenant, { signal })).rejects.toMatchObject({
+    await expect(kv.begin([-1, ...prompt(10)], { tenant, signal })).rejects.toMatchObject({
       code: 'TKV_INPUT',
     });
     kv.release(first);
@@ -157,7 +157,7 @@ describe('begin with a signal', () => {
     for (let round = 0; round < 60; round++) {
       const clients = seeds.map((seed) => {
         const client = new AbortController();
-        const begun = kv.begin(prompt(seed), tenant, { signal: client.signal });
+        const begun = kv.begin(prompt(seed), { tenant, signal: client.signal });
         return { seed, client, begun: begun.catch(() => undefined) };
       });
       for (let turns = random.below(12); turns > 0; turns--) await (random.chance(0.5) ? turn() : null);

@@ -8,7 +8,7 @@ import { cacheBelow, contents, prompt, rightContents, tenant, write } from './li
 describe('a sequence that was interrupted', () => {
   async function interrupted(kv: KVRuntime) {
     await cacheBelow(kv, 10, 1);
-    const sequence = await kv.begin(prompt(10), tenant);
+    const sequence = await kv.begin(prompt(10), { tenant });
     write(kv, sequence, 10);
     const lost = kv.devicesLost + 1;
     kv.device.destroy();
@@ -55,23 +55,23 @@ describe('a sequence that was interrupted', () => {
 describe('cancel', () => {
   it('of a sequence without loads is a release: what was sealed stays cached', async () => {
     const { kv } = await openHeld();
-    const sequence = await kv.begin(prompt(10), tenant);
+    const sequence = await kv.begin(prompt(10), { tenant });
     write(kv, sequence, 10);
     const sealed = kv.seal(sequence);
     kv.cancel(sequence);
     expect(await sealed).toBe('interrupted');
     await kv.idle();
-    expect(kv.lookup(prompt(10), tenant).byTier[0]).toBe(4);
+    expect(kv.lookup(prompt(10), { tenant }).byTier[0]).toBe(4);
     await nothingLeaked(kv);
   });
 
   it('ends an append that waits for slots', async () => {
     const { kv, hold, letGo, held } = await openHeld();
     await cacheBelow(kv, 10, 1);
-    const sequence = await kv.begin(longPrompt(500).subarray(0, 16), tenant);
+    const sequence = await kv.begin(longPrompt(500).subarray(0, 16), { tenant });
     hold();
     const client = new AbortController();
-    const loading = kv.begin(prompt(10), tenant, { signal: client.signal });
+    const loading = kv.begin(prompt(10), { tenant, signal: client.signal });
     await untilHeld(held);
     client.abort();
     await expect(loading).rejects.toThrow();
@@ -89,13 +89,13 @@ it('a runtime that is closed calls off whoever waits, at once, and lets nobody b
   await cacheBelow(kv, 10, 1);
   hold();
   const { signal } = new AbortController();
-  const begun = kv.begin(prompt(10), tenant, { signal });
+  const begun = kv.begin(prompt(10), { tenant, signal });
   await untilHeld(held);
   const closed = kv[Symbol.asyncDispose]();
   await expect(begun).rejects.toMatchObject({ code: 'TKV_STATE' });
   expect(held()).toBeGreaterThan(0);
   expect(listeners(signal)).toBe(0);
-  await expect(kv.begin(prompt(10), tenant)).rejects.toThrow(/closed. Open another one/);
+  await expect(kv.begin(prompt(10), { tenant })).rejects.toThrow(/closed. Open another one/);
   letGo();
   await closed;
   kv.manager.checkIntegrity();

@@ -73,7 +73,7 @@ async function contents(kv: KVRuntime, sequence: KVSequence): Promise<number[]> 
 
 /** Caches four blocks and pushes them down `levels` tiers. */
 async function cacheBelow(kv: KVRuntime, seed: number, levels: number): Promise<void> {
-  const sequence = await kv.begin(prompt(seed), tenant);
+  const sequence = await kv.begin(prompt(seed), { tenant });
   write(kv, sequence, seed);
   await kv.seal(sequence);
   kv.release(sequence);
@@ -87,7 +87,7 @@ async function cacheBelow(kv: KVRuntime, seed: number, levels: number): Promise<
 const slotsBelow = [3, 2, 1, 0];
 
 async function expectRecomputed(kv: KVRuntime, seed: number, wrong: number, outcome: Outcome): Promise<void> {
-  const sequence = await kv.begin(prompt(seed), tenant);
+  const sequence = await kv.begin(prompt(seed), { tenant });
   expect(kv.manager.counters.loadsFailed[outcome]).toBe(1);
   expect(sequence.cachedTokens).toBe(wrong * 16);
   expect(write(kv, sequence, seed)).toEqual([wrong, 4]);
@@ -106,8 +106,8 @@ describe('a block that is right', () => {
   ] as const)('comes back from %s', async (_, tiers, levels) => {
     const { kv } = await open(tiers);
     await cacheBelow(kv, 10, levels);
-    expect(kv.lookup(prompt(10), tenant).byTier[levels]).toBe(4);
-    const sequence = await kv.begin(prompt(10), tenant);
+    expect(kv.lookup(prompt(10), { tenant }).byTier[levels]).toBe(4);
+    const sequence = await kv.begin(prompt(10), { tenant });
     expect(sequence.cachedTokens).toBe(64);
     expect(await contents(kv, sequence)).toEqual([10, 11, 12, 13]);
     kv.release(sequence);

@@ -40,22 +40,22 @@ async function compute(runtime: KVRuntime, sequence: KVSequence): Promise<void> 
 describe('a sequence', () => {
   it('finds the part of its prompt that another of the same tenant computed, and leaves the last token to compute', async () => {
     const runtime = await open(10);
-    const first = await runtime.begin(tokens(64), 'red');
+    const first = await runtime.begin(tokens(64), { tenant: 'red' });
     expect(first.cachedTokens).toBe(0);
     await compute(runtime, first);
     runtime.release(first);
-    const same = await runtime.begin(tokens(64), 'red');
+    const same = await runtime.begin(tokens(64), { tenant: 'red' });
     expect(same.cachedTokens).toBe(48);
-    const longer = await runtime.begin(tokens(80), 'red');
+    const longer = await runtime.begin(tokens(80), { tenant: 'red' });
     expect(longer.cachedTokens).toBe(64);
-    const other = await runtime.begin(tokens(16), 'blue');
+    const other = await runtime.begin(tokens(16), { tenant: 'blue' });
     expect(other.cachedTokens).toBe(0);
     for (const sequence of [same, longer, other]) runtime.release(sequence);
   });
 
   it('grows with what is generated, and the next turn finds that too', async () => {
     const runtime = await open(10);
-    const sequence = await runtime.begin(tokens(20), 'red');
+    const sequence = await runtime.begin(tokens(20), { tenant: 'red' });
     await compute(runtime, sequence);
     for (let count = 21; count <= 49; count++) {
       await runtime.append(sequence, tokens(count));
@@ -63,17 +63,19 @@ describe('a sequence', () => {
     }
     expect(sequence.blocks).toBe(4);
     runtime.release(sequence);
-    expect(runtime.lookup(tokens(49), 'red').blocks).toBe(3);
+    expect(runtime.lookup(tokens(49), { tenant: 'red' }).blocks).toBe(3);
   });
 
   it('that HBM has no room for is refused, naming the setting, and leaves the others alone', async () => {
     const runtime = await open(4);
-    const first = await runtime.begin(tokens(48), 'red');
-    await expect(runtime.begin(tokens(48, 1000), 'red')).rejects.toThrow(/do not fit HBM.*raise hbmBytes/);
+    const first = await runtime.begin(tokens(48), { tenant: 'red' });
+    await expect(runtime.begin(tokens(48, 1000), { tenant: 'red' })).rejects.toThrow(
+      /find no room in HBM now.*let begin wait/,
+    );
     await compute(runtime, first);
     expect(runtime.blockTable(first).length).toBe(3);
     runtime.release(first);
-    const second = await runtime.begin(tokens(48, 1000), 'red');
+    const second = await runtime.begin(tokens(48, 1000), { tenant: 'red' });
     expect(runtime.openBlocks(second)).toHaveLength(3);
     runtime.release(second);
   });
@@ -82,7 +84,7 @@ describe('a sequence', () => {
 describe('a block table', () => {
   it('holds every block of the sequence in order', async () => {
     const runtime = await open(10);
-    const sequence = await runtime.begin(tokens(50), 'red');
+    const sequence = await runtime.begin(tokens(50), { tenant: 'red' });
     await compute(runtime, sequence);
     const table: BlockTable = runtime.blockTable(sequence);
     const slots = [0, 1, 2, 3].map((i) => runtime.slot(sequence, i).offsetBytes / layout.blockBytes);
@@ -92,7 +94,7 @@ describe('a block table', () => {
 
   it('is refused while a block is on its way, rather than made with a gap', async () => {
     const runtime = await open(10);
-    const sequence = await runtime.begin(tokens(40), 'red');
+    const sequence = await runtime.begin(tokens(40), { tenant: 'red' });
     const sealed = runtime.seal(sequence);
     expect(() => runtime.blockTable(sequence)).toThrow(TierKVError);
     await sealed;
@@ -102,7 +104,7 @@ describe('a block table', () => {
 
   it('takes blocks that the manager vouches for, and nothing that looks like one', async () => {
     const runtime = await open(10);
-    const sequence = await runtime.begin(tokens(16), 'red');
+    const sequence = await runtime.begin(tokens(16), { tenant: 'red' });
     const table = runtime.blockTable(sequence);
     // @ts-expect-error a place is not yet a block that may be read
     const forged: LoadedBlock = { slot: 0, generation: 1, sizeClass: 0 };

@@ -64,7 +64,7 @@ export const rightContents = (seed: number): number[] =>
 
 /** Computes a prompt and pushes its blocks down `levels` tiers, as far as they take them. */
 export async function cacheBelow(kv: KVRuntime, seed: number, levels: number): Promise<void> {
-  const sequence = await kv.begin(prompt(seed), tenant);
+  const sequence = await kv.begin(prompt(seed), { tenant });
   write(kv, sequence, seed);
   await kv.seal(sequence);
   kv.release(sequence);
@@ -80,7 +80,7 @@ async function whenRoom<T>(kv: KVRuntime, act: () => Promise<T>): Promise<T> {
     try {
       return await act();
     } catch (error) {
-      if (!(error instanceof TierKVError && error.code === 'TKV_CAPACITY') || kv.manager.jobsOverdue === 0)
+      if (!(error instanceof TierKVError && error.code === 'TKV_FULL') || kv.manager.jobsOverdue === 0)
         throw error;
       await new Promise((resolve) => setTimeout(resolve, 10));
     }
@@ -89,7 +89,7 @@ async function whenRoom<T>(kv: KVRuntime, act: () => Promise<T>): Promise<T> {
 
 /** Asks for the prompt as a server does: computes what is missing, also when it is interrupted, and compares every byte. @returns tokens that were found */
 export async function ask(kv: KVRuntime, seed: number): Promise<{ cachedTokens: number; right: boolean }> {
-  const sequence = await whenRoom(kv, () => kv.begin(prompt(seed), tenant));
+  const sequence = await whenRoom(kv, () => kv.begin(prompt(seed), { tenant }));
   const { cachedTokens } = sequence;
   write(kv, sequence, seed);
   while ((await kv.seal(sequence)) === 'interrupted') {

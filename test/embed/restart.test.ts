@@ -38,7 +38,7 @@ const config = (dir: string, change: Partial<KVRuntimeConfig> = {}): KVRuntimeCo
 
 /** Prefills whatever of the prompt is not cached: every block is filled with a byte of its own. */
 async function serve(kv: KVRuntime, prompt: number, blockCount: number): Promise<{ prefilled: number }> {
-  const sequence = await kv.begin(tokensOf(prompt, blockCount), 'tenant');
+  const sequence = await kv.begin(tokensOf(prompt, blockCount), { tenant: 'tenant' });
   let prefilled = 0;
   for (const { index } of kv.openBlocks(sequence)) {
     const { buffer, offsetBytes, sizeBytes } = kv.slot(sequence, index);
@@ -59,10 +59,16 @@ async function expectBytes(
   count: number,
 ): Promise<void> {
   for (let i = 0; i < count; i++) {
-    const { slot, generation } = kv.manager.loadedBlock(sequence.table, i)!;
+    const { slot, generation } = kv.manager.loadedBlock(sequence.groups[0].table, i)!;
     const bytes = new Uint8Array(layout.blockBytes);
     const words = new Uint32Array(bytes.buffer);
-    const item = { slot, generation, sizeClass: 0, key: sequence.keys.words.slice(i * 4, i * 4 + 4), bytes };
+    const item = {
+      slot,
+      generation,
+      sizeClass: 0,
+      key: sequence.groups[0].keys.words.slice(i * 4, i * 4 + 4),
+      bytes,
+    };
     const digest = (await kv.stores.hbm.seal([item]))[0].digest;
     await kv.stores.hbm.read([{ ...item, digest }]);
     const byte = prompt * 16 + i;
@@ -82,9 +88,9 @@ describe('the same prompts after a restart', () => {
     expect(second.manager.counters.adopted).toBe(60);
     expect(second.manager.prefixesAreWhole).toBe(true);
     second.manager.checkIntegrity();
-    expect(second.lookup(tokensOf(4, 6), 'tenant').byTier).toEqual([0, 0, 6]);
+    expect(second.lookup(tokensOf(4, 6), { tenant: 'tenant' }).byTier).toEqual([0, 0, 6]);
     for (let prompt = 0; prompt < 10; prompt++) expect((await serve(second, prompt, 6)).prefilled).toBe(0);
-    expect(second.lookup(tokensOf(4, 6), 'somebody else').blocks).toBe(0);
+    expect(second.lookup(tokensOf(4, 6), { tenant: 'somebody else' }).blocks).toBe(0);
     second.manager.checkIntegrity();
     expect(second.describe().nvme).toMatchObject({ recoveredFrom: 'checkpoint', recoveryReadBytes: 0 });
   });
@@ -99,7 +105,7 @@ describe('the same prompts after a restart', () => {
         hbmBytes: 20 * layout.blockBytes, nvme: { dir: ${JSON.stringify(dir)}, bytes: 80 * layout.blockBytes } });
       for (let prompt = 0; prompt < 8; prompt++) {
         const tokens = Uint32Array.from({ length: 97 }, (_, i) => prompt * 1_000_000 + i);
-        const sequence = await kv.begin(tokens, 'tenant');
+        const sequence = await kv.begin(tokens, { tenant: 'tenant' });
         for (const { index } of kv.openBlocks(sequence)) {
           const { buffer, offsetBytes, sizeBytes } = kv.slot(sequence, index);
           kv.device.queue.writeBuffer(buffer, offsetBytes, new Uint8Array(sizeBytes).fill(prompt * 16 + index));
@@ -120,7 +126,10 @@ describe('the same prompts after a restart', () => {
     await using kv = await KVRuntime.open(config(dir));
     expect(kv.manager.counters.adopted).toBe(held);
     expect(kv.describe().nvme).toMatchObject({ recoveredClosed: false, recoveryLeftovers: 0 });
-    const found = Array.from({ length: 8 }, (_, prompt) => kv.lookup(tokensOf(prompt, 6), 'tenant').blocks);
+    const found = Array.from(
+      { length: 8 },
+      (_, prompt) => kv.lookup(tokensOf(prompt, 6), { tenant: 'tenant' }).blocks,
+    );
     expect(found.reduce((a, b) => a + b)).toBeGreaterThan(20);
     expect(found[0]).toBe(6);
     for (let prompt = 0; prompt < 8; prompt++) {
@@ -153,7 +162,10 @@ describe('the same prompts after a restart', () => {
     await first[Symbol.asyncDispose]();
     await using second = await KVRuntime.open(config(dir, { nvme: { dir, bytes: blocks(62) } }));
     expect(second.manager.counters.adopted).toBe(59);
-    const found = Array.from({ length: 10 }, (_, p) => second.lookup(tokensOf(p, 6), 'tenant').blocks);
+    const found = Array.from(
+      { length: 10 },
+      (_, p) => second.lookup(tokensOf(p, 6), { tenant: 'tenant' }).blocks,
+    );
     expect(found).toEqual([5, 6, 6, 6, 6, 6, 6, 6, 6, 6]);
     for (let prompt = 0; prompt < 10; prompt++) await serve(second, prompt, 6);
     second.manager.checkIntegrity();

@@ -1,7 +1,6 @@
-/** Settings that the runtime hands to what it opens: how to wait for the device, how to upload, how much staging
- * memory there is, and how many threads digest. */
+/** Settings that the runtime hands to what it opens: how to wait for the device, and how much staging memory there is. */
 
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it, vi } from 'vitest';
@@ -36,36 +35,6 @@ describe('waiting for the device', () => {
   });
 });
 
-it('uploads go as the profile of this adapter says, and are measured where it is about another', async () => {
-  const dir = mkdtempSync(join(tmpdir(), 'tierkv-profile-'));
-  const linkProfile = join(dir, 'profile.json');
-  const write = (adapter: string): void =>
-    writeFileSync(
-      linkProfile,
-      JSON.stringify({
-        schema: 'tierkv.links/1',
-        device: adapter,
-        uploads: { verification: 'kernel', sizes: [{ bytes: 1, uploadPath: 'writeBuffer' }] },
-      }),
-    );
-  try {
-    write('another adapter');
-    const notices: string[] = [];
-    await using kv = await openRuntime({ linkProfile, notice: (line) => notices.push(line) });
-    const { adapter, strategy } = kv.describe().hbm;
-    expect(strategy).toBe('measured');
-    expect(notices.join('\n')).toContain('is about another adapter');
-    write(String(adapter));
-    await using profiled = await openRuntime({ linkProfile });
-    const found = { uploadPath: 'writeBuffer', verification: 'kernel', strategy: 'profile' };
-    expect(profiled.describe().hbm).toMatchObject(found);
-    expect((await ask(profiled, 10)).right).toBe(true);
-    await expect(openRuntime({ linkProfile: dir })).rejects.toMatchObject({ code: 'TKV_IO', path: dir });
-  } finally {
-    rmSync(dir, { recursive: true });
-  }
-});
-
 it('staging memory between device and files is what the engine says keeps both busy', async () => {
   const dir = mkdtempSync(join(tmpdir(), 'tierkv-staging-'));
   const opened = vi.spyOn(StagingSlots, 'open');
@@ -74,18 +43,6 @@ it('staging memory between device and files is what the engine says keeps both b
     expect(opened.mock.calls).toEqual([[layout.blockBytes, StagingSlots.countFor(layout.blockBytes)]]);
     await cacheBelow(kv, 10, 1);
     expect(await ask(kv, 10)).toEqual({ cachedTokens: 64, right: true });
-  } finally {
-    rmSync(dir, { recursive: true, force: true });
-  }
-});
-
-it('as many threads digest what is read from files as the configuration says', async () => {
-  const dir = mkdtempSync(join(tmpdir(), 'tierkv-threads-'));
-  try {
-    await using kv = await openRuntime({ nvme: { dir, bytes: blocks(40), digestThreads: 3 } });
-    expect(kv.describe().nvme).toMatchObject({ digestThreads: 0, digestThreadsMax: 3 });
-    const wrong = openRuntime({ nvme: { dir, bytes: blocks(40), digestThreads: -1 } });
-    await expect(wrong).rejects.toMatchObject({ code: 'TKV_CONFIG', field: 'digestThreads' });
   } finally {
     rmSync(dir, { recursive: true, force: true });
   }

@@ -1,16 +1,17 @@
 /**
- * One world of the campaign: requests of three tenants over tiers of a few slots, through the real manager, pump and engine,
+ * One world of the campaign: requests of three tenants over tiers of a few slots, through the real manager, loop and engine,
  * on stores that fail. Time is virtual. Each request writes bytes that only its tenant's block can have; after every step
  * the manager is audited and every block that a sequence may read is compared with what its tenant wrote.
  */
 
 import { StagingSlots } from '../../src/backends/engine/index.ts';
 import { MemoryStore } from '../../src/backends/memory/index.ts';
-import { Pump } from '../../src/embed/pump.ts';
+import { ManagerLoop } from '../../src/embed/managerLoop.ts';
 import {
   type DeviceTierStore,
   type HostTierStore,
   KVManager,
+  type Sequence,
   Tier,
   type Transfer,
 } from '../../src/runtime/index.ts';
@@ -64,7 +65,9 @@ export class FaultWorld {
   #disk: { bytes: StandInDisk; store: FaultStore } | undefined;
   #host: MemoryStore | undefined;
   #engine!: ObservedEngine;
-  #pump!: Pump;
+  #loop!: ManagerLoop;
+  /** Called when there is a device again. */
+  #onDevice: (() => void)[] = [];
   #stopping = false;
   #deviceless = false;
   #unfinished = 0;
@@ -73,7 +76,7 @@ export class FaultWorld {
   private constructor(seed: number, accounts: FaultAccounts, verify: boolean) {
     this.random = new SeededRandom(seed);
     this.config = worldConfig(this.random, seed);
-    this.manager = new KVManager(this.config.manager);
+    this.manager = new KVManager({ ...this.config.manager, transferDeadlineUs: deadlineUs });
     this.blocks = new Blocks();
     this.#plan = new FaultPlan(this.config.plan);
     this.#verify = verify;
@@ -113,13 +116,12 @@ export class FaultWorld {
     return this.#stopping;
   }
 
-  poke(): void {
-    this.#pump.poke();
-  }
-
-  /** Waits for the condition and for a device: what is written to a lost one is gone. */
-  until(done: () => boolean): Promise<void> {
-    return this.#pump.until(() => done() && !this.#deviceless);
+  /** Waits until no block of the sequence is on its way, and for a device: what is written to a lost one is gone. */
+  async settled(sequence: Sequence): Promise<void> {
+    while (sequence.pending > 0 || this.#deviceless) {
+      await this.#loop.settled(sequence);
+      if (this.#deviceless) await new Promise<void>((wake) => this.#onDevice.push(wake));
+    }
   }
 
   #shape(tier: Tier) {
@@ -156,8 +158,8 @@ export class FaultWorld {
     }
     const staging = stack.use(await StagingSlots.open(blockBytes, this.config.stagingSlots));
     this.#engine = new ObservedEngine(stores, staging, () => this.clock.nowUs / 1000, this.#accounts);
-    this.#pump = new Pump(this.manager, this.#engine, deadlineUs, (delayUs, wake) =>
-      this.clock.after(delayUs, wake),
+    this.#loop = new ManagerLoop(this.manager, this.#engine, (delayUs, ring) =>
+      this.clock.after(delayUs, ring),
     );
   }
 
@@ -214,7 +216,6 @@ export class FaultWorld {
         const chain = this.blocks.chain(this.random, this.config.blocksMax);
         this.manager.prefetch(chain.keys, chain.blocks, this.nowUs);
       }
-      this.poke();
     }
   }
 
@@ -223,15 +224,15 @@ export class FaultWorld {
     this.report.losses++;
     this.#device.store.lose();
     this.#deviceless = true;
-    this.#pump.hold();
+    this.#loop.hold();
     this.manager.loseTier(0, this.nowUs);
     this.#accounts.lossNoticed();
-    this.poke();
     await this.clock.wait(this.random.below(2 * deadlineUs));
     this.#device = this.#newDevice();
     this.#engine.replaceDevice(this.#device.store);
     this.#deviceless = false;
-    this.#pump.resume();
+    this.#loop.resume();
+    for (const wake of this.#onDevice.splice(0)) wake();
   }
 
   #releaseStalled(): void {

@@ -1,7 +1,7 @@
 /** The real engine, with somebody looking over its shoulder. */
 
 import { type EngineStores, type StagingSlots, TransferEngine } from '../../src/backends/engine/index.ts';
-import type { Completion, Transfer } from '../../src/runtime/index.ts';
+import type { Completion, EndListener, Transfer } from '../../src/runtime/index.ts';
 
 export interface EngineObserver {
   submitted(transfers: readonly Transfer[]): void;
@@ -27,14 +27,15 @@ export class ObservedEngine extends TransferEngine {
     super.submit(transfers);
   }
 
-  override async take(): Promise<readonly Completion[]> {
-    const ends = await super.take();
-    for (const end of ends) this.#observer.ended(end);
-    return ends;
+  override onEnd(listener: EndListener): void {
+    super.onEnd((end) => {
+      this.#observer.ended(end);
+      listener(end);
+    });
   }
 
-  override passOverdue(): void {
+  override expire(): void {
     this.#observer.passed(this.nowUs());
-    super.passOverdue();
+    super.expire();
   }
 }

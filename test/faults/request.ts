@@ -36,7 +36,6 @@ export class Request {
     const sequence = this.#sequence;
     if (random.chance(0.15)) {
       manager.load(sequence, this.#world.nowUs);
-      this.#world.poke();
       await clock.wait(random.below(200));
       this.#end('cancel');
       return;
@@ -45,7 +44,7 @@ export class Request {
       for (let attempt = 0; attempt < ATTEMPTS_MAX && !this.#complete(); attempt++) {
         if (!(await this.#bring())) break;
         this.#seal();
-        await this.#world.until(() => sequence.pending === 0);
+        await this.#world.settled(sequence);
       }
       await clock.wait(random.below(600));
     }
@@ -81,7 +80,7 @@ export class Request {
     const { blocks } = this.#chain;
     if (!manager.load(sequence, this.#world.nowUs, 0, sequence.length)) return false;
     if (!manager.allocate(sequence, 0, blocks, this.#world.nowUs)) return false;
-    await this.#world.until(() => sequence.pending === 0);
+    await this.#world.settled(sequence);
     for (let i = 0; i < blocks; i++) {
       const block = manager.openBlock(sequence, i);
       if (block === undefined || this.#written[i] === placeOf(block)) continue;
@@ -102,7 +101,6 @@ export class Request {
   #end(how: 'release' | 'cancel' | 'preempt'): void {
     this.#world.live.delete(this);
     this.#world.manager[how](this.#sequence, this.#world.nowUs);
-    this.#world.poke();
   }
 }
 

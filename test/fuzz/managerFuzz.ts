@@ -1,12 +1,16 @@
 /**
- * Random operations on a manager with tiers of 4 to 64 slots: open, allocate, extend, seal, release, lookup, offload,
- * reload, cancel, deadlines, completions late and out of order, faults, whole tiers lost. After each operation the whole state is audited, and every
- * block that a sequence may read holds what that sequence's key says.
+ * Random operations on a manager with tiers of 4 to 64 slots: open, allocate, extend, seal, copy, truncate, release, lookup,
+ * offload, reload, move, cancel, deadlines, completions late and out of order, faults, whole tiers lost. After each operation
+ * the whole state is audited, and every block that a sequence may read holds what that sequence's key says. Some worlds are
+ * recorded, and their log is run again: it has to come out the same to the byte.
  */
 
+import { LogWriter, replayLog } from '../../src/runtime/log/index.ts';
 import type { ManagerConfig, TierSize } from '../../src/runtime/manager/config.ts';
 import { KVManager } from '../../src/runtime/manager/kvManager.ts';
 import { Entry, type Sequence } from '../../src/runtime/manager/sequences/sequence.ts';
+import { evictionPolicyNames } from '../../src/runtime/policy/index.ts';
+import type { Priority } from '../../src/runtime/transfer/jobTable.ts';
 import { Random } from './random.ts';
 import { ShadowDriver } from './shadowDriver.ts';
 
@@ -79,7 +83,11 @@ function randomConfig(random: Random): ManagerConfig {
     whenLowerFull: random.pick(['evict', 'evict', 'refuse'] as const),
     offloadThreshold: random.pick([1, 1, 0.9, 0.5, 0]),
     maxJobs: random.pick([4, 32, 128]),
+    eviction: { policy: random.pick(evictionPolicyNames) },
+    leavingShare: random.pick([1, 1, 0.3]),
+    owners: 3,
   };
+  if (random.chance(0.3)) config.transferDeadlineUs = random.between(1, 40);
   if (random.chance(0.8)) config.ddr = lower();
   if (random.chance(0.6)) config.nvme = lower();
   if (config.nvme !== undefined && random.chance(0.3)) {
@@ -99,13 +107,22 @@ class World {
   readonly #requests: Request[] = [];
   readonly #faults: number;
   readonly #classes: number;
+  readonly #config: ManagerConfig;
+  /** Text of the world's log, where it is recorded. */
+  readonly #log: string[] = [];
+  readonly #writer: LogWriter | null;
+  /** Copies under way: what the block has to hold once it is open. */
+  readonly #copies: { sequence: Sequence; block: number; value: number }[] = [];
   #nowUs = 0;
 
   constructor(seed: number) {
     this.#random = new Random(seed);
     const config = randomConfig(this.#random);
     this.#classes = config.unitBytes.length;
-    this.#manager = new KVManager(config);
+    this.#config = config;
+    const recorded = this.#random.chance(0.25);
+    this.#writer = recorded ? new LogWriter(config, { log: (text) => this.#log.push(text) }) : null;
+    this.#manager = new KVManager(config, this.#writer);
     this.#driver = new ShadowDriver(this.#manager, this.#random);
     this.#faults = this.#random.pick([0, 0, 0.05, 0.3]);
     if (this.#manager.config.tiers.length > 1 && this.#random.chance(0.5)) this.#adopt();
@@ -152,12 +169,15 @@ class World {
     else if (roll < 58) this.#withRequest('release', (r) => this.#drop(r, 'release'));
     else if (roll < 62) this.#withRequest('cancel', (r) => this.#drop(r, 'cancel'));
     else if (roll < 64) this.#withRequest('preempt', (r) => this.#drop(r, 'preempt'));
-    else if (roll < 66) this.#withRequest('releaseRange', (r) => this.#releaseTail(r));
+    else if (roll < 65) this.#withRequest('releaseRange', (r) => this.#releaseTail(r));
+    else if (roll < 66) this.#withRequest('truncate', (r) => this.#truncate(r));
     else if (roll < 69) this.#evict();
     else if (roll < 72) this.#prefetch();
     else if (roll < 74) this.#expire();
     else if (roll < 77) this.#lookup();
     else if (roll < 78) this.#loseTier();
+    else if (roll < 80) this.#withRequest('copy', (r) => this.#copy(r));
+    else if (roll < 82) this.#move();
     else this.#complete();
     this.#driver.takeJobs(this.#nowUs);
     this.#write();
@@ -184,6 +204,18 @@ class World {
         throw new Error(`tier ${tier} holds more than its capacity`);
       if (usage.slots.draining !== 0) throw new Error(`tier ${tier} has draining slots at rest`);
     }
+    this.#runAgain();
+  }
+
+  #runAgain(): void {
+    if (this.#writer === null) return;
+    this.#writer.end();
+    const text = this.#log.join('');
+    const again: string[] = [];
+    const writer = new LogWriter(this.#config, { log: (piece) => again.push(piece) });
+    replayLog(text.slice(0, -1).split('\n'), 'the log of the world', writer);
+    writer.end();
+    if (again.join('') !== text) throw new Error('the recorded inputs do not give the same log again');
   }
 
   totals(): Record<string, number> {
@@ -207,6 +239,9 @@ class World {
       expired: this.expired,
       tiersLost: this.tiersLost,
       lost: c.lost,
+      copies: c.copies,
+      promotions: sum(c.promotions),
+      skipped: c.demotionsSkipped,
       adopted: c.adopted,
       writesDeclined: c.writesDeclined,
     };
@@ -229,7 +264,7 @@ class World {
     const blocks = this.#random.between(1, 12);
     const keys = this.#chain(blocks);
     const limit = this.#random.chance(0.3) ? blocks - 1 : blocks;
-    const sequence = this.#manager.open(keys, blocks, this.#nowUs, limit);
+    const sequence = this.#manager.open(keys, blocks, this.#nowUs, limit, this.#random.below(3));
     this.#requests.push({ sequence, keys, blocks });
   }
 
@@ -247,7 +282,7 @@ class World {
   #seal(request: Request): void {
     const open: number[] = [];
     for (let i = 0; i < request.sequence.length; i++)
-      if (request.sequence.state[i] === Entry.OPEN) open.push(i);
+      if (request.sequence.state[i] === Entry.OPEN && i < request.blocks) open.push(i);
     if (open.length === 0) return;
     const i = this.#random.pick(open);
     this.#manager.seal(request.sequence, i, i + 1, request.keys, i * 4, 16, this.#nowUs);
@@ -261,6 +296,39 @@ class World {
   #releaseTail(request: Request): void {
     const from = this.#random.below(request.sequence.length + 1);
     this.#manager.releaseRange(request.sequence, from, request.sequence.length, this.#nowUs);
+  }
+
+  #truncate(request: Request): void {
+    this.#manager.truncate(request.sequence, this.#random.below(request.sequence.length + 1), this.#nowUs);
+  }
+
+  /** A private copy of a block behind another sequence's table, or in place of the block itself. */
+  #copy(request: Request): void {
+    const { sequence, keys } = request;
+    const readable: number[] = [];
+    for (let i = 0; i < Math.min(sequence.length, request.blocks); i++) {
+      const state = sequence.state[i];
+      if (state === Entry.OPEN || state === Entry.READY) readable.push(i);
+    }
+    if (readable.length === 0) return;
+    const at = this.#random.pick(readable);
+    const unshares = this.#random.chance(0.3);
+    const to = unshares ? sequence : this.#random.pick(this.#requests).sequence;
+    const into = unshares ? at : to.length;
+    if (!unshares && into > 16) return;
+    const value = keys[at * 4] * 16 + at;
+    if (this.#manager.copy(sequence, at, to, into, this.#nowUs)) {
+      this.#copies.push({ sequence: to, block: into, value });
+    }
+  }
+
+  #move(): void {
+    this.last = 'move';
+    const blocks = this.#random.between(1, 12);
+    const keys = this.#chain(blocks);
+    const at = this.#random.below(blocks) * 4;
+    const tier = this.#random.below(this.#manager.config.tiers.length);
+    this.#manager.move(keys.slice(at, at + 4), tier, this.#random.below(5) as Priority, this.#nowUs);
   }
 
   #evict(): void {
@@ -322,10 +390,25 @@ class World {
   /** Sequences write their open blocks as soon as they have a slot. */
   #write(): void {
     const hbm = this.#driver.slots[0];
+    this.#checkCopies(hbm);
     for (const { sequence, keys } of this.#requests) {
-      for (let i = 0; i < sequence.length; i++) {
+      for (let i = 0; i < Math.min(sequence.length, keys.length / 4); i++) {
         const block = this.#manager.openBlock(sequence, i);
         if (block !== undefined) hbm[block.slot] = keys[i * 4] * 16 + i;
+      }
+    }
+  }
+
+  /** A copy that has become open holds what its source held. */
+  #checkCopies(hbm: Float64Array): void {
+    for (const copy of this.#copies.splice(0)) {
+      const { sequence, block, value } = copy;
+      const live = this.#requests.some((request) => request.sequence === sequence);
+      if (!live || block >= sequence.length) continue;
+      if (sequence.state[block] === Entry.WAITING) this.#copies.push(copy);
+      const open = this.#manager.openBlock(sequence, block);
+      if (open !== undefined && hbm[open.slot] !== value) {
+        throw new Error(`a copy holds ${hbm[open.slot]}, not ${value}`);
       }
     }
   }

@@ -69,7 +69,7 @@ export class ShadowDriver {
         Outcome.REFUSED,
         Outcome.CANCELLED,
       ];
-      if (transfer.kind === 'move') target[transfer.target.slot] = -2;
+      if (transfer.kind !== 'seal') target[transfer.target.slot] = -2;
       this.#manager.complete(transfer.job, this.#random.pick(failures), nowUs);
       return;
     }

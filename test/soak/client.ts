@@ -66,7 +66,7 @@ export class Client {
     const kv = this.#kv;
     const tokens = tokensOf(conversation, totalTokens, layout.blockTokens);
     const prompt = tokens.subarray(0, promptTokens);
-    const sequence = await this.#whenRoom(() => kv.begin(prompt, tenants[tenant]));
+    const sequence = await this.#whenRoom(() => kv.begin(prompt, { tenant: tenants[tenant] }));
     try {
       if (request.kind === 'serve') await this.#serve(sequence, request, tokens);
       else this.#write(sequence, request, request.kind === 'abandon' ? 0.5 : 1);
@@ -84,7 +84,7 @@ export class Client {
     await this.#compute(sequence, request);
     for (let step = 1; step <= APPENDS; step++) {
       const upTo = promptTokens + Math.floor(((totalTokens - promptTokens) * step) / APPENDS);
-      if (upTo === sequence.tokens) continue;
+      if (upTo === sequence.length) continue;
       while ((await this.#kv.append(sequence, tokens.subarray(0, upTo))) === 'interrupted') {
         await this.#recover(sequence, request);
       }
@@ -123,7 +123,9 @@ export class Client {
     const { hbm } = this.#kv.stores;
     const places = Array.from({ length: sequence.blocks }, (_, index) => {
       const { manager } = this.#kv;
-      const block = manager.loadedBlock(sequence.table, index) ?? manager.openBlock(sequence.table, index);
+      const block =
+        manager.loadedBlock(sequence.groups[0].table, index) ??
+        manager.openBlock(sequence.groups[0].table, index);
       return block === undefined
         ? undefined
         : { ...placeOf(block), ...patternOf(tenant, conversation, index) };
@@ -164,7 +166,7 @@ export class Client {
       try {
         return await act();
       } catch (error) {
-        const full = error instanceof TierKVError && error.code === 'TKV_CAPACITY';
+        const full = error instanceof TierKVError && error.code === 'TKV_FULL';
         if (!full || attempt === ATTEMPTS_MAX) throw error;
         if (attempt === 1) this.#tally.waited++;
         await new Promise((resolve) => setTimeout(resolve, attempt));

@@ -13,7 +13,6 @@
  */
 
 import { Priority } from '../../runtime/index.ts';
-import { guidedBytes } from '../../runtime/transfer/guidedBytes.ts';
 import type { Transfer } from '../../runtime/transfer/transfer.ts';
 
 export interface LinkLimits {
@@ -21,8 +20,6 @@ export interface LinkLimits {
   readonly windowBytes: number;
   /** Bytes of one batch at most, or one job. */
   readonly batchBytes: number;
-  /** Whether batches shrink when little waits (guidedBytes.ts). Default false. */
-  readonly guided?: boolean;
 }
 
 export interface LinkJob {
@@ -40,23 +37,22 @@ const LANDING_SHARE = 1 / 4;
 export class LinkQueue<Job extends LinkJob> {
   readonly #limits: LinkLimits;
   readonly #nowUs: () => number;
-  readonly #begin: (batch: readonly Job[], behindBytes: number) => Promise<void>;
+  readonly #begin: (batch: readonly Job[]) => Promise<void>;
   readonly #expired: (job: Job) => void;
   readonly #waiting: Job[][] = Object.values(Priority).map(() => []);
   readonly #heads: Uint32Array = new Uint32Array(this.#waiting.length);
   readonly #flights: Set<Flight> = new Set();
   #bytesUnderWay = 0;
-  #bytesWaiting = 0;
   #pumping = false;
 
   /**
-   * @param begin carries a batch out, told of the bytes that wait behind it; never rejects
+   * @param begin carries a batch out; never rejects
    * @param expired ends a job whose deadline passed before it began
    */
   constructor(
     limits: LinkLimits,
     nowUs: () => number,
-    begin: (batch: readonly Job[], behindBytes: number) => Promise<void>,
+    begin: (batch: readonly Job[]) => Promise<void>,
     expired: (job: Job) => void,
   ) {
     this.#limits = limits;
@@ -77,7 +73,6 @@ export class LinkQueue<Job extends LinkJob> {
 
   push(job: Job): void {
     this.#waiting[job.transfer.priority].push(job);
-    this.#bytesWaiting += job.transfer.bytes;
   }
 
   /** Begins what the window has room for. To be called after pushes. */
@@ -93,34 +88,28 @@ export class LinkQueue<Job extends LinkJob> {
     this.#pumping = batch.length > 0;
     if (!this.#pumping) return;
     const flight = this.#enter(batch);
-    void this.#begin(batch, this.#bytesWaiting).then(() => {
+    void this.#begin(batch).then(() => {
       this.#uncount(flight);
       this.pump();
     });
     queueMicrotask(() => this.#pumpOne());
   }
 
-  /** Batches and waiting jobs that are due at `nowUs` give up their room. */
-  pass(nowUs: number): void {
+  /** Batches and waiting jobs whose deadline is over give up their room. */
+  expire(nowUs: number): void {
     for (const flight of this.#flights) if (flight.dueUs <= nowUs) this.#uncount(flight);
     this.#waiting.forEach((list, priority) => {
       const due = (job: Job): boolean => job.transfer.deadlineUs <= nowUs;
       const left = list.slice(this.#heads[priority]);
       this.#heads[priority] = 0;
       this.#waiting[priority] = left.filter((job) => !due(job));
-      for (const job of left) {
-        if (!due(job)) continue;
-        this.#bytesWaiting -= job.transfer.bytes;
-        this.#expired(job);
-      }
+      for (const job of left) if (due(job)) this.#expired(job);
     });
     this.pump();
   }
 
   #nextBatch(): Job[] {
-    const { windowBytes, guided } = this.#limits;
-    const batchBytes =
-      guided === true ? guidedBytes(this.#bytesWaiting, this.#limits.batchBytes) : this.#limits.batchBytes;
+    const { windowBytes, batchBytes } = this.#limits;
     const batch: Job[] = [];
     const nowUs = this.#nowUs();
     let bytes = 0;
@@ -167,7 +156,6 @@ export class LinkQueue<Job extends LinkJob> {
 
   #shift(priority: number): void {
     const list = this.#waiting[priority];
-    this.#bytesWaiting -= list[this.#heads[priority]].transfer.bytes;
     const head = ++this.#heads[priority];
     if (head < list.length) return;
     list.length = 0;

@@ -1,18 +1,17 @@
 /**
- * Executes the manager's transfer jobs on real stores. Jobs of a link go in batches, the most urgent first, and so many
- * bytes at once (linkQueue.ts). Blocks that lie in host memory are copied straight between the arena and the other store;
- * a block that goes between device and file passes through a staging slot; its link's batches are small and several of
- * them are under way, so that disk, host and device work at the same time on different blocks; a long block is written
- * while it is read (streamedMove.ts).
+ * Executes the manager's transfer jobs on real stores, and reports each end when it happens. Jobs of a link go in batches, the
+ * most urgent first, and so many bytes at once (linkQueue.ts). Blocks that lie in host memory are copied straight between the
+ * arena and the other store; a block between device and file passes through a staging slot.
  *
  *     HBM <--- rings of mapped buffers ---> DDR arena <--- direct I/O ---> file
  *      ^                                                                    ^
  *      +------------------------------ staging ----------------------------+
  */
 
-import { linkName, Tier, tierNames } from '../../runtime/tier.ts';
-import type { Completion, TransferDriver } from '../../runtime/transfer/driver.ts';
+import { linkName, Tier, tierName, tierNames } from '../../runtime/tier.ts';
+import type { Completion, EndListener, TransferDriver } from '../../runtime/transfer/driver.ts';
 import { Outcome } from '../../runtime/transfer/outcome.ts';
+import { refused } from '../../runtime/transfer/slotLedger.ts';
 import type {
   DeviceTierStore,
   HostTierStore,
@@ -21,43 +20,44 @@ import type {
   TierStore,
 } from '../../runtime/transfer/tierStore.ts';
 import type { Place, Transfer } from '../../runtime/transfer/transfer.ts';
-import { CompletionQueue, type Ticket } from './completionQueue.ts';
 import { LinkMeter, type LinkTraffic } from './linkMeter.ts';
 import { type LinkLimits, LinkQueue } from './linkQueue.ts';
-import { stagedMove } from './stagedMove.ts';
+import { moveStaged, type StagedBlock } from './stagedBatch.ts';
 import type { StagingSlots } from './stagingSlots.ts';
-import { canStream, streamedMove } from './streamedMove.ts';
 
 export interface EngineStores {
   readonly hbm: DeviceTierStore;
   readonly ddr?: HostTierStore;
   readonly nvme?: TierStore;
+  readonly remote?: TierStore;
 }
 
-interface Ticketed {
+/** A job in the engine's hands. */
+interface Flight {
   readonly transfer: Transfer;
-  readonly ticket: Ticket;
+  ended: boolean;
 }
+
+type Ended = (flight: Flight, end: StoreResult) => void;
 
 const MIB = 1024 * 1024;
-/** Enough to fill the rings of a store, and small enough that an urgent job is not long behind others. */
+/** Enough to keep a store busy, and small enough that an urgent job is not long behind others. */
 const directLimits: LinkLimits = { windowBytes: 64 * MIB, batchBytes: 8 * MIB };
-/** Batches through staging are what alternates between its two neighbours. */
-const stagedLimits: LinkLimits = { windowBytes: 32 * MIB, batchBytes: 2 * MIB };
-/** Where the slower neighbour, the disk, comes first, the end of a load is soon over when little of it is left to go on. */
-const loadLimits: LinkLimits = { ...stagedLimits, guided: true };
+/** Several batches alternate between the two neighbours of the staging memory. */
+const stagedLimits: LinkLimits = { windowBytes: 32 * MIB, batchBytes: 4 * MIB };
 
 export class TransferEngine implements TransferDriver {
   #stores: EngineStores;
   readonly #staging: StagingSlots | null;
   readonly #clockMs: () => number;
   readonly #startMs: number;
-  readonly #ends: CompletionQueue = new CompletionQueue();
   readonly #meter: LinkMeter;
+  readonly #flights: Set<Flight> = new Set();
   /** By source, then target. */
-  readonly #queues: (LinkQueue<Ticketed> | undefined)[] = [];
+  readonly #queues: (LinkQueue<Flight> | undefined)[] = [];
+  #listener: EndListener = () => {};
 
-  /** @param staging needed when HBM and files are neighbours, or blocks are reloaded from files straight to HBM */
+  /** @param staging needed where blocks move between tiers of which neither is host memory */
   constructor(
     stores: EngineStores,
     staging: StagingSlots | null,
@@ -70,25 +70,23 @@ export class TransferEngine implements TransferDriver {
     this.#meter = new LinkMeter(clockMs);
   }
 
+  /** Jobs submitted that have not ended. */
   get inFlight(): number {
-    return this.#ends.waiting;
+    return this.#flights.size;
   }
 
-  /** Jobs past their deadline that their stores have not ended. Each costs its slots until it does. */
+  /** Of these, jobs past their deadline that their stores have not ended. Each costs its slots until it does. */
   get overdue(): number {
-    return this.#ends.overdue;
-  }
-
-  /** When the next job is due, in microseconds of `nowUs`; infinity when none is. */
-  get nextDeadlineUs(): number {
-    return this.#ends.nextDeadlineUs;
-  }
-
-  /** Jobs whose deadline has passed hold up the ends of others no more. */
-  passOverdue(): void {
     const nowUs = this.nowUs();
-    this.#ends.pass(nowUs);
-    for (const queue of this.#queues) queue?.pass(nowUs);
+    let overdue = 0;
+    for (const { transfer } of this.#flights) if (transfer.deadlineUs <= nowUs) overdue++;
+    return overdue;
+  }
+
+  /** Jobs whose deadline is over give up the room that they hold in their link's window; those not begun end. */
+  expire(): void {
+    const nowUs = this.nowUs();
+    for (const queue of this.#queues) queue?.expire(nowUs);
   }
 
   /** A new, empty store takes the place of one whose device was lost. Jobs under way find nothing in it. */
@@ -104,38 +102,47 @@ export class TransferEngine implements TransferDriver {
     return this.#meter.traffic();
   }
 
-  take(): Promise<readonly Completion[]> {
-    return this.#ends.take();
+  onEnd(listener: EndListener): void {
+    this.#listener = listener;
   }
 
   submit(transfers: readonly Transfer[]): void {
-    const seals: Ticketed[] = [];
-    const pushed = new Set<LinkQueue<Ticketed>>();
+    const onDevice: Flight[] = [];
+    const queues = new Set<LinkQueue<Flight>>();
     for (const transfer of transfers) {
-      const ticketed = { transfer, ticket: this.#ends.ticket(transfer.deadlineUs) };
-      if (transfer.source === null) seals.push(ticketed);
-      else {
-        const queue = this.#queueOf(transfer.source.tier, transfer.target.tier);
-        queue.push(ticketed);
-        pushed.add(queue);
+      const flight: Flight = { transfer, ended: false };
+      this.#flights.add(flight);
+      const { source, target } = transfer;
+      const within = source === null || (source.tier === Tier.HBM && target.tier === Tier.HBM);
+      if (within) {
+        onDevice.push(flight);
+        continue;
       }
+      const queue = this.#queueOf(source.tier, target.tier);
+      queue.push(flight);
+      queues.add(queue);
     }
-    if (seals.length > 0) void this.#carryOut('seal', seals, 0);
-    for (const queue of pushed) queue.pump();
+    // Copies first: the copy of a block that is sealed at once is taken of what the sequence has written.
+    const copies = onDevice.filter(({ transfer }) => transfer.source !== null);
+    const seals = onDevice.filter(({ transfer }) => transfer.source === null);
+    if (copies.length > 0) void this.#carryOut(copies, (batch) => this.#copy(batch));
+    if (seals.length > 0) void this.#carryOut(seals, (batch) => this.#seal(batch));
+    for (const queue of queues) queue.pump();
   }
 
-  #queueOf(from: Tier, to: Tier): LinkQueue<Ticketed> {
+  #queueOf(from: Tier, to: Tier): LinkQueue<Flight> {
     const at = from * tierNames.length + to;
     let queue = this.#queues[at];
     if (queue === undefined) {
-      const name = linkName(from, to);
+      const staged = from !== Tier.DDR && to !== Tier.DDR;
       queue = new LinkQueue(
-        limitsOf(from, to),
+        staged ? stagedLimits : directLimits,
         () => this.nowUs(),
-        (batch, behindBytes) => this.#carryOut(name, batch, behindBytes),
-        ({ transfer: { job }, ticket }) => {
+        (flights) => this.#carryOut(flights, (batch) => this.#move(linkName(from, to), batch)),
+        (flight) => {
           const reason = 'its deadline passed before it began';
-          this.#ends.settle(ticket, { job, outcome: Outcome.TIMED_OUT, reason, digestLo: 0, digestHi: 0 });
+          // `submit` may be on the stack, and ends are never reported from inside it.
+          queueMicrotask(() => this.#end(flight, { outcome: Outcome.TIMED_OUT, reason }));
         },
       );
       this.#queues[at] = queue;
@@ -144,19 +151,24 @@ export class TransferEngine implements TransferDriver {
   }
 
   /** A store may not reject. One that does all the same costs its own batch, and nobody waits for ever. */
-  async #carryOut(name: string, batch: readonly Ticketed[], behindBytes: number): Promise<void> {
+  async #carryOut(batch: readonly Flight[], act: (batch: readonly Flight[]) => Promise<void>): Promise<void> {
     try {
-      await (name === 'seal' ? this.#seal(batch) : this.#move(name, batch, behindBytes));
+      await act(batch);
     } catch (error) {
-      const reason = `the store failed: ${error instanceof Error ? error.message : String(error)}`;
-      for (const { transfer, ticket } of batch) {
-        const { job } = transfer;
-        this.#ends.settle(ticket, { job, outcome: Outcome.REFUSED, reason, digestLo: 0, digestHi: 0 });
-      }
+      const end = refused(`the store failed: ${error instanceof Error ? error.message : String(error)}`);
+      for (const flight of batch) this.#end(flight, end);
     }
   }
 
-  async #seal(batch: readonly Ticketed[]): Promise<void> {
+  #end(flight: Flight, { outcome, reason }: StoreResult, digestLo = 0, digestHi = 0): void {
+    if (flight.ended) return;
+    flight.ended = true;
+    this.#flights.delete(flight);
+    const end: Completion = { job: flight.transfer.job, outcome, reason, digestLo, digestHi };
+    this.#listener(end);
+  }
+
+  async #seal(batch: readonly Flight[]): Promise<void> {
     const ends = await this.#stores.hbm.seal(
       batch.map(({ transfer: { target, sizeClass } }) => ({
         slot: target.slot,
@@ -164,109 +176,119 @@ export class TransferEngine implements TransferDriver {
         sizeClass,
       })),
     );
-    batch.forEach(({ transfer, ticket }, i) => {
-      const { outcome, reason, digest } = ends[i];
-      this.#ends.settle(ticket, {
-        job: transfer.job,
-        outcome,
-        reason,
-        digestLo: digest.lo,
-        digestHi: digest.hi,
-      });
+    batch.forEach((flight, i) => {
+      this.#end(flight, ends[i], ends[i].digest.lo, ends[i].digest.hi);
     });
   }
 
-  async #move(link: string, batch: readonly Ticketed[], behindBytes: number): Promise<void> {
+  async #copy(batch: readonly Flight[]): Promise<void> {
+    const ends = await this.#stores.hbm.copy(
+      batch.map(({ transfer: { source, target, sizeClass, unsealed } }) => ({
+        sizeClass,
+        unsealed,
+        fromSlot: source!.slot,
+        fromGeneration: source!.generation,
+        toSlot: target.slot,
+        toGeneration: target.generation,
+      })),
+    );
+    batch.forEach((flight, i) => {
+      this.#end(flight, ends[i]);
+    });
+  }
+
+  async #move(link: string, batch: readonly Flight[]): Promise<void> {
     this.#meter.begin(link);
     let bytes = 0;
-    const settle = ({ transfer, ticket }: Ticketed, { outcome, reason }: StoreResult): void => {
-      if (outcome === Outcome.LOADED) bytes += transfer.bytes;
-      this.#ends.settle(ticket, { job: transfer.job, outcome, reason, digestLo: 0, digestHi: 0 });
+    const ended: Ended = (flight, end) => {
+      if (end.outcome === Outcome.LOADED && !flight.ended) bytes += flight.transfer.bytes;
+      this.#end(flight, end);
     };
     const { source, target } = batch[0].transfer;
     try {
-      if (source!.tier === Tier.DDR) await this.#fromHost(target.tier, batch, settle);
-      else if (target.tier === Tier.DDR) await this.#toHost(source!.tier, batch, settle);
-      else await this.#staged(source!.tier, target.tier, batch, behindBytes, settle);
+      if (source!.tier === Tier.DDR && target.tier === Tier.DDR) this.#withinHost(batch, ended);
+      else if (source!.tier === Tier.DDR) await this.#fromHost(target.tier, batch, ended);
+      else if (target.tier === Tier.DDR) await this.#toHost(source!.tier, batch, ended);
+      else await this.#staged(source!.tier, target.tier, batch, ended);
     } finally {
       this.#meter.end(link, bytes);
     }
   }
 
-  async #fromHost(
-    to: Tier,
-    batch: readonly Ticketed[],
-    settle: (one: Ticketed, end: StoreResult) => void,
-  ): Promise<void> {
-    const ddr = this.#stores.ddr!;
-    const good: Ticketed[] = [];
-    for (const one of batch) {
-      const { source } = one.transfer;
-      const lies = ddr.generationOf(source!.slot);
-      if (lies === source!.generation) good.push(one);
-      else settle(one, staleBytes(source!, lies));
+  #withinHost(batch: readonly Flight[], ended: Ended): void {
+    const ddr = this.#host();
+    for (const flight of this.#readable(ddr, batch, ended)) {
+      const { source, target, sizeClass } = flight.transfer;
+      ddr.view(target.slot, sizeClass).set(ddr.view(source!.slot, sizeClass));
+      ddr.markWritten(target.slot, target.generation);
+      ended(flight, { outcome: Outcome.LOADED, reason: '' });
     }
+  }
+
+  async #fromHost(to: Tier, batch: readonly Flight[], ended: Ended): Promise<void> {
+    const ddr = this.#host();
+    const good = this.#readable(ddr, batch, ended);
     const items = good.map(({ transfer }) =>
       itemOf(transfer, transfer.target, ddr.view(transfer.source!.slot, transfer.sizeClass)),
     );
-    const ends = await this.#store(to).write(items);
-    good.forEach((one, i) => {
-      settle(one, ends[i]);
-    });
+    await this.#store(to).write(items, (i, end) => ended(good[i], end));
   }
 
-  async #toHost(
-    from: Tier,
-    batch: readonly Ticketed[],
-    settle: (one: Ticketed, end: StoreResult) => void,
-  ): Promise<void> {
-    const ddr = this.#stores.ddr!;
+  async #toHost(from: Tier, batch: readonly Flight[], ended: Ended): Promise<void> {
+    const ddr = this.#host();
     const items = batch.map(({ transfer }) =>
       itemOf(transfer, transfer.source!, ddr.view(transfer.target.slot, transfer.sizeClass)),
     );
-    const ends = await this.#store(from).read(items);
-    batch.forEach((one, i) => {
-      const { slot, generation } = one.transfer.target;
-      if (ends[i].outcome === Outcome.LOADED) ddr.markWritten(slot, generation);
-      settle(one, ends[i]);
+    await this.#store(from).read(items, (i, end) => {
+      const { slot, generation } = batch[i].transfer.target;
+      if (end.outcome === Outcome.LOADED) ddr.markWritten(slot, generation);
+      ended(batch[i], end);
     });
   }
 
-  async #staged(
-    from: Tier,
-    to: Tier,
-    batch: readonly Ticketed[],
-    behindBytes: number,
-    settle: (one: Ticketed, end: StoreResult) => void,
-  ): Promise<void> {
-    const checkedLater = this.#store(to).verifies.onWrite;
-    const jobs = batch.map((one) => ({
-      bytes: one.transfer.bytes,
-      behindBytes: limitsOf(from, to).guided === true ? behindBytes : Number.POSITIVE_INFINITY,
-      from: (view: Uint8Array) => ({ ...itemOf(one.transfer, one.transfer.source!, view), checkedLater }),
-      to: (view: Uint8Array) => itemOf(one.transfer, one.transfer.target, view),
-      settle: (end: StoreResult) => settle(one, end),
-    }));
-    const stores = [this.#staging!, this.#store(from), this.#store(to)] as const;
-    const [first] = jobs;
-    if (jobs.length === 1 && canStream(stores[1], stores[2], first)) await streamedMove(...stores, first);
-    else await stagedMove(...stores, jobs);
+  async #staged(from: Tier, to: Tier, batch: readonly Flight[], ended: Ended): Promise<void> {
+    const [source, target] = [this.#store(from), this.#store(to)];
+    const checkedLater = target.verifies.onWrite;
+    const blocks = batch.map((flight): StagedBlock => {
+      const { transfer } = flight;
+      return {
+        bytes: transfer.bytes,
+        from: (view) => ({ ...itemOf(transfer, transfer.source!, view), checkedLater }),
+        to: (view) => itemOf(transfer, transfer.target, view),
+        ended: (end) => ended(flight, end),
+      };
+    });
+    if (this.#staging === null) throw new Error(`${linkName(from, to)} needs staging memory`);
+    await moveStaged(this.#staging, source, target, blocks);
+  }
+
+  /** Those whose source is what lies in host memory; the others end. */
+  #readable(ddr: HostTierStore, batch: readonly Flight[], ended: Ended): Flight[] {
+    return batch.filter((flight) => {
+      const { source } = flight.transfer;
+      const found = ddr.generationOf(source!.slot);
+      if (found === source!.generation) return true;
+      ended(flight, staleBytes(source!, found));
+      return false;
+    });
+  }
+
+  #host(): HostTierStore {
+    return this.#store(Tier.DDR) as HostTierStore;
   }
 
   #store(tier: Tier): TierStore {
-    return tier === Tier.HBM ? this.#stores.hbm : tier === Tier.DDR ? this.#stores.ddr! : this.#stores.nvme!;
+    const { hbm, ddr, nvme, remote } = this.#stores;
+    const store = [hbm, ddr, nvme, remote][tier];
+    if (store === undefined) throw new Error(`there is no ${tierName(tier) ?? `tier ${tier}`} store`);
+    return store;
   }
 }
 
-function limitsOf(from: Tier, to: Tier): LinkLimits {
-  if (from === Tier.DDR || to === Tier.DDR) return directLimits;
-  return from === Tier.NVME ? loadLimits : stagedLimits;
-}
-
-function staleBytes(place: Place, lies: number): StoreResult {
-  if (lies === 0) return { outcome: Outcome.MISSING, reason: `slot ${place.slot} holds no bytes` };
-  const reason = `slot ${place.slot} holds generation ${lies}, not ${place.generation}`;
-  return { outcome: lies > place.generation ? Outcome.REFUSED : Outcome.CORRUPT, reason };
+function staleBytes(place: Place, found: number): StoreResult {
+  if (found === 0) return { outcome: Outcome.MISSING, reason: `slot ${place.slot} holds no bytes` };
+  const reason = `slot ${place.slot} holds generation ${found}, not ${place.generation}`;
+  return { outcome: found > place.generation ? Outcome.REFUSED : Outcome.CORRUPT, reason };
 }
 
 function itemOf(transfer: Transfer, place: Place, bytes: Uint8Array): StoreItem {

@@ -6,7 +6,7 @@
 import { readFileSync } from 'node:fs';
 
 import { type KVManager, tierName } from '../../runtime/index.ts';
-import { LinkModel, ModeledDriver } from '../../sim/driver/index.ts';
+import { LinkModel, ModeledDriver, TransferTimeline } from '../../sim/driver/index.ts';
 import { type LinkCalibration, parseLinkCalibration } from '../../sim/latency/index.ts';
 import type { ReplayListener, ReplayOptions } from './options.ts';
 import { type ReplayTiers, trafficOf } from './tiers.ts';
@@ -21,11 +21,16 @@ export async function openTiers(
     bandwidthBytesPerS: options.linkBandwidthBytesPerS,
   };
   const profile = profileOf(options);
-  const driver = new ModeledDriver(manager.config, new LinkModel(profile?.links ?? {}, link));
+  const timeline = new TransferTimeline();
+  const driver = new ModeledDriver(manager.config, new LinkModel(profile?.links ?? {}, link), timeline);
+  timeline.onDue((flight) => driver.end(flight));
   const links = (): [string, { bytes: number; busySeconds: number }][] =>
     [...driver.traffic].map(([name, { bytes, busyUs }]) => [name, { bytes, busySeconds: busyUs / 1e6 }]);
   return {
     driver,
+    advance: () => {
+      timeline.step();
+    },
     bytes: null,
     adapter: {
       name: profile === undefined ? 'none: modeled' : `none: modeled after ${profile.device}`,

@@ -3,8 +3,8 @@
 import type { DevicePool } from '../../backends/webgpu/index.ts';
 import { openStores } from '../../embed/index.ts';
 import { type KVManager, Outcome, TierKVError } from '../../runtime/index.ts';
+import type { BlockBytes, BlockPlace } from './blockBytes.ts';
 import type { ReplayListener, ReplayOptions } from './options.ts';
-import type { BlockBytes, BlockPlace } from './session.ts';
 import { type ReplayTiers, trafficOf } from './tiers.ts';
 
 /** @throws {TierKVError} when a device, the memory or the directory is not to be had */
@@ -21,6 +21,7 @@ export async function openTiers(
   const { engine, hbm } = stores;
   return {
     driver: engine,
+    advance: null,
     bytes: patternBytes(hbm),
     adapter: { name: hbm.adapter.name, software: hbm.adapter.software },
     describe: stores.describe,

@@ -1,12 +1,19 @@
 /** The run behind `tierkv replay`: survey the trace, open the stores, serve every request, report. */
 
 import { createHash } from 'node:crypto';
-import { type Counters, KVManager, type ManagerConfig, Tier } from '../../runtime/index.ts';
+import {
+  type Counters,
+  KVManager,
+  LogReader,
+  LogReplayer,
+  type ManagerConfig,
+  Tier,
+} from '../../runtime/index.ts';
 import { readMooncakeTrace } from '../trace/index.ts';
+import { readLines } from '../trace/lines.ts';
 import { DecisionLog } from './decisionLog.ts';
 import { openTiers as openModeledTiers } from './modeledTiers.ts';
 import type { DriverName, ReplayListener, ReplayOptions } from './options.ts';
-import { type RecordedInput, RecordedRun, readInputs } from './recordedInputs.ts';
 import type { ReplayReport } from './report.ts';
 import { ReplaySession } from './session.ts';
 import { surveyTrace, traceOptions } from './survey.ts';
@@ -21,10 +28,10 @@ export async function runReplay(options: ReplayOptions, listener: ReplayListener
   const survey = await surveyTrace(options, listener.signal);
   const sizes = replaySizes(options, survey);
   using log = new DecisionLog(sizes.config, options.logPath);
-  const manager = new KVManager(sizes.config, log);
+  const manager = new KVManager(sizes.config, log.sink);
   const { openTiers } = await tiersFor(options.driver);
   await using tiers = await openTiers(manager, options, listener);
-  const session = new ReplaySession(manager, tiers.driver, tiers.bytes, {
+  const session = new ReplaySession(manager, tiers, {
     blockTokens: options.blockTokens,
     hbmBlocks: sizes.hbmBlocks,
     window: sizes.window,
@@ -77,21 +84,35 @@ async function replayInputs(
   listener: ReplayListener,
   started: number,
 ): Promise<ReplayReport> {
-  const lines = readInputs(path);
-  const config = (await lines.next()).value as ManagerConfig;
-  using log = new DecisionLog(config, options.logPath);
-  const run = new RecordedRun(config, log);
-  await using tiers = await openModeledTiers(run.manager, options, listener);
-  for await (const input of lines) {
-    listener.signal.throwIfAborted();
-    run.apply(input as RecordedInput);
-  }
+  const lines = new LogReader(path);
   const hits = createHash('sha256');
-  for (const count of run.hitCounts) hits.update(`${count}\n`);
+  let requests = 0;
+  let blockLookups = 0;
+  const progress = { bytesRead: 0, bytesTotal: 0, lines: 0 };
+  const texts = readLines(path, progress);
+  const head = await texts.next();
+  if (head.done === true) throw lines.broken('is empty', 1);
+  lines.read(head.value);
+  using log = new DecisionLog(lines.config, options.logPath);
+  const run = new LogReplayer(lines, log.sink, {
+    opened: ({ matched }, blocks) => {
+      requests++;
+      blockLookups += blocks;
+      hits.update(`${matched}\n`);
+    },
+  });
+  for await (const text of texts) {
+    listener.signal.throwIfAborted();
+    const input = lines.read(text);
+    if (input !== undefined) run.apply(input);
+  }
+  lines.finish();
+  const { manager } = run;
+  await using tiers = await openModeledTiers(manager, options, listener);
   return {
-    ...figures(run.manager.counters, tiers, config),
-    requests: run.requests,
-    blockLookups: run.blockLookups,
+    ...figures(manager.counters, tiers, lines.config),
+    requests,
+    blockLookups,
     hitDigest: hits.digest('hex'),
     verified: 0,
     verifyFailures: 0,

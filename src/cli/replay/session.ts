@@ -3,61 +3,47 @@
  * what lower tiers hold, compute the rest, and let all blocks go from the last to the first. The tiers are exclusive: a
  * block that moves up leaves the tier that it came from, a block that HBM has no room for moves down.
  *
- * The session is the same for every driver. It waits for jobs only through the driver, which ends them in the order of
- * submission, so its decisions depend on the trace and the configuration alone.
+ * The session is the same for every driver. It hands the ends of jobs to the manager in the order of submission
+ * (orderedEnds.ts), so its decisions depend on the trace and the configuration alone.
  */
 
 import {
   BlockKeys,
-  type Completion,
   Entry,
   ExternalKeys,
+  JobCarrier,
   type KVManager,
   type Sequence,
-  type Transfer,
-  type TransferDriver,
 } from '../../runtime/index.ts';
-
-/** What holds the bytes of the blocks, where a driver has bytes. */
-export interface BlockBytes {
-  /** Starts writing the blocks' patterns into their open slots; device work is in order, so sealing may follow at once. */
-  write(places: readonly BlockPlace[]): void;
-  /** Compares the blocks' bytes with their patterns. @returns blocks that differ */
-  verify(places: readonly BlockPlace[]): Promise<number>;
-}
-
-export interface BlockPlace {
-  readonly slot: number;
-  readonly generation: number;
-  /** The trace's id of the block: the seed of its bytes. */
-  readonly id: number;
-}
+import type { BlockBytes, BlockPlace } from './blockBytes.ts';
+import { OrderedEnds } from './orderedEnds.ts';
+import type { ReplayTiers } from './tiers.ts';
 
 export class ReplaySession {
   readonly manager: KVManager;
   verified = 0;
   verifyFailures = 0;
-  readonly #driver: TransferDriver;
+  readonly #driver: OrderedEnds;
+  readonly #advance: ReplayTiers['advance'];
   readonly #bytes: BlockBytes | null;
   readonly #chain: ExternalKeys = new ExternalKeys({ tenant: 'replay', epoch: 0 });
   readonly #keys: BlockKeys = new BlockKeys(256);
   readonly #blockTokens: number;
   readonly #hbmBlocks: number;
   readonly #window: number;
-  /** Ends that the driver has handed out; from #next on the manager does not know them yet. */
-  #ends: readonly Completion[] = [];
-  #next = 0;
 
   /** @param window most blocks that are brought or computed at a time when a request is larger than HBM */
   constructor(
     manager: KVManager,
-    driver: TransferDriver,
-    bytes: BlockBytes | null,
+    tiers: Pick<ReplayTiers, 'driver' | 'bytes' | 'advance'>,
     sizes: { blockTokens: number; hbmBlocks: number; window: number },
   ) {
     this.manager = manager;
-    this.#driver = driver;
-    this.#bytes = bytes;
+    this.#driver = new OrderedEnds(tiers.driver);
+    this.#advance = tiers.advance;
+    this.#bytes = tiers.bytes;
+    const carrier = new JobCarrier(manager, this.#driver);
+    manager.listen({ jobsIssued: () => carrier.submit() });
     this.#blockTokens = sizes.blockTokens;
     this.#hbmBlocks = sizes.hbmBlocks;
     this.#window = sizes.window;
@@ -119,24 +105,12 @@ export class ReplaySession {
     }
   }
 
-  /**
-   * Lets the driver work until the condition holds. Ends are handed to the manager one by one, and no further than needed:
-   * what the manager has been told at each of its calls is then the same for a fast driver and a slow one.
-   */
+  /** Lets the driver work until the condition holds, and hands ends to the manager no further than needed. */
   async #until(done: () => boolean): Promise<void> {
-    for (;;) {
-      const transfers: Transfer[] = [];
-      for (let job = this.manager.nextJob(); job !== 0; job = this.manager.nextJob()) {
-        transfers.push(this.manager.transfer(job));
-      }
-      if (transfers.length > 0) this.#driver.submit(transfers);
-      if (done()) return;
-      if (this.#next === this.#ends.length) {
-        this.#ends = await this.#driver.take();
-        this.#next = 0;
-      }
-      const end = this.#ends[this.#next++];
-      this.manager.complete(end.job, end.outcome, this.#driver.nowUs(), end.digestLo, end.digestHi);
+    while (!done()) {
+      if (this.#driver.handOut()) continue;
+      if (this.#advance === null) await this.#driver.arrival();
+      else this.#advance();
     }
   }
 }

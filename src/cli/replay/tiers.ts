@@ -1,12 +1,14 @@
 /** What a replay runs on: a driver, the bytes behind it if it has any, and what to report of them. */
 
 import type { KVManager, TransferDriver } from '../../runtime/index.ts';
+import type { BlockBytes } from './blockBytes.ts';
 import type { ReplayListener, ReplayOptions } from './options.ts';
 import type { ReplayReport } from './report.ts';
-import type { BlockBytes } from './session.ts';
 
 export interface ReplayTiers extends AsyncDisposable {
   readonly driver: TransferDriver;
+  /** Moves virtual time on to the next end; null where time passes by itself. */
+  readonly advance: (() => void) | null;
   readonly bytes: BlockBytes | null;
   readonly adapter: ReplayReport['adapter'];
   describe(): ReplayReport['tiers'];

@@ -9,6 +9,8 @@ import { JobQueue } from '../transfer/jobQueue.ts';
 export class Agenda {
   /** Jobs whose waiters are to be served, in the order in which they ended. */
   readonly ended: JobQueue = new JobQueue();
+  /** Replicas of HBM whose bytes were found wrong while sequences read them. */
+  readonly wrong: number[] = [];
   /** Bit t: slots of tier t came free. */
   freed = 0;
   /** Bit t: tier t may hold more than its capacity. */
@@ -23,6 +25,6 @@ export class Agenda {
   }
 
   get isEmpty(): boolean {
-    return (this.freed | this.crowded) === 0 && this.ended.size === 0;
+    return (this.freed | this.crowded | this.wrong.length) === 0 && this.ended.size === 0;
   }
 }

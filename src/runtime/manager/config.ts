@@ -42,8 +42,8 @@ export interface ManagerConfig {
   /** Share of HBM, in use or cached, above which a release offloads cached blocks. Default 1: only when room is needed. */
   offloadThreshold?: number;
   /**
-   * Share of a tier that may be on its way down at a time. A block evicted beyond that is dropped, so that a slow lower tier
-   * holds up nobody. Default 1: no bound.
+   * Share of a tier that may be on its way down at a time, and half of its landing zone where the tier below does not keep up. A
+   * block evicted beyond that is dropped, so that a slow lower tier holds up nobody. Default 1: no bound at all.
    */
   leavingShare?: number;
   /** A job that has not ended after so many microseconds is given up by `tick`. Default: never. */
@@ -89,6 +89,7 @@ export interface ResolvedConfig {
 /** @throws TKV_CONFIG with the field that is wrong */
 export function resolveConfig(config: ManagerConfig): ResolvedConfig {
   const { unitBytes } = config;
+  if (!Array.isArray(unitBytes)) throw configError('unitBytes', 'is no list', 'Name the bytes of a block.');
   if (unitBytes.length === 0) throw configError('unitBytes', 'is empty', 'Name the bytes of a block.');
   for (const [i, bytes] of unitBytes.entries()) requireInteger(`unitBytes[${i}]`, bytes, 1);
   const pageBytes = requireInteger(
@@ -105,7 +106,7 @@ export function resolveConfig(config: ManagerConfig): ResolvedConfig {
     [Tier.REMOTE, config.remote],
   ] as const;
   for (const [tier, size] of sizes) {
-    if (size !== undefined) tiers.push(resolveTier(tier, size, pageBytes, unitBytes));
+    if (size !== undefined || tier === Tier.HBM) tiers.push(resolveTier(tier, size, pageBytes, unitBytes));
   }
 
   return {
@@ -129,11 +130,14 @@ export function resolveConfig(config: ManagerConfig): ResolvedConfig {
 
 function resolveTier(
   tier: Tier,
-  size: TierSize,
+  size: TierSize | undefined,
   pageBytes: number,
   unitBytes: readonly number[],
 ): ResolvedTier {
   const name = tierName(tier);
+  if (typeof size !== 'object' || size === null) {
+    throw configError(name, `is ${JSON.stringify(size)}`, `Give it ${name}.capacityBytes.`);
+  }
   requireInteger(`${name}.capacityBytes`, size.capacityBytes, 0);
   requireInteger(`${name}.landingBytes`, size.landingBytes ?? 0, 0);
   const pages = Math.floor(size.capacityBytes / pageBytes);

@@ -21,6 +21,7 @@ import { Agenda } from './agenda.ts';
 import type { ResolvedConfig } from './config.ts';
 import { Counters } from './counters.ts';
 import type { ManagerListener } from './listener.ts';
+import { Pace } from './residency/pace.ts';
 import { WriteBudget } from './residency/writeBudget.ts';
 import type { Sequence, SequenceId } from './sequences/sequence.ts';
 
@@ -59,6 +60,8 @@ export class Core {
   /** Resident bytes by owner, then tier. */
   readonly ownedBytes: Float64Array;
   readonly capacityBytes: Float64Array;
+  /** By tier: how long its blocks take on their way down. */
+  readonly paces: readonly Pace[];
   /** By tier, null where writes are not bounded. */
   readonly writeBudgets: readonly (WriteBudget | null)[];
   readonly counters: Counters;
@@ -77,6 +80,7 @@ export class Core {
       pool.shape.slotsPerPageMax === 1 && config.unitBytes.length === 1 ? null : new PageCensus(pool),
     );
     this.jobs = new JobTable(config.maxJobs);
+    this.paces = config.tiers.map((_, tier) => new Pace(tier, this.jobs));
     this.deadlines = new Deadlines((job) => this.#hasDeadline(job));
     this.contents = new ContentTable(this.replicas.size + config.maxJobs, this.tiers, memory, (content) =>
       this.policy.forgotten(content),

@@ -225,9 +225,7 @@ export class KVManager {
 
   /** Whether `count` more units of a size class would fit HBM beside what cannot be evicted. */
   canAllocate(count: number, sizeClass = 0): boolean {
-    const core = this.#core;
-    const fixed = core.residentBytes[HBM] - core.cachedBytes[HBM];
-    return fixed + count * core.unitBytes(sizeClass) <= core.pools[HBM].shape.capacityBytes;
+    return this.hasRoomFor(count * this.#core.unitBytes(sizeClass));
   }
 
   /** Content numbers of the leading blocks that are ready or on their way. A number is reused once its content is gone. */
@@ -244,6 +242,19 @@ export class KVManager {
     return this.canAllocate(units - this.#heldAlready(found), sizeClass);
   }
 
+  /** Bytes that such a sequence would take of HBM beside what is held there already. */
+  bytesToOpen(keys: Uint32Array, matched: number, units: number, sizeClass = 0): number {
+    const found = this.#match(keys, matched);
+    return (units - this.#heldAlready(found)) * this.#core.unitBytes(sizeClass);
+  }
+
+  /** Whether so many bytes more would fit HBM beside what cannot be evicted. */
+  hasRoomFor(bytes: number): boolean {
+    const core = this.#core;
+    const fixed = core.residentBytes[HBM] - core.cachedBytes[HBM];
+    return fixed + bytes <= core.pools[HBM].shape.capacityBytes;
+  }
+
   /**
    * Starts loading the matched blocks of [from, to) that lie in lower tiers.
    * @returns false, with nothing changed, when they do not fit HBM beside what is held there
@@ -258,8 +269,7 @@ export class KVManager {
       if (sequence.state[i] === Entry.MATCHED)
         bytes += core.unitBytes(core.contents.sizeClass[sequence.content[i]]);
     }
-    const fixed = core.residentBytes[HBM] - core.cachedBytes[HBM];
-    if (fixed + bytes > core.pools[HBM].shape.capacityBytes) return this.#refuse(sequence.id, from, to);
+    if (!this.hasRoomFor(bytes)) return this.#refuse(sequence.id, from, to);
     for (let i = from; i < to; i++) {
       if (sequence.state[i] === Entry.MATCHED && !loadBlock(core, sequence, i)) {
         fail(core, sequence, i, Outcome.REFUSED);
@@ -291,7 +301,8 @@ export class KVManager {
 
   /**
    * Block `into` of `to`, vacant until now, becomes a private copy of block `at` of `from`: WAITING, then OPEN once its bytes
-   * are in place. For forks, and for rollbacks into a sealed block. Work that the device was given before is in the copy.
+   * are in place. For forks; where both name the same block, it is replaced by a private copy of itself, for rollbacks into a
+   * sealed block. Work that the device was given before is in the copy.
    * @returns false, with nothing changed, when it does not fit HBM beside what is held there
    * @throws TKV_STATE when the source is not in HBM or the target is not vacant
    */
@@ -300,7 +311,8 @@ export class KVManager {
     this.#live(from);
     this.#live(to);
     if (!canBeCopied(from, at)) throw wrongState(at, 'is not in HBM. Copy a block that is loaded or open.');
-    if (into > to.length || !isVacant(to, into)) {
+    const unshares = from === to && at === into;
+    if (!unshares && (into > to.length || !isVacant(to, into))) {
       throw wrongState(into, 'is not vacant. Copy into the first free block of the sequence.');
     }
     this.#now(nowUs);
@@ -453,7 +465,7 @@ export class KVManager {
     for (; evicted < count; evicted++) {
       const victim = core.policy.victim(position);
       if (victim === -1) break;
-      evict(core, victim, position);
+      evict(core, victim, position, true);
     }
     this.#end();
     return { evicted, blockers: evicted < count ? holdersIn(core, position) : [] };
@@ -498,6 +510,7 @@ export class KVManager {
   setDeadline(job: JobId, deadlineUs: number): void {
     const core = this.#core;
     const row = core.jobs.rowOf(job);
+    requireInteger('deadlineUs', deadlineUs, 0);
     core.sink?.input(InputOp.DEADLINE, core.nowUs, [job, deadlineUs]);
     core.jobs.deadlineUs[row] = deadlineUs;
     core.deadlines.add(job, deadlineUs);

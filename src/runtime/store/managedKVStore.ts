@@ -9,8 +9,9 @@ import type { ManagerConfig } from '../manager/config.ts';
 import { KVManager } from '../manager/kvManager.ts';
 import type { Sequence } from '../manager/sequences/sequence.ts';
 import type { TierUsage } from '../manager/views/usage.ts';
-import { Outcome } from '../transfer/outcome.ts';
+import { JobCarrier } from '../transfer/jobCarrier.ts';
 import type { ResolvedStoreConfig } from './config.ts';
+import { ImmediateDriver } from './immediateDriver.ts';
 import type { KVRequest, KVStore } from './kvStore.ts';
 
 /** What the store keeps of an admitted request. */
@@ -29,6 +30,7 @@ export class ManagedKVStore implements KVStore {
   protected readonly config: ResolvedStoreConfig;
   readonly #admitted: Map<string, Admitted> = new Map();
   readonly #sources: Map<string, KeySource> = new Map();
+  readonly #driver: ImmediateDriver;
   readonly #probe: BlockKeys = new BlockKeys();
   #nowUs = 0;
   #hits = 0;
@@ -38,6 +40,9 @@ export class ManagedKVStore implements KVStore {
   protected constructor(config: ResolvedStoreConfig, tiers: ManagerConfig) {
     this.config = config;
     this.manager = new KVManager(tiers);
+    this.#driver = new ImmediateDriver(() => this.#nowUs);
+    const carrier = new JobCarrier(this.manager, this.#driver);
+    this.manager.listen({ jobsIssued: () => carrier.submit() });
   }
 
   blockSize(): number {
@@ -86,14 +91,14 @@ export class ManagedKVStore implements KVStore {
     const admitted = this.#take(request);
     if (admitted === undefined) return;
     this.manager.release(admitted.sequence, this.#nowUs);
-    this.#carryOut();
+    this.#driver.run();
   }
 
   preemptKVBlocks(request: KVRequest): void {
     const admitted = this.#take(request);
     if (admitted === undefined) return;
     this.manager.preempt(admitted.sequence, this.#nowUs);
-    this.#carryOut();
+    this.#driver.run();
   }
 
   cacheHitRate(): number {
@@ -150,9 +155,9 @@ export class ManagedKVStore implements KVStore {
     const before = this.manager.counters.reloads.reduce((sum, n) => sum + n, 0);
     const sequence = this.manager.open(keys.words, keys.length, this.#nowUs, matched);
     this.manager.load(sequence, this.#nowUs);
-    this.#carryOut();
+    this.#driver.run();
     this.manager.allocate(sequence, matched, blocks, this.#nowUs);
-    this.#carryOut();
+    this.#driver.run();
     const reloads = this.manager.counters.reloads.reduce((sum, n) => sum + n, 0) - before;
     this.#pendingLatencyUs += this.config.cost(reloads);
     const promptTokens = request.promptTokens ?? request.tokens.length;
@@ -175,7 +180,7 @@ export class ManagedKVStore implements KVStore {
     if (start > storedTokens) throw gap('startIndex', start, `${storedTokens} tokens are stored`);
     const blocks = Math.ceil(end / this.config.blockSize);
     if (!this.manager.allocate(sequence, sequence.length, blocks, this.#nowUs)) return false;
-    this.#carryOut();
+    this.#driver.run();
     source.hashBlocks(request.tokens, keys.length, keys, end);
     this.#store(admitted, end);
     return true;
@@ -191,7 +196,7 @@ export class ManagedKVStore implements KVStore {
     const to = Math.floor(end / blockSize);
     if (to > from) this.manager.seal(sequence, from, to, keys.words, from * 4, blockSize, this.#nowUs);
     admitted.storedTokens = Math.max(end, admitted.storedTokens);
-    this.#carryOut();
+    this.#driver.run();
   }
 
   #take(request: KVRequest): Admitted | undefined {
@@ -208,13 +213,6 @@ export class ManagedKVStore implements KVStore {
       this.#sources.set(tenant, source);
     }
     return source;
-  }
-
-  /** There are no bytes here: a moved block is in place when its job is issued, a sealed one has its key for a digest. */
-  #carryOut(): void {
-    for (let job = this.manager.nextJob(); job !== 0; job = this.manager.nextJob()) {
-      this.manager.complete(job, Outcome.LOADED, this.#nowUs);
-    }
   }
 }
 

@@ -49,6 +49,8 @@ export class JobTable {
   readonly sourceGeneration: Uint32Array;
   readonly targetGeneration: Uint32Array;
   readonly deadlineUs: Float64Array;
+  /** When the job was made, in microseconds of the manager's time. */
+  readonly madeAtUs: Float64Array;
   /** How it ended, for a job that is ENDED or DETACHED. */
   readonly outcome: Uint8Array;
   /** Whose room it takes. */
@@ -85,6 +87,7 @@ export class JobTable {
     this.sourceGeneration = new Uint32Array(capacity);
     this.targetGeneration = new Uint32Array(capacity);
     this.deadlineUs = new Float64Array(capacity).fill(Number.POSITIVE_INFINITY);
+    this.madeAtUs = new Float64Array(capacity);
     this.outcome = new Uint8Array(capacity);
     this.owner = new Uint16Array(capacity);
     this.leaving = new Uint8Array(capacity);

@@ -2,12 +2,8 @@
  * Which slots calls of a store are working on. Stores do not queue calls that meet on a slot: the second one is refused, and
  * changes nothing. The manager never sends such a call, since a slot belongs to its job until the job has retired.
  *
- *     held as | a further `read` | a further `device` | a further `write`
- *     read    | allowed          | refused            | refused
- *     device  | refused          | allowed            | refused
- *     write   | refused          | refused            | refused
- *
- * `device` is work that a device's queue keeps in order by itself, such as filling a slot and then sealing it.
+ * Any number of calls may `read` a slot, and `device` work may go on beside them: filling, copying and sealing are kept in order
+ * by the device's queue. A call that brings bytes from outside (`write`) has the slot to itself.
  */
 
 import { invariant } from '../errors.ts';
@@ -36,7 +32,7 @@ export class SlotLocks {
       this.#locks.set(slot, { use, calls: 1 });
       return undefined;
     }
-    if (use === 'write' || lock.use !== use) {
+    if (use === 'write' || lock.use === 'write') {
       return refused(`slot ${slot} is busy: a ${lock.use} of it has not ended`);
     }
     lock.calls++;

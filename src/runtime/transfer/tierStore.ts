@@ -91,6 +91,10 @@ export interface CopyItem {
   readonly fromGeneration: number;
   readonly toSlot: number;
   readonly toGeneration: number;
+  /**
+   * The source is a block that its sequence still writes: it is taken as it is, whatever the store knows of it. Default false.
+   */
+  readonly unsealed?: boolean | undefined;
 }
 
 export interface SealItem {

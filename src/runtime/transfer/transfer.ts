@@ -13,6 +13,8 @@ export interface Transfer {
   readonly kind: 'move' | 'copy' | 'seal';
   readonly source: Place | null;
   readonly target: Place;
+  /** Of a copy: its source is a block that a sequence still writes. */
+  readonly unsealed?: boolean | undefined;
   readonly sizeClass: number;
   readonly bytes: number;
   /** The content's key: four words. Zeros for a copy, whose content is not sealed. */

@@ -2,3 +2,4 @@
 
 export { LinkModel, type LinkProfile, type LinkProfiles } from './linkModel.ts';
 export { ModeledDriver, modeledDigest } from './modeledDriver.ts';
+export { type Timeline, TransferTimeline } from './timeline.ts';

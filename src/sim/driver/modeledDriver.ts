@@ -1,17 +1,18 @@
 /**
  * Executes transfer jobs without bytes: modeled tiers remember what lies where, a link model says how long it takes, and
- * the clock is virtual. Given the jobs of a real run it reports what the real driver would, only sooner.
+ * each end is an event on virtual time. Given the jobs of a real run it reports what the real driver would, only sooner.
  */
 
 import type { Digest } from '../../runtime/digest.ts';
 import type { ResolvedConfig } from '../../runtime/manager/config.ts';
 import { linkName, type Tier } from '../../runtime/tier.ts';
-import type { Completion, TransferDriver } from '../../runtime/transfer/driver.ts';
+import type { EndListener, TransferDriver } from '../../runtime/transfer/driver.ts';
 import { Outcome } from '../../runtime/transfer/outcome.ts';
 import type { StoreItem, StoreResult } from '../../runtime/transfer/tierStore.ts';
 import type { Place, Transfer } from '../../runtime/transfer/transfer.ts';
 import { ModeledTier } from '../tier/modeledTier.ts';
 import type { LinkModel } from './linkModel.ts';
+import type { Timeline } from './timeline.ts';
 
 const noBytes = new Uint8Array(0);
 
@@ -20,79 +21,74 @@ export class ModeledDriver implements TransferDriver {
   /** Bytes carried and time busy so far, by link. */
   readonly traffic: Map<string, { bytes: number; busyUs: number }> = new Map();
   readonly #links: LinkModel;
-  #pending: Transfer[] = [];
-  #endsUs: number[] = [];
-  #nowUs = 0;
+  readonly #timeline: Timeline;
+  /** Jobs under way, by flight number; numbers are used again. */
+  readonly #flights: (Transfer | null)[] = [];
+  readonly #freeFlights: number[] = [];
+  #listener: EndListener = () => {};
 
-  constructor(config: ResolvedConfig, links: LinkModel) {
+  /** @param timeline calls `end` with each flight that was scheduled on it, when it is due */
+  constructor(config: ResolvedConfig, links: LinkModel, timeline: Timeline) {
     this.tiers = new Map(config.tiers.map(({ tier, shape }) => [tier, new ModeledTier(tier, shape)]));
     this.#links = links;
+    this.#timeline = timeline;
   }
 
   get inFlight(): number {
-    return this.#pending.length;
+    return this.#flights.length - this.#freeFlights.length;
   }
 
   nowUs(): number {
-    return this.#nowUs;
+    return this.#timeline.nowUs;
   }
 
-  /** Moves the clock on, for example to a request's arrival. */
-  advanceTo(nowUs: number): void {
-    this.#nowUs = Math.max(this.#nowUs, nowUs);
+  onEnd(listener: EndListener): void {
+    this.#listener = listener;
   }
 
   submit(transfers: readonly Transfer[]): void {
     for (const transfer of transfers) {
-      this.#pending.push(transfer);
-      this.#endsUs.push(this.#endOf(transfer));
+      const flight = this.#freeFlights.pop() ?? this.#flights.length;
+      this.#flights[flight] = transfer;
+      this.#timeline.schedule(this.#endUs(transfer), flight);
     }
   }
 
-  async take(): Promise<readonly Completion[]> {
-    const transfers = this.#pending;
-    for (const endUs of this.#endsUs) this.#nowUs = Math.max(this.#nowUs, endUs);
-    this.#pending = [];
-    this.#endsUs = [];
-    const moves = transfers.filter((transfer) => transfer.source !== null);
-    const arrived = new Map<Transfer, StoreResult>();
-    await this.#each(moves, (t) => t.source!, 'read', arrived);
-    const good = moves.filter((transfer) => arrived.get(transfer)!.outcome === Outcome.LOADED);
-    const seals = transfers.filter((transfer) => transfer.source === null);
-    await this.#each([...good, ...seals], (t) => t.target, 'write', arrived);
-    return transfers.map((transfer) => {
-      const { outcome, reason } = arrived.get(transfer)!;
-      const { lo, hi } = transfer.kind === 'seal' ? modeledDigest(transfer.key) : { lo: 0, hi: 0 };
-      return { job: transfer.job, outcome, reason, digestLo: lo, digestHi: hi };
-    });
+  /** The flight is due: its bytes are where they were to go, if they were there. */
+  end(flight: number): void {
+    const transfer = this.#flights[flight];
+    if (transfer === null || transfer === undefined) return;
+    this.#flights[flight] = null;
+    this.#freeFlights.push(flight);
+    const { outcome, reason } = this.#carryOut(transfer);
+    const digest = transfer.kind === 'seal' ? modeledDigest(transfer.key) : { lo: 0, hi: 0 };
+    this.#listener({ job: transfer.job, outcome, reason, digestLo: digest.lo, digestHi: digest.hi });
   }
 
-  #endOf(transfer: Transfer): number {
-    if (transfer.source === null) return this.#nowUs;
+  #carryOut(transfer: Transfer): StoreResult {
+    const { source, target } = transfer;
+    if (source !== null && transfer.unsealed !== true) {
+      const read = this.#tier(source).readItem(itemAt(transfer, source));
+      if (read.outcome !== Outcome.LOADED) return read;
+    }
+    return this.#tier(target).writeItem(itemAt(transfer, target));
+  }
+
+  #tier({ tier }: Place): ModeledTier {
+    return this.tiers.get(tier) as ModeledTier;
+  }
+
+  #endUs(transfer: Transfer): number {
+    const nowUs = this.#timeline.nowUs;
+    if (transfer.source === null) return nowUs;
     const { source, target, bytes } = transfer;
-    const endUs = this.#links.endUs(source.tier, target.tier, bytes, this.#nowUs);
+    const endUs = this.#links.endUs(source.tier, target.tier, bytes, nowUs);
     const name = linkName(source.tier, target.tier);
     const traffic = this.traffic.get(name) ?? { bytes: 0, busyUs: 0 };
     this.traffic.set(name, traffic);
     traffic.bytes += bytes;
     traffic.busyUs += this.#links.transferUs(source.tier, target.tier, bytes);
     return endUs;
-  }
-
-  async #each(
-    transfers: readonly Transfer[],
-    placeOf: (transfer: Transfer) => Place,
-    op: 'read' | 'write',
-    results: Map<Transfer, StoreResult>,
-  ): Promise<void> {
-    for (const [tier, store] of this.tiers) {
-      const here = transfers.filter((transfer) => placeOf(transfer).tier === tier);
-      if (here.length === 0) continue;
-      const ends = await store[op](here.map((transfer) => itemAt(transfer, placeOf(transfer))));
-      here.forEach((transfer, i) => {
-        results.set(transfer, ends[i]);
-      });
-    }
   }
 }
 
@@ -101,6 +97,7 @@ export function modeledDigest(key: Uint32Array): Digest {
   return { lo: (key[0] ^ key[2]) >>> 0, hi: (key[1] ^ key[3]) >>> 0 };
 }
 
+/** What is copied has no key yet: any bytes do. */
 function itemAt(transfer: Transfer, place: Place): StoreItem {
   return {
     slot: place.slot,

@@ -7,7 +7,7 @@
 import type { PoolShape } from '../../runtime/pool/shape.ts';
 import type { Tier } from '../../runtime/tier.ts';
 import { corrupt, loaded, refused, SlotLedger } from '../../runtime/transfer/slotLedger.ts';
-import type { StoreItem, StoreResult, TierStore } from '../../runtime/transfer/tierStore.ts';
+import type { ItemEnded, StoreItem, StoreResult, TierStore } from '../../runtime/transfer/tierStore.ts';
 
 /** Words kept for a slot: its key and its digest. */
 const IDENTITY_WORDS = 6;
@@ -30,12 +30,18 @@ export class ModeledTier implements TierStore {
     return { store: 'modeled', capacityBytes: this.capacityBytes };
   }
 
-  async write(items: readonly StoreItem[]): Promise<readonly StoreResult[]> {
-    return items.map((item) => this.#write(item));
+  async write(items: readonly StoreItem[], ended?: ItemEnded): Promise<readonly StoreResult[]> {
+    return report(
+      items.map((item) => this.writeItem(item)),
+      ended,
+    );
   }
 
-  async read(items: readonly StoreItem[]): Promise<readonly StoreResult[]> {
-    return items.map((item) => this.#read(item));
+  async read(items: readonly StoreItem[], ended?: ItemEnded): Promise<readonly StoreResult[]> {
+    return report(
+      items.map((item) => this.readItem(item)),
+      ended,
+    );
   }
 
   /** From now on the slot's content has another digest than it was written with, as after a flipped bit. */
@@ -49,7 +55,8 @@ export class ModeledTier implements TierStore {
     this.#identities = new Uint32Array(0);
   }
 
-  #write(item: StoreItem): StoreResult {
+  /** As `write`, of one item and at once. */
+  writeItem(item: StoreItem): StoreResult {
     if (this.#disposed) return refused('the store is disposed');
     const refusal = this.#ledger.refuseWrite(item);
     if (refusal !== undefined) return refusal;
@@ -63,7 +70,8 @@ export class ModeledTier implements TierStore {
     return loaded;
   }
 
-  #read(item: StoreItem): StoreResult {
+  /** As `read`, of one item and at once. */
+  readItem(item: StoreItem): StoreResult {
     if (this.#disposed) return refused('the store is disposed');
     const refusal = this.#ledger.refuseRead(item);
     if (refusal !== undefined) return refusal;
@@ -85,4 +93,14 @@ export class ModeledTier implements TierStore {
     grown.set(this.#identities);
     this.#identities = grown;
   }
+}
+
+/** Items end when the call has returned. */
+async function report(
+  results: readonly StoreResult[],
+  ended: ItemEnded | undefined,
+): Promise<readonly StoreResult[]> {
+  await undefined;
+  if (ended !== undefined) results.forEach((result, index) => ended(index, result));
+  return results;
 }

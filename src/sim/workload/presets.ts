@@ -4,8 +4,8 @@
  */
 
 import { configError, requireInteger, TierKVError } from '../../runtime/errors.ts';
-import { expandClients } from './generate/expand.ts';
 import { nearestName } from '../../runtime/nearestName.ts';
+import { expandClients } from './generate/expand.ts';
 import type { ClientSpec, WorkloadSpec } from './spec/types.ts';
 
 export interface LengthRange {

@@ -4,8 +4,8 @@
  */
 
 import { configError } from '../../runtime/errors.ts';
-import { elementary } from '../random/index.ts';
 import { nearestName } from '../../runtime/nearestName.ts';
+import { elementary } from '../random/index.ts';
 import type { ActiveWindow, WorkloadSpec } from './spec/types.ts';
 
 /** Rates in requests per second, times in seconds. */

@@ -11,13 +11,16 @@ import { Tier } from '../../runtime/tier.ts';
 import { Outcome } from '../../runtime/transfer/outcome.ts';
 import { corrupt, loaded, refused, SlotLedger, type SlotPlace } from '../../runtime/transfer/slotLedger.ts';
 import type {
+  CopyItem,
   DeviceTierStore,
+  ItemEnded,
   SealItem,
   SealResult,
   StoreItem,
   StoreResult,
   TierStore,
 } from '../../runtime/transfer/tierStore.ts';
+import { tellEnds } from './itemEnds.ts';
 
 export class ByteStore implements TierStore {
   readonly tier: Tier;
@@ -50,12 +53,18 @@ export class ByteStore implements TierStore {
     return this.#bytes.subarray(offset, offset + this.#shape.slotBytes[sizeClass]);
   }
 
-  async write(items: readonly StoreItem[]): Promise<readonly StoreResult[]> {
-    return items.map((item) => this.#write(item));
+  async write(items: readonly StoreItem[], ended?: ItemEnded): Promise<readonly StoreResult[]> {
+    return tellEnds(
+      items.map((item) => this.#write(item)),
+      ended,
+    );
   }
 
-  async read(items: readonly StoreItem[]): Promise<readonly StoreResult[]> {
-    return items.map((item) => this.#read(item));
+  async read(items: readonly StoreItem[], ended?: ItemEnded): Promise<readonly StoreResult[]> {
+    return tellEnds(
+      items.map((item) => this.#read(item)),
+      ended,
+    );
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -127,6 +136,30 @@ export class StandInDevice extends ByteStore implements DeviceTierStore {
       this.ledger.take(item);
       this.ledger.fill(item);
       return { ...loaded, digest: digestBytes(this.bytesAt(item.slot, item.sizeClass)) };
+    });
+  }
+
+  async copy(items: readonly CopyItem[]): Promise<readonly StoreResult[]> {
+    return items.map(({ sizeClass, fromSlot, fromGeneration, toSlot, toGeneration, unsealed }) => {
+      const from = { slot: fromSlot, sizeClass, generation: fromGeneration };
+      const to = { slot: toSlot, sizeClass, generation: toGeneration };
+      const unreadable = unsealed === true ? undefined : this.ledger.refuseRead(from);
+      const refusal = this.refusal(to) ?? unreadable;
+      if (refusal !== undefined) return refusal;
+      this.ledger.take(to);
+      this.bytesAt(toSlot, sizeClass).set(this.bytesAt(fromSlot, sizeClass));
+      this.ledger.fill(to);
+      return loaded;
+    });
+  }
+
+  async clear(items: readonly SealItem[]): Promise<readonly StoreResult[]> {
+    return items.map((item) => {
+      const refusal = this.refusal(item);
+      if (refusal !== undefined) return refusal;
+      this.ledger.take(item);
+      this.bytesAt(item.slot, item.sizeClass).fill(0);
+      return loaded;
     });
   }
 }

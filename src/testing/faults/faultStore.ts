@@ -4,16 +4,18 @@
  *
  *     engine --> FaultStore --> (delay) --> damage --> the wrapped store
  *
- * What is not hit goes to the wrapped store unchanged, in one call, so order and batches stay what they were. It never says
- * `streams`, since bytes that were handed on before the end of a read could not be damaged any more.
+ * What is not hit goes to the wrapped store unchanged, in one call, so order and batches stay what they were. Items end together,
+ * when the call does.
  */
 
 import type { Tier } from '../../runtime/tier.ts';
 import { Outcome } from '../../runtime/transfer/outcome.ts';
 import { refused } from '../../runtime/transfer/slotLedger.ts';
 import type {
+  CopyItem,
   DeviceTierStore,
   HostTierStore,
+  ItemEnded,
   SealItem,
   SealResult,
   StoreItem,
@@ -23,6 +25,7 @@ import type {
 import { damageArrived, damaged, flipOneBit } from './damage.ts';
 import { type FaultKind, type FaultyOp, reportedKinds, type StoreKind } from './faultKinds.ts';
 import type { FaultPlan } from './faultPlan.ts';
+import { tellEnds } from './itemEnds.ts';
 
 export interface FiredFault {
   readonly kind: FaultKind;
@@ -84,7 +87,15 @@ export class FaultStore<Store extends TierStore = TierStore> implements TierStor
     return { ...this.inner.describe(), faults: true };
   }
 
-  async write(items: readonly StoreItem[]): Promise<readonly StoreResult[]> {
+  async write(items: readonly StoreItem[], ended?: ItemEnded): Promise<readonly StoreResult[]> {
+    return tellEnds(await this.#write(items), ended);
+  }
+
+  async read(items: readonly StoreItem[], ended?: ItemEnded): Promise<readonly StoreResult[]> {
+    return tellEnds(await this.#read(items), ended);
+  }
+
+  async #write(items: readonly StoreItem[]): Promise<readonly StoreResult[]> {
     const kinds = this.drawItems('write', items);
     const held = await this.delay('write', items);
     const sent: StoreItem[] = [];
@@ -105,7 +116,7 @@ export class FaultStore<Store extends TierStore = TierStore> implements TierStor
     return items.map((item, i) => this.#reported(kinds[i], 'write', item) ?? ends[sentAt[i]]);
   }
 
-  async read(items: readonly StoreItem[]): Promise<readonly StoreResult[]> {
+  async #read(items: readonly StoreItem[]): Promise<readonly StoreResult[]> {
     const kinds = this.drawItems('read', items);
     const held = await this.delay('read', items);
     const asked: StoreItem[] = [];
@@ -175,6 +186,8 @@ export class FaultStore<Store extends TierStore = TierStore> implements TierStor
   }
 }
 
+const sameEnd = (end: StoreResult): StoreResult => end;
+
 /** A device that can run out of memory, and be lost: then every call, also one under way, ends as refused at once. */
 export class FaultDevice extends FaultStore<DeviceTierStore> implements DeviceTierStore {
   readonly lost: Promise<string>;
@@ -197,20 +210,22 @@ export class FaultDevice extends FaultStore<DeviceTierStore> implements DeviceTi
     void this[Symbol.asyncDispose]();
   }
 
-  override write(items: readonly StoreItem[]): Promise<readonly StoreResult[]> {
-    return this.#unlessLost(
-      items,
-      () => super.write(items),
-      (end) => end,
-    );
+  override async write(items: readonly StoreItem[], ended?: ItemEnded): Promise<readonly StoreResult[]> {
+    const act = (): Promise<readonly StoreResult[]> => super.write(items);
+    return tellEnds(await this.#unlessLost(items, act, sameEnd), ended);
   }
 
-  override read(items: readonly StoreItem[]): Promise<readonly StoreResult[]> {
-    return this.#unlessLost(
-      items,
-      () => super.read(items),
-      (end) => end,
-    );
+  override async read(items: readonly StoreItem[], ended?: ItemEnded): Promise<readonly StoreResult[]> {
+    const act = (): Promise<readonly StoreResult[]> => super.read(items);
+    return tellEnds(await this.#unlessLost(items, act, sameEnd), ended);
+  }
+
+  copy(items: readonly CopyItem[]): Promise<readonly StoreResult[]> {
+    return this.#unlessLost(items, () => this.inner.copy(items), sameEnd);
+  }
+
+  clear(items: readonly SealItem[]): Promise<readonly StoreResult[]> {
+    return this.#unlessLost(items, () => this.inner.clear(items), sameEnd);
   }
 
   seal(items: readonly SealItem[]): Promise<readonly SealResult[]> {

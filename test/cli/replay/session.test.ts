@@ -3,7 +3,7 @@ import { expect, it } from 'vitest';
 import { DecisionLog } from '../../../src/cli/replay/decisionLog.ts';
 import { ReplaySession } from '../../../src/cli/replay/session.ts';
 import { KVManager, type ManagerConfig } from '../../../src/runtime/index.ts';
-import { LinkModel, ModeledDriver } from '../../../src/sim/driver/index.ts';
+import { LinkModel, ModeledDriver, TransferTimeline } from '../../../src/sim/driver/index.ts';
 import { ExclusiveLru } from './exclusiveLru.ts';
 
 const link = { baseLatencyUs: 3, bandwidthBytesPerS: 1e9 };
@@ -27,13 +27,20 @@ async function replay(tiers: Tiers, requests: readonly number[][], links = link)
     maxJobs: 256,
   };
   using log = new DecisionLog(config);
-  const manager = new KVManager(config, log);
-  const driver = new ModeledDriver(manager.config, new LinkModel({}, links));
-  const session = new ReplaySession(manager, driver, null, {
-    blockTokens: 16,
-    hbmBlocks: tiers.hbm,
-    window: tiers.window,
-  });
+  const manager = new KVManager(config, log.sink);
+  const timeline = new TransferTimeline();
+  const driver = new ModeledDriver(manager.config, new LinkModel({}, links), timeline);
+  timeline.onDue((flight) => driver.end(flight));
+  const advance = (): void => void timeline.step();
+  const session = new ReplaySession(
+    manager,
+    { driver, bytes: null, advance },
+    {
+      blockTokens: 16,
+      hbmBlocks: tiers.hbm,
+      window: tiers.window,
+    },
+  );
   const perRequest: number[] = [];
   for (const ids of requests) {
     perRequest.push(await session.request(Float64Array.from(ids)));

@@ -1,14 +1,15 @@
 /** The bytes of a whole tier go: what callers and the books say then. */
 
 import { describe, expect, it } from 'vitest';
-import { RecordedRun } from '../../../src/cli/replay/recordedInputs.ts';
 import {
   type DecisionSink,
   Entry,
   type JobId,
   KVManager,
+  LogWriter,
   type ManagerConfig,
   Outcome,
+  replayLog,
 } from '../../../src/runtime/index.ts';
 import { World } from './world.ts';
 
@@ -125,8 +126,8 @@ describe('a lost tier', () => {
 
 it('the loss of a tier is an input: its record gives the same decisions again', () => {
   const config: ManagerConfig = { unitBytes: [1], hbm: { capacityBytes: 3 }, ddr: { capacityBytes: 3 } };
-  const recorder = new Recorder();
-  const manager = new KVManager(config, recorder);
+  const recorder = new Recorder(config);
+  const manager = new KVManager(config, recorder.sink);
   const keys = Uint32Array.from([1, 0, 0, 0, 2, 0, 0, 0]);
   const sequence = manager.open(keys, 2, 0);
   manager.allocate(sequence, 0, 2, 1);
@@ -135,25 +136,37 @@ it('the loss of a tier is an input: its record gives the same decisions again', 
   manager.loseTier(0, 4);
   manager.allocate(sequence, 0, 1, 5);
   manager.release(sequence, 6);
-  expect(recorder.decisions.length).toBeGreaterThan(5);
+  recorder.writer.end();
+  expect(recorder.decisions.split('\n').length).toBeGreaterThan(5);
 
-  const again = new Recorder();
-  const run = new RecordedRun(config, again);
-  for (const input of recorder.inputs) run.apply(input);
-  expect(again.decisions).toEqual(recorder.decisions);
-  expect(again.inputs).toEqual(recorder.inputs);
-  expect(run.manager.nextJob() satisfies JobId).toBe(0);
+  expect(recorder.log.endsWith('\n')).toBe(true);
+
+  const again = new Recorder(config);
+  const lines = recorder.log.slice(0, -1).split('\n');
+  const replayed = replayLog(lines, 'the log', again.sink);
+  again.writer.end();
+  expect(again.decisions).toBe(recorder.decisions);
+  expect(again.log).toBe(recorder.log);
+  expect(replayed.nextJob() satisfies JobId).toBe(0);
 });
 
-class Recorder implements DecisionSink {
-  readonly inputs: Parameters<RecordedRun['apply']>[0][] = [];
-  readonly decisions: number[][] = [];
+class Recorder {
+  log = '';
+  decisions = '';
+  readonly writer: LogWriter;
 
-  input: DecisionSink['input'] = (op, nowUs, a, b, c, d, keys) => {
-    this.inputs.push({ op, nowUs, args: [a, b, c, d], keys: keys?.slice() ?? new Uint32Array() });
-  };
+  constructor(config: ManagerConfig) {
+    this.writer = new LogWriter(config, {
+      log: (text) => {
+        this.log += text;
+      },
+      decisions: (text) => {
+        this.decisions += text;
+      },
+    });
+  }
 
-  decision: DecisionSink['decision'] = (...numbers) => {
-    this.decisions.push(numbers);
-  };
+  get sink(): DecisionSink {
+    return this.writer;
+  }
 }

@@ -7,7 +7,7 @@ import { JobKind, JobState } from '../../transfer/jobTable.ts';
 import { Outcome } from '../../transfer/outcome.ts';
 import { type Core, HBM } from '../core.ts';
 import { evictFor, makeRoom, trimToThreshold } from '../residency/residency.ts';
-import { settle } from '../sequences/settling.ts';
+import { failReaders, settle } from '../sequences/settling.ts';
 import { firstClaim, grantClaims, start } from './issuing.ts';
 import { cancelWaiting } from './withdrawing.ts';
 
@@ -16,6 +16,7 @@ export function drain(core: Core, trim: boolean): void {
   do {
     while (!core.agenda.isEmpty) {
       serveEnded(core);
+      for (const replica of core.agenda.wrong.splice(0)) failReaders(core, replica);
       grantFreed(core);
       relieveCrowded(core);
     }

@@ -19,8 +19,11 @@ export function makeRoom(core: Core, tier: number, bytes = 0): void {
   }
 }
 
-/** Evicts one cached replica: down to another tier, or out. */
-export function evict(core: Core, victim: number, tier: number): void {
+/**
+ * Evicts one cached replica: down to another tier, or out.
+ * @param patient whether it may wait for a tier below that is behind, because somebody asked for it; otherwise it is dropped
+ */
+export function evict(core: Core, victim: number, tier: number, patient = false): void {
   const { replicas, counters } = core;
   core.logReplica(DecisionOp.EVICT, victim);
   counters.evictions[tier]++;
@@ -32,7 +35,7 @@ export function evict(core: Core, victim: number, tier: number): void {
     core.unpublish(victim);
   } else {
     const sizeClass = core.sizeClassOf(victim, tier);
-    const lower = lowerTierFor(core, tier, sizeClass);
+    const lower = lowerTierFor(core, tier, sizeClass, patient);
     if (lower === -1 || !demote(core, victim, tier, lower)) drop(core, victim, tier, sizeClass);
   }
   core.freeIfDrained(victim);
@@ -53,7 +56,7 @@ function drop(core: Core, victim: number, tier: number, sizeClass: number): void
 export function canMoveDown(core: Core, victim: number, tier: number): boolean {
   const content = core.replicas.content[victim];
   if (hasOtherCopy(core, content, victim, tier)) return true;
-  return lowerTierFor(core, tier, core.sizeClassOf(victim, tier)) !== -1;
+  return lowerTierFor(core, tier, core.sizeClassOf(victim, tier), false) !== -1;
 }
 
 function countOffload(core: Core, content: number): void {
@@ -75,17 +78,27 @@ function hasOtherCopy(core: Core, content: number, victim: number, tier: number)
 }
 
 /** The next lower tier that would take a block evicted from `tier`, or -1. */
-function lowerTierFor(core: Core, tier: number, sizeClass: number): number {
-  if (isBehind(core, tier, sizeClass)) return -1;
+function lowerTierFor(core: Core, tier: number, sizeClass: number, patient: boolean): number {
+  if (!patient && isBehind(core, tier, sizeClass)) return -1;
   for (let lower = tier + 1; lower < core.tiers; lower++) if (accepts(core, lower, sizeClass)) return lower;
   return -1;
 }
 
-/** Whether so much of the tier is on its way down already that nothing more may go: the tier below does not keep up. */
+/**
+ * Whether so much of the tier is on its way down already that nothing more may go. Blocks on their way down keep their slots, and
+ * whoever needs one waits for them: a while where they leave fast, for long where the tier below does not keep up. There they
+ * have half of the landing zone, so that the other half is free for what arrives.
+ */
 function isBehind(core: Core, tier: number, sizeClass: number): boolean {
   const { leavingShare } = core.config;
   if (leavingShare === 1) return false;
-  return core.leavingBytes[tier] + core.unitBytes(sizeClass) > leavingShare * core.capacityBytes[tier];
+  const capacityBytes = core.capacityBytes[tier];
+  const landingBytes = core.pools[tier].shape.capacityBytes - capacityBytes;
+  const unitBytes = core.unitBytes(sizeClass);
+  const bound = core.paces[tier].isSlow(core.nowUs)
+    ? Math.max(landingBytes / 2, unitBytes)
+    : leavingShare * capacityBytes;
+  return core.leavingBytes[tier] + unitBytes > bound;
 }
 
 /** Whether a tier would take one more block: it has room, or evicting what is not held could make some. */
@@ -107,6 +120,8 @@ function demote(core: Core, victim: number, tier: number, lower: number): boolea
   if (row === -1) return false;
   core.unpublish(victim);
   core.jobs.leaving[row] = 1;
+  core.jobs.madeAtUs[row] = core.nowUs;
+  core.paces[tier].began(core.jobs.idOf(row));
   core.leavingBytes[tier] += core.unitBytes(core.contents.sizeClass[content]);
   if (tier === HBM) countOffload(core, content);
   makeRoom(core, lower);

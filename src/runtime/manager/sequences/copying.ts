@@ -8,6 +8,7 @@ import { type Core, HBM } from '../core.ts';
 import { claim } from '../jobs/issuing.ts';
 import { makeRoom } from '../residency/residency.ts';
 import { forget } from './entries.ts';
+import { letGo } from './holding.ts';
 import { Entry, type Sequence } from './sequence.ts';
 
 /** The caller has made sure that the block can be copied and that the copy fits. @returns false when no job is to be had */
@@ -21,7 +22,9 @@ export function copyBlock(core: Core, from: Sequence, at: number, to: Sequence, 
   jobs.sourceGeneration[row] = core.generationOf(source);
   replicas.readers[source]++;
   core.counters.copies++;
+  const held = to.replica[into];
   forget(core, to, into);
+  letGo(core, held); // its own block, where it is replaced by a copy of itself
   core.waiters.append(jobs.waiter, row, to.id, into);
   to.claim[into] = row;
   to.state[into] = Entry.WAITING;
@@ -35,5 +38,5 @@ export function copyBlock(core: Core, from: Sequence, at: number, to: Sequence, 
 /** Whether block i of the sequence has bytes in HBM that a copy may be taken of. */
 export function canBeCopied(sequence: Sequence, i: number): boolean {
   const state = sequence.state[i];
-  return i < sequence.length && (state === Entry.READY || state === Entry.OPEN || state === Entry.SEALING);
+  return i < sequence.length && (state === Entry.READY || state === Entry.OPEN);
 }

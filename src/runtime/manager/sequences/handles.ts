@@ -42,6 +42,10 @@ export class BlockTable {
     return this.#blocks.length;
   }
 
+  get blocks(): readonly (LoadedBlock | OpenBlock)[] {
+    return this.#blocks;
+  }
+
   append(block: LoadedBlock | OpenBlock): this {
     this.#blocks.push(block);
     return this;

@@ -22,13 +22,16 @@ export function releaseSource(core: Core, row: number, outcome: Outcome): void {
   replicas.readers[source]--;
   if (jobs.leaving[row] === 1) {
     jobs.leaving[row] = 0;
-    core.leavingBytes[replicas.tierOf(source)] -= core.unitBytes(jobs.sizeClass[row]);
+    const tier = replicas.tierOf(source);
+    core.leavingBytes[tier] -= core.unitBytes(jobs.sizeClass[row]);
+    core.paces[tier].ended(core.nowUs - jobs.madeAtUs[row]);
   }
   if (replicas.state[source] === State.READY) {
     if (outcome === Outcome.CORRUPT || outcome === Outcome.MISSING) {
       core.logReplica(DecisionOp.QUARANTINE, source);
       core.unpublish(source);
       core.setResident(source, 0);
+      if (source < replicas.base[HBM + 1] && replicas.refs[source] > 0) core.agenda.wrong.push(source);
     } else if (replicas.refs[source] === 0) {
       settleIdle(core, source);
     }

@@ -52,6 +52,8 @@ export class Sequence {
   claim: Int32Array;
   /** Entries that wait for a job. */
   pending = 0;
+  /** How often an entry has lost its bytes so far: a load or seal that failed, a tier that was lost. */
+  disturbances = 0;
   #length = 0;
 
   constructor(id: SequenceId, visit: Visit, owner: number) {

@@ -88,7 +88,19 @@ export function fail(core: Core, sequence: Sequence, i: number, outcome: Outcome
   if (sequence.content[i] !== -1) stopWaitingBelow(core, sequence, i, sequence.content[i]);
   forget(core, sequence, i);
   sequence.state[i] = Entry.FAILED;
+  sequence.disturbances++;
   sequence.outcome[i] = outcome;
   core.log(DecisionOp.FAIL, sequence.id, i, outcome);
   letGo(core, replica);
+}
+
+/** The replica's bytes are wrong: every sequence that reads it is to compute the block again. */
+export function failReaders(core: Core, replica: number): void {
+  for (const sequence of core.sequences.values()) {
+    for (let i = 0; i < sequence.length; i++) {
+      if (sequence.replica[i] === replica && sequence.state[i] === Entry.READY) {
+        fail(core, sequence, i, Outcome.CORRUPT);
+      }
+    }
+  }
 }

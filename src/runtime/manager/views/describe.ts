@@ -1,6 +1,7 @@
 /** Turns a job row into what a driver needs to know of it. */
 
 import type { ContentTable } from '../../content/contentTable.ts';
+import { State } from '../../replica/state.ts';
 import { JobKind, type Priority } from '../../transfer/jobTable.ts';
 import type { Place, Transfer } from '../../transfer/transfer.ts';
 import type { Core } from '../core.ts';
@@ -13,6 +14,7 @@ export function describeTransfer(core: Core, row: number): Transfer {
   return {
     job: jobs.idOf(row),
     kind: jobs.kind[row] === JobKind.SEAL ? 'seal' : jobs.kind[row] === JobKind.COPY ? 'copy' : 'move',
+    ...(jobs.kind[row] === JobKind.COPY ? { unsealed: core.replicas.state[source] !== State.READY } : {}),
     source: source === -1 ? null : place(core, source, jobs.sourceGeneration[row]),
     target: place(core, jobs.target[row], jobs.targetGeneration[row]),
     sizeClass,

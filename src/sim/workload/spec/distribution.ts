@@ -4,8 +4,8 @@
  */
 
 import { TierKVError } from '../../../runtime/errors.ts';
-import type { ArrivalProcess, ArrivalSpec, LengthSpec } from '../../random/index.ts';
 import { nearestName } from '../../../runtime/nearestName.ts';
+import type { ArrivalProcess, ArrivalSpec, LengthSpec } from '../../random/index.ts';
 import type { Range, SpecNode } from './reader.ts';
 
 type Fail = (key: string, problem: string, remedy: string) => TierKVError;

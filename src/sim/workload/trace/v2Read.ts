@@ -4,9 +4,9 @@
  * then for every record its input and its output tokens.
  */
 
+import { nearestName } from '../../../runtime/nearestName.ts';
 import { GoRandom } from '../../random/index.ts';
 import type { TokenSpan, WorkloadRequest } from '../request.ts';
-import { nearestName } from '../../../runtime/nearestName.ts';
 import { VOCABULARY } from '../tokens.ts';
 import { splitCsv } from './csv.ts';
 import { type Lines, numbered, type TraceLine } from './lines.ts';

@@ -4,7 +4,7 @@
  * one call of the manager looks all of them up and its waits for memory overlap.
  */
 
-import { BlockKeys, type KeyElements, type KVManager, wordsPerKey } from '../runtime/index.ts';
+import { BlockKeys, type KeyElements, type KVManager, wordsPerKey } from '../../runtime/index.ts';
 import type { TenantChains } from './tenantChains.ts';
 
 export class WaitingRequest {
@@ -49,7 +49,7 @@ export class RequestQueue {
   /** @throws TKV_INPUT naming the token that is no valid id; the request then does not wait */
   add(tokens: KeyElements, tenant: string): WaitingRequest {
     const keys = new BlockKeys();
-    this.#chains.of(tenant).hashBlocks(tokens, 0, keys, Math.max(tokens.length - 1, 0));
+    this.#chains.of(tenant)[0].hashBlocks(tokens, 0, keys, Math.max(tokens.length - 1, 0));
     const request = new WaitingRequest(tokens, tenant);
     this.#spans.set(request, { first: this.#keys.length, count: keys.length });
     appendKeys(this.#keys, keys, 0, keys.length);
@@ -69,7 +69,7 @@ export class RequestQueue {
 
   /**
    * Sets the `cachedTokens` of every request to what `begin` would find now: whole blocks, the last token always left to
-   * compute. Pins nothing, counts nothing; what is cached may go before the request begins.
+   * compute; where there are layer groups, by what the first one has. Pins nothing, counts nothing; what is cached may go before the request begins.
    * @returns the requests in the order in which they joined, in an array of the caller's own, to be sorted
    */
   lookup(): WaitingRequest[] {

@@ -1,9 +1,9 @@
 /** Warm restarts: what a file store must know of the runtime to go on with an earlier run's blocks, and how they come back. */
 
-import type { FileStore } from '../backends/file/index.ts';
-import { blake2s, type KVManager, layoutFingerprint, Tier } from '../runtime/index.ts';
-import type { KVRuntimeConfig } from './config.ts';
-import type { StoreConfig } from './stores.ts';
+import type { FileStore } from '../../backends/file/index.ts';
+import { blake2s, type KVManager, layoutFingerprint, Tier } from '../../runtime/index.ts';
+import type { KVRuntimeConfig } from '../config.ts';
+import type { StoreConfig } from './openStores.ts';
 
 /** Bytes of the secret key's fingerprint: enough to tell keys apart, of no use for guessing one. */
 const FINGERPRINT_BYTES = 16;
@@ -26,9 +26,8 @@ export function warmNvme(config: KVRuntimeConfig): StoreConfig['nvme'] {
     extras: JSON.stringify(sorted),
     epoch,
   };
-  const { dir, restart = 'warm', allocation = 'whole', digestThreads } = nvme;
-  const threads = digestThreads === undefined ? {} : { digestThreads };
-  return { dir, options: { restart, allocation, identity, ...threads } };
+  const { dir, restart = 'warm', allocation = 'whole' } = nvme;
+  return { dir, options: { restart, allocation, identity } };
 }
 
 /** Makes the blocks that the files hold since an earlier run findable again. @returns blocks that were taken */

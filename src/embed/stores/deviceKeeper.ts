@@ -4,26 +4,26 @@
  * refused, and whoever needs a device next asks again. So nothing runs while nobody asks, and nobody waits for ever.
  */
 
-import type { KVManager } from '../runtime/index.ts';
-import type { Pump } from './pump.ts';
-import type { OpenStores } from './stores.ts';
+import type { KVManager } from '../../runtime/index.ts';
+import type { ManagerLoop } from '../managerLoop.ts';
+import type { OpenStores } from './openStores.ts';
 
 const HBM_POSITION = 0;
 
 export class DeviceKeeper {
   readonly #manager: KVManager;
   readonly #stores: OpenStores;
-  readonly #pump: Pump;
+  readonly #loop: ManagerLoop;
   readonly #notice: (line: string) => void;
   #lostReason = '';
   #losses = 0;
   #replacing: Promise<void> | null = null;
   #closed = false;
 
-  constructor(manager: KVManager, stores: OpenStores, pump: Pump, notice: (line: string) => void) {
+  constructor(manager: KVManager, stores: OpenStores, loop: ManagerLoop, notice: (line: string) => void) {
     this.#manager = manager;
     this.#stores = stores;
-    this.#pump = pump;
+    this.#loop = loop;
     this.#notice = notice;
     this.#watch();
   }
@@ -59,14 +59,13 @@ export class DeviceKeeper {
   #lose(reason: string): void {
     this.#lostReason = reason;
     this.#losses++;
-    this.#pump.hold();
+    this.#loop.hold();
     const { replicas, lost } = this.#manager.loseTier(HBM_POSITION, this.#stores.engine.nowUs());
+    // Whoever waits for a device learns there why there is none.
+    this.#replace().catch((error: unknown) => this.#notice(`tierkv: no other device: ${String(error)}`));
     this.#notice(
       `tierkv: ${reason}. ${replicas} blocks were in its memory, ${lost} of them nowhere else. Asking for another device.`,
     );
-    this.#pump.poke();
-    // Whoever waits for a device is told why there is none.
-    this.#replace().catch((error: unknown) => this.#notice(`tierkv: no other device: ${String(error)}`));
   }
 
   #replace(): Promise<void> {
@@ -80,11 +79,11 @@ export class DeviceKeeper {
     try {
       await this.#stores.replaceDevice();
     } catch (error) {
-      this.#pump.resume(); // the lost device refuses what is kept, so that whoever waits for it goes on
+      this.#loop.resume(); // the lost device refuses what is kept, so that whoever waits for it goes on
       throw error;
     }
     this.#lostReason = '';
     this.#watch();
-    this.#pump.resume();
+    this.#loop.resume();
   }
 }

@@ -4,25 +4,22 @@
  * pool can be replaced, since a device can be lost.
  */
 
-import { type EngineStores, StagingSlots, TransferEngine } from '../backends/engine/index.ts';
-import { FileStore, type FileStoreOptions } from '../backends/file/index.ts';
-import { MemoryStore } from '../backends/memory/index.ts';
+import { type EngineStores, StagingSlots, TransferEngine } from '../../backends/engine/index.ts';
+import { FileStore, type FileStoreOptions } from '../../backends/file/index.ts';
+import { MemoryStore } from '../../backends/memory/index.ts';
 import {
   type DeviceOptions,
   type DevicePool,
   HbmStore,
   type LiveDevice,
   openDevice,
-  readUploadProfile,
-} from '../backends/webgpu/index.ts';
-import { type KVManager, type PoolShape, Tier } from '../runtime/index.ts';
+} from '../../backends/webgpu/index.ts';
+import { type KVManager, type PoolShape, Tier } from '../../runtime/index.ts';
 
 export interface StoreConfig {
   readonly nvme?: { readonly dir: string; readonly options?: FileStoreOptions } | undefined;
   readonly adapter?: string | undefined;
   readonly wait?: DeviceOptions['wait'] | undefined;
-  /** A file that `tierkv calibrate` wrote. */
-  readonly linkProfile?: string | undefined;
   readonly notice?: ((line: string) => void) | undefined;
   /** Stands between the engine and the stores, to count or to inject faults; called again for a new device. */
   readonly wrapStores?: ((stores: EngineStores) => EngineStores) | undefined;
@@ -114,16 +111,12 @@ interface Pool extends AsyncDisposable {
 }
 
 async function openPool(
-  { adapter, linkProfile, wait = 'sleep', notice = () => {} }: StoreConfig,
+  { adapter, wait = 'sleep', notice = () => {} }: StoreConfig,
   shape: PoolShape,
 ): Promise<Pool> {
-  const profile = linkProfile === undefined ? undefined : readUploadProfile(linkProfile);
   await using opened = new AsyncDisposableStack();
   const live = opened.use(await openDevice({ notice, wait, ...(adapter === undefined ? {} : { adapter }) }));
-  if (profile !== undefined && profile.device !== live.adapter.name) {
-    notice(`HBM: ${linkProfile} is about ${profile.device}, not ${live.adapter.name}: uploads are measured`);
-  }
-  const hbm = opened.use(await HbmStore.open(live, shape, profile === undefined ? {} : { profile }));
+  const hbm = opened.use(await HbmStore.open(live, shape));
   const stack = opened.move();
   return { live, hbm, [Symbol.asyncDispose]: () => stack.disposeAsync() };
 }

@@ -1,0 +1,55 @@
+/**
+ * Which layers share a unit. Without groups a block is one unit over all layers. With groups each block is several units, each a
+ * content of its own with its own key, size, residency and readiness: the layers of a sliding window beside those of full
+ * attention, or groups that are loaded one after the other while earlier ones compute.
+ */
+
+import { configError } from '../runtime/errors.ts';
+import { choosePageBytes, type KVLayout } from '../runtime/index.ts';
+
+/** Layers [first, end). */
+export interface LayerGroup {
+  readonly first: number;
+  readonly end: number;
+}
+
+export interface GroupUnits {
+  readonly groups: readonly LayerGroup[];
+  /** Bytes of a unit of each size class. */
+  readonly unitBytes: readonly number[];
+  /** Size class of each group. */
+  readonly sizeClass: readonly number[];
+  readonly pageBytes: number;
+}
+
+/** @throws TKV_CONFIG when the groups are not all layers once, in order */
+export function groupUnits(layout: KVLayout, layerGroups: readonly LayerGroup[] | undefined): GroupUnits {
+  const groups = layerGroups ?? [{ first: 0, end: layout.layers }];
+  let next = 0;
+  for (const [i, { first, end }] of groups.entries()) {
+    if (first !== next || !Number.isInteger(end) || end <= first || end > layout.layers) {
+      throw configError(
+        `layerGroups[${i}]`,
+        `is layers ${first} to ${end}, where layers from ${next} on are to follow`,
+        `Name all ${layout.layers} layers once, in order.`,
+      );
+    }
+    next = end;
+  }
+  if (next !== layout.layers) {
+    throw configError(
+      'layerGroups',
+      `end at layer ${next}`,
+      `Name all ${layout.layers} layers once, in order.`,
+    );
+  }
+  const bytes = groups.map(({ first, end }) => (end - first) * layout.layerStrideBytes);
+  const unitBytes = [...new Set(bytes)];
+  return {
+    groups,
+    unitBytes,
+    sizeClass: bytes.map((each) => unitBytes.indexOf(each)),
+    pageBytes:
+      unitBytes.length === 1 ? unitBytes[0] : choosePageBytes(unitBytes, { alignmentBytes: 256 }).pageBytes,
+  };
+}

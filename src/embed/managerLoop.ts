@@ -1,0 +1,109 @@
+/**
+ * Keeps manager and engine going. Jobs go to the engine in the call in which the manager issues them, whoever called; ends go back
+ * when they happen; whoever waits is woken by what it waits for. A job that has not ended by its deadline is given up: whoever
+ * waited for it goes on without, its slots wait for it. While nothing is in flight nothing runs here at all.
+ */
+
+import type { TransferEngine } from '../backends/engine/index.ts';
+import { JobCarrier, type KVManager, type Sequence } from '../runtime/index.ts';
+
+/** Calls `ring` once, `delayUs` microseconds from now. */
+export type Alarm = (delayUs: number, ring: () => void) => void;
+
+/** An alarm that does not keep the process alive. */
+export const processAlarm: Alarm = (delayUs, ring) => {
+  setTimeout(ring, Math.ceil(delayUs / 1000)).unref();
+};
+
+export class ManagerLoop {
+  readonly #manager: KVManager;
+  readonly #engine: TransferEngine;
+  readonly #alarm: Alarm;
+  readonly #carrier: JobCarrier;
+  readonly #waiting: Map<Sequence, (() => void)[]> = new Map();
+  #idleWaiters: (() => void)[] = [];
+  #alarmIsSet = false;
+  #roomFreed: () => void = () => {};
+
+  constructor(manager: KVManager, engine: TransferEngine, alarm: Alarm = processAlarm) {
+    this.#manager = manager;
+    this.#engine = engine;
+    this.#alarm = alarm;
+    this.#carrier = new JobCarrier(manager, engine);
+    manager.listen({
+      jobsIssued: () => {
+        this.#carrier.submit();
+        this.#watchDeadlines();
+      },
+      settled: (sequence) => this.#wake(sequence),
+      roomFreed: () => {
+        if (this.#idleWaiters.length > 0 && this.#isIdle()) {
+          for (const wake of this.#idleWaiters.splice(0)) wake();
+        }
+        this.#roomFreed();
+      },
+    });
+  }
+
+  /** Who is told when room came free in HBM. */
+  onRoom(freed: () => void): void {
+    this.#roomFreed = freed;
+  }
+
+  /** Keeps what the manager issues until `resume`: there is no device to submit it to. Ends are still carried back. */
+  hold(): void {
+    this.#carrier.hold();
+  }
+
+  resume(): void {
+    this.#carrier.resume();
+  }
+
+  /** Fulfilled when no block of the sequence waits for a job, or the sequence has ended. */
+  async settled(sequence: Sequence): Promise<void> {
+    if (sequence.pending === 0) return;
+    await new Promise<void>((wake) => {
+      const waiters = this.#waiting.get(sequence);
+      if (waiters === undefined) this.#waiting.set(sequence, [wake]);
+      else waiters.push(wake);
+    });
+  }
+
+  /** Fulfilled when no transfer is in flight, those given up at their deadline apart. */
+  async idle(): Promise<void> {
+    if (this.#isIdle()) return;
+    await new Promise<void>((wake) => {
+      this.#idleWaiters.push(wake);
+    });
+  }
+
+  #isIdle(): boolean {
+    return this.#manager.jobsInFlight === this.#manager.jobsOverdue;
+  }
+
+  #wake(sequence: Sequence): void {
+    const waiters = this.#waiting.get(sequence);
+    this.#waiting.delete(sequence);
+    for (const wake of waiters ?? []) wake();
+  }
+
+  /** One alarm at a time, for the earliest deadline known when it was set. */
+  #watchDeadlines(): void {
+    if (this.#alarmIsSet) return;
+    const dueUs = this.#manager.nextDeadlineUs;
+    if (dueUs === Number.POSITIVE_INFINITY) return;
+    this.#alarmIsSet = true;
+    this.#alarm(Math.max(0, dueUs - this.#engine.nowUs()), () => {
+      this.#alarmIsSet = false;
+      this.#expire();
+      this.#watchDeadlines();
+    });
+  }
+
+  #expire(): void {
+    const nowUs = this.#engine.nowUs();
+    if (this.#manager.nextDeadlineUs > nowUs) return;
+    this.#manager.tick(nowUs);
+    this.#engine.expire();
+  }
+}

@@ -1,0 +1,47 @@
+/**
+ * A sequence's blocks as kernels want them. Pools have several slabs, so an entry names the slab (an index into `slabs`) and the
+ * offset in it: two words a block.
+ */
+
+import type { DevicePool } from '../../backends/webgpu/index.ts';
+import { BlockTable, type KVManager, type Sequence, TierKVError } from '../../runtime/index.ts';
+
+export interface DeviceBlockTable {
+  /** The pool's buffers; STORAGE | COPY_SRC | COPY_DST. Good until the device is lost. */
+  readonly slabs: readonly GPUBuffer[];
+  /** Slab and offset in bytes of each block, in order. */
+  readonly entries: Uint32Array;
+  readonly blocks: number;
+}
+
+/**
+ * The first `blocks` blocks of the sequence, loaded or its own open ones.
+ * @throws TKV_STATE when one of them is neither: a table with a gap would attend over wrong positions
+ */
+export function readableBlocks(manager: KVManager, table: Sequence, blocks: number): BlockTable {
+  const found = new BlockTable();
+  for (let i = 0; i < blocks; i++) {
+    const block = manager.loadedBlock(table, i) ?? manager.openBlock(table, i);
+    if (block === undefined) throw notInHbm(i);
+    found.append(block);
+  }
+  return found;
+}
+
+export function deviceTable(pool: DevicePool, table: BlockTable): DeviceBlockTable {
+  const entries = new Uint32Array(table.length * 2);
+  table.blocks.forEach(({ slot, sizeClass }, i) => {
+    const { slab, offsetBytes } = pool.locate(slot, sizeClass);
+    entries[2 * i] = slab;
+    entries[2 * i + 1] = offsetBytes;
+  });
+  return { slabs: pool.slabs, entries, blocks: table.length };
+}
+
+export function notInHbm(index: number): TierKVError {
+  return new TierKVError(
+    'TKV_STATE',
+    `block ${index} is not in HBM. Await begin, append or seal first; recover the sequence when it was interrupted.`,
+    { field: 'index' },
+  );
+}

@@ -1,0 +1,99 @@
+/**
+ * One sequence from another, and back. A fork shares full blocks and has its own copy of the partial one; tokens that are taken
+ * back leave the blocks before them as they are. A block that others may read is never written again: who goes on within one
+ * gets a private copy.
+ */
+
+import { Entry, TierKVError } from '../../runtime/index.ts';
+import { freshKeys, full, isWhole, type RequestContext, type StepEnd, settled } from './context.ts';
+import { seal } from './growing.ts';
+import { type GroupTable, KVSequence } from './kvSequence.ts';
+import { TokenList } from './tokenList.ts';
+
+/**
+ * A sequence of its own with the first `atToken` tokens. Full blocks are sealed first and shared; a partial block is copied on the
+ * device, behind the work submitted so far.
+ * @throws TKV_FULL when there is no room, TKV_STATE when the sequence is interrupted
+ */
+export async function fork(
+  context: RequestContext,
+  sequence: KVSequence,
+  atToken: number,
+): Promise<KVSequence | 'interrupted'> {
+  requireTokens('atToken', atToken, sequence.length);
+  if ((await seal(context, sequence)) === 'interrupted') return 'interrupted';
+  const tokens = new TokenList(sequence.tokens.words.subarray(0, atToken));
+  const groups: GroupTable[] = [];
+  try {
+    for (const group of sequence.groups) groups.push(forkGroup(context, group, tokens));
+    const forked = new KVSequence(sequence.tenant, tokens, groups, context.blockTokens);
+    await settled(context, forked);
+    forked.cachedTokens = atToken;
+    for (const group of groups) group.disturbances = group.table.disturbances;
+    if (isWhole(context, forked)) return forked;
+  } catch (error) {
+    for (const { table } of groups) context.manager.cancel(table, context.nowUs());
+    throw error;
+  }
+  for (const { table } of groups) context.manager.cancel(table, context.nowUs());
+  return 'interrupted';
+}
+
+function forkGroup(context: RequestContext, from: GroupTable, tokens: TokenList): GroupTable {
+  const { manager, blockTokens } = context;
+  const shared = Math.floor(tokens.length / blockTokens);
+  const blocks = Math.ceil(tokens.length / blockTokens);
+  const keys = freshKeys(blocks);
+  for (let i = 0; i < shared; i++) keys.append(from.keys.words, i * 4);
+  const { chain, sizeClass } = from;
+  const table = manager.open(keys.words, shared, context.nowUs());
+  // What others cannot find, such as a block whose digest differs from its first copy's, is copied like the partial one.
+  for (let i = table.matched; i < blocks; i++) {
+    if (!manager.copy(from.table, i, table, i, context.nowUs())) {
+      manager.release(table, context.nowUs());
+      throw full(context, 1);
+    }
+  }
+  return { table, keys, sizeClass, chain, sealed: shared, disturbances: table.disturbances };
+}
+
+/**
+ * The sequence ends after `tokens` tokens: drafts that were not accepted are taken back. A partial last block that was sealed
+ * becomes a private copy, so that it can be written on.
+ * @throws TKV_FULL when that copy finds no room; the sequence is as it was then
+ */
+export async function truncate(
+  context: RequestContext,
+  sequence: KVSequence,
+  tokens: number,
+): Promise<StepEnd> {
+  requireTokens('tokens', tokens, sequence.length);
+  const { manager, blockTokens } = context;
+  const blocks = Math.ceil(tokens / blockTokens);
+  const whole = Math.floor(tokens / blockTokens);
+  await settled(context, sequence);
+  const shared = sequence.groups.filter(({ table }) => blocks > whole && table.state[whole] === Entry.READY);
+  const bytes = shared.reduce((sum, { sizeClass }) => sum + context.units.unitBytes[sizeClass], 0);
+  if (!manager.hasRoomFor(bytes)) throw full(context, shared.length);
+  sequence.tokens.truncate(tokens);
+  sequence.cachedTokens = Math.min(sequence.cachedTokens, tokens);
+  for (const group of sequence.groups) {
+    if (blocks < group.table.length) manager.truncate(group.table, blocks, context.nowUs());
+    if (shared.includes(group)) manager.copy(group.table, whole, group.table, whole, context.nowUs());
+    group.keys.truncate(Math.min(group.keys.length, whole));
+    group.sealed = Math.min(group.sealed, whole);
+  }
+  await settled(context, sequence);
+  return isWhole(context, sequence) ? 'done' : 'interrupted';
+}
+
+function requireTokens(field: string, tokens: number, length: number): void {
+  if (Number.isInteger(tokens) && tokens >= 0 && tokens <= length) return;
+  throw new TierKVError(
+    'TKV_INPUT',
+    `${field} is ${tokens}, and the sequence has ${length} tokens. Name 0 to ${length}.`,
+    {
+      field,
+    },
+  );
+}

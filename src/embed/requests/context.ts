@@ -1,0 +1,77 @@
+/** What the calls on sequences work with: the parts of one runtime. */
+
+import { BlockKeys, type KVManager, TierKVError } from '../../runtime/index.ts';
+import type { GroupUnits } from '../layerGroups.ts';
+import type { ManagerLoop } from '../managerLoop.ts';
+import type { DeviceKeeper } from '../stores/deviceKeeper.ts';
+import type { AdmissionQueue } from './admission.ts';
+import type { KVSequence } from './kvSequence.ts';
+import type { TenantChains } from './tenantChains.ts';
+
+export interface RequestContext {
+  readonly manager: KVManager;
+  readonly loop: ManagerLoop;
+  readonly keeper: DeviceKeeper;
+  readonly chains: TenantChains;
+  readonly units: GroupUnits;
+  readonly blockTokens: number;
+  readonly admission: AdmissionQueue;
+  /** Raised when the runtime closes. */
+  readonly closing: AbortSignal;
+  /** The runtime's clock, in integer microseconds. */
+  nowUs(): number;
+}
+
+/** `interrupted`: some blocks of the sequence are gone, with the device or by an error of it. `recover` brings them back. */
+export type StepEnd = 'done' | 'interrupted';
+
+/** Fulfilled when no block of the sequence waits for a transfer. */
+export async function settled({ loop }: RequestContext, sequence: KVSequence): Promise<void> {
+  while (sequence.pending > 0) {
+    await Promise.all(sequence.groups.map(({ table }) => loop.settled(table)));
+  }
+}
+
+export function isWhole({ keeper }: RequestContext, sequence: KVSequence): boolean {
+  return keeper.present && sequence.isWhole;
+}
+
+/** Keys of the sequence's full blocks, in every group, as its tokens are now. */
+export function hashFullBlocks(sequence: KVSequence): void {
+  const { words, length } = sequence.tokens;
+  for (const { chain, keys } of sequence.groups) chain.hashBlocks(words, keys.length, keys, length);
+}
+
+/** Rejects a request that no release could ever make room for. @throws TKV_CAPACITY */
+export function requireFits({ manager, units }: RequestContext, blocks: number): void {
+  const bytes = bytesOf(units, blocks);
+  const { capacityBytes } = manager.config.tiers[0].shape;
+  if (bytes <= capacityBytes) return;
+  throw new TierKVError(
+    'TKV_CAPACITY',
+    `${blocks} blocks take ${bytes} bytes, more than the ${capacityBytes} of HBM. ` +
+      'Send a shorter request, or raise hbmBytes.',
+    { field: 'hbmBytes' },
+  );
+}
+
+/** No room now: others hold it. */
+export function full({ manager }: RequestContext, blocks: number): TierKVError {
+  const { heldBytes, capacityBytes, slots } = manager.usage(0);
+  const late =
+    manager.jobsOverdue === 0 ? '' : `, ${slots.draining} slots wait for transfers that are overdue`;
+  return new TierKVError(
+    'TKV_FULL',
+    `${blocks} blocks find no room in HBM now: ${heldBytes} of ${capacityBytes} bytes are in use${late}. ` +
+      'Try again when a sequence was released, or let begin wait.',
+    { field: 'hbmBytes' },
+  );
+}
+
+export function bytesOf({ unitBytes, sizeClass }: GroupUnits, blocks: number): number {
+  return blocks * sizeClass.reduce((sum, c) => sum + unitBytes[c], 0);
+}
+
+export function freshKeys(blocks: number): BlockKeys {
+  return new BlockKeys(blocks + 1);
+}

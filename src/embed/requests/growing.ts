@@ -1,0 +1,131 @@
+/**
+ * A running sequence: it gets room for more tokens, and its full blocks are sealed once their KV is written. Keys are made when a
+ * block is sealed, of the tokens that the sequence has then.
+ */
+
+import { Entry, type KeyElements, TierKVError } from '../../runtime/index.ts';
+import {
+  full,
+  hashFullBlocks,
+  isWhole,
+  type RequestContext,
+  requireFits,
+  type StepEnd,
+  settled,
+} from './context.ts';
+import type { KVSequence } from './kvSequence.ts';
+
+/** Room for `tokens`, which begin with all that the sequence has. */
+export async function append(
+  context: RequestContext,
+  sequence: KVSequence,
+  tokens: KeyElements,
+): Promise<StepEnd> {
+  const at = sequence.tokens.firstDifference(tokens);
+  if (at !== -1) {
+    throw new TierKVError(
+      'TKV_INPUT',
+      `tokens[${at}] is ${String(tokens[at])}, but the sequence has ${sequence.tokens.words[at]} there. ` +
+        'Pass all tokens of the sequence and the new ones behind them; take tokens back with truncate first.',
+      { field: `tokens[${at}]` },
+    );
+  }
+  requireFits(context, Math.ceil(tokens.length / context.blockTokens));
+  if (!isWhole(context, sequence)) return 'interrupted';
+  extend(context, sequence, tokens, sequence.tokens.length);
+  await settled(context, sequence);
+  return isWhole(context, sequence) ? 'done' : 'interrupted';
+}
+
+/** One sequence's part of a decode step. */
+export interface StepEntry {
+  readonly sequence: KVSequence;
+  /** The tokens that come behind those that the sequence has: usually the one that was sampled. */
+  readonly tokens: KeyElements;
+}
+
+/** `full`: there was no room, and the sequence is as it was. Release or preempt others, and step it again. */
+export type EntryEnd = StepEnd | 'full';
+
+/**
+ * Blocks that have become full are handed over to be sealed, which goes on behind the device's work, and each sequence gets room
+ * for its new tokens. Looks at the ends of the tables only.
+ */
+export async function step(context: RequestContext, entries: readonly StepEntry[]): Promise<EntryEnd[]> {
+  const losses = context.keeper.losses;
+  const ends = entries.map(({ sequence, tokens }): EntryEnd => {
+    if (!context.keeper.present || isDisturbed(sequence)) return 'interrupted';
+    sealFull(context, sequence);
+    try {
+      extend(context, sequence, tokens, 0);
+    } catch (error) {
+      if (error instanceof TierKVError && error.code === 'TKV_FULL') return 'full';
+      throw error;
+    }
+    return 'done';
+  });
+  await Promise.all(
+    entries.map(({ sequence }, i) => (ends[i] === 'done' ? opened(context, sequence) : null)),
+  );
+  return ends.map((end, i) => {
+    const gone = context.keeper.losses !== losses || isDisturbed(entries[i].sequence);
+    return end === 'done' && gone ? 'interrupted' : end;
+  });
+}
+
+/** Waits for slots of blocks that were just opened; seals under way are not waited for. */
+async function opened(context: RequestContext, sequence: KVSequence): Promise<void> {
+  const last = sequence.blocks - 1;
+  const waits = (): boolean => sequence.groups.some(({ table }) => table.state[last] === Entry.WAITING);
+  while (last >= 0 && waits()) {
+    await Promise.race(
+      sequence.groups
+        .filter(({ table }) => table.pending > 0)
+        .map(({ table }) => context.loop.settled(table)),
+    );
+  }
+}
+
+function isDisturbed(sequence: KVSequence): boolean {
+  return sequence.groups.some((group) => group.table.disturbances !== group.disturbances);
+}
+
+/** @throws TKV_FULL with nothing changed, TKV_INPUT for a token that is no id */
+function extend(context: RequestContext, sequence: KVSequence, tokens: KeyElements, from: number): void {
+  const { manager, blockTokens, units } = context;
+  const blocks = Math.ceil((sequence.tokens.length + tokens.length - from) / blockTokens);
+  const missing = sequence.groups.reduce(
+    (sum, { table, sizeClass }) => sum + Math.max(0, blocks - table.length) * units.unitBytes[sizeClass],
+    0,
+  );
+  if (missing > 0) requireFits(context, blocks);
+  if (!manager.hasRoomFor(missing)) throw full(context, blocks - sequence.blocks);
+  sequence.tokens.append(tokens, from);
+  for (const { table, sizeClass } of sequence.groups) {
+    if (table.length < blocks) manager.allocate(table, table.length, blocks, context.nowUs(), sizeClass);
+  }
+}
+
+/** Hands the full open blocks over to be sealed, behind the device work submitted so far. */
+export function sealFull(context: RequestContext, sequence: KVSequence): void {
+  const { manager, blockTokens } = context;
+  const end = Math.floor(sequence.tokens.length / blockTokens);
+  if (sequence.groups.every(({ sealed }) => sealed >= end)) return;
+  hashFullBlocks(sequence);
+  for (const group of sequence.groups) {
+    const { table, keys } = group;
+    for (let i = group.sealed; i < end; i++) {
+      if (table.state[i] === Entry.OPEN) {
+        manager.seal(table, i, i + 1, keys.words, i * 4, blockTokens, context.nowUs());
+      }
+    }
+    group.sealed = end;
+  }
+}
+
+/** Seals the full blocks and waits until others can find them. */
+export async function seal(context: RequestContext, sequence: KVSequence): Promise<StepEnd> {
+  sealFull(context, sequence);
+  await settled(context, sequence);
+  return isWhole(context, sequence) ? 'done' : 'interrupted';
+}

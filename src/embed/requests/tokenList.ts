@@ -1,0 +1,57 @@
+/** A sequence's own copy of its tokens: what the caller does with its array afterwards changes nothing here. */
+
+import { TierKVError } from '../../runtime/errors.ts';
+import type { KeyElements } from '../../runtime/index.ts';
+
+export class TokenList {
+  #tokens: Uint32Array;
+  #length = 0;
+
+  /** @throws TKV_INPUT naming the token that is no id */
+  constructor(tokens: KeyElements) {
+    this.#tokens = new Uint32Array(Math.max(tokens.length, 16));
+    this.append(tokens);
+  }
+
+  get length(): number {
+    return this.#length;
+  }
+
+  /** The tokens; words from `length` on mean nothing. Replaced when the list grows. */
+  get words(): Uint32Array {
+    return this.#tokens;
+  }
+
+  /** Adds the tokens from `from` on. @throws TKV_INPUT naming the token that is no id; nothing is added then */
+  append(tokens: KeyElements, from = 0): void {
+    for (let i = from; i < tokens.length; i++) {
+      if (tokens[i] >>> 0 !== tokens[i]) throw badToken(i, tokens[i]);
+    }
+    const length = this.#length + tokens.length - from;
+    if (length > this.#tokens.length) {
+      const grown = new Uint32Array(Math.max(length, this.#tokens.length * 2));
+      grown.set(this.#tokens.subarray(0, this.#length));
+      this.#tokens = grown;
+    }
+    for (let i = from; i < tokens.length; i++) this.#tokens[this.#length + i - from] = tokens[i];
+    this.#length = length;
+  }
+
+  truncate(length: number): void {
+    this.#length = Math.min(this.#length, length);
+  }
+
+  /** The first of the known tokens that is another one in `tokens`, or that `tokens` has not; -1 where all are the same. */
+  firstDifference(tokens: KeyElements): number {
+    for (let i = 0; i < this.#length; i++) if (tokens[i] !== this.#tokens[i]) return i;
+    return -1;
+  }
+}
+
+function badToken(index: number, token: unknown): TierKVError {
+  return new TierKVError(
+    'TKV_INPUT',
+    `tokens[${index}] is ${String(token)}, not an integer from 0 to 4294967295. Pass token ids as the tokenizer gave them.`,
+    { field: `tokens[${index}]` },
+  );
+}

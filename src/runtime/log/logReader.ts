@@ -1,0 +1,123 @@
+/** Reads a decision log line by line: what the manager was given, in order. Damage is an error that names file and line. */
+
+import { TierKVError } from '../errors.ts';
+import type { ManagerConfig } from '../manager/config.ts';
+import { InputOp, inputOpNames } from './decisionSink.ts';
+import { endMagic, LineCheck, LOG_VERSION, logMagic, wordsOf } from './logText.ts';
+
+export interface RecordedInput {
+  readonly op: InputOp;
+  readonly nowUs: number;
+  readonly args: readonly number[];
+  readonly words: Uint32Array;
+}
+
+const opOf: ReadonlyMap<string, InputOp> = new Map(inputOpNames.map((name, op) => [name, op as InputOp]));
+
+/** Numbers that each input has, and whether words follow them. */
+const shapes: Readonly<Record<InputOp, readonly [args: number, words: boolean]>> = {
+  [InputOp.OPEN]: [5, true],
+  [InputOp.LOAD]: [3, false],
+  [InputOp.ALLOCATE]: [4, false],
+  [InputOp.SEAL]: [4, true],
+  [InputOp.RELEASE]: [3, false],
+  [InputOp.PREEMPT]: [1, false],
+  [InputOp.PREFETCH]: [1, true],
+  [InputOp.EVICT]: [2, false],
+  [InputOp.COMPLETE]: [4, false],
+  [InputOp.CANCEL]: [1, false],
+  [InputOp.TICK]: [0, false],
+  [InputOp.DEADLINE]: [2, false],
+  [InputOp.LOSE]: [1, false],
+  [InputOp.ADOPT]: [4, true],
+  [InputOp.COPY]: [4, false],
+  [InputOp.TRUNCATE]: [2, false],
+  [InputOp.MOVE]: [2, true],
+};
+
+export class LogReader {
+  readonly #path: string;
+  readonly #check: LineCheck = new LineCheck();
+  #line = 0;
+  #config: ManagerConfig | undefined;
+  #ended = false;
+
+  /** @param path what errors call the log */
+  constructor(path: string) {
+    this.#path = path;
+  }
+
+  /** Number of the line read last, from 1. */
+  get line(): number {
+    return this.#line;
+  }
+
+  /** What the head names. @throws TKV_INPUT before it was read */
+  get config(): ManagerConfig {
+    if (this.#config === undefined) throw this.broken('is empty', 1);
+    return this.#config;
+  }
+
+  /**
+   * The input on the line; undefined for the head, a decision or the end.
+   * @throws TKV_INPUT for a line that is damaged or not of this version
+   */
+  read(text: string): RecordedInput | undefined {
+    this.#line++;
+    if (this.#line === 1 && !text.startsWith(logMagic))
+      throw this.broken('is not the head of a tierkv decision log');
+    if (this.#ended) throw this.broken('follows the end of the log');
+    const cut = text.lastIndexOf(' ');
+    const body = text.slice(0, cut);
+    if (this.#line === 1) this.#readHead(body);
+    if (this.#check.of(body) !== text.slice(cut + 1)) {
+      throw this.broken('does not follow from the lines before it: the log was cut or edited');
+    }
+    if (body.startsWith('> ')) return this.#parse(body);
+    if (body.startsWith(endMagic)) this.#ended = true;
+    return undefined;
+  }
+
+  /** To be called behind the last line. @throws TKV_INPUT when the log has no end */
+  finish(): void {
+    if (this.#line === 0) throw this.broken('is empty', 1);
+    if (!this.#ended) {
+      throw this.broken('is the last line, and no end follows: the log was cut, or its run did not close');
+    }
+  }
+
+  broken(problem: string, line: number = this.#line, cause?: unknown): TierKVError {
+    return new TierKVError('TKV_INPUT', `${this.#path}:${line} ${problem}. Record it again.`, {
+      path: this.#path,
+      line,
+      cause,
+    });
+  }
+
+  #readHead(body: string): void {
+    const rest = body.slice(logMagic.length);
+    const space = rest.indexOf(' ');
+    const version = rest.slice(0, space);
+    if (version !== String(LOG_VERSION)) {
+      throw this.broken(`is of version ${version}, and this tierkv reads version ${LOG_VERSION}`);
+    }
+    try {
+      this.#config = JSON.parse(rest.slice(space + 1)) as ManagerConfig;
+    } catch (cause) {
+      throw this.broken('holds a configuration that is not JSON', 1, cause);
+    }
+  }
+
+  #parse(body: string): RecordedInput {
+    const [, time, name, ...rest] = body.split(' ');
+    const op = opOf.get(name ?? '');
+    if (op === undefined) throw this.broken('is not an input that this version knows');
+    const [count, hasWords] = shapes[op];
+    const words = wordsOf(hasWords ? (rest[count] ?? '') : '');
+    const numbers = [time, ...rest.slice(0, count)].map(Number);
+    const whole = rest.length === count + (hasWords ? 1 : 0) && numbers.every(Number.isSafeInteger);
+    if (!whole || words === undefined) throw this.broken(`is not a whole ${name}`);
+    const [nowUs, ...args] = numbers;
+    return { op, nowUs, args, words };
+  }
+}

@@ -1,0 +1,123 @@
+/**
+ * A recorded run again: the inputs of a decision log are given to a fresh manager, in order, and nothing else is. Its
+ * decisions are then the recorded ones, or the log is not of this version of the manager.
+ */
+
+import { TierKVError } from '../errors.ts';
+import { adoptedFrom } from '../manager/adoption.ts';
+import { KVManager } from '../manager/kvManager.ts';
+import type { Sequence } from '../manager/sequences/sequence.ts';
+import type { JobId, Priority } from '../transfer/jobTable.ts';
+import type { Outcome } from '../transfer/outcome.ts';
+import { type DecisionSink, InputOp } from './decisionSink.ts';
+import { LogReader, type RecordedInput } from './logReader.ts';
+
+export interface ReplayListener {
+  /** A sequence was opened that asked for so many blocks. */
+  opened?(sequence: Sequence, blocks: number): void;
+}
+
+export class LogReplayer {
+  readonly manager: KVManager;
+  readonly #log: LogReader;
+  readonly #listener: ReplayListener;
+  readonly #sequences: Map<number, Sequence> = new Map();
+
+  /** @param log whose head was read. @throws TKV_INPUT for a configuration that no manager takes */
+  constructor(log: LogReader, sink: DecisionSink | null = null, listener: ReplayListener = {}) {
+    this.#log = log;
+    this.#listener = listener;
+    try {
+      this.manager = new KVManager(log.config, sink);
+    } catch (error) {
+      const why = error instanceof Error ? error.message : String(error);
+      throw log.broken(`holds a configuration that no manager takes (${why})`, 1, error);
+    }
+  }
+
+  /** @throws TKV_INPUT naming the line, for an input that the run cannot have had */
+  apply(input: RecordedInput): void {
+    try {
+      this.#apply(input);
+    } catch (error) {
+      const why = error instanceof Error ? error.message : String(error);
+      throw this.#log.broken(`cannot be done again (${why})`, this.#log.line, error);
+    }
+  }
+
+  #apply({ op, nowUs, args, words }: RecordedInput): void {
+    const { manager } = this;
+    const [a, b, c, d] = args;
+    if (op === InputOp.OPEN) this.#open(nowUs, args, words);
+    else if (op === InputOp.LOAD) manager.load(this.#sequence(a), nowUs, b, c);
+    else if (op === InputOp.ALLOCATE) manager.allocate(this.#sequence(a), b, c, nowUs, d);
+    else if (op === InputOp.SEAL) manager.seal(this.#sequence(a), b, c, words, 0, d, nowUs);
+    else if (op === InputOp.COPY) manager.copy(this.#sequence(a), b, this.#sequence(c), d, nowUs);
+    else if (op === InputOp.TRUNCATE) manager.truncate(this.#sequence(a), b, nowUs);
+    else if (op === InputOp.PREFETCH) manager.prefetch(words, a, nowUs);
+    else if (op === InputOp.EVICT) manager.evict(a, b, nowUs);
+    else if (op === InputOp.MOVE) manager.move(words, a, b as Priority, nowUs);
+    else if (op === InputOp.LOSE) manager.loseTier(a, nowUs);
+    else if (op === InputOp.ADOPT) manager.adopt(a, adoptedFrom(b, c, d, words), nowUs);
+    else if (op === InputOp.TICK) manager.tick(nowUs);
+    else if (op === InputOp.DEADLINE) manager.setDeadline(a as JobId, b);
+    else if (op === InputOp.PREEMPT) manager.preempt(this.#take(a), nowUs);
+    else if (op === InputOp.CANCEL) manager.cancel(this.#take(a), nowUs);
+    else if (op === InputOp.RELEASE && c === -1) manager.release(this.#take(a), nowUs);
+    else if (op === InputOp.RELEASE) manager.releaseRange(this.#sequence(a), b, c, nowUs);
+    else if (op === InputOp.COMPLETE) {
+      while (manager.nextJob() !== 0);
+      manager.complete(a as JobId, b as Outcome, nowUs, c, d);
+    }
+  }
+
+  #open(
+    nowUs: number,
+    [count, matchLimit, owner, units, sizeClass]: readonly number[],
+    keys: Uint32Array,
+  ): void {
+    const sequence =
+      units === 0
+        ? this.manager.open(keys, count, nowUs, matchLimit, owner)
+        : this.manager.openIfFits(keys, count, nowUs, matchLimit, units, sizeClass, owner);
+    if (sequence === null) return;
+    this.#sequences.set(sequence.id, sequence);
+    this.#listener.opened?.(sequence, count);
+  }
+
+  #sequence(id: number): Sequence {
+    const sequence = this.#sequences.get(id);
+    if (sequence === undefined) throw new TierKVError('TKV_INPUT', `sequence ${id} is not open`);
+    return sequence;
+  }
+
+  #take(id: number): Sequence {
+    const sequence = this.#sequence(id);
+    this.#sequences.delete(id);
+    return sequence;
+  }
+}
+
+/**
+ * Runs a whole log again.
+ * @param lines of the log, without their line ends
+ * @param path what errors call the log
+ * @returns the manager as the run left it
+ * @throws TKV_INPUT for a log that is damaged, cut or of another version
+ */
+export function replayLog(
+  lines: Iterable<string>,
+  path: string,
+  sink: DecisionSink | null = null,
+  listener: ReplayListener = {},
+): KVManager {
+  const log = new LogReader(path);
+  let replayer: LogReplayer | undefined;
+  for (const line of lines) {
+    const input = log.read(line);
+    replayer ??= new LogReplayer(log, sink, listener);
+    if (input !== undefined) replayer.apply(input);
+  }
+  log.finish();
+  return (replayer as LogReplayer).manager;
+}
