@@ -1,14 +1,16 @@
 /**
- * The HBM tier: slots in a few large GPUBuffers. This file is the store's face: it says which calls there are, what each
- * asks of its slots, and which line of work does it. Lines wait for different buffers, so none holds up another:
+ * The HBM tier: slots in a few large GPUBuffers. This file is the store's face: it says which calls there
+ * are, what each asks of its slots, and which line of work does it. Lines wait for different buffers, so none
+ * holds up another:
  *
  *     uploads     write, writeBoxes                     mapped upload buffers --> slabs --> check of what arrived
  *     readbacks   read, readBoxes                       slabs --> mapped readback buffers
  *     device      seal, fillPattern, countMismatches,   kernels and copies; a seal on a software device reads the slot back
  *                 copy, clear
  *
- * Calls on one slot either exclude each other (slotLocks.ts) or take effect in the order in which they were made. Every call
- * ends with one result an item, also when the device is lost or the pool is disposed of: then `refused`.
+ * Calls on one slot either exclude each other (slotLocks.ts) or take effect in the order in which they were
+ * made. Every call ends with one result an item, also when the device is lost or the pool is disposed of:
+ * then `refused`.
  */
 
 import { requireInteger } from '../../runtime/errors.ts';
@@ -25,8 +27,8 @@ import type {
   StoreResult,
 } from '../../runtime/transfer/tierStore.ts';
 import { CallKinds } from './calls/callKinds.ts';
-import type { LiveDevice } from './device/liveDevice.ts';
 import { PoolWork } from './calls/poolWork.ts';
+import type { LiveDevice } from './device/liveDevice.ts';
 import { Slabs } from './pool/slabs.ts';
 import { StoreCalls } from './pool/storeCalls.ts';
 import type { StagingSize } from './staging/mappedBuffers.ts';
@@ -73,8 +75,9 @@ export class HbmStore implements DevicePool {
   }
 
   /**
-   * @throws TKV_CONFIG when a slot or page is no multiple of 4 bytes or larger than a buffer may be, or an option is no
-   * positive integer; TKV_DEVICE when the device is lost, has not that much memory or does not compile the kernels
+   * @throws TKV_CONFIG when a slot or page is no multiple of 4 bytes or larger than a buffer may be, or an
+   * option is no positive integer; TKV_DEVICE when the device is lost, has not that much memory or does not
+   * compile the kernels
    */
   static async open(live: LiveDevice, shape: PoolShape, options: HbmStoreOptions = {}): Promise<HbmStore> {
     const label = options.label ?? 'tierkv.hbm';

@@ -1,10 +1,11 @@
 /**
- * The software Vulkan device: where to find one, and how to make Dawn load it without root, a system library or another
- * package. The driver is SwiftShader, from a system Chromium or from the npm package `@sparticuz/chromium`, whose small
- * archive holds the driver, its manifest and the Vulkan loader. It is unpacked once into a cache folder of the user's.
+ * The software Vulkan device: where to find one, and how to make Dawn load it without root, a system library
+ * or another package. The driver is SwiftShader, from a system Chromium or from the npm package
+ * `@sparticuz/chromium`, whose small archive holds the driver, its manifest and the Vulkan loader. It is
+ * unpacked once into a cache folder of the user's.
  *
- * Unpacking is safe between processes: each fills a folder of its own and renames it into place, and a rename that
- * finds the place taken means that another process was first with the same files.
+ * Unpacking is safe between processes: each fills a folder of its own and renames it into place, and a rename
+ * that finds the place taken means that another process was first with the same files.
  */
 
 import { createHash } from 'node:crypto';
@@ -39,7 +40,10 @@ export function systemSoftwareIcd(): string | undefined {
   return SYSTEM_ICDS.find((icd) => fs.existsSync(icd));
 }
 
-/** The archive in the npm package, as seen from tierkv or from the program's folder; undefined where it is missing. */
+/**
+ * The archive in the npm package, as seen from tierkv or from the program's folder; undefined where it is
+ * missing.
+ */
 export function softwareArchive(): string | undefined {
   for (const from of [import.meta.url, path.join(process.cwd(), 'resolve.js')]) {
     try {
@@ -96,8 +100,8 @@ export function hasSystemLoader(): boolean {
 }
 
 /**
- * Maps the Vulkan loader at `loaderPath`, so that Dawn's own dlopen of `libvulkan.so.1` finds it by its soname. Node
- * says "did not self-register" and closes the handle, since it is no addon; the library stays.
+ * Maps the Vulkan loader at `loaderPath`, so that Dawn's own dlopen of `libvulkan.so.1` finds it by its
+ * soname. Node says "did not self-register" and closes the handle, since it is no addon; the library stays.
  */
 export function preloadVulkanLoader(loaderPath: string): void {
   if (!tryLoad(loaderPath)) throw softwareError(`the Vulkan loader ${loaderPath} cannot be loaded`);

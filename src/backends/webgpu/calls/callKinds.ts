@@ -1,11 +1,17 @@
 /**
- * What each call of the store asks of its items and slots, and the work that it begins for them. Everything else about a
- * call (locks, order, ends) is the same for all and stands in storeCalls.ts and workLine.ts.
+ * What each call of the store asks of its items and slots, and the work that it begins for them. Everything
+ * else about a call (locks, order, ends) is the same for all and stands in storeCalls.ts and workLine.ts.
  */
 
 import type { Digest } from '../../../runtime/digest.ts';
 import { Outcome } from '../../../runtime/transfer/outcome.ts';
-import { corrupt, loaded, refused, type SlotLedger, type SlotPlace } from '../../../runtime/transfer/slotLedger.ts';
+import {
+  corrupt,
+  loaded,
+  refused,
+  type SlotLedger,
+  type SlotPlace,
+} from '../../../runtime/transfer/slotLedger.ts';
 import type { SlotUse } from '../../../runtime/transfer/slotLocks.ts';
 import type {
   CopyItem,
@@ -259,8 +265,9 @@ export class CallKinds {
   }
 
   /**
-   * A box write keeps the rest of what lies in the slot, if that is of its generation: whole reads go on finding it. A newer
-   * generation takes the slot, and whole reads find nothing until `seal` says that all of it is there.
+   * A box write keeps the rest of what lies in the slot, if that is of its generation: whole reads go on
+   * finding it. A newer generation takes the slot, and whole reads find nothing until `seal` says that all of
+   * it is there.
    */
   #admitBoxWrite(item: BoxItem): StoreResult | undefined {
     const refusal = this.#ledger.refuseWrite(item);

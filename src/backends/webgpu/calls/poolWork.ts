@@ -1,12 +1,12 @@
 /**
- * The lines of work of a pool, and the kinds of batches that they carry. Everything that a pool needs on the device beside
- * its slabs is made here, once: mapped buffers, kernels and their tables.
+ * The lines of work of a pool, and the kinds of batches that they carry. Everything that a pool needs on the
+ * device beside its slabs is made here, once: mapped buffers, kernels and their tables.
  */
 
-import { BoxTables, packedBuffer } from '../boxes/boxTables.ts';
-import { openBoxKernels, type BoxKernels } from '../boxes/boxKernels.ts';
+import { type BoxKernels, openBoxKernels } from '../boxes/boxKernels.ts';
 import { type BoxPathRule, choosePath, hardwareRule, softwareRule } from '../boxes/boxPath.ts';
 import type { BoxPlan } from '../boxes/boxPlan.ts';
+import { BoxTables, packedBuffer } from '../boxes/boxTables.ts';
 import type { LiveDevice } from '../device/liveDevice.ts';
 import { KernelRuns } from '../kernels/kernelBatch.ts';
 import { SlotKernels } from '../kernels/slotKernels.ts';
@@ -67,7 +67,11 @@ export class PoolWork {
     this.deviceLine = new WorkLine(live, label);
 
     const resultBytes = slotKernels.resultBytesMax;
-    const results = new ReadbackBuffers(live, { bytes: resultBytes, count: RESULT_BUFFERS }, `${label}.results`);
+    const results = new ReadbackBuffers(
+      live,
+      { bytes: resultBytes, count: RESULT_BUFFERS },
+      `${label}.results`,
+    );
     this.digests = new KernelRuns(live, slotKernels, 'digest', results);
     this.fills = new KernelRuns(live, slotKernels, 'fill', results);
     this.checks = new KernelRuns(live, slotKernels, 'check', results);

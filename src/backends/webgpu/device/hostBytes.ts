@@ -1,10 +1,10 @@
 /**
- * Which host memory may reach the binding. Everything that a caller hands us passes `bytesFault`, and `writeWords` is
- * the only call of `queue.writeBuffer` in tierkv.
+ * Which host memory may reach the binding. Everything that a caller hands us passes `bytesFault`, and
+ * `writeWords` is the only call of `queue.writeBuffer` in tierkv.
  *
- * Hazard, views of other types: `writeBuffer` with a Float16Array ends the process (SIGFPE), with a DataView or a raw
- * SharedArrayBuffer it throws; and a Uint8Array filled from a Float16Array converts numbers instead of copying bytes.
- * Uint8Array alone, over whatever memory, is safe.
+ * Hazard, views of other types: `writeBuffer` with a Float16Array ends the process (SIGFPE), with a DataView
+ * or a raw SharedArrayBuffer it throws; and a Uint8Array filled from a Float16Array converts numbers instead
+ * of copying bytes. Uint8Array alone, over whatever memory, is safe.
  */
 
 /** Why an item ends whose memory was detached or resized during the call. */

@@ -1,6 +1,7 @@
 /**
- * Seals, fills and checks as work for a line: a kernel over the slots of many calls in one submit. An item ends when the
- * results of its batch have come back, which is also the fence behind which the slot may be used again.
+ * Seals, fills and checks as work for a line: a kernel over the slots of many calls in one submit. An item
+ * ends when the results of its batch have come back, which is also the fence behind which the slot may be
+ * used again.
  */
 
 import type { StoreResult } from '../../../runtime/transfer/tierStore.ts';

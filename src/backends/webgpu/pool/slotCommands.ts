@@ -1,6 +1,7 @@
 /**
- * Copies between slots and the clearing of slots: commands that need no staging memory, as work for a line. WebGPU copies no
- * buffer onto itself, so between slots of one slab the bytes take two steps, through a scratch buffer; between slabs one.
+ * Copies between slots and the clearing of slots: commands that need no staging memory, as work for a line.
+ * WebGPU copies no buffer onto itself, so between slots of one slab the bytes take two steps, through a
+ * scratch buffer; between slabs one.
  */
 
 import { loaded } from '../../../runtime/transfer/slotLedger.ts';

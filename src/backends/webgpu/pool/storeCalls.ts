@@ -1,7 +1,8 @@
 /**
- * The calls of a store that are under way. A call admits its items at once: it takes the locks of their slots and notes their
- * generations in the ledger, so the next call already sees them. Items that are not admitted end in a microtask, after the
- * call has returned; the others end when their work does. Slots are given back before anybody learns that an item has ended.
+ * The calls of a store that are under way. A call admits its items at once: it takes the locks of their slots
+ * and notes their generations in the ledger, so the next call already sees them. Items that are not admitted
+ * end in a microtask, after the call has returned; the others end when their work does. Slots are given back
+ * before anybody learns that an item has ended.
  */
 
 import { refused } from '../../../runtime/transfer/slotLedger.ts';

@@ -1,16 +1,16 @@
 /**
- * Host memory that the GPU reaches directly: for each direction a fixed number of equal mappable buffers, lent one by one.
- * Whoever finds none free waits in line, which bounds the bytes in flight. When the device is gone, everyone who waits or
- * asks gets `undefined`.
+ * Host memory that the GPU reaches directly: for each direction a fixed number of equal mappable buffers,
+ * lent one by one. Whoever finds none free waits in line, which bounds the bytes in flight. When the device
+ * is gone, everyone who waits or asks gets `undefined`.
  *
  *     UploadBuffers     acquire --> fill bytesOf() --> unmap() --> submit copies from it --> recycle(): mapped again, free
  *     ReadbackBuffers   acquire --> submit copies into it --> land(): `use` sees the bytes --> free
  *
  * Upload memory may be uncached, so nothing here reads it back.
  *
- * Hazard, views that outlive their buffer: Dawn frees a mapping when the GPUBuffer is garbage-collected, and touching a
- * view on it then ends the process (SIGSEGV). So buffers are held strongly until `destroy`, mapped ranges are taken in this
- * file only, and no view is used after `unmap`, or outside of `use`.
+ * Hazard, views that outlive their buffer: Dawn frees a mapping when the GPUBuffer is garbage-collected, and
+ * touching a view on it then ends the process (SIGSEGV). So buffers are held strongly until `destroy`, mapped
+ * ranges are taken in this file only, and no view is used after `unmap`, or outside of `use`.
  */
 
 import { BufferUsage, MapMode } from '../device/gpuConstants.ts';
@@ -93,7 +93,10 @@ export class UploadBuffers extends MappedBuffers {
     return new Uint8Array(buffer.getMappedRange());
   }
 
-  /** Call it when the copies from the unmapped buffer are submitted. True when they are done, false on a lost device. */
+  /**
+   * Call it when the copies from the unmapped buffer are submitted. True when they are done, false on a lost
+   * device.
+   */
   async recycle(buffer: GPUBuffer): Promise<boolean> {
     const mapped = await this.live.whenMapped(buffer, MapMode.WRITE, this.size.bytes);
     if (mapped) this.release(buffer);
@@ -107,8 +110,9 @@ export class ReadbackBuffers extends MappedBuffers {
   }
 
   /**
-   * Calls `use` with the first `bytes` bytes of the buffer as soon as they have arrived, and frees the buffer. The view is
-   * gone when `use` returns. False when the device is gone, also when it goes in the moment of arrival.
+   * Calls `use` with the first `bytes` bytes of the buffer as soon as they have arrived, and frees the
+   * buffer. The view is gone when `use` returns. False when the device is gone, also when it goes in the
+   * moment of arrival.
    */
   async land(buffer: GPUBuffer, bytes: number, use: (landed: ArrayBuffer) => void): Promise<boolean> {
     if (!(await this.live.whenMapped(buffer, MapMode.READ, bytes))) return false;

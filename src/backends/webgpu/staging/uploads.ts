@@ -1,7 +1,7 @@
 /**
- * Host to device: whole slots of `write` and boxes of `writeBoxes`. Items are copied into a mapped upload buffer. A batch is
- * one such buffer and one submit that brings its bytes into the slabs. The host fills one buffer while the device empties
- * others, and an item larger than a buffer takes several.
+ * Host to device: whole slots of `write` and boxes of `writeBoxes`. Items are copied into a mapped upload
+ * buffer. A batch is one such buffer and one submit that brings its bytes into the slabs. The host fills one
+ * buffer while the device empties others, and an item larger than a buffer takes several.
  */
 
 import { loaded, refused } from '../../../runtime/transfer/slotLedger.ts';
