@@ -10,10 +10,12 @@
 /** Why an item ends whose memory was detached or resized during the call. */
 export const BYTES_TAKEN_AWAY = 'the bytes of the item were taken away during the call';
 
+const WRAPPING = 'new Uint8Array(view.buffer, view.byteOffset, view.byteLength)';
+
 /** Why `bytes` cannot be the bytes of a slot, or of a box in it; empty where they can. */
 export function bytesFault(bytes: Uint8Array, wantedBytes: number, of: 'slot' | 'box' = 'slot'): string {
   if (!(bytes instanceof Uint8Array)) {
-    return 'bytes are no Uint8Array. Wrap their memory: new Uint8Array(view.buffer, view.byteOffset, view.byteLength)';
+    return `bytes are no Uint8Array. Wrap their memory: ${WRAPPING}`;
   }
   if (bytes.byteLength === wantedBytes) return '';
   return `${bytes.byteLength} bytes for a ${of} of ${wantedBytes}`;

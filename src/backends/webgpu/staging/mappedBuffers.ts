@@ -3,8 +3,8 @@
  * lent one by one. Whoever finds none free waits in line, which bounds the bytes in flight. When the device
  * is gone, everyone who waits or asks gets `undefined`.
  *
- *     UploadBuffers     acquire --> fill bytesOf() --> unmap() --> submit copies from it --> recycle(): mapped again, free
- *     ReadbackBuffers   acquire --> submit copies into it --> land(): `use` sees the bytes --> free
+ *     UploadBuffers     acquire --> fill bytesOf() --> unmap() --> submit copies --> recycle(): mapped, free
+ *     ReadbackBuffers   acquire --> submit copies --> land(): `use` sees the bytes --> free
  *
  * Upload memory may be uncached, so nothing here reads it back.
  *
@@ -70,7 +70,10 @@ class MappedBuffers {
 
   protected release(buffer: GPUBuffer): void {
     const next = this.#line.shift();
-    if (next !== undefined) return next(buffer);
+    if (next !== undefined) {
+      next(buffer);
+      return;
+    }
     this.#free.push(buffer);
     if (this.#free.length === this.#buffers.length) this.#allBack?.();
   }

@@ -4,7 +4,7 @@
  * kernels through the packed buffer:
  *
  *     mapped    | box a (short runs) | box b (short runs) | slot c, whole       |
- *     packed    | a                  | b                  |                     |      one copy between the two
+ *     packed    | a                  | b                  |                     |     one copy between both
  *     slabs     .. a a .. a a .. b b .. b b .. c c c c c c ..
  *
  * A whole slot is a box of one run. Boxes of short runs begin at a vector of 16 bytes, and the gaps between

@@ -20,8 +20,12 @@ export interface CallKind<Item, Result extends StoreResult> {
   admit(item: Item): StoreResult | undefined;
   /** The result of an item that was not done. */
   refusal(end: StoreResult): Result;
-  /** Begins the work. `end` is called once or more; the first call counts. */
-  begin(item: Item, end: (result: Result) => void): void;
+  /**
+   * Begins the work. `end` is called once or more; the first call counts.
+   *
+   * @param items how many items the call has
+   */
+  begin(item: Item, end: (result: Result) => void, items: number): void;
   /** Whether items of one call may name a slot together. The call then locks it once. Default false. */
   readonly sharesSlots?: boolean;
 }
@@ -59,12 +63,13 @@ export class StoreCalls {
       }
       const slots = kind.slots(item);
       let over = false;
-      kind.begin(item, (result) => {
+      const end = (result: Result): void => {
         if (over) return;
         over = true;
         for (const { slot } of slots) held.release(slot);
         call.end(index, result);
-      });
+      };
+      kind.begin(item, end, items.length);
     });
     queueMicrotask(() => {
       for (const [index, refusal] of refusals) call.end(index, kind.refusal(refusal));
