@@ -2,8 +2,8 @@
  * Which adapter the runtime uses. Without an order from the user, the first of these that passes the
  * self-test:
  *
- *     1  what the platform offers: hardware; or the user's own driver, where VK_DRIVER_FILES or VK_ICD_FILENAMES
- *        is set
+ *     1  what the platform offers: hardware; or the user's own driver where VK_DRIVER_FILES or
+ *        VK_ICD_FILENAMES is set
  *     2  the software driver of a system Chromium
  *     3  the software driver from npm
  *

@@ -20,16 +20,16 @@ import { choosePath, hardwareRule, softwareRule } from '../boxes/boxPath.ts';
 import { type BoxPlan, wholePlan } from '../boxes/boxPlan.ts';
 import { BoxTables, packedBuffer } from '../boxes/boxTables.ts';
 import type { LiveDevice } from '../device/liveDevice.ts';
-import { KernelRuns } from '../kernels/kernelBatch.ts';
 import { SlotKernels } from '../kernels/slotKernels.ts';
 import type { Slabs } from '../pool/slabs.ts';
-import { SlotCommands } from '../pool/slotCommands.ts';
 import { WorkLine } from '../pool/workLine.ts';
 import { ReadbackBuffers, type StagingSize, UploadBuffers } from '../staging/mappedBuffers.ts';
 import { Readbacks } from '../staging/readbacks.ts';
 import { StagingLayout } from '../staging/stagingLayout.ts';
 import { Uploads } from '../staging/uploads.ts';
 import type { BoxPath, MismatchResult, PatternItem, Verification } from '../types.ts';
+import { KernelRuns } from './kernelRuns.ts';
+import { SlotCommands } from './slotCommands.ts';
 
 export interface PoolWorkOptions {
   readonly staging: StagingSize;

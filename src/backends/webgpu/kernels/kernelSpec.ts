@@ -5,7 +5,7 @@
  *
  *     @group(0) @binding(0)   the slab
  *     @group(0) @binding(1)   array of items, `itemWords` words each
- *     @group(0) @binding(2)   array of results, `resultWords` words for each item, zero before; none for 0 words
+ *     @group(0) @binding(2)   array of results, `resultWords` words an item, zero before; none for 0 words
  *     @group(1) @binding(i)   buffers of the kernel's own, if it has any
  *
  * Item `workgroup_id.y` is this workgroup's, and its results have the same index. `num_workgroups.x`

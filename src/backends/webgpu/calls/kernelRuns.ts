@@ -6,11 +6,11 @@
 
 import type { StoreResult } from '../../../runtime/transfer/tierStore.ts';
 import type { LiveDevice } from '../device/liveDevice.ts';
+import type { KernelTable } from '../kernels/kernelTable.ts';
+import type { SlotKernel, SlotKernels } from '../kernels/slotKernels.ts';
 import type { Batch, BatchKind, Work } from '../pool/workLine.ts';
 import type { ReadbackBuffers } from '../staging/mappedBuffers.ts';
 import type { SlotLocation } from '../types.ts';
-import type { KernelTable } from './kernelTable.ts';
-import type { SlotKernel, SlotKernels } from './slotKernels.ts';
 
 export interface KernelItem {
   readonly location: SlotLocation;

@@ -8,8 +8,8 @@ import { loaded } from '../../../runtime/transfer/slotLedger.ts';
 import type { StoreResult } from '../../../runtime/transfer/tierStore.ts';
 import { BufferUsage } from '../device/gpuConstants.ts';
 import type { LiveDevice } from '../device/liveDevice.ts';
+import type { Batch, BatchKind, Work } from '../pool/workLine.ts';
 import type { SlotBuffer } from '../types.ts';
-import type { Batch, BatchKind, Work } from './workLine.ts';
 
 interface Command {
   encode(encoder: GPUCommandEncoder): void;
