@@ -71,9 +71,11 @@ export class StoreCalls {
       };
       kind.begin(item, end, items.length);
     });
-    queueMicrotask(() => {
-      for (const [index, refusal] of refusals) call.end(index, kind.refusal(refusal));
-    });
+    if (refusals.length > 0) {
+      queueMicrotask(() => {
+        for (const [index, refusal] of refusals) call.end(index, kind.refusal(refusal));
+      });
+    }
     this.#underWay.add(call.results);
     void call.results.then(() => this.#underWay.delete(call.results));
     return call.results;

@@ -27,7 +27,7 @@ class MappedBuffers {
   protected readonly live: LiveDevice;
   readonly #buffers: readonly GPUBuffer[];
   readonly #free: GPUBuffer[];
-  readonly #line: ((buffer: GPUBuffer | undefined) => void)[] = [];
+  readonly #waiters: ((buffer: GPUBuffer | undefined) => void)[] = [];
   readonly #unsubscribe: () => void;
   #allBack: (() => void) | undefined;
   #closed = false;
@@ -48,13 +48,13 @@ class MappedBuffers {
     this.#unsubscribe = live.onLost(() => this.#close());
   }
 
-  /** A free buffer at once, or as soon as there is one; undefined when the device is gone. */
-  acquire(): GPUBuffer | undefined | Promise<GPUBuffer | undefined> {
+  /** A buffer as soon as one is free; undefined when the device is gone. */
+  async acquire(): Promise<GPUBuffer | undefined> {
     if (this.#closed) return undefined;
-    const free = this.#line.length === 0 ? this.#free.pop() : undefined;
+    const free = this.#free.pop();
     if (free !== undefined) return free;
     return new Promise((resolve) => {
-      this.#line.push(resolve);
+      this.#waiters.push(resolve);
     });
   }
 
@@ -69,7 +69,7 @@ class MappedBuffers {
   }
 
   protected release(buffer: GPUBuffer): void {
-    const next = this.#line.shift();
+    const next = this.#waiters.shift();
     if (next !== undefined) {
       next(buffer);
       return;
@@ -82,7 +82,7 @@ class MappedBuffers {
     this.#closed = true;
     this.#unsubscribe();
     this.#allBack?.();
-    for (const resolve of this.#line.splice(0)) resolve(undefined);
+    for (const resolve of this.#waiters.splice(0)) resolve(undefined);
   }
 }
 
