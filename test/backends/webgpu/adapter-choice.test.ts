@@ -140,8 +140,8 @@ describe('the software device from npm', () => {
     const runs = await Promise.all(
       [1, 2, 3, 4, 5].map(() => run(process.execPath, ['--input-type=module', '-e', program], { cwd: root })),
     );
-    const places = new Set(runs.map(({ stdout }) => stdout.trim()));
-    expect(places.size).toBe(1);
+    const manifests = new Set(runs.map(({ stdout }) => stdout.trim()));
+    expect(manifests.size).toBe(1);
     const folders = fs.readdirSync(cache);
     expect(folders).toHaveLength(1);
     const files = fs.readdirSync(path.join(cache, folders[0])).sort();

@@ -101,7 +101,7 @@ describe.each(['kernel', 'readback'] as const)('a lost device that verifies by %
     });
   });
 
-  it('is told to whoever listens, once, and not to those who stopped listening', async () => {
+  it('calls each listener once, and none that stopped listening', async () => {
     const heard: string[] = [];
     live.onLost(() => heard.push('first'));
     const stop = live.onLost(() => heard.push('second'));

@@ -67,18 +67,18 @@ describe('digest and pattern kernels', () => {
   it('count exactly the words that differ, and none of the neighbouring slots', async () => {
     const shape = poolShape(1, 10 * 1004, [1004]);
     await using store = await HbmStore.open(device.live, shape, { verifyWrites: 'kernel' });
-    const places = Array.from({ length: 10 }, (_, slot) => pattern(slot, 0, 3));
-    await store.fillPattern(places);
+    const slots = Array.from({ length: 10 }, (_, slot) => pattern(slot, 0, 3));
+    await store.fillPattern(slots);
     const wrongWords = [0, 1, 249, 250];
-    const words = hostWords(places[4], 1004);
+    const words = hostWords(slots[4], 1004);
     for (const index of wrongWords) words[index] ^= 1 << (index % 32);
     const bytes = new Uint8Array(words.buffer);
-    await store.write([{ ...places[4], key: new Uint32Array(4), digest: digestBytes(bytes), bytes }]);
-    const counts = (await store.countMismatches(places)).map((end) => end.mismatchedWords);
+    await store.write([{ ...slots[4], key: new Uint32Array(4), digest: digestBytes(bytes), bytes }]);
+    const counts = (await store.countMismatches(slots)).map((end) => end.mismatchedWords);
     expect(counts).toEqual([0, 0, 0, 0, wrongWords.length, 0, 0, 0, 0, 0]);
-    const foreign = await store.countMismatches([{ ...places[2], seedHi: 4 }]);
-    const expected = hostWords(places[2], 1004).filter(
-      (word, index) => word !== patternWord(places[2].seedLo, 4, index),
+    const foreign = await store.countMismatches([{ ...slots[2], seedHi: 4 }]);
+    const expected = hostWords(slots[2], 1004).filter(
+      (word, index) => word !== patternWord(slots[2].seedLo, 4, index),
     ).length;
     expect(foreign[0].mismatchedWords).toBe(expected);
   });

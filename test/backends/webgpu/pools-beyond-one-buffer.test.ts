@@ -21,7 +21,7 @@ it('a pool as large as the largest buffer, or larger, is to be had', async () =>
 describe('slab and offset', () => {
   const shape = poolShape(7, 10_000, [10_000, 2_500, 1_004]);
 
-  it('name the bytes of every slot, each in a slab of its own place', async () => {
+  it('name other bytes for every slot, all of them within a slab', async () => {
     await using store = await HbmStore.open(device.live, shape, { slabBytesMax: 20_000 });
     expect(store.slabs).toHaveLength(4);
     const ranges: { slab: number; from: number; to: number }[] = [];

@@ -54,7 +54,7 @@ export class Readbacks implements BatchKind<ReadbackBatch> {
 
 interface Readback {
   readonly item: ReadbackItem;
-  /** Bytes that have a place in buffers. */
+  /** Bytes that have room in buffers. */
   planned: number;
   /** Bytes that were not handed over. */
   pending: number;
@@ -83,7 +83,7 @@ class ReadbackBatch implements Batch {
     return this.#readbacks.layout.full || this.#parts.length >= PARTS_MAX;
   }
 
-  /** True when all of the item has a place in buffers, false when this one has no more room for it. */
+  /** True when all of the item has room in buffers, false when this one has no more room for it. */
   add(readback: Readback): boolean {
     const { layout } = this.#readbacks;
     const { plan, location, path } = readback.item;

@@ -21,7 +21,7 @@ export interface UploadItem {
   readonly bytes: Uint8Array;
   /** All bytes are on their way: whatever is submitted from now on finds them in the slot. */
   sent?(): void;
-  /** All bytes are in place, or not all ever will be. */
+  /** All bytes lie in the slot, or not all ever will. */
   end(result: StoreResult): void;
 }
 
