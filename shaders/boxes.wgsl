@@ -1,11 +1,12 @@
-// What the kernels over boxes share. A box lies in its slot as runs of equal length, a regular distance apart, and packed as
-// one run behind the other:
+// What the kernels over boxes share. A box lies in its slot as runs of equal length, a regular distance
+// apart, and packed as one run behind the other:
 //
 //     slab     | . . a a . . b b . . | . . c c . . d d . . |       a b: runs of one layer, c d: of the next
 //     packed   | a a b b c c d d |
 //
-// A dispatch covers `workgroups.y` items of one slab, each by `workgroups.x` workgroups. All numbers of an item are in
-// units of what its kernel moves at once: vectors of 16 bytes where every run begins and ends at one, words where not.
+// A dispatch covers `workgroups.y` items of one slab, each by `workgroups.x` workgroups. All numbers of an
+// item are in units of what its kernel moves at once: vectors of 16 bytes where every run begins and ends at
+// one, words where not.
 
 struct Item {
   // Where run 0 of the box lies in the slab, and the first run of this item in the packed bytes.

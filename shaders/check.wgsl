@@ -1,4 +1,5 @@
-// Counts the words of every item that are not its pattern's (src/runtime/pattern.ts): results[2 i], zero before.
+// Counts the words of every item that are not its pattern's (src/runtime/pattern.ts): results[2 i], zero
+// before.
 
 @group(0) @binding(0) var<storage, read> slab: array<vec4<u32>>;
 

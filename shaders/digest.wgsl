@@ -1,8 +1,10 @@
-// The digest of src/runtime/digest.ts of every item: results[2 i] = lo, results[2 i + 1] = hi, both zero before.
+// The digest of src/runtime/digest.ts of every item: results[2 i] = lo, results[2 i + 1] = hi, both zero
+// before.
 //
 // Sums modulo 2^32 commute, so invocations need no order. Each walks its workgroup's vectors with a stride of
-// `workgroupSize` and keeps i * golden and 2 i + 1 of a vector's first word by addition. For the words (x, y, z, w) of a vector whose
-// first word has the weight W, the part of `hi` is (x + y + z + w) W + 2 y + 4 z + 6 w.
+// `workgroupSize` and keeps i * golden and 2 i + 1 of a vector's first word by addition. For the words (x, y,
+// z, w) of a vector whose first word has the weight W, the part of `hi` is (x + y + z + w) W + 2 y + 4 z + 6
+// w.
 
 @group(0) @binding(0) var<storage, read> slab: array<vec4<u32>>;
 

@@ -1,5 +1,6 @@
-// What the kernels over whole slots share. An item is one slot. A dispatch covers `workgroups.y` items of one slab, each by
-// `workgroups.x` workgroups. Words are numbered from the start of their slot; a slot starts at any word of the slab.
+// What the kernels over whole slots share. An item is one slot. A dispatch covers `workgroups.y` items of one
+// slab, each by `workgroups.x` workgroups. Words are numbered from the start of their slot; a slot starts at
+// any word of the slab.
 
 struct Item {
   wordOffset: u32,

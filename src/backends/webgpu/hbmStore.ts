@@ -1,14 +1,11 @@
 /**
- * The HBM tier: slots in a few large GPUBuffers. This file is the store's face: it says which calls there are, what each
- * asks of its slots, and which line of work does it. Lines wait for different buffers, so none holds up another:
+ * The HBM tier: slots in a few large GPUBuffers. This file is the store's face. What a call asks of its slots
+ * stands in calls/callKinds.ts, how calls start and end in calls/storeCalls.ts, and what the device does for
+ * them in calls/poolWork.ts.
  *
- *     uploads     write, writeBoxes                     mapped upload buffers --> slabs --> check of what arrived
- *     readbacks   read, readBoxes                       slabs --> mapped readback buffers
- *     device      seal, fillPattern, countMismatches,   kernels and copies; a seal on a software device reads the slot back
- *                 copy, clear
- *
- * Calls on one slot either exclude each other (slotLocks.ts) or take effect in the order in which they were made. Every call
- * ends with one result an item, also when the device is lost or the pool is disposed of: then `refused`.
+ * Calls on one slot either exclude each other (slotLocks.ts) or take effect in the order in which they were
+ * made. Every call ends with one result an item, also when the device is lost or the pool is disposed of:
+ * then `refused`.
  */
 
 import { requireInteger } from '../../runtime/errors.ts';
@@ -24,11 +21,11 @@ import type {
   StoreItem,
   StoreResult,
 } from '../../runtime/transfer/tierStore.ts';
-import { CallKinds } from './calls/callKinds.ts';
-import type { LiveDevice } from './device/liveDevice.ts';
+import { type CallKinds, callKinds } from './calls/callKinds.ts';
 import { PoolWork } from './calls/poolWork.ts';
+import { StoreCalls } from './calls/storeCalls.ts';
+import type { LiveDevice } from './device/liveDevice.ts';
 import { Slabs } from './pool/slabs.ts';
-import { StoreCalls } from './pool/storeCalls.ts';
 import type { StagingSize } from './staging/mappedBuffers.ts';
 import type {
   AdapterReport,
@@ -59,35 +56,33 @@ export class HbmStore implements DevicePool {
   readonly #kinds: CallKinds;
   #disposing: Promise<void> | undefined;
 
-  private constructor(live: LiveDevice, pool: Slabs, work: PoolWork) {
+  private constructor(live: LiveDevice, pool: Slabs, work: PoolWork, verifies: boolean) {
     this.#live = live;
     this.#pool = pool;
     this.#work = work;
     this.capacityBytes = pool.shape.capacityBytes;
-    this.verifies = { onWrite: work.verification !== 'none', onRead: false };
+    this.verifies = { onWrite: verifies, onRead: false };
     this.adapter = live.adapter;
     this.lost = live.lost;
     this.slabs = pool.buffers;
     this.#calls = new StoreCalls(live, new SlotLocks());
-    this.#kinds = new CallKinds(pool, new SlotLedger(pool.shape), work);
+    this.#kinds = callKinds(new SlotLedger(pool.shape), work, verifies);
   }
 
   /**
-   * @throws TKV_CONFIG when a slot or page is no multiple of 4 bytes or larger than a buffer may be, or an option is no
-   * positive integer; TKV_DEVICE when the device is lost, has not that much memory or does not compile the kernels
+   * @throws TKV_CONFIG when a slot or page is no multiple of 4 bytes or larger than a buffer may be, or an
+   * option is no positive integer; TKV_DEVICE when the device is lost, has not that much memory or does not
+   * compile the kernels
    */
   static async open(live: LiveDevice, shape: PoolShape, options: HbmStoreOptions = {}): Promise<HbmStore> {
     const label = options.label ?? 'tierkv.hbm';
     const staging = stagingSize(shape, options);
     const pool = await Slabs.open(live, shape, label, options.slabBytesMax);
     try {
-      const work = await PoolWork.open(live, pool, label, {
-        staging,
-        verification: verificationOf(live, options.verifyWrites),
-        sealing: sealingOf(live, options.verifyWrites),
-        boxPath: options.boxPath,
-      });
-      return new HbmStore(live, pool, work);
+      const { boxPath, verifyWrites = true } = options;
+      const digests = typeof verifyWrites === 'string' ? verifyWrites : usualDigests(live);
+      const work = await PoolWork.open(live, pool, label, { staging, digests, boxPath });
+      return new HbmStore(live, pool, work, verifyWrites !== false);
     } catch (error) {
       pool.destroy();
       throw error;
@@ -95,7 +90,7 @@ export class HbmStore implements DevicePool {
   }
 
   describe(): Record<string, string | number | boolean> {
-    const { staging, verification, sealing } = this.#work;
+    const { staging, digests } = this.#work.options;
     return {
       store: 'webgpu',
       adapter: this.adapter.name,
@@ -106,8 +101,8 @@ export class HbmStore implements DevicePool {
       slabBytes: Math.min(this.#pool.slabBytes, this.capacityBytes),
       stagingBytes: staging.bytes,
       stagingBuffers: staging.count,
-      verification,
-      sealing,
+      verification: this.verifies.onWrite ? digests : 'none',
+      sealing: digests,
       deviceErrors: this.#live.deviceErrors,
     };
   }
@@ -141,11 +136,11 @@ export class HbmStore implements DevicePool {
   }
 
   readBoxes(items: readonly BoxItem[]): Promise<readonly StoreResult[]> {
-    return this.#calls.make(this.#kinds.readBoxes(items.length), items);
+    return this.#calls.make(this.#kinds.readBoxes, items);
   }
 
   writeBoxes(items: readonly BoxItem[]): Promise<readonly StoreResult[]> {
-    return this.#calls.make(this.#kinds.writeBoxes(items.length), items);
+    return this.#calls.make(this.#kinds.writeBoxes, items);
   }
 
   buffer(slot: number, sizeClass: number): SlotBuffer {
@@ -175,12 +170,10 @@ function stagingSize({ capacityBytes }: PoolShape, options: HbmStoreOptions): St
   return { bytes: Math.ceil(Math.min(bytes, Math.max(capacityBytes, 8)) / 8) * 8, count };
 }
 
-/** A GPU digests at the speed of its memory; a software device is slower at it than the host. */
-function sealingOf(live: LiveDevice, wish: HbmStoreOptions['verifyWrites']): Verification {
-  if (wish === 'kernel' || wish === 'readback') return wish;
+/**
+ * A GPU digests at the speed of its memory. A software device runs kernels on the host's cores, with a bounds
+ * check on every load, and is several times slower at it than the host's own digest.
+ */
+function usualDigests(live: LiveDevice): Verification {
   return live.adapter.software ? 'readback' : 'kernel';
-}
-
-function verificationOf(live: LiveDevice, wish: HbmStoreOptions['verifyWrites']): Verification | 'none' {
-  return wish === false ? 'none' : sealingOf(live, wish);
 }

@@ -1,6 +1,6 @@
 /**
- * GPU memory through WebGPU: choose an adapter with `openDevice`, put a pool on it with `HbmStore.open`. Kernels of your own
- * over the pool's slots are made with `SlabKernel`.
+ * GPU memory through WebGPU: choose an adapter with `openDevice`, put a pool on it with `HbmStore.open`.
+ * Kernels of your own over the pool's slots are made with `SlabKernel`.
  */
 
 export { adoptDevice, openDevice } from './adapter/adapterChoice.ts';

@@ -1,20 +1,23 @@
 /**
- * Which adapter the runtime uses. Without an order from the user, the first of these that passes the self-test:
+ * Which adapter the runtime uses. Without an order from the user, the first of these that passes the
+ * self-test:
  *
- *     1  what the platform offers: hardware; or the user's own driver where VK_DRIVER_FILES or VK_ICD_FILENAMES is set
+ *     1  what the platform offers: hardware; or the user's own driver where VK_DRIVER_FILES or
+ *        VK_ICD_FILENAMES is set
  *     2  the software driver of a system Chromium
  *     3  the software driver from npm
  *
- * A driver that the user named is never overridden: if it does not work, that is an error and not a reason to take
- * another. TIERKV_ADAPTER forces one, and what it asks for is given or refused with a remedy, never replaced. A device
- * that moves no bytes is never accepted, and a software device is announced.
+ * A driver that the user named is never overridden: if it does not work, that is an error and not a reason to
+ * take another. TIERKV_ADAPTER forces one, and what it asks for is given or refused with a remedy, never
+ * replaced. A device that moves no bytes is never accepted, and a software device is announced.
  */
 
 import fs from 'node:fs';
 import path from 'node:path';
 import { TierKVError } from '../../../runtime/errors.ts';
-import { type InstanceRequest, requestDevice } from './instance.ts';
 import { LiveDevice } from '../device/liveDevice.ts';
+import type { AdapterReport, AdapterSource, DeviceOptions } from '../types.ts';
+import { type InstanceRequest, requestDevice } from './instance.ts';
 import { deviceFault } from './selfTest.ts';
 import {
   hasSystemLoader,
@@ -25,12 +28,14 @@ import {
   systemSoftwareIcd,
   unpackSoftwareDriver,
 } from './softwareAdapter.ts';
-import type { AdapterReport, AdapterSource, DeviceOptions } from '../types.ts';
+import { anyManifest } from './vulkanManifests.ts';
 
 /** Choices change the environment for a moment, so they take turns. */
 let previousChoice: Promise<unknown> = Promise.resolve();
 
-/** @throws TKV_DEVICE, with what was tried and a remedy, when there is no adapter that works or none as forced */
+/**
+ * @throws TKV_DEVICE, with what was tried and a remedy, when there is no adapter that works or none as forced
+ */
 export function openDevice(options: DeviceOptions = {}): Promise<LiveDevice> {
   const choice = previousChoice.then(() => new AdapterChoice(options).choose());
   previousChoice = choice.then(
@@ -231,34 +236,5 @@ class AdapterChoice {
   #failure(problem: string, remedy: string): TierKVError {
     const tried = this.#tried.length === 0 ? '' : ` Tried: ${this.#tried.join('; ')}.`;
     return new TierKVError('TKV_DEVICE', `${problem}.${tried} ${remedy}`, { field: 'TIERKV_ADAPTER' });
-  }
-}
-
-/**
- * Whether the Vulkan loader would find a driver where drivers register themselves. Without one there is nothing to ask,
- * and Dawn would print warnings about it.
- */
-function anyManifest(): boolean {
-  const { env } = process;
-  const home = env.HOME ?? '';
-  const roots = [
-    env.XDG_CONFIG_HOME || path.join(home, '.config'),
-    ...(env.XDG_CONFIG_DIRS || '/etc/xdg').split(':'),
-    '/etc',
-    '/usr/local/etc',
-    env.XDG_DATA_HOME || path.join(home, '.local/share'),
-    ...(env.XDG_DATA_DIRS || '/usr/local/share:/usr/share').split(':'),
-    '/usr/local/share',
-    '/usr/share',
-  ];
-  const added = (env.VK_ADD_DRIVER_FILES ?? '') !== '';
-  return added || roots.some((root) => holdsManifest(path.join(root, 'vulkan/icd.d')));
-}
-
-function holdsManifest(folder: string): boolean {
-  try {
-    return fs.readdirSync(folder).some((name) => name.endsWith('.json'));
-  } catch {
-    return false;
   }
 }

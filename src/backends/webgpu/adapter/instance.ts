@@ -1,9 +1,10 @@
 /**
- * One Dawn instance and one device from it, under a Vulkan driver of our choosing. The Vulkan loader reads the
- * environment when the adapter is requested, so a driver is named for exactly that long, and a child process never
- * inherits it. Callers must not overlap.
+ * One Dawn instance and one device from it, under a Vulkan driver of our choosing. The Vulkan loader reads
+ * the environment when the adapter is requested, so a driver is named for exactly that long, and a child
+ * process never inherits it. Callers must not overlap.
  *
- * Hazard, quantized timestamps: by default Dawn rounds timestamps to 65,536 ns. The toggle below gives real ones.
+ * Hazard, quantized timestamps: by default Dawn rounds timestamps to 65,536 ns. The toggle below gives real
+ * ones.
  */
 
 import { LiveDevice } from '../device/liveDevice.ts';

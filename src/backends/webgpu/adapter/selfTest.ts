@@ -1,15 +1,15 @@
 /**
- * What an adapter must do before it is accepted: copy, compute and hand back bytes that are not zero. Some devices
- * validate every call and move nothing (Dawn's null backend, broken drivers); on them a cache would serve zeros. The
- * test is the pool's own path over a few slots, so what passes here is what runs later.
+ * What an adapter must do before it is accepted: copy, compute and hand back bytes that are not zero. Some
+ * devices validate every call and move nothing (Dawn's null backend, broken drivers); on them a cache would
+ * serve zeros. The test is the pool's own path over a few slots, so what passes here is what runs later.
  */
 
 import { digestWords } from '../../../runtime/digest.ts';
 import { fillPattern } from '../../../runtime/pattern.ts';
 import { poolShape } from '../../../runtime/pool/shape.ts';
 import { Outcome } from '../../../runtime/transfer/outcome.ts';
-import { HbmStore } from '../hbmStore.ts';
 import type { LiveDevice } from '../device/liveDevice.ts';
+import { HbmStore } from '../hbmStore.ts';
 
 const SLOT_BYTES = 4100;
 const SLOTS = 3;

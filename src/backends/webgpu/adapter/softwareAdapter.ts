@@ -1,10 +1,11 @@
 /**
- * The software Vulkan device: where to find one, and how to make Dawn load it without root, a system library or another
- * package. The driver is SwiftShader, from a system Chromium or from the npm package `@sparticuz/chromium`, whose small
- * archive holds the driver, its manifest and the Vulkan loader. It is unpacked once into a cache folder of the user's.
+ * The software Vulkan device: where to find one, and how to make Dawn load it without root, a system library
+ * or another package. The driver is SwiftShader, from a system Chromium or from the npm package
+ * `@sparticuz/chromium`, whose small archive holds the driver, its manifest and the Vulkan loader. It is
+ * unpacked once into a cache folder of the user's.
  *
- * Unpacking is safe between processes: each fills a folder of its own and renames it into place, and a rename that
- * finds the place taken means that another process was first with the same files.
+ * Unpacking is safe between processes: each fills a folder of its own and renames it to the final name, and a
+ * rename that fails because the name is taken means that another process was first with the same files.
  */
 
 import { createHash } from 'node:crypto';
@@ -39,7 +40,10 @@ export function systemSoftwareIcd(): string | undefined {
   return SYSTEM_ICDS.find((icd) => fs.existsSync(icd));
 }
 
-/** The archive in the npm package, as seen from tierkv or from the program's folder; undefined where it is missing. */
+/**
+ * The archive in the npm package, as seen from tierkv or from the program's folder; undefined where it is
+ * missing.
+ */
 export function softwareArchive(): string | undefined {
   for (const from of [import.meta.url, path.join(process.cwd(), 'resolve.js')]) {
     try {
@@ -64,18 +68,18 @@ export function unpackSoftwareDriver(archive: string, cacheDir: string = default
   }
   const packed = fs.readFileSync(archive);
   const name = `swiftshader-${createHash('sha256').update(packed).digest('hex').slice(0, 16)}`;
-  const place = path.join(cacheDir, name);
+  const folder = path.join(cacheDir, name);
   try {
-    if (!isOwnDriver(place)) {
+    if (!isOwnDriver(folder)) {
       fs.mkdirSync(cacheDir, { recursive: true, mode: 0o700 });
       const scratch = fs.mkdtempSync(path.join(cacheDir, `${name}.unpacking-`));
       try {
         unpack(brotliDecompressSync(packed), scratch);
-        discardDamaged(place);
-        fs.renameSync(scratch, place);
+        discardDamaged(folder);
+        fs.renameSync(scratch, folder);
       } catch (error) {
         fs.rmSync(scratch, { recursive: true, force: true });
-        if (!isOwnDriver(place)) throw error;
+        if (!isOwnDriver(folder)) throw error;
       }
     }
   } catch (cause) {
@@ -85,8 +89,8 @@ export function unpackSoftwareDriver(archive: string, cacheDir: string = default
     );
   }
   return {
-    icdPath: path.join(place, 'vk_swiftshader_icd.json'),
-    loaderPath: path.join(place, 'libvulkan.so.1'),
+    icdPath: path.join(folder, 'vk_swiftshader_icd.json'),
+    loaderPath: path.join(folder, 'libvulkan.so.1'),
   };
 }
 
@@ -96,8 +100,8 @@ export function hasSystemLoader(): boolean {
 }
 
 /**
- * Maps the Vulkan loader at `loaderPath`, so that Dawn's own dlopen of `libvulkan.so.1` finds it by its soname. Node
- * says "did not self-register" and closes the handle, since it is no addon; the library stays.
+ * Maps the Vulkan loader at `loaderPath`, so that Dawn's own dlopen of `libvulkan.so.1` finds it by its
+ * soname. Node says "did not self-register" and closes the handle, since it is no addon; the library stays.
  */
 export function preloadVulkanLoader(loaderPath: string): void {
   if (!tryLoad(loaderPath)) throw softwareError(`the Vulkan loader ${loaderPath} cannot be loaded`);
@@ -125,11 +129,11 @@ function defaultCacheDir(): string {
 }
 
 /** Code is loaded from there, so files that another user could have put there do not count. */
-function isOwnDriver(place: string): boolean {
+function isOwnDriver(folder: string): boolean {
   const uid = process.getuid?.();
-  return [place, ...DRIVER_FILES.map((name) => path.join(place, name))].every((file) => {
+  return [folder, ...DRIVER_FILES.map((name) => path.join(folder, name))].every((file) => {
     const stat = fs.lstatSync(file, { throwIfNoEntry: false });
-    return stat !== undefined && stat.size > 0 && (stat.isFile() || file === place) && isOwn(stat, uid);
+    return stat !== undefined && stat.size > 0 && (stat.isFile() || file === folder) && isOwn(stat, uid);
   });
 }
 
@@ -138,10 +142,10 @@ function isOwn(stat: fs.Stats, uid: number | undefined): boolean {
 }
 
 /** A copy of our own with files missing or empty, as a cleaner or a power cut leaves it. */
-function discardDamaged(place: string): void {
-  const stat = fs.lstatSync(place, { throwIfNoEntry: false });
-  if (stat === undefined || !isOwn(stat, process.getuid?.()) || isOwnDriver(place)) return;
-  fs.rmSync(place, { recursive: true, force: true });
+function discardDamaged(folder: string): void {
+  const stat = fs.lstatSync(folder, { throwIfNoEntry: false });
+  if (stat === undefined || !isOwn(stat, process.getuid?.()) || isOwnDriver(folder)) return;
+  fs.rmSync(folder, { recursive: true, force: true });
 }
 
 /** The driver's files out of a ustar archive: blocks of 512 bytes, a header before each file. */

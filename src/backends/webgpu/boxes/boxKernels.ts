@@ -1,6 +1,7 @@
 /**
- * The gather and scatter kernels, each in a form for whole vectors of 16 bytes and one for words: a slot may begin at any
- * word, and so may the runs of a box. An item is a part of a box, as shaders/boxes.wgsl declares it, in the units of its form.
+ * The gather and scatter kernels, each in a form for whole vectors of 16 bytes and one for words: a slot may
+ * begin at any word, and so may the runs of a box. An item is a part of a box, as shaders/boxes.wgsl declares
+ * it, in the units of its form.
  */
 
 import type { LiveDevice } from '../device/liveDevice.ts';

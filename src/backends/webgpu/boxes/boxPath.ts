@@ -1,10 +1,12 @@
 /**
- * Whether boxes go through the kernels or by copies, one for each of their runs. A copy command costs the same however short
- * it is; a kernel pass costs once a batch, and then by the byte. So copies win where runs are long, and where there are few
- * of them in all. A box of one run is copied: its block has no other run that could share the work.
+ * Whether boxes go through the kernels or by copies, one for each of their runs. A copy command costs the
+ * same however short it is; a kernel pass costs once a batch, and then by the byte. So copies win where runs
+ * are long, and where there are few of them in all. A box of one run is copied: its block has no other run
+ * that could share the work.
  *
- * `bench/boxes.ts` compares the two. On the software device they are even between runs of 1 and of 2 KiB, and at some twenty
- * runs a call. The rule for GPUs is a guess from the price of a command and the speed of a link, not measured yet.
+ * `bench/boxes.ts` compares the two. On the software device they are even between runs of 1 and of 2 KiB, and
+ * at some twenty runs a call. The rule for GPUs is a guess from the price of a command and the speed of a
+ * link, not measured yet.
  */
 
 import type { BoxPath } from '../types.ts';

@@ -1,12 +1,13 @@
 /**
- * The gather or the scatter kernel over boxes of one batch, each in a form for whole vectors and one for words. On the other
- * side of the kernels stands one buffer of packed bytes, since a kernel cannot use a mappable buffer:
+ * The gather or the scatter kernel over boxes of one batch, each in a form for whole vectors and one for
+ * words. On the other side of the kernels stands one buffer of packed bytes, since a kernel cannot use a
+ * mappable buffer:
  *
  *     gather    slabs --kernel--> packed --one copy--> a mapped buffer
  *     scatter   a mapped buffer --one copy--> packed --kernel--> slabs
  *
- * The packed buffer serves all batches of both directions: each batch is submitted before the next is encoded, so the order
- * of the queue keeps them apart.
+ * The packed buffer serves all batches of both directions: each batch is submitted before the next is
+ * encoded, so the order of the queue keeps them apart.
  */
 
 import { BufferUsage } from '../device/gpuConstants.ts';
@@ -47,7 +48,9 @@ export class BoxTables {
     return this.#tables.some((table) => table.full);
   }
 
-  /** `runs` runs of a box from number `firstRun` on, packed from byte `packedAt` on, a multiple of a vector. */
+  /**
+   * `runs` runs of a box from number `firstRun` on, packed from byte `packedAt` on, a multiple of a vector.
+   */
   add(plan: BoxPlan, slot: SlotLocation, packedAt: number, firstRun: number, runs: number): void {
     const form = formOf(plan, slot);
     const words = boxItemWords(plan, slot, form, packedAt, firstRun, runs);

@@ -1,14 +1,16 @@
 /**
- * A GPUDevice, where it came from, and its end. Losing a device is an outcome, not an exception: every wait for the GPU
- * goes through `whenMapped` or `whenDone`, and each of them is fulfilled with `false` as soon as the device is gone. So
- * nothing that waits on a device can hang, and Dawn's AbortErrors (whose message is empty) end here.
+ * A GPUDevice, where it came from, and its end. Losing a device is an outcome, not an exception: every wait
+ * for the GPU goes through `whenMapped` or `whenDone`, and each of them is fulfilled with `false` as soon as
+ * the device is gone. So nothing that waits on a device can hang, and Dawn's AbortErrors (whose message is
+ * empty) end here.
  *
- * Hazard, dropped GPU object: Dawn's instance lives as long as the JavaScript object that `create` returned. Once that
- * is garbage-collected, the adapters, devices and buffers made from it use freed memory and the process crashes, however
- * firmly they are themselves held. `heldInstances` keeps it until the device has been destroyed.
+ * Hazard, dropped GPU object: Dawn's instance lives as long as the JavaScript object that `create` returned.
+ * Once that is garbage-collected, the adapters, devices and buffers made from it use freed memory and the
+ * process crashes, however firmly they are themselves held. `heldInstances` keeps it until the device has
+ * been destroyed.
  *
- * Hazard, listeners: the binding never lets go of one, so a listener that knows the device keeps it, its threads and its
- * memory alive. It is removed once the device is lost.
+ * Hazard, listeners: the binding never lets go of one, so a listener that knows the device keeps it, its
+ * threads and its memory alive. It is removed once the device is lost.
  */
 
 import { refused } from '../../../runtime/transfer/slotLedger.ts';

@@ -1,13 +1,15 @@
 /**
- * What a kernel whose items each lie in one slab of a pool is made of. Slots of a pool may lie in several GPUBuffers while a
- * kernel binds one, so a table of items is sorted by slab, with one dispatch for each slab. What the kernel sees:
+ * What a kernel whose items each lie in one slab of a pool is made of. Slots of a pool may lie in several
+ * GPUBuffers while a kernel binds one, so a table of items is sorted by slab, with one dispatch for each
+ * slab. What the kernel sees:
  *
  *     @group(0) @binding(0)   the slab
- *     @group(0) @binding(1)   array of items, `itemWords` words each; item `workgroup_id.y` is this workgroup's
- *     @group(0) @binding(2)   array of results, `resultWords` words for each item, zero before; absent for 0 words
+ *     @group(0) @binding(1)   array of items, `itemWords` words each
+ *     @group(0) @binding(2)   array of results, `resultWords` words an item, zero before; none for 0 words
  *     @group(1) @binding(i)   buffers of the kernel's own, if it has any
  *
- * `num_workgroups.x` workgroups work on each item of a slab: as many as the most that one of them asks for.
+ * Item `workgroup_id.y` is this workgroup's, and its results have the same index. `num_workgroups.x`
+ * workgroups work on each item of a slab: as many as the most that one of them asks for.
  */
 
 import type { LiveDevice } from '../device/liveDevice.ts';

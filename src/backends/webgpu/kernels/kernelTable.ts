@@ -1,14 +1,15 @@
 /**
- * The items of one dispatch of a kernel over slabs. They are collected in any order and sorted by slab when they are
- * encoded, each slab's from a row on that a dynamic offset can name:
+ * The items of one dispatch of a kernel over slabs. They are collected in any order and sorted by slab when
+ * they are encoded, each slab's from a row on that a dynamic offset can name:
  *
  *     rows     0 .. 2         16 .. 20            (for items of 4 words: 16 rows are 256 bytes)
  *            +---------+----+--------------+--
  *            | slab 0  |    | slab 3       |      dispatch(workgroups, 3)   dispatch(workgroups, 5)
  *            +---------+----+--------------+--
  *
- * Buffers and bind groups are made once and used again. `encode` writes the items through the queue, so the encoder must be
- * submitted before this table is encoded again. Who needs more dispatches in one encoder makes more tables.
+ * Buffers and bind groups are made once and used again. `encode` writes the items through the queue, so the
+ * encoder must be submitted before this table is encoded again. Who needs more dispatches in one encoder
+ * makes more tables.
  */
 
 import { invariant } from '../../../runtime/errors.ts';
@@ -23,7 +24,10 @@ const WORKGROUPS_MAX = 65535;
 export interface EncodeOptions {
   /** The kernel's own buffers (`SlabKernel.bindOwn`). */
   readonly own?: GPUBindGroup;
-  /** Where the results are copied to, from byte 0 on; of at least `SlabKernel.resultBytesMax` bytes. Default: nowhere. */
+  /**
+   * Where the results are copied to, from byte 0 on; of at least `SlabKernel.resultBytesMax` bytes. Default:
+   * nowhere.
+   */
   readonly resultsTo?: GPUBuffer;
 }
 
@@ -52,7 +56,8 @@ export class KernelTable {
     const slabs = kernel.slabs.length;
     this.#rowsPerOffset = rowsPerOffset(kernel);
     const rowsMax = itemsMax + this.#rowsPerOffset * slabs;
-    // A binding has one size whatever its dynamic offset, so there is room for a whole table behind the last row.
+    // A binding has one size whatever its dynamic offset, so there is room for a whole table behind the last
+    // row.
     const rows = rowsMax + itemsMax;
     const { device } = kernel.live;
     this.#items = device.createBuffer({
@@ -179,7 +184,10 @@ function rowsPerOffset({ spec }: CompiledKernel): number {
   return Math.max(rowsTo(spec.itemWords), rowsTo(spec.resultWords));
 }
 
-/** Rows of `words` words between two offsets that are multiples of 256 bytes: a power of two, so the larger serves both. */
+/**
+ * Rows of `words` words between two offsets that are multiples of 256 bytes: a power of two, so the larger
+ * serves both.
+ */
 function rowsTo(words: number): number {
   let rows = 1;
   while ((rows * words) % OFFSET_WORDS !== 0) rows *= 2;

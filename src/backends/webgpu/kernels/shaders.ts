@@ -1,4 +1,6 @@
-/** The WGSL in the package's `shaders/` folder, which lies at the same distance from `src` and from `dist`. */
+/**
+ * The WGSL in the package's `shaders/` folder, which lies at the same distance from `src` and from `dist`.
+ */
 
 import { readFileSync } from 'node:fs';
 

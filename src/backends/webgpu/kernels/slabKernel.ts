@@ -1,5 +1,6 @@
 /**
- * A kernel over slabs (kernelSpec.ts), compiled for one device. `table` makes room for the items of a dispatch:
+ * A kernel over slabs (kernelSpec.ts), compiled for one device. `table` makes room for the items of a
+ * dispatch:
  *
  *     const kernel = await SlabKernel.open(live, store.slabs, spec);
  *     const table = kernel.table(1024);
@@ -64,11 +65,12 @@ export class SlabKernel implements CompiledKernel {
       });
       return new SlabKernel(spec, live, slabs, label, pipeline, layouts);
     } catch (cause) {
-      const why = live.lostReason || (cause instanceof Error ? cause.message : String(cause));
+      const message = cause instanceof Error ? cause.message : String(cause);
+      const why = live.lostReason || message.split('\n')[0];
       throw new TierKVError(
         'TKV_DEVICE',
         `The kernel ${spec.name} does not compile on ${live.adapter.name} (${why}). ` +
-          'Choose another adapter with TIERKV_ADAPTER.',
+          'Correct its code, or choose another adapter with TIERKV_ADAPTER.',
         { field: 'TIERKV_ADAPTER', cause },
       );
     }
@@ -84,7 +86,10 @@ export class SlabKernel implements CompiledKernel {
     return resultBytesMax(this, itemsMax);
   }
 
-  /** Binds the kernel's own buffers, in the order of `spec.own`; make it once and give it to `KernelTable.encode`. */
+  /**
+   * Binds the kernel's own buffers, in the order of `spec.own`; make it once and give it to
+   * `KernelTable.encode`.
+   */
   bindOwn(buffers: readonly GPUBuffer[]): GPUBindGroup {
     const layout = this.#ownLayout;
     invariant(layout !== undefined, () => `the kernel ${this.spec.name} has buffers of its own`);

@@ -1,7 +1,7 @@
 /**
- * The kernels over whole slots: digest, fill with a pattern, count words that are not the pattern's. An item is (word offset
- * in the slab, words, two seeds), as shaders/slots.wgsl declares it. Results are two words; those of a fill stay zero, and
- * their arrival is the fence behind which the slot is full.
+ * The kernels over whole slots: digest, fill with a pattern, count words that are not the pattern's. An item
+ * is (word offset in the slab, words, two seeds), as shaders/slots.wgsl declares it. Results are two words;
+ * those of a fill stay zero, and their arrival is the fence behind which the slot is full.
  */
 
 import type { LiveDevice } from '../device/liveDevice.ts';

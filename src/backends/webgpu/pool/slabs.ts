@@ -1,14 +1,15 @@
 /**
- * The GPUBuffers behind an HBM pool. A slab holds a whole number of the shape's pages, so a slot never straddles slabs:
+ * The GPUBuffers behind an HBM pool. A slab holds a whole number of the shape's pages, so a slot never
+ * straddles slabs:
  *
  *     slab 0                            slab 1
  *     +---------+---------+---------+   +---------+---------+
  *     | page 0  | page 1  | page 2  |   | page 3  | page 4  |      pagesPerSlab = 3
  *     +---------+---------+---------+   +---------+---------+
  *
- * Slabs are few and large because each GPUBuffer costs the binding a weak reference, and because one bind group and one
- * dispatch then reach many slots. They are destroyed explicitly: memory of dropped buffers comes back only with a
- * garbage collection that GPU memory does not trigger.
+ * Slabs are few and large because each GPUBuffer costs the binding a weak reference, and because one bind
+ * group and one dispatch then reach many slots. They are destroyed explicitly: memory of dropped buffers
+ * comes back only with a garbage collection that GPU memory does not trigger.
  */
 
 import { configError, requireInteger, TierKVError } from '../../../runtime/errors.ts';
@@ -18,7 +19,10 @@ import type { LiveDevice } from '../device/liveDevice.ts';
 import type { SlotBuffer, SlotLocation } from '../types.ts';
 
 const SLAB_BYTES_DEFAULT = 1024 ** 3;
-/** A driver adds a little to each buffer: SwiftShader says 1 GiB is its limit and refuses a buffer of just that. */
+/**
+ * A driver adds a little to each buffer: SwiftShader says 1 GiB is its limit and refuses a buffer of just
+ * that.
+ */
 const DRIVER_BYTES = 1024 ** 2;
 /** Kernels read slabs in vectors of 16 bytes, also the last. */
 const VECTOR_BYTES = 16;
@@ -35,8 +39,8 @@ export class Slabs {
   }
 
   /**
-   * @throws TKV_CONFIG when a size is no multiple of 4 or a page is larger than a buffer may be; TKV_DEVICE when the
-   * device is gone or has not that much memory
+   * @throws TKV_CONFIG when a size is no multiple of 4 or a page is larger than a buffer may be; TKV_DEVICE
+   * when the device is gone or has not that much memory
    */
   static async open(
     live: LiveDevice,

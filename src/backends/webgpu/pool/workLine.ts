@@ -4,12 +4,13 @@
  *     work   | a | b | c .. | .. c | d | e |
  *     batch  | a | b | c .. | .. c | d | e |      one encoder and one submit for each batch
  *
- * Work goes into the open batch until that is full, until work of another kind comes, or until no work is left. A batch
- * is submitted before the line waits for anything, so a line never waits for what it holds itself. The first work starts
- * in a microtask, so that calls made in one turn of the event loop share a batch.
+ * Work goes into the open batch until that is full, until work of another kind comes, or until no work is
+ * left. A batch is submitted before the line waits for anything, so a line never waits for what it holds
+ * itself. The first work starts in a microtask, so that calls made in one turn of the event loop share a
+ * batch.
  *
- * A pool has one line for each of: uploads, readbacks, and work that stays on the device. They wait for different buffers,
- * so none holds up another.
+ * A pool has one line for each of: uploads, readbacks, and work that stays on the device. They wait for
+ * different buffers, so none holds up another.
  */
 
 import { invariant } from '../../../runtime/errors.ts';
@@ -35,7 +36,10 @@ export interface BatchKind<B extends Batch> {
 /** One item of a call. */
 export interface Work<B extends Batch> {
   readonly kind: BatchKind<B>;
-  /** Puts the work, or as much of it as fits, into the batch; true when none is left. An empty batch takes some. */
+  /**
+   * Puts the work, or as much of it as fits, into the batch; true when none is left. An empty batch takes
+   * some.
+   */
   addTo(batch: B): boolean;
   /** The work ends here: it, or the rest of it, goes into no batch. */
   refuse(end: StoreResult): void;

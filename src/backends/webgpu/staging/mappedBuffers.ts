@@ -1,16 +1,16 @@
 /**
- * Host memory that the GPU reaches directly: for each direction a fixed number of equal mappable buffers, lent one by one.
- * Whoever finds none free waits in line, which bounds the bytes in flight. When the device is gone, everyone who waits or
- * asks gets `undefined`.
+ * Host memory that the GPU reaches directly: for each direction a fixed number of equal mappable buffers,
+ * lent one by one. Whoever finds none free waits in line, which bounds the bytes in flight. When the device
+ * is gone, everyone who waits or asks gets `undefined`.
  *
- *     UploadBuffers     acquire --> fill bytesOf() --> unmap() --> submit copies from it --> recycle(): mapped again, free
- *     ReadbackBuffers   acquire --> submit copies into it --> land(): `use` sees the bytes --> free
+ *     UploadBuffers     acquire --> fill bytesOf() --> unmap() --> submit copies --> recycle(): mapped, free
+ *     ReadbackBuffers   acquire --> submit copies --> land(): `use` sees the bytes --> free
  *
  * Upload memory may be uncached, so nothing here reads it back.
  *
- * Hazard, views that outlive their buffer: Dawn frees a mapping when the GPUBuffer is garbage-collected, and touching a
- * view on it then ends the process (SIGSEGV). So buffers are held strongly until `destroy`, mapped ranges are taken in this
- * file only, and no view is used after `unmap`, or outside of `use`.
+ * Hazard, views that outlive their buffer: Dawn frees a mapping when the GPUBuffer is garbage-collected, and
+ * touching a view on it then ends the process (SIGSEGV). So buffers are held strongly until `destroy`, mapped
+ * ranges are taken in this file only, and no view is used after `unmap`, or outside of `use`.
  */
 
 import { BufferUsage, MapMode } from '../device/gpuConstants.ts';
@@ -27,7 +27,7 @@ class MappedBuffers {
   protected readonly live: LiveDevice;
   readonly #buffers: readonly GPUBuffer[];
   readonly #free: GPUBuffer[];
-  readonly #line: ((buffer: GPUBuffer | undefined) => void)[] = [];
+  readonly #waiters: ((buffer: GPUBuffer | undefined) => void)[] = [];
   readonly #unsubscribe: () => void;
   #allBack: (() => void) | undefined;
   #closed = false;
@@ -48,13 +48,13 @@ class MappedBuffers {
     this.#unsubscribe = live.onLost(() => this.#close());
   }
 
-  /** A free buffer at once, or as soon as there is one; undefined when the device is gone. */
-  acquire(): GPUBuffer | undefined | Promise<GPUBuffer | undefined> {
+  /** A buffer as soon as one is free; undefined when the device is gone. */
+  async acquire(): Promise<GPUBuffer | undefined> {
     if (this.#closed) return undefined;
-    const free = this.#line.length === 0 ? this.#free.pop() : undefined;
+    const free = this.#free.pop();
     if (free !== undefined) return free;
     return new Promise((resolve) => {
-      this.#line.push(resolve);
+      this.#waiters.push(resolve);
     });
   }
 
@@ -69,8 +69,11 @@ class MappedBuffers {
   }
 
   protected release(buffer: GPUBuffer): void {
-    const next = this.#line.shift();
-    if (next !== undefined) return next(buffer);
+    const next = this.#waiters.shift();
+    if (next !== undefined) {
+      next(buffer);
+      return;
+    }
     this.#free.push(buffer);
     if (this.#free.length === this.#buffers.length) this.#allBack?.();
   }
@@ -79,7 +82,7 @@ class MappedBuffers {
     this.#closed = true;
     this.#unsubscribe();
     this.#allBack?.();
-    for (const resolve of this.#line.splice(0)) resolve(undefined);
+    for (const resolve of this.#waiters.splice(0)) resolve(undefined);
   }
 }
 
@@ -93,7 +96,10 @@ export class UploadBuffers extends MappedBuffers {
     return new Uint8Array(buffer.getMappedRange());
   }
 
-  /** Call it when the copies from the unmapped buffer are submitted. True when they are done, false on a lost device. */
+  /**
+   * Call it when the copies from the unmapped buffer are submitted. True when they are done, false on a lost
+   * device.
+   */
   async recycle(buffer: GPUBuffer): Promise<boolean> {
     const mapped = await this.live.whenMapped(buffer, MapMode.WRITE, this.size.bytes);
     if (mapped) this.release(buffer);
@@ -107,8 +113,9 @@ export class ReadbackBuffers extends MappedBuffers {
   }
 
   /**
-   * Calls `use` with the first `bytes` bytes of the buffer as soon as they have arrived, and frees the buffer. The view is
-   * gone when `use` returns. False when the device is gone, also when it goes in the moment of arrival.
+   * Calls `use` with the first `bytes` bytes of the buffer as soon as they have arrived, and frees the
+   * buffer. The view is gone when `use` returns. False when the device is gone, also when it goes in the
+   * moment of arrival.
    */
   async land(buffer: GPUBuffer, bytes: number, use: (landed: ArrayBuffer) => void): Promise<boolean> {
     if (!(await this.live.whenMapped(buffer, MapMode.READ, bytes))) return false;

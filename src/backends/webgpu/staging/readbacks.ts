@@ -1,7 +1,7 @@
 /**
- * Device to host: whole slots of `read`, slots that the host digests for `seal`, and boxes of `readBoxes`. A batch is one
- * mapped readback buffer and one submit that fills it; as a buffer lands, its bytes are handed to the items while the device
- * fills the next ones. An item larger than a buffer takes several.
+ * Device to host: whole slots of `read`, slots that the host digests for `seal`, and boxes of `readBoxes`. A
+ * batch is one mapped readback buffer and one submit that fills it; as a buffer lands, its bytes are handed
+ * to the items while the device fills the next ones. An item larger than a buffer takes several.
  */
 
 import { refused } from '../../../runtime/transfer/slotLedger.ts';
@@ -18,7 +18,10 @@ export interface ReadbackItem {
   readonly plan: BoxPlan;
   readonly location: SlotLocation;
   readonly path: BoxPath;
-  /** Takes bytes of the item, from its byte `from` on; the view is gone afterwards. False when they cannot be taken. */
+  /**
+   * Takes bytes of the item, from its byte `from` on; the view is gone afterwards. False when they cannot be
+   * taken.
+   */
   take(landed: Uint8Array, from: number): boolean;
   /** All bytes were taken (undefined), or why not. */
   end(failure: StoreResult | undefined): void;
@@ -51,7 +54,7 @@ export class Readbacks implements BatchKind<ReadbackBatch> {
 
 interface Readback {
   readonly item: ReadbackItem;
-  /** Bytes that have a place in buffers. */
+  /** Bytes that have room in buffers. */
   planned: number;
   /** Bytes that were not handed over. */
   pending: number;
@@ -80,7 +83,7 @@ class ReadbackBatch implements Batch {
     return this.#readbacks.layout.full || this.#parts.length >= PARTS_MAX;
   }
 
-  /** True when all of the item has a place in buffers, false when this one has no more room for it. */
+  /** True when all of the item has room in buffers, false when this one has no more room for it. */
   add(readback: Readback): boolean {
     const { layout } = this.#readbacks;
     const { plan, location, path } = readback.item;

@@ -1,13 +1,14 @@
 /**
- * What lies where in one mapped buffer, and how it gets between there and the slabs: by copies, where neighbours on both
- * sides become one command, or, for boxes of many short runs, by the gather and scatter kernels through the packed buffer:
+ * What lies where in one mapped buffer, and how it gets between there and the slabs: by copies, where
+ * neighbours on both sides become one command, or, for boxes of many short runs, by the gather and scatter
+ * kernels through the packed buffer:
  *
  *     mapped    | box a (short runs) | box b (short runs) | slot c, whole       |
- *     packed    | a                  | b                  |                     |      one copy between the two
+ *     packed    | a                  | b                  |                     |     one copy between both
  *     slabs     .. a a .. a a .. b b .. b b .. c c c c c c ..
  *
- * A whole slot is a box of one run. Boxes of short runs begin at a vector of 16 bytes, and the gaps between them are copied
- * along, so that neighbours are still one copy.
+ * A whole slot is a box of one run. Boxes of short runs begin at a vector of 16 bytes, and the gaps between
+ * them are copied along, so that neighbours are still one copy.
  */
 
 import { VECTOR_BYTES } from '../boxes/boxKernels.ts';
@@ -52,8 +53,8 @@ export class StagingLayout {
   }
 
   /**
-   * Adds as much of a box, from byte `from` of its packed bytes on, as fits; undefined when nothing does, which never
-   * happens in an empty layout.
+   * Adds as much of a box, from byte `from` of its packed bytes on, as fits; undefined when nothing does,
+   * which never happens in an empty layout.
    */
   add(plan: BoxPlan, slot: SlotLocation, from: number, path: BoxPath): StagedPart | undefined {
     return path === 'kernel' && plan.runBytes <= this.#packedCapacity

@@ -1,7 +1,7 @@
 /**
- * Host to device: whole slots of `write` and boxes of `writeBoxes`. Items are copied into a mapped upload buffer. A batch is
- * one such buffer and one submit that brings its bytes into the slabs. The host fills one buffer while the device empties
- * others, and an item larger than a buffer takes several.
+ * Host to device: whole slots of `write` and boxes of `writeBoxes`. Items are copied into a mapped upload
+ * buffer. A batch is one such buffer and one submit that brings its bytes into the slabs. The host fills one
+ * buffer while the device empties others, and an item larger than a buffer takes several.
  */
 
 import { loaded, refused } from '../../../runtime/transfer/slotLedger.ts';
@@ -21,7 +21,7 @@ export interface UploadItem {
   readonly bytes: Uint8Array;
   /** All bytes are on their way: whatever is submitted from now on finds them in the slot. */
   sent?(): void;
-  /** All bytes are in place, or not all ever will be. */
+  /** All bytes lie in the slot, or not all ever will. */
   end(result: StoreResult): void;
 }
 

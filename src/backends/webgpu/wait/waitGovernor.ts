@@ -1,14 +1,15 @@
 /**
- * Waiting for the GPU without keeping a core busy. This file replaces `globalThis.setImmediate` for short moments.
+ * Waiting for the GPU without keeping a core busy. This file replaces `globalThis.setImmediate` for short
+ * moments.
  *
- * Why: while any promise of the webgpu binding is pending, the binding looks at the device in every turn of the event loop.
- * It schedules each look by handing a native function to `globalThis.setImmediate`, so a core is busy for as long as
- * anything is under way. The binding has no setting for this.
+ * Why: while any promise of the webgpu binding is pending, the binding looks at the device in every turn of
+ * the event loop. It schedules each look by handing a native function to `globalThis.setImmediate`, so a core
+ * is busy for as long as anything is under way. The binding has no setting for this.
  *
- * What is patched: only while the binding itself runs (a call that starts a wait, or a look that goes on with one),
- * `globalThis.setImmediate` is `schedule` below; afterwards it is the former function again. `schedule` hands every other
- * callback on unchanged. For the first 8 ms after a wait has started, it hands looks on as well. Later looks run when
- * something else wakes the event loop, and at least once a millisecond:
+ * What is patched: only while the binding itself runs (a call that starts a wait, or a look that goes on with
+ * one), `globalThis.setImmediate` is `schedule` below; afterwards it is the former function again. `schedule`
+ * hands every other callback on unchanged. For the first 8 ms after a wait has started, it hands looks on as
+ * well. Later looks run when something else wakes the event loop, and at least once a millisecond:
  *
  *     wait starts |x x x x x x x x|   x    x  x   x   x|      x = a look
  *                 |     8 ms      |  asleep in between |
@@ -17,7 +18,9 @@
 type SetImmediate = typeof globalThis.setImmediate;
 type Callback = (...args: unknown[]) => void;
 
-/** Longer than a staging buffer takes on any device that was measured, so transfers do not wait for a sleeper. */
+/**
+ * Longer than a staging buffer takes on any device that was measured, so transfers do not wait for a sleeper.
+ */
 const EAGER_MS = 8;
 const SLEEP_MS = 1;
 
@@ -77,7 +80,10 @@ function schedule(callback: Callback, ...args: unknown[]): NodeJS.Immediate {
   return immediate;
 }
 
-/** The binding's callback is a native function without a name. The `resolve` of a promise is one too, and little else. */
+/**
+ * The binding's callback is a native function without a name. The `resolve` of a promise is one too, and
+ * little else.
+ */
 function isLook(callback: unknown): boolean {
   return (
     typeof callback === 'function' &&

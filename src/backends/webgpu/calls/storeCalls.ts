@@ -1,7 +1,8 @@
 /**
- * The calls of a store that are under way. A call admits its items at once: it takes the locks of their slots and notes their
- * generations in the ledger, so the next call already sees them. Items that are not admitted end in a microtask, after the
- * call has returned; the others end when their work does. Slots are given back before anybody learns that an item has ended.
+ * The calls of a store that are under way. A call admits its items at once: it takes the locks of their slots
+ * and notes their generations in the ledger, so the next call already sees them. Items that are not admitted
+ * end in a microtask, after the call has returned; the others end when their work does. Slots are given back
+ * before anybody learns that an item has ended.
  */
 
 import { refused } from '../../../runtime/transfer/slotLedger.ts';
@@ -19,8 +20,12 @@ export interface CallKind<Item, Result extends StoreResult> {
   admit(item: Item): StoreResult | undefined;
   /** The result of an item that was not done. */
   refusal(end: StoreResult): Result;
-  /** Begins the work. `end` is called once or more; the first call counts. */
-  begin(item: Item, end: (result: Result) => void): void;
+  /**
+   * Begins the work. `end` is called once or more; the first call counts.
+   *
+   * @param items how many items the call has
+   */
+  begin(item: Item, end: (result: Result) => void, items: number): void;
   /** Whether items of one call may name a slot together. The call then locks it once. Default false. */
   readonly sharesSlots?: boolean;
 }
@@ -58,16 +63,19 @@ export class StoreCalls {
       }
       const slots = kind.slots(item);
       let over = false;
-      kind.begin(item, (result) => {
+      const end = (result: Result): void => {
         if (over) return;
         over = true;
         for (const { slot } of slots) held.release(slot);
         call.end(index, result);
+      };
+      kind.begin(item, end, items.length);
+    });
+    if (refusals.length > 0) {
+      queueMicrotask(() => {
+        for (const [index, refusal] of refusals) call.end(index, kind.refusal(refusal));
       });
-    });
-    queueMicrotask(() => {
-      for (const [index, refusal] of refusals) call.end(index, kind.refusal(refusal));
-    });
+    }
     this.#underWay.add(call.results);
     void call.results.then(() => this.#underWay.delete(call.results));
     return call.results;

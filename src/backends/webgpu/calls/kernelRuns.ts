@@ -1,15 +1,16 @@
 /**
- * Seals, fills and checks as work for a line: a kernel over the slots of many calls in one submit. An item ends when the
- * results of its batch have come back, which is also the fence behind which the slot may be used again.
+ * Seals, fills and checks as work for a line: a kernel over the slots of many calls in one submit. An item
+ * ends when the results of its batch have come back, which is also the fence behind which the slot may be
+ * used again.
  */
 
 import type { StoreResult } from '../../../runtime/transfer/tierStore.ts';
 import type { LiveDevice } from '../device/liveDevice.ts';
+import type { KernelTable } from '../kernels/kernelTable.ts';
+import type { SlotKernel, SlotKernels } from '../kernels/slotKernels.ts';
 import type { Batch, BatchKind, Work } from '../pool/workLine.ts';
 import type { ReadbackBuffers } from '../staging/mappedBuffers.ts';
 import type { SlotLocation } from '../types.ts';
-import type { KernelTable } from './kernelTable.ts';
-import type { SlotKernel, SlotKernels } from './slotKernels.ts';
 
 export interface KernelItem {
   readonly location: SlotLocation;

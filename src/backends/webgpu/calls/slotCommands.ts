@@ -1,14 +1,15 @@
 /**
- * Copies between slots and the clearing of slots: commands that need no staging memory, as work for a line. WebGPU copies no
- * buffer onto itself, so between slots of one slab the bytes take two steps, through a scratch buffer; between slabs one.
+ * Copies between slots and the clearing of slots: commands that need no staging memory, as work for a line.
+ * WebGPU copies no buffer onto itself, so between slots of one slab the bytes take two steps, through a
+ * scratch buffer; between slabs one.
  */
 
 import { loaded } from '../../../runtime/transfer/slotLedger.ts';
 import type { StoreResult } from '../../../runtime/transfer/tierStore.ts';
 import { BufferUsage } from '../device/gpuConstants.ts';
 import type { LiveDevice } from '../device/liveDevice.ts';
+import type { Batch, BatchKind, Work } from '../pool/workLine.ts';
 import type { SlotBuffer } from '../types.ts';
-import type { Batch, BatchKind, Work } from './workLine.ts';
 
 interface Command {
   encode(encoder: GPUCommandEncoder): void;

@@ -15,7 +15,7 @@ const allLoaded = (results: readonly StoreResult[]): void => {
   expect(new Set(names(results))).toEqual(new Set(['loaded']));
 };
 
-describe('staging rings', () => {
+describe('mapped buffers', () => {
   it('stream a batch many times their size through, in both directions', async () => {
     const shape = poolShape(8, 64 * 4100, [64 * 4100, 4100]);
     const options = { stagingBytes: 16_384, stagingBuffers: 2 };
@@ -65,10 +65,7 @@ describe('staging rings', () => {
 
   it('bring many small calls of one turn over in one submit, neighbours in one copy', async () => {
     const shape = poolShape(4, 65_536, [4096]);
-    await using store = await HbmStore.open(device.live, shape, {
-      uploadPath: 'ring',
-      verifyWrites: 'kernel',
-    });
+    await using store = await HbmStore.open(device.live, shape, { verifyWrites: 'kernel' });
     const { queue } = device.live.device;
     const submit = vi.spyOn(queue, 'submit');
     const copies: number[] = [];
@@ -85,9 +82,9 @@ describe('staging rings', () => {
     const items = Array.from({ length: 64 }, (_, slot) => patternItem(shape, slot, 0, 1));
     const ends = await Promise.all(items.map((item) => store.write([item])));
     allLoaded(ends.flat());
-    expect(submit).toHaveBeenCalledTimes(1);
+    expect(submit).toHaveBeenCalledTimes(2); // the slots, and their digests on the way back
     expect(copies[0]).toBe(64 * 4096);
-    expect(copies).toHaveLength(2); // the slots, and their digests on the way back
+    expect(copies).toHaveLength(2);
 
     copies.length = 0;
     submit.mockClear();
@@ -172,5 +169,30 @@ describe('host memory', () => {
     const [after] = await store.read([target]);
     expect(after.outcome).toBe(Outcome.REFUSED);
     allLoaded(await store.read([emptyItem(item)]));
+  });
+
+  it('that is detached while it is written is refused, and the slot can be written again', async () => {
+    const shape = poolShape(3, 65_536, [65_536]);
+    await using store = await HbmStore.open(device.live, shape, { stagingBytes: 16_384, stagingBuffers: 1 });
+    const { queue } = device.live.device;
+    for (const submits of [0, 2]) {
+      const items = [0, 1, 2].map((slot) => patternItem(shape, slot, 0, 1 + submits));
+      const takeAway = (): void => {
+        if (items[1].bytes.byteLength > 0) (items[1].bytes.buffer as ArrayBuffer).transfer();
+      };
+      const submit = queue.submit.bind(queue);
+      let count = 0;
+      vi.spyOn(queue, 'submit').mockImplementation((buffers) => {
+        submit(buffers);
+        if (items[0].generation === 3 && ++count > 4 + submits) takeAway();
+      });
+      const write = store.write(items);
+      if (submits === 0) takeAway();
+      expect(names(await write)).toEqual(['loaded', 'refused', 'loaded']);
+      vi.restoreAllMocks();
+      const target = patternItem(shape, 1, 0, 1 + submits);
+      expect(names(await store.read([target]))).toEqual(['missing']);
+      allLoaded(await store.write([patternItem(shape, 1, 0, 1 + submits)]));
+    }
   });
 });
