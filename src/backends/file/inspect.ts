@@ -51,6 +51,8 @@ export class StoreView implements AsyncDisposable {
   readonly facts: StoreFacts;
   readonly shape: PoolShape;
   readonly recovered: Recovered;
+  /** Whether it has an index, or should have one: a store whose restarts begin empty has none. */
+  readonly keepsIndex: boolean;
   /** Bytes that the files take on the disk. */
   readonly physicalBytes: number;
   /** Files under the names that new files have while they are made: what a crash left of that. */
@@ -67,6 +69,7 @@ export class StoreView implements AsyncDisposable {
     layout: FileLayout;
     family: RecordFamily;
     recovered: Recovered;
+    keepsIndex: boolean;
     blocks: OpenedForReading;
     staging: StagingPool;
   }) {
@@ -75,6 +78,7 @@ export class StoreView implements AsyncDisposable {
     this.facts = parts.facts;
     this.shape = layout.shape;
     this.recovered = parts.recovered;
+    this.keepsIndex = parts.keepsIndex;
     this.#layout = layout;
     const { file, ranges } = parts.blocks;
     this.#scan = new RecordScan(file, ranges, layout, parts.family, parts.staging);
@@ -138,6 +142,7 @@ export class StoreView implements AsyncDisposable {
         layout,
         family,
         recovered,
+        keepsIndex: index !== undefined || facts.restart !== 'empty',
         blocks,
         staging,
       });
@@ -167,7 +172,8 @@ export class StoreView implements AsyncDisposable {
     const { recovered } = this;
     const faults: StoreFault[] = [];
     const leftovers: StoreFault[] = [];
-    if (recovered.indexProblem !== '') faults.push({ where: 'index', problem: recovered.indexProblem });
+    if (this.keepsIndex && recovered.indexProblem !== '')
+      faults.push({ where: 'index', problem: recovered.indexProblem });
     for (const fault of recovered.indexFaults) {
       const where = `index: ${fault.kind} block ${fault.block} of half ${fault.half}`;
       (this.#mayBeOfACrash(fault) ? leftovers : faults).push({ where, problem: fault.problem });

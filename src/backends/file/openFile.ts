@@ -121,7 +121,7 @@ class Opening {
     this.doing = `opening ${BLOCKS_NAME}`;
     const found = this.#keptFacts();
     const kept = found !== undefined;
-    const facts = found ?? factsOf(drawStoreId(), settings.identity, layout);
+    const facts = found ?? factsOf(drawStoreId(), settings.identity, layout, settings.restart);
     if (!kept) await this.#removeOld();
     const path = join(dir, BLOCKS_NAME);
     const from = kept ? path : path + NEW_SUFFIX;
@@ -189,7 +189,7 @@ class Opening {
     const { dir, layout, settings } = this.#request;
     const there = storeThere(dir);
     if (there === undefined || settings.restart !== 'warm') return undefined;
-    const wanted = factsOf(there.storeId, settings.identity, layout);
+    const wanted = factsOf(there.storeId, settings.identity, layout, settings.restart);
     requireSameMeaning(there, wanted, dir, join(dir, BLOCKS_NAME));
     return there.identity.epoch === settings.identity.epoch ? there : undefined;
   }

@@ -13,6 +13,7 @@ import { configError, TierKVError } from '../../../runtime/errors.ts';
 import type { PoolShape } from '../../../runtime/pool/shape.ts';
 import { BLOCK_BYTES } from '../io/dataFile.ts';
 import { type FileLayout, layoutFingerprint } from './fileLayout.ts';
+import { printable } from './printable.ts';
 import type { RecordFamily } from './record.ts';
 
 const MAGIC = 'TKVSTORE';
@@ -42,6 +43,8 @@ export interface StoreFacts {
   readonly identity: StoreIdentity;
   readonly pageBytes: number;
   readonly slotBytes: readonly number[];
+  /** How it was made: `empty` stores keep no index. Absent in stores from before this was noted, which count as `warm`. */
+  readonly restart?: 'empty' | 'warm';
 }
 
 /** @throws TKV_CONFIG when the identity's texts do not fit a block */
@@ -132,11 +135,17 @@ export function requireSameMeaning(stored: StoreFacts, wanted: StoreFacts, dir: 
 function mismatch(field: string, problem: string, path: string): TierKVError {
   return new TierKVError(
     'TKV_MISMATCH',
-    `${problem}. Use the ${field} that wrote it or another directory, or remove ${path} to begin empty.`,
+    `${printable(problem)}. Use the ${field} that wrote it or another directory, or remove ${path} to begin empty.`,
     { field, path },
   );
 }
 
-export function factsOf(storeId: Digest, identity: StoreIdentity, layout: FileLayout): StoreFacts {
-  return { storeId, identity, pageBytes: layout.shape.pageBytes, slotBytes: layout.shape.slotBytes };
+export function factsOf(
+  storeId: Digest,
+  identity: StoreIdentity,
+  layout: FileLayout,
+  restart: 'empty' | 'warm',
+): StoreFacts {
+  const { pageBytes, slotBytes } = layout.shape;
+  return { storeId, identity, pageBytes, slotBytes, restart };
 }
