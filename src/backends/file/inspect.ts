@@ -1,6 +1,6 @@
 /**
- * A store looked at from outside, while no process owns it: what a start would find, and whether all of it is right. It
- * opens files for reading only and changes nothing, not even claims of dead processes.
+ * A store looked at from outside, while no process owns it: what a start would find, and whether all of it is
+ * right. It opens files for reading only and changes nothing, not even claims of dead processes.
  */
 
 import * as fs from 'node:fs';
@@ -93,8 +93,8 @@ export class StoreView implements AsyncDisposable {
   }
 
   /**
-   * @throws TKV_LOCKED while a process owns the directory; TKV_MISMATCH when its files are not of this version or not
-   * tierkv's; TKV_IO when they cannot be read, or there are none
+   * @throws TKV_LOCKED while a process owns the directory; TKV_MISMATCH when its files are not of this
+   * version or not tierkv's; TKV_IO when they cannot be read, or there are none
    */
   static async open(dir: string): Promise<StoreView> {
     let blocks: OpenedForReading | undefined;
@@ -180,7 +180,8 @@ export class StoreView implements AsyncDisposable {
     }
     const neededBytes = recovered.geometry.pages * this.#layout.pageStrideBytes + DATA_START_BYTES;
     if (recovered.closed && recovered.doneRecords !== recovered.table.records) {
-      const problem = `${recovered.table.records} records are listed, ${recovered.doneRecords} were when it was closed`;
+      const { table, doneRecords } = recovered;
+      const problem = `${table.records} records are listed, ${doneRecords} were when it was closed`;
       faults.push({ where: 'index', problem });
     }
     if (this.#blocksBytes > neededBytes) {
@@ -206,8 +207,8 @@ export class StoreView implements AsyncDisposable {
   }
 
   /**
-   * A crash can tear marks, and what of the other half was being written; the half that counts lay still. A DONE block can
-   * be torn too, but without it nobody knows whether the store was closed.
+   * A crash can tear marks, and what of the other half was being written; the half that counts lay still. A
+   * DONE block can be torn too, but without it nobody knows whether the store was closed.
    */
   #mayBeOfACrash({ kind, half }: IndexFault): boolean {
     if (this.recovered.closed) return false;
@@ -235,7 +236,8 @@ function requireRecord(dir: string, layout: FileLayout, fileBytes: number): void
   const path = join(dir, BLOCKS_NAME);
   throw new TierKVError(
     'TKV_MISMATCH',
-    `dir holds ${path}, which is cut off: ${fileBytes} bytes, and its superblock says records of ${recordBytesMax(layout)}. Restore the file, or use another directory.`,
+    `dir holds ${path}, which is cut off: it has ${fileBytes} bytes, and one record takes ${neededBytes}. ` +
+      'Restore the file, or use another directory.',
     { field: 'dir', path },
   );
 }

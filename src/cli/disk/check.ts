@@ -7,7 +7,9 @@ import { formatBytes, formatCount } from '../output/index.ts';
 export interface CheckReport extends StoreReport {
   readonly dir: string;
   readonly closed: boolean;
-  /** False for a store whose restarts begin empty: it notes neither what lies where nor whether it was closed. */
+  /**
+   * False for a store whose restarts begin empty: it notes neither what lies where nor whether it was closed.
+   */
   readonly keepsIndex: boolean;
 }
 
@@ -19,7 +21,8 @@ export async function checkStore(dir: string): Promise<CheckReport> {
 
 export function renderCheck(report: CheckReport): string {
   const lines = [
-    `${report.dir}: ${formatCount(report.recordsChecked)} records checked, ${formatBytes(report.bytesRead)} read`,
+    `${report.dir}: ${formatCount(report.recordsChecked)} records checked, ` +
+      `${formatBytes(report.bytesRead)} read`,
     ...stateLines(report),
     ...report.leftovers.map(({ where, problem }) => `leftover  ${where}: ${problem}`),
     ...report.faults.map(({ where, problem }) => `fault     ${where}: ${problem}`),

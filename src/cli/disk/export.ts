@@ -47,8 +47,8 @@ export async function exportStore(dir: string, { out, payloads }: ExportOptions)
 }
 
 /**
- * Writes a file that only its owner may read, as the store itself is. Whatever has the name is removed first, never written
- * to: it may be a link to elsewhere.
+ * Writes a file that only its owner may read, as the store itself is. Whatever has the name is removed first,
+ * never written to: it may be a link to elsewhere.
  */
 function writeAnew(file: string, bytes: Uint8Array): void {
   try {

@@ -14,8 +14,8 @@ export function scratchDir(): string {
 }
 
 /**
- * What a crash would leave of the store in `dir`, in another directory: its files as they are now, without the claim of the
- * process that still writes them.
+ * What a crash would leave of the store in `dir`, in another directory: its files as they are now, without
+ * the claim of the process that still writes them.
  */
 export function crashed(dir: string): string {
   const copy = scratchDir();

@@ -1,4 +1,7 @@
-/** A disk tier from elsewhere is data: it commands no terminal, leads nobody out of a directory, and is no fault of ours. */
+/**
+ * A disk tier from elsewhere is data: it commands no terminal, leads nobody out of a directory, and is no
+ * fault of ours.
+ */
 
 import { spawnSync } from 'node:child_process';
 import {

@@ -1,4 +1,7 @@
-/** Texts out of files, such as a model's name, for people: a file from elsewhere must not command their terminal. */
+/**
+ * Texts out of files, such as a model's name, for people: a file from elsewhere must not command their
+ * terminal.
+ */
 
 /** The text with control and format characters, line ends among them, as `\u{1b}`. */
 export function printable(text: string): string {

@@ -1,10 +1,11 @@
 /**
- * Reads the records of marked regions, as a start after a crash must: which are whole, by header and by payload, and
- * which are not. A page holds records of one size class; where leftovers of another are found it is that of the whole
- * record that was written last. Small records are read many at a time, large ones by their header first.
+ * Reads the records of marked regions, as a start after a crash must: which are whole, by header and by
+ * payload, and which are not. A page holds records of one size class; where leftovers of another are found it
+ * is that of the whole record that was written last. Small records are read many at a time, large ones by
+ * their header first.
  */
 
-import { digestWords } from '../../../runtime/digest.ts';
+import { hostDigest } from '../../digest/index.ts';
 import { BLOCK_BYTES, type DataFile, errnoOf } from '../io/dataFile.ts';
 import type { DataRanges } from '../io/dataRanges.ts';
 import type { StagingPool } from '../io/stagingPool.ts';
@@ -139,7 +140,9 @@ export class RecordScan {
     }
   }
 
-  /** @returns the errno, '' for none. What lies behind the end of the file is no error: there are no records. */
+  /**
+   * @returns the errno, '' for none. What lies behind the end of the file is no error: there are no records.
+   */
   async #read(memory: Uint8Array, slot: number, sizeClass: number): Promise<string> {
     try {
       await this.#file.readv([memory], recordOffset(this.#layout, slot, sizeClass));
@@ -172,7 +175,8 @@ export class RecordScan {
 }
 
 function payloadProblem(memory: Uint8Array, shape: RecordShape, { digest }: RecordFacts): string {
-  const computed = digestWords(wordsOf(memory, shape.payloadOffset, shape.payloadBytes));
+  const payload = memory.subarray(shape.payloadOffset, shape.payloadOffset + shape.payloadBytes);
+  const computed = hostDigest(payload);
   if (computed.lo !== digest.lo || computed.hi !== digest.hi) return 'the bytes do not have their digest';
   const end = shape.payloadOffset + shape.payloadBytes;
   const isZero = (from: number, to: number): boolean => {

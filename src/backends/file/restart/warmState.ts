@@ -1,12 +1,14 @@
 /**
- * What makes a restart warm, while the store runs: the table of what lies in every slot, marks of the regions that are
- * written, durability points, and checkpoints, which write the table to the index file and so make the marks needless.
+ * What makes a restart warm, while the store runs: the table of what lies in every slot, marks of the regions
+ * that are written, durability points, and checkpoints, which write the table to the index file and so make
+ * the marks needless.
  *
- *     write:       mark the region -> write the record -> note it in the table -> (a durability point covers it)
- *     checkpoint:  begin an epoch -> its marks -> durability point -> changed SLOT blocks -> fdatasync -> DONE -> fdatasync
+ *     write:       mark the region -> write the record -> note it in the table -> (a durability point)
+ *     checkpoint:  begin an epoch -> its marks -> durability point -> changed SLOT blocks -> fdatasync
+ *                  -> DONE -> fdatasync
  *
- * A checkpoint runs beside writes: a slot that is written meanwhile lies in a region that the new epoch has marked, so
- * whatever the checkpoint says of it counts for nothing.
+ * A checkpoint runs beside writes: a slot that is written meanwhile lies in a region that the new epoch has
+ * marked, so whatever the checkpoint says of it counts for nothing.
  */
 
 import { invariant } from '../../../runtime/errors.ts';
@@ -105,10 +107,11 @@ export class WarmState {
 
   /**
    * The slots are about to be written; `end` says for each that it is over.
-   * @returns fulfilled once they may be; rejected with the errno as `code` when they may not; undefined when they may at once
+   * @returns fulfilled once they may be; rejected with the errno as `code` when they may not; undefined when
+   * they may at once
    */
   begin(items: readonly StoreItem[]): Promise<void> | undefined {
-    for (const { slot, sizeClass } of items) this.#give(slot, sizeClass);
+    for (const { slot, sizeClass } of items) this.#forgetReplaced(slot, sizeClass);
     const { layout, geometry } = this.#parts;
     const marked = this.#marks.begin(items.map(({ slot }) => regionOf(layout, geometry, slot)));
     if (marked === undefined) return undefined;
@@ -149,7 +152,10 @@ export class WarmState {
     this.#table.clear(slot);
   }
 
-  /** Fulfilled when every write that had ended before the call is durable. @throws with the errno as `code` */
+  /**
+   * Fulfilled when every write that had ended before the call is durable.
+   * @throws with the errno as `code`
+   */
   sync(): Promise<void> {
     return this.#durability.sync();
   }
@@ -166,10 +172,14 @@ export class WarmState {
   async open(): Promise<void> {
     if (!this.#done.closed) return;
     await this.#writeDone({ ...this.#done, closed: false });
-    await this.#parts.index.sync(); // before any mark, so that no crash leaves marks in a store that seems closed
+    // Before any mark, so that no crash leaves marks in a store that seems closed.
+    await this.#parts.index.sync();
   }
 
-  /** Leaves everything durable and nothing marked, so that the next start reads no record. Nothing may be in flight. */
+  /**
+   * Leaves everything durable and nothing marked, so that the next start reads no record. Nothing may be in
+   * flight.
+   */
   async close(): Promise<void> {
     await this.#checkpointing?.catch(() => {});
     this.#durability.stop();
@@ -199,7 +209,9 @@ export class WarmState {
     };
   }
 
-  /** @throws an invariant when the table does not agree with the marks. For tests, while nothing is in flight. */
+  /**
+   * @throws an invariant when the table does not agree with the marks. For tests, while nothing is in flight.
+   */
   checkIntegrity(): void {
     let records = 0;
     for (const slot of this.#table.byLastUse()) {
@@ -213,8 +225,11 @@ export class WarmState {
     invariant(records === this.#table.records, 'the table counts its records');
   }
 
-  /** What lay in the slot is given up, and with a new cut of its page what lay in slots of another class. */
-  #give(slot: number, sizeClass: number): void {
+  /**
+   * Forgets what a write to the slot replaces: its old record and, if the write cuts the page anew, the
+   * records of other size classes in the page.
+   */
+  #forgetReplaced(slot: number, sizeClass: number): void {
     this.#table.clear(slot);
     if (!this.#multiClass) return;
     const { layout } = this.#parts;
@@ -246,7 +261,8 @@ export class WarmState {
   async #writeCheckpoint(closing: boolean): Promise<void> {
     const { index, geometry } = this.#parts;
     const epoch = this.#done.epoch + 1;
-    // An epoch that failed half-way is finished rather than skipped: the half of the one before must stay whole.
+    // An epoch that failed half-way is finished rather than skipped: the half of the one before must stay
+    // whole.
     await (this.#marks.epoch === epoch ? this.#marks.writeAll() : this.#marks.advance(epoch));
     await this.#durability.sync();
     if (closing) this.#table.makeStale(epoch % 2);

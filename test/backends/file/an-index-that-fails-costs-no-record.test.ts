@@ -1,4 +1,7 @@
-/** The index beside the records: what it costs on the disk, and what becomes of a store whose index cannot be written. */
+/**
+ * The index beside the records: what it costs on the disk, and what becomes of a store whose index cannot be
+ * written.
+ */
 
 import { readdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
