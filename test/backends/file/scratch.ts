@@ -4,13 +4,19 @@ import { spawnSync } from 'node:child_process';
 import { closeSync, cpSync, mkdtempSync, openSync, readSync, rmSync, writeSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { onTestFinished } from 'vitest';
+import { onTestFinished, vi } from 'vitest';
 
 /** An empty directory on the disk, gone after the test. */
 export function scratchDir(): string {
   const dir = mkdtempSync(join(tmpdir(), 'tierkv-test-'));
   onTestFinished(() => rmSync(dir, { recursive: true, force: true }));
   return dir;
+}
+
+/** Stops the clock of this test: a deadline passes when the test says so, however slow the disk is. */
+export function stopClock(): void {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] });
+  onTestFinished(() => void vi.useRealTimers());
 }
 
 /**
