@@ -76,25 +76,25 @@ export class RecordScan {
   }
 
   /** The record of one slot, or why there is none. */
-  async record(slot: number, sizeClass: number): Promise<FoundRecord | string> {
-    const shape = this.#layout.records[sizeClass];
-    const memory = this.#take(shape.recordBytes);
-    try {
-      const errno = await this.#read(memory.subarray(0, shape.recordBytes), slot, sizeClass);
-      return errno === '' ? this.#judge(memory, slot, sizeClass) : `cannot be read (${errno})`;
-    } finally {
-      this.#staging.give(memory);
-    }
+  record(slot: number, sizeClass: number): Promise<FoundRecord | string> {
+    return this.#alone(slot, sizeClass, (memory) => this.#judge(memory, slot, sizeClass));
   }
 
-  /** The bytes of a record that was found whole. */
-  async payload(slot: number, sizeClass: number): Promise<Uint8Array | string> {
-    const shape = this.#layout.records[sizeClass];
-    const memory = this.#take(shape.recordBytes);
+  /** The bytes of a record that was found whole, or why they cannot be read. */
+  payload(slot: number, sizeClass: number): Promise<Uint8Array | string> {
+    const { payloadOffset, payloadBytes } = this.#layout.records[sizeClass];
+    return this.#alone(slot, sizeClass, (memory) =>
+      memory.slice(payloadOffset, payloadOffset + payloadBytes),
+    );
+  }
+
+  /** Reads one record. @returns what `use` makes of its bytes, or why they cannot be read */
+  async #alone<T>(slot: number, sizeClass: number, use: (memory: Uint8Array) => T): Promise<T | string> {
+    const { recordBytes } = this.#layout.records[sizeClass];
+    const memory = this.#take(recordBytes);
     try {
-      const errno = await this.#read(memory.subarray(0, shape.recordBytes), slot, sizeClass);
-      if (errno !== '') return `cannot be read (${errno})`;
-      return memory.slice(shape.payloadOffset, shape.payloadOffset + shape.payloadBytes);
+      const errno = await this.#read(memory.subarray(0, recordBytes), slot, sizeClass);
+      return errno === '' ? use(memory) : `cannot be read (${errno})`;
     } finally {
       this.#staging.give(memory);
     }

@@ -17,19 +17,9 @@ import { type DataFile, errnoOf } from '../io/dataFile.ts';
 import { IoWatch } from '../io/ioWatch.ts';
 import { type FileLayout, pageOf } from '../record/fileLayout.ts';
 import type { RecordFamily } from '../record/record.ts';
+import { CheckpointWriter } from './checkpointWriter.ts';
 import { Durability, type DurabilitySettings } from './durability.ts';
-import {
-  BLOCK_WORDS,
-  BlockKind,
-  blockOffset,
-  bytesOf,
-  type DoneFacts,
-  doneBlock,
-  ENTRY_WORDS,
-  type IndexGeometry,
-  regionOf,
-  sealBlock,
-} from './indexBlocks.ts';
+import { type DoneFacts, ENTRY_WORDS, type IndexGeometry, regionOf } from './indexBlocks.ts';
 import type { RegionBits } from './regionBits.ts';
 import { RegionMarks } from './regionMarks.ts';
 import type { SlotTable } from './slotTable.ts';
@@ -56,8 +46,6 @@ export interface WarmParts {
   readonly settings: WarmSettings;
 }
 
-/** Blocks of the table that go to the file in one write. */
-const WRITE_BLOCKS = 256;
 /** A checkpoint is worth its bytes once so many times as many were written since the last. */
 const BYTES_PER_CHECKPOINT_BYTE = 32;
 
@@ -66,6 +54,7 @@ export class WarmState {
   readonly #table: SlotTable;
   readonly #marks: RegionMarks;
   readonly #durability: Durability;
+  readonly #writer: CheckpointWriter;
   readonly #watch: IoWatch;
   readonly #multiClass: boolean;
   #done: DoneFacts;
@@ -84,6 +73,7 @@ export class WarmState {
     this.#table = parts.table;
     this.#marks = new RegionMarks(index, parts.geometry, parts.family.store, parts.markEpoch);
     this.#marks.restore(parts.marked);
+    this.#writer = new CheckpointWriter(index, parts.geometry, parts.family.store, parts.table);
     this.#done = parts.done;
     this.#sequence = parts.sequence;
     this.#multiClass = parts.layout.shape.slotBytes.length > 1;
@@ -259,55 +249,28 @@ export class WarmState {
   }
 
   async #writeCheckpoint(closing: boolean): Promise<void> {
-    const { index, geometry } = this.#parts;
+    const { index } = this.#parts;
     const epoch = this.#done.epoch + 1;
     // An epoch that failed half-way is finished rather than skipped: the half of the one before must stay
     // whole.
     await (this.#marks.epoch === epoch ? this.#marks.writeAll() : this.#marks.advance(epoch));
     await this.#durability.sync();
     if (closing) this.#table.makeStale(epoch % 2);
-    const blocks = Math.min(this.#table.blocks, geometry.slotBlocks);
-    for (let block = 0; block < blocks; ) block = await this.#writeSlots(block, blocks, epoch);
+    const slotBlocks = await this.#writer.writeSlots(epoch);
     await index.sync();
     await this.#writeDone({
       epoch,
       sequence: this.#sequence,
       records: this.#table.records,
       closed: closing && this.#marks.isEmpty,
-      slotBlocks: blocks,
+      slotBlocks,
     });
     await index.sync();
     this.#checkpoints++;
   }
 
-  /** Writes a run of stale blocks from `from` on. @returns the block after it */
-  async #writeSlots(from: number, blocks: number, epoch: number): Promise<number> {
-    const { index, geometry, family } = this.#parts;
-    const half = epoch % 2;
-    let first = from;
-    while (first < blocks && !this.#table.isStale(first, half)) first++;
-    let end = first;
-    while (end < blocks && end < first + WRITE_BLOCKS && this.#table.isStale(end, half)) end++;
-    if (end === first) return blocks;
-    const words = new Uint32Array((end - first) * BLOCK_WORDS);
-    for (let block = first; block < end; block++) {
-      const own = words.subarray((block - first) * BLOCK_WORDS, (block - first + 1) * BLOCK_WORDS);
-      this.#table.copyOut(block, half, own);
-      sealBlock(own, BlockKind.SLOT, block, family.store, epoch);
-    }
-    try {
-      await index.writev([bytesOf(words)], blockOffset(geometry, epoch, BlockKind.SLOT, first));
-    } catch (error) {
-      for (let block = first; block < end; block++) this.#table.copyFailed(block, half);
-      throw error;
-    }
-    return end;
-  }
-
   async #writeDone(done: DoneFacts): Promise<void> {
-    const { index, geometry, family } = this.#parts;
-    const words = doneBlock(family.store, done);
-    await index.writev([bytesOf(words)], blockOffset(geometry, done.epoch, BlockKind.DONE, 0));
+    await this.#writer.writeDone(done);
     this.#done = done;
   }
 
