@@ -1,7 +1,7 @@
 /**
- * One life of a store, in a process that ends by its own hand in the middle of it: opens what the lives before left, writes
- * unique patterns, asks for durability, takes checkpoints, closes and opens again. What it has done, and been told, goes to
- * a log at once: the log is what the next start is held to.
+ * One life of a store, in a process that ends by its own hand in the middle of it: opens what the lives
+ * before left, writes unique patterns, asks for durability, takes checkpoints, closes and opens again. What
+ * it has done, and been told, goes to a log at once: the log is what the next start is held to.
  *
  *     w SLOT CLASS GENERATION   a write begins          s N   a durability point is asked for
  *     e SLOT CLASS GENERATION   it ended as loaded      d N   it is reached

@@ -1,9 +1,10 @@
 /**
- * Ends this very process with SIGKILL at the n-th change that it makes to its store's files: before it, after it, or when
- * part of it is done. Every change passes here: writes, fdatasync, allocation, and changes of names.
+ * Ends this very process with SIGKILL at the n-th change that it makes to its store's files: before it, after
+ * it, or when part of it is done. Every change passes here: writes, fdatasync, allocation, and changes of
+ * names.
  *
- * `power` goes further than a kill can: what no finished sync covers is taken back in part, block by block and in no
- * order, as a disk's cache loses it when its power goes.
+ * `power` goes further than a kill can: what no finished sync covers is taken back in part, block by block
+ * and in no order, as a disk's cache loses it when its power goes.
  */
 
 import { existsSync, fstatSync, openSync, readSync, renameSync, writeSync } from 'node:fs';

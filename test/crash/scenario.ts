@@ -1,4 +1,7 @@
-/** The pools that the campaign uses, small enough that every slot is written again and again, and how they are opened. */
+/**
+ * The pools that the campaign uses, small enough that every slot is written again and again, and how they are
+ * opened.
+ */
 
 import type { FileStoreOptions } from '../../src/backends/file/index.ts';
 import { type PoolShape, poolShape } from '../../src/runtime/pool/shape.ts';

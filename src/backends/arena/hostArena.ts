@@ -1,11 +1,12 @@
 /**
- * Page-aligned host memory in chunks, as good as the system grants it: advised to huge pages, populated and locked. `facts`
- * says what came of it; a refusal to lock or to give huge pages is a fact, too little memory an error. Every chunk is a
- * memory of WebAssembly, so that it can be digested where it lies. Each of these takes some GiB of addresses from the process,
- * beside its pages; where a limit (ulimit -v) forbids that, a chunk is ordinary memory, and digested by way of a copy.
+ * Page-aligned host memory in chunks, as good as the system grants it: advised to huge pages, populated and
+ * locked. `facts` says what came of it; a refusal to lock or to give huge pages is a fact, too little memory
+ * an error. Every chunk is a memory of WebAssembly, so that it can be digested where it lies. Each of these
+ * takes some GiB of addresses from the process, beside its pages; where a limit (ulimit -v) forbids that, a
+ * chunk is ordinary memory, and digested by way of a copy.
  *
- * `dispose` gives the pages back at once. The address range goes when no buffer object is left: a forgotten view, or a system
- * call that is still under way, finds memory, and nobody's bytes in it.
+ * `dispose` gives the pages back at once. The address range goes when no buffer object is left: a forgotten
+ * view, or a system call that is still under way, finds memory, and nobody's bytes in it.
  */
 
 import { readFileSync } from 'node:fs';
@@ -138,7 +139,10 @@ export class HostArena implements Disposable {
 /** The buffers handed out here, all of which start at a page. */
 const arenaBuffers = new WeakSet<ArrayBufferLike>();
 
-/** Whether the bytes start at a page boundary, as direct I/O wants it. Memory of others is only known through `libc`. */
+/**
+ * Whether the bytes start at a page boundary, as direct I/O wants it. Memory of others is only known through
+ * `libc`.
+ */
 export function startsAtPage(bytes: Uint8Array, libc: Libc | undefined): boolean {
   if (arenaBuffers.has(bytes.buffer)) return bytes.byteOffset % PAGE_BYTES === 0;
   return libc !== undefined && libc.addressOf(bytes) % BigInt(PAGE_BYTES) === 0n;

@@ -1,9 +1,9 @@
 /**
- * The digest of bytes in host memory, as fast as this engine computes it: in WebAssembly where that runs and passes a
- * comparison with `runtime/digest.ts`, else there. The answer is the same either way.
+ * The digest of bytes in host memory, as fast as this engine computes it: in WebAssembly where that runs and
+ * passes a comparison with `runtime/digest.ts`, else there. The answer is the same either way.
  *
- * A part of a unit's words, from word `firstWord` on, has a digest of its own, and the digest of a unit is the lane-wise sum
- * over its parts: so a unit that arrives in several I/Os is digested as they end.
+ * A part of a unit's words, from word `firstWord` on, has a digest of its own, and the digest of a unit is
+ * the lane-wise sum over its parts: so a unit that arrives in several I/Os is digested as they end.
  */
 
 import { type Digest, digestWordsFrom } from '../../runtime/digest.ts';
@@ -29,7 +29,8 @@ export function digestEngine(): DigestEngine {
 }
 
 /**
- * Digest of the words of `bytes`, which are a unit's from word `firstWord` on. Memory of an arena is read in place.
+ * Digest of the words of `bytes`, which are a unit's from word `firstWord` on. Memory of an arena is read in
+ * place.
  * @param bytes a multiple of 4 long; they may start anywhere
  */
 export function hostDigest(bytes: Uint8Array, firstWord = 0): Digest {

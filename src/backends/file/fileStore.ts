@@ -1,12 +1,15 @@
 /**
- * The NVMe tier: one preallocated file of self-describing records, each slot's at its own place (fileLayout.ts,
- * record.ts), from its opening to its end. How a request passes through it is in requestFlow.ts.
+ * The NVMe tier: one preallocated file of self-describing records, each slot's at its own place
+ * (fileLayout.ts, record.ts), from its opening to its end. How a request passes through it is in
+ * requestFlow.ts.
  *
  * - What was never written by this store is `missing` without looking at the file.
- * - Every read is checked: the whole header against the item, then the digest of the payload, unless that is checked later or
- *   `verifyReads` is off.
- * - Errors of the disk are outcomes. After a failed write the slot holds nothing; a failed read changes nothing.
- * - An I/O past its deadline ends as `timedOut`, but only when it retires; until then it shows in `describe().stuck`.
+ * - Every read is checked: the whole header against the item, then the digest of the payload, unless that is
+ *   checked later or `verifyReads` is off.
+ * - Errors of the disk are outcomes. After a failed write the slot holds nothing; a failed read changes
+ *   nothing.
+ * - An I/O past its deadline ends as `timedOut`, but only when it retires; until then it shows in
+ *   `describe().stuck`.
  */
 
 import { dirname, join } from 'node:path';
@@ -25,7 +28,8 @@ import { BLOCK_BYTES, errnoOf } from './io/dataFile.ts';
 import { bytesOnDisk } from './io/diskSpace.ts';
 import { dirError } from './io/fileErrors.ts';
 import { StagingPool } from './io/stagingPool.ts';
-import { type OpenedFile, openDataFile } from './openFile.ts';
+import type { OpenedFile } from './openedFile.ts';
+import { openDataFile } from './openFile.ts';
 import { type FileLayout, fileLayout, recordBytesMax } from './record/fileLayout.ts';
 import { longestIoBytes } from './record/ioPlan.ts';
 import { RequestFlow } from './requestFlow.ts';
@@ -73,10 +77,11 @@ export class FileStore implements TierStore {
   }
 
   /**
-   * Opens the directory for this process alone, and begins empty or, with `restart: 'warm'`, with what is there.
-   * @throws TKV_CONFIG for an option or the shape; with field `dir`: TKV_IO, TKV_LOCKED when another process owns it,
-   * TKV_MISMATCH when it holds a file that is not ours; TKV_MISMATCH with the part of the identity that differs as field
-   * when a warm restart finds blocks of another meaning.
+   * Opens the directory for this process alone, and begins empty or, with `restart: 'warm'`, with what is
+   * there.
+   * @throws TKV_CONFIG for an option or the shape; with field `dir`: TKV_IO, TKV_LOCKED when another process
+   * owns it, TKV_MISMATCH when it holds a file that is not ours; TKV_MISMATCH with the part of the identity
+   * that differs as field when a warm restart finds blocks of another meaning.
    */
   static async open(dir: string, shape: PoolShape, options: FileStoreOptions = {}): Promise<FileStore> {
     const settings = checkedOptions(options);
@@ -98,7 +103,9 @@ export class FileStore implements TierStore {
     }
   }
 
-  /** `stuck` counts I/Os past their deadline that have not retired; while it is above 0 the tier is degraded. */
+  /**
+   * `stuck` counts I/Os past their deadline that have not retired; while it is above 0 the tier is degraded.
+   */
   describe(): Record<string, string | number | boolean> {
     const { path, facts, extents } = this.#opened;
     return {
@@ -119,8 +126,8 @@ export class FileStore implements TierStore {
   }
 
   /**
-   * What lies in the slots, the record used longest ago first: right after the open that is what an earlier run left. None
-   * where restarts are empty.
+   * What lies in the slots, the record used longest ago first: right after the open that is what an earlier
+   * run left. None where restarts are empty.
    */
   records(): SlotEntry[] {
     const table = this.#opened.warm?.table;
@@ -128,7 +135,8 @@ export class FileStore implements TierStore {
   }
 
   /**
-   * Fulfilled when every write that had ended before the call would survive a loss of power. At once where restarts are empty.
+   * Fulfilled when every write that had ended before the call would survive a loss of power. At once where
+   * restarts are empty.
    * @throws TKV_IO when the disk refuses
    */
   async sync(): Promise<void> {
@@ -148,15 +156,18 @@ export class FileStore implements TierStore {
   }
 
   /**
-   * Refuses what has not begun, waits for what has, and gives the directory back. An I/O that does not retire within the
-   * deadline keeps file, memory and lock until it does, but not the caller.
+   * Refuses what has not begun, waits for what has, and gives the directory back. An I/O that does not retire
+   * within the deadline keeps file, memory and lock until it does, but not the caller.
    */
   [Symbol.asyncDispose](): Promise<void> {
     this.#disposing ??= this.#dispose();
     return this.#disposing;
   }
 
-  /** Writes a checkpoint now, so that a start after a crash would read nothing that was written before. @throws TKV_IO */
+  /**
+   * Writes a checkpoint now, so that a start after a crash would read nothing that was written before.
+   * @throws TKV_IO
+   */
   async checkpoint(): Promise<void> {
     try {
       await this.#opened.warm?.checkpoint();
@@ -165,7 +176,9 @@ export class FileStore implements TierStore {
     }
   }
 
-  /** @throws an invariant when requests, staging and queue disagree. For tests, while nothing is in flight. */
+  /**
+   * @throws an invariant when requests, staging and queue disagree. For tests, while nothing is in flight.
+   */
   checkIntegrity(): void {
     this.#flow.requireIdle();
     this.#staging.checkIntegrity();

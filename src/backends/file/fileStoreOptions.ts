@@ -1,4 +1,7 @@
-/** What a file store may be told, with the defaults, checked once. */
+/**
+ * The options of a file store, with their defaults. `checkedOptions` checks them once, when the store is
+ * opened.
+ */
 
 import { configError, requireInteger } from '../../runtime/errors.ts';
 import type { DirectoryOps, WrapFile } from './io/dataFile.ts';
@@ -7,43 +10,49 @@ import type { StoreIdentity } from './record/superblock.ts';
 const MiB = 1024 * 1024;
 
 export interface FileStoreOptions {
-  /** `direct` insists on direct I/O, `buffered` on the page cache; `auto` takes direct I/O where a probe succeeds. */
+  /**
+   * `direct` insists on direct I/O, `buffered` on the page cache; `auto` takes direct I/O where a probe
+   * succeeds.
+   */
   readonly mode?: 'auto' | 'direct' | 'buffered';
   /** `extents` allocates disk space as slots are touched, `whole` all of it at open. Default `whole`. */
   readonly allocation?: 'whole' | 'extents';
   /** Disk space taken at once under `extents`. Default 64 MiB. */
   readonly extentBytes?: number;
   /**
-   * `warm` goes on with what an earlier run left in the directory, after a crash too; `empty` forgets it, and spares the
-   * index file and the durability points that a warm restart needs. Default `empty`.
+   * `warm` goes on with what an earlier run left in the directory, after a crash too; `empty` forgets it, and
+   * spares the index file and the durability points that a warm restart needs. Default `empty`.
    */
   readonly restart?: 'empty' | 'warm';
-  /** What gives the bytes their meaning. A warm restart refuses another one by name. Default: empty texts, epoch 0. */
+  /**
+   * What gives the bytes their meaning. A warm restart refuses another one by name. Default: empty texts,
+   * epoch 0.
+   */
   readonly identity?: Partial<StoreIdentity>;
   /** A durability point (fdatasync) follows after so many bytes were written. Default 64 MiB. */
   readonly syncBytes?: number;
   /** No written record waits longer than this for a durability point to begin. Default 1,000 ms. */
   readonly syncMs?: number;
   /**
-   * A checkpoint follows after so many bytes were written, or 32 times its own size if that is more: the next start after
-   * a crash reads about so much. Default 1 GiB.
+   * A checkpoint follows after so many bytes were written, or 32 times its own size if that is more: the next
+   * start after a crash reads about so much. Default 1 GiB.
    */
   readonly checkpointBytes?: number;
   /** I/Os in flight at once. More than UV_THREADPOOL_SIZE threads cannot run at once. Default 16. */
   readonly queueDepth?: number;
   /**
-   * An I/O moves from once to twice as many bytes of payload: blocks that lie side by side go together until they are that
-   * many, and a longer block is cut. Default 2 MiB.
+   * An I/O moves from once to twice as many bytes of payload: blocks that lie side by side go together until
+   * they are that many, and a longer block is cut. Default 2 MiB.
    */
   readonly ioBytes?: number;
   /**
-   * Whether the payload of every read is compared with its digest, unless that is done where it goes on to. Headers are
-   * checked either way. Default true.
+   * Whether the payload of every read is compared with its digest, unless that is done where it goes on to.
+   * Headers are checked either way. Default true.
    */
   readonly verifyReads?: boolean;
   /** An I/O that takes longer has failed, and its slot waits for it. Default 30,000 ms. */
   readonly deadlineMs?: number;
-  /** Told when an I/O passes its deadline, and again when it retires. */
+  /** Called when an I/O passes its deadline, and again when it retires. */
   readonly onStuck?: (stuck: StuckIo) => void;
   /** Whether native calls (fallocate, flock, addresses) may be used. Default true. */
   readonly native?: boolean;

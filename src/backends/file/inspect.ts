@@ -1,6 +1,6 @@
 /**
- * A store looked at from outside, while no process owns it: what a start would find, and whether all of it is right. It
- * opens files for reading only and changes nothing, not even claims of dead processes.
+ * A store looked at from outside, while no process owns it: what a start would find, and whether all of it is
+ * right. It opens files for reading only and changes nothing, not even claims of dead processes.
  */
 
 import * as fs from 'node:fs';
@@ -51,6 +51,8 @@ export class StoreView implements AsyncDisposable {
   readonly facts: StoreFacts;
   readonly shape: PoolShape;
   readonly recovered: Recovered;
+  /** Whether it has an index, or should have one: a store whose restarts begin empty has none. */
+  readonly keepsIndex: boolean;
   /** Bytes that the files take on the disk. */
   readonly physicalBytes: number;
   /** Files under the names that new files have while they are made: what a crash left of that. */
@@ -67,6 +69,7 @@ export class StoreView implements AsyncDisposable {
     layout: FileLayout;
     family: RecordFamily;
     recovered: Recovered;
+    keepsIndex: boolean;
     blocks: OpenedForReading;
     staging: StagingPool;
   }) {
@@ -75,6 +78,7 @@ export class StoreView implements AsyncDisposable {
     this.facts = parts.facts;
     this.shape = layout.shape;
     this.recovered = parts.recovered;
+    this.keepsIndex = parts.keepsIndex;
     this.#layout = layout;
     const { file, ranges } = parts.blocks;
     this.#scan = new RecordScan(file, ranges, layout, parts.family, parts.staging);
@@ -89,8 +93,8 @@ export class StoreView implements AsyncDisposable {
   }
 
   /**
-   * @throws TKV_LOCKED while a process owns the directory; TKV_MISMATCH when its files are not of this version or not
-   * tierkv's; TKV_IO when they cannot be read, or there are none
+   * @throws TKV_LOCKED while a process owns the directory; TKV_MISMATCH when its files are not of this
+   * version or not tierkv's; TKV_IO when they cannot be read, or there are none
    */
   static async open(dir: string): Promise<StoreView> {
     let blocks: OpenedForReading | undefined;
@@ -138,6 +142,7 @@ export class StoreView implements AsyncDisposable {
         layout,
         family,
         recovered,
+        keepsIndex: index !== undefined || facts.restart !== 'empty',
         blocks,
         staging,
       });
@@ -167,14 +172,16 @@ export class StoreView implements AsyncDisposable {
     const { recovered } = this;
     const faults: StoreFault[] = [];
     const leftovers: StoreFault[] = [];
-    if (recovered.indexProblem !== '') faults.push({ where: 'index', problem: recovered.indexProblem });
+    if (this.keepsIndex && recovered.indexProblem !== '')
+      faults.push({ where: 'index', problem: recovered.indexProblem });
     for (const fault of recovered.indexFaults) {
       const where = `index: ${fault.kind} block ${fault.block} of half ${fault.half}`;
       (this.#mayBeOfACrash(fault) ? leftovers : faults).push({ where, problem: fault.problem });
     }
     const neededBytes = recovered.geometry.pages * this.#layout.pageStrideBytes + DATA_START_BYTES;
     if (recovered.closed && recovered.doneRecords !== recovered.table.records) {
-      const problem = `${recovered.table.records} records are listed, ${recovered.doneRecords} were when it was closed`;
+      const { table, doneRecords } = recovered;
+      const problem = `${table.records} records are listed, ${doneRecords} were when it was closed`;
       faults.push({ where: 'index', problem });
     }
     if (this.#blocksBytes > neededBytes) {
@@ -200,8 +207,8 @@ export class StoreView implements AsyncDisposable {
   }
 
   /**
-   * A crash can tear marks, and what of the other half was being written; the half that counts lay still. A DONE block can
-   * be torn too, but without it nobody knows whether the store was closed.
+   * A crash can tear marks, and what of the other half was being written; the half that counts lay still. A
+   * DONE block can be torn too, but without it nobody knows whether the store was closed.
    */
   #mayBeOfACrash({ kind, half }: IndexFault): boolean {
     if (this.recovered.closed) return false;
@@ -229,7 +236,8 @@ function requireRecord(dir: string, layout: FileLayout, fileBytes: number): void
   const path = join(dir, BLOCKS_NAME);
   throw new TierKVError(
     'TKV_MISMATCH',
-    `dir holds ${path}, which is cut off: ${fileBytes} bytes, and its superblock says records of ${recordBytesMax(layout)}. Restore the file, or use another directory.`,
+    `dir holds ${path}, which is cut off: it has ${fileBytes} bytes, and one record takes ${neededBytes}. ` +
+      'Restore the file, or use another directory.',
     { field: 'dir', path },
   );
 }

@@ -1,8 +1,9 @@
 /**
- * Opens a tier's files in an existing directory, in steps of which each may refuse: lock, look whose files are there, make
- * new ones or take over those, space, direct I/O, recovery. Whatever refuses, nothing half-made stays behind. New files
- * are made under another name and take their own in one step, the index first: so where `tierkv.blocks` is, it is whole,
- * and a store that was killed while it was made is none.
+ * Opens a tier's files in an existing directory, step by step: lock the directory, see whose files are there,
+ * keep them or make new ones, set disk space aside, try direct I/O, recover what the files hold. Any step may
+ * refuse; then everything that the steps before it have made is removed. New files are made under another
+ * name and take their own in one step, the index first: so where `tierkv.blocks` is, it is whole, and a store
+ * that was killed while it was made does not exist.
  */
 
 import * as fs from 'node:fs';
@@ -10,16 +11,13 @@ import { join } from 'node:path';
 import type { Digest } from '../../runtime/digest.ts';
 import { configError } from '../../runtime/errors.ts';
 import type { Libc } from '../posix/index.ts';
-import type { FileStoreSettings } from './fileStoreOptions.ts';
 import {
   BLOCK_BYTES,
-  type DataFile,
   type DirectoryOps,
   IoError,
   isFull,
   NodeDataFile,
   NodeDirectoryOps,
-  type WrapFile,
 } from './io/dataFile.ts';
 import { DataRanges } from './io/dataRanges.ts';
 import { DirectoryLock } from './io/directoryLock.ts';
@@ -27,14 +25,9 @@ import { probeDirectIo } from './io/directProbe.ts';
 import { bytesOnDisk, filesystemName, requireFreeSpace } from './io/diskSpace.ts';
 import { Extents } from './io/extents.ts';
 import { dirError } from './io/fileErrors.ts';
-import type { StagingPool } from './io/stagingPool.ts';
-import {
-  DATA_START_BYTES,
-  type FileLayout,
-  recordBytesMax,
-  SCRATCH_START_BYTES,
-} from './record/fileLayout.ts';
-import type { RecordFamily } from './record/record.ts';
+import type { OpenedFile, OpenRequest } from './openedFile.ts';
+import { openIndex } from './openIndex.ts';
+import { DATA_START_BYTES, recordBytesMax, SCRATCH_START_BYTES } from './record/fileLayout.ts';
 import {
   encodeSuperblock,
   factsOf,
@@ -43,45 +36,7 @@ import {
   type StoreFacts,
 } from './record/superblock.ts';
 import { geometryOf } from './restart/indexBlocks.ts';
-import type { Recovered } from './restart/recovery.ts';
-import { warmStart } from './restart/warmStart.ts';
-import type { WarmState } from './restart/warmState.ts';
 import { BLOCKS_NAME, INDEX_NAME, NEW_SUFFIX, storeThere } from './storeFiles.ts';
-
-export interface OpenedFile {
-  readonly file: DataFile;
-  readonly extents: Extents;
-  readonly family: RecordFamily;
-  readonly path: string;
-  readonly facts: OpenFacts;
-  /** Undefined when the store is to begin empty at each start. */
-  readonly warm: WarmState | undefined;
-  readonly recovered: Recovered | undefined;
-  /** Closes the files and leaves the directory to others. Nothing may be in flight. */
-  close(): Promise<void>;
-}
-
-/** What the system granted, for `describe`. */
-export interface OpenFacts {
-  readonly mode: 'direct' | 'buffered';
-  /** Why it is buffered, where direct I/O was wanted. */
-  readonly modeReason: string;
-  /** How disk space is set aside. */
-  readonly space: 'fallocate' | 'sparse';
-  readonly spaceReason: string;
-  readonly filesystem: string;
-}
-
-export interface OpenRequest {
-  readonly dir: string;
-  readonly layout: FileLayout;
-  readonly settings: FileStoreSettings;
-  readonly staging: StagingPool;
-  /** The C library, or why there is none. */
-  readonly libc: Libc | string;
-  readonly wrapFile: WrapFile;
-  readonly wrapDirectory: (ops: DirectoryOps) => DirectoryOps;
-}
 
 /** @throws TKV_IO, TKV_LOCKED or TKV_MISMATCH; TKV_CONFIG when direct I/O is a must and refused. */
 export async function openDataFile(request: OpenRequest): Promise<OpenedFile> {
@@ -121,7 +76,7 @@ class Opening {
     this.doing = `opening ${BLOCKS_NAME}`;
     const found = this.#keptFacts();
     const kept = found !== undefined;
-    const facts = found ?? factsOf(drawStoreId(), settings.identity, layout);
+    const facts = found ?? factsOf(drawStoreId(), settings.identity, layout, settings.restart);
     if (!kept) await this.#removeOld();
     const path = join(dir, BLOCKS_NAME);
     const from = kept ? path : path + NEW_SUFFIX;
@@ -142,9 +97,12 @@ class Opening {
     const file = this.#request.wrapFile(new NodeDataFile(current, allocator), 'blocks');
 
     this.doing = 'reading what it holds';
-    const ranges = this.#rangesOf(current);
+    const ranges = new DataRanges(current, fs.fstatSync(current).size, this.#native);
+    const blocks = { file, ranges, family, kept, allocator };
     const started =
-      settings.restart === 'warm' ? await this.#warm(file, ranges, family, kept, allocator) : undefined;
+      settings.restart === 'warm'
+        ? await openIndex(this.#request, blocks, this.#ops, (step) => this.#undo.push(step))
+        : undefined;
     this.doing = `naming ${BLOCKS_NAME}`;
     if (!kept) {
       if (started !== undefined) await file.sync();
@@ -189,7 +147,7 @@ class Opening {
     const { dir, layout, settings } = this.#request;
     const there = storeThere(dir);
     if (there === undefined || settings.restart !== 'warm') return undefined;
-    const wanted = factsOf(there.storeId, settings.identity, layout);
+    const wanted = factsOf(there.storeId, settings.identity, layout, settings.restart);
     requireSameMeaning(there, wanted, dir, join(dir, BLOCKS_NAME));
     return there.identity.epoch === settings.identity.epoch ? there : undefined;
   }
@@ -228,21 +186,17 @@ class Opening {
     return { allocator, spaceReason: refusal };
   }
 
-  #rangesOf(fd: number): DataRanges {
-    return new DataRanges(fd, fs.fstatSync(fd).size, this.#native);
-  }
-
   /** A descriptor for direct I/O, or why there is none. @throws TKV_CONFIG when it is a must */
   #probe(path: string, kept: boolean): number | string {
     const { layout, settings, staging } = this.#request;
     if (settings.mode === 'buffered') return 'it was not wanted';
-    const places = {
+    const offsets = {
       scratchAt: SCRATCH_START_BYTES,
       recordAt: DATA_START_BYTES,
       recordBytes: recordBytesMax(layout),
       holdsRecords: kept,
     };
-    const probed = probeDirectIo(path, places, staging);
+    const probed = probeDirectIo(path, offsets, staging);
     if (typeof probed === 'string' && settings.mode === 'direct') {
       throw configError(
         'mode',
@@ -252,49 +206,11 @@ class Opening {
     }
     return probed;
   }
-
-  async #warm(
-    blocks: DataFile,
-    blocksRanges: DataRanges,
-    family: RecordFamily,
-    kept: boolean,
-    allocator: Libc | undefined,
-  ): Promise<{ warm: WarmState; recovered: Recovered; index: DataFile }> {
-    const { dir, layout, settings, staging, wrapFile } = this.#request;
-    const open = (name: string, flags: number): { file: DataFile; ranges: DataRanges } => {
-      const path = join(dir, name);
-      const fd = fs.openSync(path, O_RDWR | O_NOFOLLOW | flags, 0o600);
-      if (flags !== 0) this.#undo.push(() => fs.rmSync(path, { force: true }));
-      const file = wrapFile(new NodeDataFile(fd, allocator), 'index');
-      this.#undo.push(() => file.close().catch(() => {}));
-      return { file, ranges: this.#rangesOf(fd) };
-    };
-    const started = await warmStart({
-      blocks,
-      blocksRanges,
-      layout,
-      family,
-      settings,
-      staging,
-      kept: kept ? (fs.existsSync(join(dir, INDEX_NAME)) ? open(INDEX_NAME, 0) : 'none') : 'new',
-      async create() {
-        return open(INDEX_NAME + NEW_SUFFIX, O_CREAT | O_TRUNC).file;
-      },
-    });
-    if (started.created) {
-      this.#undo.push(() => {
-        if (!kept) fs.rmSync(join(dir, INDEX_NAME), { force: true });
-      });
-      await this.#ops.rename(INDEX_NAME + NEW_SUFFIX, INDEX_NAME);
-      await this.#ops.sync();
-    }
-    return started;
-  }
 }
 
-const { O_RDWR, O_CREAT, O_EXCL, O_NOFOLLOW, O_TRUNC } = fs.constants;
+const { O_RDWR, O_CREAT, O_EXCL, O_NOFOLLOW } = fs.constants;
 
 function drawStoreId(): Digest {
   const [lo, hi] = crypto.getRandomValues(new Uint32Array(2));
-  return { lo: lo, hi: hi };
+  return { lo, hi };
 }

@@ -4,8 +4,8 @@
  *     call -> refused (closed, misplaced, busy, stale, missing)                           -> end
  *          -> locked -> the batch of this turn -> region marks (writes) -> I/Os -> queue   -> end
  *
- * What is asked for in one turn of the event loop is planned together, so that neighbours travel in one I/O. After `close`
- * whatever has not begun is refused, and what has begun goes on to its end.
+ * What is asked for in one turn of the event loop is planned together, so that neighbours travel in one I/O.
+ * After `close` whatever has not begun is refused, and what has begun goes on to its end.
  */
 
 import { invariant } from '../../runtime/errors.ts';
@@ -19,7 +19,7 @@ import type { FileStoreSettings, StuckIo } from './fileStoreOptions.ts';
 import { BLOCK_BYTES, errnoOf } from './io/dataFile.ts';
 import { type IoKind, IoQueue } from './io/ioQueue.ts';
 import type { StagingPool } from './io/stagingPool.ts';
-import type { OpenedFile } from './openFile.ts';
+import type { OpenedFile } from './openedFile.ts';
 import { type FileLayout, recordOffset } from './record/fileLayout.ts';
 import { type IoPlan, planIos, type SlotRequest } from './record/ioPlan.ts';
 import { disposed, type IoContext, RecordIo } from './record/recordIo.ts';

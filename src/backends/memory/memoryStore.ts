@@ -1,10 +1,10 @@
 /**
- * The DDR tier: slots in one host arena, moved by memcpy in the turn of the call, so that calls take effect in the order
- * in which they are made and no slot is ever busy. Only the reports come later: `ended` is called once the call has returned.
- * Chunks of the arena hold whole pages; a slot never straddles two.
+ * The DDR tier: slots in one host arena, moved by memcpy in the turn of the call, so that calls take effect
+ * in the order in which they are made and no slot is ever busy. Only the reports come later: `ended` is
+ * called once the call has returned. Chunks of the arena hold whole pages; a slot never straddles two.
  *
- * Host memory is not checked on arrival unless `verifyReads` asks for it: what goes up to the device is checked there,
- * and what comes back from a file was checked when it was read.
+ * Host memory is not checked on arrival unless `verifyReads` asks for it: what goes up to the device is
+ * checked there, and what comes back from a file was checked when it was read.
  */
 
 import { configError, requireInteger, TierKVError } from '../../runtime/errors.ts';

@@ -1,8 +1,9 @@
 /**
- * The calls of the C library that Node does not offer, through koffi, an optional dependency. Where koffi is not
- * installed, or the system is not Linux, `loadLibc` says why and every caller goes on with less.
+ * The calls of the C library that Node does not offer, through koffi, an optional dependency. Where koffi is
+ * not installed, or the system is not Linux, `loadLibc` says why and every caller goes on with less.
  *
- * A call that fails returns the name of its errno ('ENOMEM'), a call that succeeds the empty string; none throws.
+ * A call that fails returns the name of its errno ('ENOMEM'), a call that succeeds the empty string; none
+ * throws.
  */
 
 import { getSystemErrorName } from 'node:util';

@@ -1,4 +1,4 @@
-import { expect, it } from 'vitest';
+import { expect, it, vi } from 'vitest';
 import {
   type DataFile,
   FileStore,
@@ -11,7 +11,7 @@ import { poolShape } from '../../../src/runtime/pool/shape.ts';
 import { outcomeNames } from '../../../src/runtime/transfer/outcome.ts';
 import type { StoreItem } from '../../../src/runtime/transfer/tierStore.ts';
 import { emptyItem, mismatchedWords, patternItem } from '../../../src/testing/index.ts';
-import { editFile, scratchDir } from './scratch.ts';
+import { editFile, scratchDir, stopClock } from './scratch.ts';
 
 const BLOCK = 4096;
 const sizes = [64 * 1024, 40_004];
@@ -21,8 +21,8 @@ const item = (page: number, sizeClass: number, generation = 1): StoreItem =>
 
 type Fault = (call: 'readv' | 'writev', from: number, to: number) => Promise<void> | undefined;
 
-/** Blocks move in I/Os of 8 KiB and more. */
-const options = (fault: Fault = () => undefined): FileStoreOptions => ({
+/** Blocks move in I/Os of 8 KiB and more. `written` is called after each write. */
+const options = (fault: Fault = () => undefined, written: () => void = () => {}): FileStoreOptions => ({
   ioBytes: 2 * BLOCK,
   deadlineMs: 200,
   wrapFile: (file: DataFile) => ({
@@ -33,6 +33,7 @@ const options = (fault: Fault = () => undefined): FileStoreOptions => ({
     async writev(parts, at) {
       await fault('writev', at, at + bytesOf(parts));
       await file.writev(parts, at);
+      written();
     },
     allocate: (at, bytes) => file.allocate(at, bytes),
     sync: () => file.sync(),
@@ -136,20 +137,25 @@ it('goes by way of staging memory from the I/O on that finds its own memory out 
 });
 
 it('keeps its slot while one of its I/Os hangs, and no other slot', async () => {
+  stopClock();
   const stuck: StuckIo[] = [];
   let hanging = -1;
+  let written = 0;
   let release: () => void = () => {};
   const fault: Fault = (_, from, to) =>
     from <= hanging && hanging < to ? new Promise<void>((resolve) => (release = resolve)) : undefined;
   await using store = await FileStore.open(scratchDir(), shape, {
-    ...options(fault),
+    ...options(fault, () => void written++),
     onStuck: (one) => stuck.push(one),
   });
   const all = [0, 1, 2].map((page) => item(page, 0));
   expect(await ends(store, 'write', ...all)).toEqual(['loaded', 'loaded', 'loaded']);
   hanging = recordOffset(fileLayout(shape), all[0].slot, 0) + 6 * BLOCK;
+  const before = written;
   const late = ends(store, 'write', item(0, 0, 2));
-  await expect.poll(() => store.describe().stuck).toBe(1);
+  await expect.poll(() => written - before).toBe(7); // of eight
+  vi.advanceTimersByTime(200);
+  expect(store.describe().stuck).toBe(1);
   const others = all.slice(1).map((one) => emptyItem(one));
   expect(await ends(store, 'read', ...others)).toEqual(['loaded', 'loaded']);
   expect(await ends(store, 'write', item(0, 0, 3))).toEqual(['refused']);

@@ -4,7 +4,7 @@ import { spawnSync } from 'node:child_process';
 import { closeSync, cpSync, mkdtempSync, openSync, readSync, rmSync, writeSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { onTestFinished } from 'vitest';
+import { onTestFinished, vi } from 'vitest';
 
 /** An empty directory on the disk, gone after the test. */
 export function scratchDir(): string {
@@ -13,9 +13,15 @@ export function scratchDir(): string {
   return dir;
 }
 
+/** Stops the clock of this test: a deadline passes when the test says so, however slow the disk is. */
+export function stopClock(): void {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] });
+  onTestFinished(() => void vi.useRealTimers());
+}
+
 /**
- * What a crash would leave of the store in `dir`, in another directory: its files as they are now, without the claim of the
- * process that still writes them.
+ * What a crash would leave of the store in `dir`, in another directory: its files as they are now, without
+ * the claim of the process that still writes them.
  */
 export function crashed(dir: string): string {
   const copy = scratchDir();

@@ -1,7 +1,8 @@
 /**
- * A file of the tier, as positioned vectored I/O on an open descriptor. This is the seam where a fault driver stands; one
- * that knows crashes also stands at `DirectoryOps`, what changes names in the directory. A call either moves every byte
- * or rejects with an error whose `code` names the errno; a call cut short by the system goes on where it stopped.
+ * A file of the tier, as positioned vectored I/O on an open descriptor. This is the seam where a fault driver
+ * stands; one that knows crashes also stands at `DirectoryOps`, what changes names in the directory. A call
+ * either moves every byte or rejects with an error whose `code` names the errno; a call cut short by the
+ * system goes on where it stopped.
  */
 
 import * as fs from 'node:fs';

@@ -1,7 +1,7 @@
 /**
- * Which parts of a file were ever written. Holes, and space that was set aside and never written, read as zeros: nothing of a
- * store is there, so that a scan may leap over them. A file of terabytes that holds a few blocks is scanned in an instant.
- * Where the system does not tell, all of the file counts as written.
+ * Which parts of a file were ever written. Holes, and space that was set aside and never written, read as
+ * zeros: nothing of a store is there, so that a scan may leap over them. A file of terabytes that holds a few
+ * blocks is scanned in an instant. Where the system does not tell, all of the file counts as written.
  */
 
 import type { Libc } from '../../posix/index.ts';

@@ -1,8 +1,9 @@
 /**
- * Whether the file system really does direct I/O the way the store will use it, with the memory of real records. In an
- * empty file that is one round trip of the largest record, header and payload in one vectored call, at the place of a
- * record. In a file with records it is a round trip through the scratch block, and a read of the largest record. An answer
- * that differs from what was written counts as a refusal, as does any error.
+ * Whether the file system really does direct I/O the way the store will use it, with the memory of real
+ * records. In an empty file that is one round trip of the largest record, header and payload in one vectored
+ * call, where a record lies. In a file with records it is a round trip through the scratch block, and a
+ * read of the largest record. An answer that differs from what was written counts as a refusal, as does any
+ * error.
  */
 
 import * as fs from 'node:fs';
@@ -11,7 +12,7 @@ import { BLOCK_BYTES, errnoOf } from './dataFile.ts';
 import type { StagingPool } from './stagingPool.ts';
 
 /** Where the probe may read and write. */
-export interface ProbePlaces {
+export interface ProbeOffsets {
   /** A block that may be overwritten at any time. */
   readonly scratchAt: number;
   /** The first record of the file. */
@@ -23,7 +24,7 @@ export interface ProbePlaces {
 }
 
 /** A descriptor for direct I/O, or why there is none. */
-export function probeDirectIo(path: string, places: ProbePlaces, staging: StagingPool): number | string {
+export function probeDirectIo(path: string, offsets: ProbeOffsets, staging: StagingPool): number | string {
   const { O_DIRECT, O_RDWR, O_NOFOLLOW } = fs.constants;
   if (O_DIRECT === undefined) return 'this system has no O_DIRECT';
   let fd: number;
@@ -32,7 +33,7 @@ export function probeDirectIo(path: string, places: ProbePlaces, staging: Stagin
   } catch (error) {
     return `open with O_DIRECT failed with ${errnoOf(error)}`;
   }
-  const { scratchAt, recordAt, recordBytes, holdsRecords } = places;
+  const { scratchAt, recordAt, recordBytes, holdsRecords } = offsets;
   const why = holdsRecords
     ? roundTrip(fd, scratchAt, BLOCK_BYTES, staging) || readOnly(fd, recordAt, recordBytes, staging)
     : roundTrip(fd, recordAt, recordBytes, staging);

@@ -1,16 +1,17 @@
 /**
  * One process owns a tier's directory. Two things say so, and both are needed to own it:
  *
- * - The kernel's lock on the directory itself, where there are native calls. Nobody can take it away by removing a file, and
- *   it ends with its process.
- * - A claim, a file whose name says who it is. It tells people and processes without native calls who the owner is. A
- *   process creates its claim and only then looks for living claims of others: of two that come at once at most one goes
- *   on. A claim of a dead process counts for nothing and is removed, so a crash locks nobody out.
+ * - The kernel's lock on the directory itself, where there are native calls. Nobody can take it away by
+ *   removing a file, and it ends with its process.
+ * - A claim, a file whose name says who it is. It tells people and processes without native calls who the
+ *   owner is. A process creates its claim and only then looks for living claims of others: of two that come
+ *   at once at most one goes on. A claim of a dead process counts for nothing and is removed, so a crash
+ *   locks nobody out.
  *
  *     tierkv.lock.<pid>-<start time>-<boot>-<host and pid namespace>
  *
- * Whether a claim lives is seen from its name where its process can be seen from here, else (another host or container)
- * from the kernel's lock on the file, else it is taken to live.
+ * Whether a claim lives is seen from its name where its process can be seen from here, else (another host or
+ * container) from the kernel's lock on the file, else it is taken to live.
  */
 
 import { createHash } from 'node:crypto';
@@ -30,7 +31,8 @@ interface Identity {
   /** Ticks from boot to the start of the process, '0' where the system does not say. */
   readonly start: string;
   readonly boot: string;
-  readonly place: string;
+  /** Hash of the host's name and of the pid namespace: within one, process numbers mean the same. */
+  readonly host: string;
 }
 
 export class DirectoryLock {
@@ -45,7 +47,10 @@ export class DirectoryLock {
     this.#dirFd = dirFd;
   }
 
-  /** @throws TKV_LOCKED when a living process has it; an error with an errno when the directory cannot be written. */
+  /**
+   * @throws TKV_LOCKED when a living process has it; an error with an errno when the directory cannot be
+   * written.
+   */
   static async acquire(dir: string, libc: Libc | undefined): Promise<DirectoryLock> {
     const path = join(dir, PREFIX + nameOf(ownIdentity()));
     for (let attempt = 1; ; attempt++) {
@@ -79,8 +84,8 @@ export class DirectoryLock {
   }
 
   /**
-   * Locks the claim, and makes sure that nobody took it for a dead one before that. Where the file system has no locks,
-   * the name of the claim must do.
+   * Locks the claim, and makes sure that nobody took it for a dead one before that. Where the file system has
+   * no locks, the name of the claim must do.
    */
   #isIntact(libc: Libc | undefined): boolean {
     return libc?.tryFlock(this.#fd) !== 'EAGAIN' && this.#isNamed();
@@ -100,8 +105,9 @@ export class DirectoryLock {
 }
 
 /**
- * Locks the directory's inode. @returns what holds the lock; undefined where there are no native calls, or the file system
- * has no locks on directories
+ * Locks the directory's inode.
+ * @returns what holds the lock; undefined where there are no native calls, or the file system has no locks on
+ * directories
  * @throws TKV_LOCKED when another open file description has it
  */
 function lockDirectory(
@@ -145,7 +151,7 @@ function livingClaim(
 /** @param remove whether the claim of a dead process is taken away, before anybody else can lock it */
 function isDead(path: string, claim: Identity, libc: Libc | undefined, remove: boolean): boolean {
   const own = ownIdentity();
-  if (claim.place === own.place) {
+  if (claim.host === own.host) {
     if (claim.boot === own.boot && isAlive(claim)) return false;
     if (remove) fs.rmSync(path, { force: true });
     return true;
@@ -181,7 +187,7 @@ function ownIdentity(): Identity {
     pid: process.pid,
     start: processFacts(process.pid)?.start ?? '0',
     boot: shortHash(textOf(() => fs.readFileSync('/proc/sys/kernel/random/boot_id', 'utf8'))),
-    place: shortHash(`${hostname()} ${textOf(() => fs.readlinkSync('/proc/self/ns/pid'))}`),
+    host: shortHash(`${hostname()} ${textOf(() => fs.readlinkSync('/proc/self/ns/pid'))}`),
   };
   return own;
 }
@@ -206,15 +212,15 @@ function shortHash(text: string): string {
   return createHash('sha256').update(text).digest('hex').slice(0, 12);
 }
 
-function nameOf({ pid, start, boot, place }: Identity): string {
-  return [pid, start, boot, place].join('-');
+function nameOf({ pid, start, boot, host }: Identity): string {
+  return [pid, start, boot, host].join('-');
 }
 
 function identityIn(name: string): Identity | undefined {
   const found = /^(\d+)-(\d+)-([0-9a-f]+)-([0-9a-f]+)$/.exec(name.slice(PREFIX.length));
   return found === null
     ? undefined
-    : { pid: Number(found[1]), start: found[2], boot: found[3], place: found[4] };
+    : { pid: Number(found[1]), start: found[2], boot: found[3], host: found[4] };
 }
 
 /** @param claim the owner's; undefined where only the kernel knows of the owner */

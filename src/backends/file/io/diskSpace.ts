@@ -10,10 +10,12 @@ import { TierKVError } from '../../../runtime/errors.ts';
 export function requireFreeSpace(dir: string, bytes: number, haveBytes: number): void {
   const { blocks, bavail, bsize } = fs.statfsSync(dir);
   const freeBytes = bavail * bsize + haveBytes;
-  if (blocks === 0 || bytes <= freeBytes) return; // a file system without size, such as ramfs, reports no blocks
+  // A file system without size, such as ramfs, reports no blocks.
+  if (blocks === 0 || bytes <= freeBytes) return;
   throw new TierKVError(
     'TKV_IO',
-    `dir ${dir} has ${freeBytes} bytes free, the tier needs ${bytes} (ENOSPC). Lower the number of blocks, or name a directory on a larger disk.`,
+    `dir ${dir} has ${freeBytes} bytes free, the tier needs ${bytes} (ENOSPC). ` +
+      'Lower the number of blocks, or name a directory on a larger disk.',
     { field: 'dir', path: dir },
   );
 }

@@ -1,7 +1,7 @@
 /**
- * Which pages of the file have disk space. Under `whole` all have it from the start; under `extents` a page's extent is
- * allocated when a slot in it is first written. On a disk that has no room for a whole extent it goes page by page, so that
- * the last free space is used too.
+ * Which pages of the file have disk space. Under `whole` all have it from the start; under `extents` a page's
+ * extent is allocated when a slot in it is first written. On a disk that has no room for a whole extent it
+ * goes page by page, so that the last free space is used too.
  */
 
 import { type DataFile, errnoOf, isFull } from './dataFile.ts';

@@ -1,17 +1,21 @@
 /**
- * A bounded number of I/Os in flight and the rest waiting, first in, first out, with a deadline on each I/O from the moment
- * it begins. Reads and writes wait apart and begin in turn, so that a read never waits behind a queue of writes.
+ * A bounded number of I/Os in flight and the rest waiting, first in, first out, with a deadline on each I/O
+ * from the moment it begins. Reads and writes wait apart and begin in turn, so that a read never waits behind
+ * a queue of writes.
  *
- * An I/O past its deadline is reported and waited for: it may still touch memory and disk, so nothing that it holds is free
- * before it retires. While every I/O in flight is past its deadline, nothing can move, and those that wait are given up
- * instead of waiting for ever.
+ * An I/O past its deadline is reported and waited for: it may still touch memory and disk, so nothing that it
+ * holds is free before it retires. While every I/O in flight is past its deadline, nothing can move, and
+ * those that wait are given up instead of waiting for ever.
  */
 
 export type IoKind = 'read' | 'write';
 
 export interface QueuedIo {
   readonly kind: IoKind;
-  /** Begins and returns the end, which never rejects; undefined when there is no memory for it before another I/O ends. */
+  /**
+   * Begins and returns the end, which never rejects; undefined when there is no memory for it before another
+   * I/O ends.
+   */
   begin(): Promise<void> | undefined;
   /** The deadline has passed and the I/O has not retired. */
   overdue(): void;

@@ -1,6 +1,6 @@
 /**
- * Deadlines for I/Os outside the queue: marks, durability points, checkpoints. One past its deadline is counted until it
- * retires; who waits for it to write a record is told to go on without.
+ * Deadlines for I/Os outside the queue: marks, durability points, checkpoints. One past its deadline is
+ * counted until it retires; who waits for it to write a record is told to go on without.
  */
 
 import { type DataFile, IoError } from './dataFile.ts';

@@ -1,7 +1,8 @@
 /**
- * Page-aligned scratch memory for I/Os in flight: record headers, and whole records whose bytes are not where direct I/O
- * can reach them. A fixed arena; `take` gives the first free range that is long enough, or nothing, and then the I/O waits
- * until another gives its range back. Ranges are whole blocks, so all of them are aligned.
+ * Page-aligned scratch memory for I/Os in flight: record headers, and whole records whose bytes are not where
+ * direct I/O can reach them. A fixed arena; `take` gives the first free range that is long enough, or
+ * nothing, and then the I/O waits until another gives its range back. Ranges are whole blocks, so all of them
+ * are aligned.
  */
 
 import { invariant } from '../../../runtime/errors.ts';

@@ -1,6 +1,6 @@
 /**
- * Where the records of a pool lie in its file. Pages keep the pool's order and each is as long as its longest cut, so
- * that a slot's record has one place whatever other pages hold:
+ * Where the records of a pool lie in its file. Pages keep the pool's order and each is as long as its longest
+ * cut, so that a slot's record has one place whatever other pages hold:
  *
  *      0            4096      8192
  *      +------------+---------+---------------------------+---------------------------+---

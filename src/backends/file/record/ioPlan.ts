@@ -1,7 +1,8 @@
 /**
- * Which I/Os move the records of a batch of requests. Records that lie side by side go together until they hold `ioBytes` of
- * payload, and a record of twice that or more is cut: so wherever there are bytes enough, an I/O moves from once to twice
- * `ioBytes`. Every cut lies between two blocks, and every I/O is one range of the file.
+ * Which I/Os move the records of a batch of requests. Records that lie side by side go together until they
+ * hold `ioBytes` of payload, and a record of twice that or more is cut: so wherever there are bytes enough,
+ * an I/O moves from once to twice `ioBytes`. Every cut lies between two blocks, and every I/O is one range of
+ * the file.
  *
  *     records    | a | b | c |  d  |      | e ......................... |
  *     I/Os       |     1     |  2  |      |    3    |    4    |    5    |

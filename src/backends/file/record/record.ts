@@ -1,27 +1,29 @@
 /**
- * The record: what lies on disk for one slot. It says by itself whose bytes it holds, so that a reader trusts nothing
- * but the record and the item it asks for. Little-endian; all lengths in bytes. docs/disk-format.md has every field.
+ * The record: what lies on disk for one slot. It says by itself whose bytes it holds, so that a reader trusts
+ * nothing but the record and the item it asks for. Little-endian; all lengths in bytes. docs/disk-format.md
+ * has every field.
  *
- *      0        8    12     16          32           40           44         48        56       64       72       80
- *      +--------+----+------+-----------+------------+------------+----------+---------+--------+--------+--------+
- *      | magic  | v  | head | key       | generation | size class | payload  | layout  | digest | store  | slot   |
- *      | 8      | 4  | 4    | 16        | 8          | 4          | 4        | 8       | 8      | 8      | 8      |
- *      +--------+----+------+-----------+------------+------------+----------+---------+--------+--------+--------+
- *     80         88       92       108               120                128
- *      +----------+--------+--------+-----------------+-------------------+
- *      | sequence | tokens | parent | zero (reserved) | header's digest   |    digest of the 30 words before it
- *      | 8        | 4      | 16     | 12              | 8                 |    parent: key of the block before it
- *      +----------+--------+--------+-----------------+-------------------+
+ *      0        8    12     16          32           40           44         48        56       64       72
+ *      +--------+----+------+-----------+------------+------------+----------+---------+--------+--------+
+ *      | magic  | v  | head | key       | generation | size class | payload  | layout  | digest | store  |
+ *      | 8      | 4  | 4    | 16        | 8          | 4          | 4        | 8       | 8      | 8      |
+ *      +--------+----+------+-----------+------------+------------+----------+---------+--------+--------+
+ *     72       80         88       92       108               120                128
+ *      +--------+----------+--------+--------+-----------------+-------------------+
+ *      | slot   | sequence | tokens | parent | zero (reserved) | header's digest   |
+ *      | 8      | 8        | 4      | 16     | 12              | 8                 |
+ *      +--------+----------+--------+--------+-----------------+-------------------+
  *
- *     `head` is where the payload starts. Payloads that are whole blocks lie apart from the header, so that direct I/O
- *     moves them from and to the caller's memory; others follow it in the same block:
+ * `parent` is the key of the block before it in its chain, and the header's digest is that of the 30 words
+ * before it. `head` is where the payload starts. Payloads that are whole blocks lie apart from the header, so
+ * that direct I/O moves them from and to the caller's memory; others follow it in the same block:
  *
  *      0            128          4096                     4096 + payload
  *      +------------+----- 0 ----+------------------------+
- *      | header     |            | payload                |              apart:    payload a multiple of 4096
+ *      | header     |            | payload                |       apart:    payload a multiple of 4096
  *      +------------+------------+------------------------+
  *      +------------+---------------------+--- 0 ---+
- *      | header     | payload             |         |                    packed:   any other, up to the next 4096
+ *      | header     | payload             |         |             packed:   any other, up to the next 4096
  *      +------------+---------------------+---------+
  */
 
@@ -92,11 +94,14 @@ export function hasMagic(words: Uint32Array): boolean {
   return words[0] === MAGIC_LO && words[1] === MAGIC_HI;
 }
 
-/** What keeps the header in `words` from being one of a record of this store in this slot; empty where nothing does. */
+/**
+ * What keeps the header in `words` from being one of a record of this store in this slot; empty where nothing
+ * does.
+ */
 export function headerFault(
   words: Uint32Array,
   family: RecordFamily,
-  place: { readonly slot: number; readonly sizeClass: number },
+  target: { readonly slot: number; readonly sizeClass: number },
   shape: RecordShape,
 ): string {
   if (!hasMagic(words)) return 'there is no record (magic)';
@@ -105,8 +110,8 @@ export function headerFault(
   if (words[2] !== RECORD_VERSION) return `record version ${words[2]}, not ${RECORD_VERSION}`;
   if (!isDigest(words, 16, family.store)) return 'the record is of another store';
   if (!isDigest(words, 12, family.layout)) return 'the record is of another layout';
-  if (wide(words, 18) !== place.slot) return `the record is of slot ${wide(words, 18)}`;
-  if (words[10] !== place.sizeClass) return `the record is of size class ${words[10]}`;
+  if (wide(words, 18) !== target.slot) return `the record is of slot ${wide(words, 18)}`;
+  if (words[10] !== target.sizeClass) return `the record is of size class ${words[10]}`;
   if (words[3] !== shape.payloadOffset || words[11] !== shape.payloadBytes)
     return 'the record is of another length';
   return '';
@@ -117,10 +122,10 @@ export function isRecord(
   words: Uint32Array,
   family: RecordFamily,
   shape: RecordShape,
-  place: { readonly slot: number; readonly sizeClass: number },
+  target: { readonly slot: number; readonly sizeClass: number },
   sequence: number,
 ): boolean {
-  return headerFault(words, family, place, shape) === '' && wide(words, 20) === sequence;
+  return headerFault(words, family, target, shape) === '' && wide(words, 20) === sequence;
 }
 
 /** What a header without fault says of its record. */
@@ -161,8 +166,8 @@ export function headerDisagreement(
   if (fault !== '') return fault;
   if (wide(words, 8) !== item.generation) return `the record is of generation ${wide(words, 8)}`;
   if (sequence !== 0 && wide(words, 20) !== sequence) return 'the record is an older one (sequence)';
-  for (let lane = 0; lane < 4; lane++)
-    if (words[4 + lane] !== item.key[lane]) return 'the record is of another key';
+  for (let word = 0; word < 4; word++)
+    if (words[4 + word] !== item.key[word]) return 'the record is of another key';
   if (!isDigest(words, 14, item.digest)) return 'the record is of other content (digest)';
   return '';
 }

@@ -1,10 +1,11 @@
 /**
- * One I/O over records that lie side by side, or over a part of a long one. It lays headers and payloads out as the memory of
- * one vectored call, digests what a read brings, and compares each header with the item that asked. A request ends with the
- * last of its I/Os, as the first thing that went wrong says, or as `loaded`.
+ * One I/O over records that lie side by side, or over a part of a long one. It lays headers and payloads out
+ * as the memory of one vectored call, digests what a read brings, and compares each header with the item that
+ * asked. A request ends with the last of its I/Os, as the first thing that went wrong says, or as `loaded`.
  *
- * Payloads move from and to the caller's memory itself where direct I/O reaches it, else by way of staging memory. When an
- * I/O fails, each part is tried again alone, so that a bad record takes none of its neighbours with it.
+ * Payloads move from and to the caller's memory itself where direct I/O reaches it, else by way of staging
+ * memory. When an I/O fails, each part is tried again alone, so that a bad record takes none of its
+ * neighbours with it.
  */
 
 import { Outcome } from '../../../runtime/transfer/outcome.ts';

@@ -1,10 +1,11 @@
 /**
- * Reads the records of marked regions, as a start after a crash must: which are whole, by header and by payload, and
- * which are not. A page holds records of one size class; where leftovers of another are found it is that of the whole
- * record that was written last. Small records are read many at a time, large ones by their header first.
+ * Reads the records of marked regions, as a start after a crash must: which are whole, by header and by
+ * payload, and which are not. A page holds records of one size class; where leftovers of another are found it
+ * is that of the whole record that was written last. Small records are read many at a time, large ones by
+ * their header first.
  */
 
-import { digestWords } from '../../../runtime/digest.ts';
+import { hostDigest } from '../../digest/index.ts';
 import { BLOCK_BYTES, type DataFile, errnoOf } from '../io/dataFile.ts';
 import type { DataRanges } from '../io/dataRanges.ts';
 import type { StagingPool } from '../io/stagingPool.ts';
@@ -75,25 +76,25 @@ export class RecordScan {
   }
 
   /** The record of one slot, or why there is none. */
-  async record(slot: number, sizeClass: number): Promise<FoundRecord | string> {
-    const shape = this.#layout.records[sizeClass];
-    const memory = this.#take(shape.recordBytes);
-    try {
-      const errno = await this.#read(memory.subarray(0, shape.recordBytes), slot, sizeClass);
-      return errno === '' ? this.#judge(memory, slot, sizeClass) : `cannot be read (${errno})`;
-    } finally {
-      this.#staging.give(memory);
-    }
+  record(slot: number, sizeClass: number): Promise<FoundRecord | string> {
+    return this.#alone(slot, sizeClass, (memory) => this.#judge(memory, slot, sizeClass));
   }
 
-  /** The bytes of a record that was found whole. */
-  async payload(slot: number, sizeClass: number): Promise<Uint8Array | string> {
-    const shape = this.#layout.records[sizeClass];
-    const memory = this.#take(shape.recordBytes);
+  /** The bytes of a record that was found whole, or why they cannot be read. */
+  payload(slot: number, sizeClass: number): Promise<Uint8Array | string> {
+    const { payloadOffset, payloadBytes } = this.#layout.records[sizeClass];
+    return this.#alone(slot, sizeClass, (memory) =>
+      memory.slice(payloadOffset, payloadOffset + payloadBytes),
+    );
+  }
+
+  /** Reads one record. @returns what `use` makes of its bytes, or why they cannot be read */
+  async #alone<T>(slot: number, sizeClass: number, use: (memory: Uint8Array) => T): Promise<T | string> {
+    const { recordBytes } = this.#layout.records[sizeClass];
+    const memory = this.#take(recordBytes);
     try {
-      const errno = await this.#read(memory.subarray(0, shape.recordBytes), slot, sizeClass);
-      if (errno !== '') return `cannot be read (${errno})`;
-      return memory.slice(shape.payloadOffset, shape.payloadOffset + shape.payloadBytes);
+      const errno = await this.#read(memory.subarray(0, recordBytes), slot, sizeClass);
+      return errno === '' ? use(memory) : `cannot be read (${errno})`;
     } finally {
       this.#staging.give(memory);
     }
@@ -139,7 +140,9 @@ export class RecordScan {
     }
   }
 
-  /** @returns the errno, '' for none. What lies behind the end of the file is no error: there are no records. */
+  /**
+   * @returns the errno, '' for none. What lies behind the end of the file is no error: there are no records.
+   */
   async #read(memory: Uint8Array, slot: number, sizeClass: number): Promise<string> {
     try {
       await this.#file.readv([memory], recordOffset(this.#layout, slot, sizeClass));
@@ -172,7 +175,8 @@ export class RecordScan {
 }
 
 function payloadProblem(memory: Uint8Array, shape: RecordShape, { digest }: RecordFacts): string {
-  const computed = digestWords(wordsOf(memory, shape.payloadOffset, shape.payloadBytes));
+  const payload = memory.subarray(shape.payloadOffset, shape.payloadOffset + shape.payloadBytes);
+  const computed = hostDigest(payload);
   if (computed.lo !== digest.lo || computed.hi !== digest.hi) return 'the bytes do not have their digest';
   const end = shape.payloadOffset + shape.payloadBytes;
   const isZero = (from: number, to: number): boolean => {

@@ -1,10 +1,11 @@
 /**
- * The first block of a data file: whose file it is and what its bytes mean. A file without it, or with that of another
- * version, is not touched; one of another model, layout or key is refused by the name of what differs.
+ * The first block of a data file: whose file it is and what its bytes mean. A file without it, or with that
+ * of another version, is not touched; one of another model, layout or key is refused by the name of what
+ * differs.
  *
  *      0          8         12        16         24                     4096
  *      +----------+---------+---------+----------+----------------------+
- *      | TKVSTORE | version | length  | digest   | JSON, then zeros     |     digest of the 4072 bytes after it
+ *      | TKVSTORE | version | length  | digest   | JSON, then zeros     |   digest of the 4072 bytes after it
  *      +----------+---------+---------+----------+----------------------+
  */
 
@@ -13,6 +14,7 @@ import { configError, TierKVError } from '../../../runtime/errors.ts';
 import type { PoolShape } from '../../../runtime/pool/shape.ts';
 import { BLOCK_BYTES } from '../io/dataFile.ts';
 import { type FileLayout, layoutFingerprint } from './fileLayout.ts';
+import { printable } from './printable.ts';
 import type { RecordFamily } from './record.ts';
 
 const MAGIC = 'TKVSTORE';
@@ -42,6 +44,11 @@ export interface StoreFacts {
   readonly identity: StoreIdentity;
   readonly pageBytes: number;
   readonly slotBytes: readonly number[];
+  /**
+   * How it was made: `empty` stores keep no index. Absent in stores from before this was noted, which count
+   * as `warm`.
+   */
+  readonly restart?: 'empty' | 'warm';
 }
 
 /** @throws TKV_CONFIG when the identity's texts do not fit a block */
@@ -109,8 +116,8 @@ export function familyOf({ storeId, identity, pageBytes, slotBytes }: StoreFacts
 }
 
 /**
- * @throws TKV_MISMATCH with the part of the identity that differs as its field, when the store in `stored` holds bytes
- * of another meaning than `wanted` gives them
+ * @throws TKV_MISMATCH with the part of the identity that differs as its field, when the store in `stored`
+ * holds bytes of another meaning than `wanted` gives them
  */
 export function requireSameMeaning(stored: StoreFacts, wanted: StoreFacts, dir: string, path: string): void {
   const sizes = ({ pageBytes, slotBytes }: Pick<PoolShape, 'pageBytes' | 'slotBytes'>): string =>
@@ -132,11 +139,18 @@ export function requireSameMeaning(stored: StoreFacts, wanted: StoreFacts, dir: 
 function mismatch(field: string, problem: string, path: string): TierKVError {
   return new TierKVError(
     'TKV_MISMATCH',
-    `${problem}. Use the ${field} that wrote it or another directory, or remove ${path} to begin empty.`,
+    `${printable(problem)}. Use the ${field} that wrote it or another directory, ` +
+      `or remove ${path} to begin empty.`,
     { field, path },
   );
 }
 
-export function factsOf(storeId: Digest, identity: StoreIdentity, layout: FileLayout): StoreFacts {
-  return { storeId, identity, pageBytes: layout.shape.pageBytes, slotBytes: layout.shape.slotBytes };
+export function factsOf(
+  storeId: Digest,
+  identity: StoreIdentity,
+  layout: FileLayout,
+  restart: 'empty' | 'warm',
+): StoreFacts {
+  const { pageBytes, slotBytes } = layout.shape;
+  return { storeId, identity, pageBytes, slotBytes, restart };
 }

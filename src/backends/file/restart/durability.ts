@@ -1,7 +1,8 @@
 /**
- * Durability points: one fdatasync for many writes. A record survives a loss of power once a point that began after its
- * write has ended; a crash of the process alone loses nothing that was written. Points are taken when enough bytes have
- * gathered, when the oldest of them has waited long enough, and when somebody asks. Without writes there is no timer.
+ * Durability points: one fdatasync for many writes. A record survives a loss of power once a point that began
+ * after its write has ended; a crash of the process alone loses nothing that was written. Points are taken
+ * when enough bytes have gathered, when the oldest of them has waited long enough, and when somebody asks.
+ * Without writes there is no timer.
  */
 
 import type { DataFile } from '../io/dataFile.ts';
@@ -21,7 +22,7 @@ export class Durability {
   #timer: NodeJS.Timeout | undefined;
   #points = 0;
 
-  /** @param ended told of the end of each point, with what the disk refused it with */
+  /** @param ended called at the end of each point, with the error of the disk if there was one */
   constructor(
     files: readonly DataFile[],
     settings: DurabilitySettings,

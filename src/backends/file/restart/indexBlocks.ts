@@ -1,9 +1,10 @@
 /**
- * The index file beside the data file, in blocks that each say what they are and carry a digest. It holds a checkpoint of
- * what lies in every slot, twice, and marks of the regions that were written since. docs/disk-format.md has every field.
+ * The index file beside the data file, in blocks that each say what they are and carry a digest. It holds a
+ * checkpoint of what lies in every slot, twice, and marks of the regions that were written since.
+ * docs/disk-format.md has every field.
  *
  *      +------+--------------------------------+--------------------------------+
- *      | HEAD | half 0 (even epochs)           | half 1 (odd epochs)            |      half: DONE, MARKs, SLOTs
+ *      | HEAD | half 0 (even epochs)           | half 1 (odd epochs)            |    half: DONE, MARKs, SLOTs
  *      +------+--------------------------------+--------------------------------+
  *
  *      0       8    12       16       24      32       40                64                       4096
@@ -141,7 +142,10 @@ export interface DoneFacts {
   readonly records: number;
   /** The store was closed, and nothing has opened it since. */
   readonly closed: boolean;
-  /** SLOT blocks of the half that were ever written, so that a blank one among them is damaged; 0 where not known. */
+  /**
+   * SLOT blocks of the half that were ever written, so that a blank one among them is damaged; 0 where not
+   * known.
+   */
   readonly slotBlocks: number;
 }
 

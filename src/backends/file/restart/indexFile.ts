@@ -1,7 +1,7 @@
 /**
- * Reads an index file: the newest checkpoint that is whole, and which regions may have been written since. Whatever is
- * damaged, missing or newer than its checkpoint makes the regions that it speaks of marked: then their records are read.
- * So damage to the index costs time and never a wrong answer.
+ * Reads an index file: the newest checkpoint that is whole, and which regions may have been written since.
+ * Whatever is damaged, missing or newer than its checkpoint makes the regions that it speaks of marked: then
+ * their records are read. So damage to the index costs time and never a wrong answer.
  *
  *     epoch C is the newest with a DONE block      marked: MARKs of C in its half, and of C + 1 in the other
  */
@@ -79,7 +79,8 @@ export async function storedGeometry(
     return `its HEAD block is of pages of ${slotsPerPageMax} slots in regions of ${regionPages}`;
   }
   if (fileBytes > ranges.fileBytes) {
-    return `its HEAD block says ${pages} pages, an index of ${fileBytes} bytes, and the file has ${ranges.fileBytes}`;
+    const claim = `${pages} pages, an index of ${fileBytes} bytes`;
+    return `its HEAD block says ${claim}, and the file has ${ranges.fileBytes}`;
   }
   return geometry;
 }
@@ -177,7 +178,8 @@ class IndexReader {
   }
 
   /**
-   * Every block of the kind in the epoch's half that is not blank, with what is wrong with it, and the blank ones between.
+   * Every block of the kind in the epoch's half that is not blank, with what is wrong with it, and the blank
+   * ones between.
    * @param visitBlank from the first to before the last of blank blocks in a row
    */
   async #each(

@@ -1,8 +1,8 @@
 /**
- * A start on a directory that was used before: the checkpoint's table where nothing was written since, the records
- * themselves where something was. What comes out is what the next run may read; all of it is either durable and
- * untouched since the checkpoint, or was read and checked just now. The time it takes grows with what was written
- * between the checkpoint and the end, not with the store.
+ * A start on a directory that was used before: the checkpoint's table where nothing was written since, the
+ * records themselves where something was. What comes out is what the next run may read; all of it is either
+ * durable and untouched since the checkpoint, or was read and checked just now. The time it takes grows with
+ * what was written between the checkpoint and the end, not with the store.
  */
 
 import type { DataFile } from '../io/dataFile.ts';

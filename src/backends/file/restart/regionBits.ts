@@ -1,4 +1,7 @@
-/** A set of regions, as bits in the form of the index file's MARK blocks. Memory grows with the regions that are in it. */
+/**
+ * A set of regions, as bits in the form of the index file's MARK blocks. Memory grows with the regions that
+ * are in it.
+ */
 
 import { BLOCK_WORDS, HEAD_WORDS, REGIONS_PER_BLOCK } from './indexBlocks.ts';
 

@@ -1,7 +1,8 @@
 /**
- * Which regions of the data file may differ from the last finished checkpoint. A region's mark is in the index file
- * before the first record of the epoch is written there, so that after a crash only marked regions have to be read. Marks
- * asked for together are written together; a region is marked once an epoch, and then costs nothing.
+ * Which regions of the data file may differ from the last finished checkpoint. A region's mark is in the
+ * index file before the first record of the epoch is written there, so that after a crash only marked regions
+ * have to be read. Marks asked for together are written together; a region is marked once an epoch, and then
+ * costs nothing.
  */
 
 import type { Digest } from '../../../runtime/digest.ts';
@@ -17,7 +18,9 @@ import {
 } from './indexBlocks.ts';
 import { RegionBits } from './regionBits.ts';
 
-/** The writes of one MARK block: at most one under way, and one behind it that takes whatever came meanwhile. */
+/**
+ * The writes of one MARK block: at most one under way, and one behind it that takes whatever came meanwhile.
+ */
 interface Flush {
   running: Promise<void> | undefined;
   next: Promise<void> | undefined;
@@ -29,7 +32,7 @@ export class RegionMarks {
   readonly #store: Digest;
   readonly #wanted: RegionBits = new RegionBits();
   readonly #written: RegionBits = new RegionBits();
-  /** Writes under way in each region: they are of every epoch that they see. */
+  /** How many writes are under way in each region. A write that spans two epochs counts in both. */
   readonly #inFlight: Map<number, number> = new Map();
   /** One chain a block whatever the epoch, so that an older state never lands on a newer one. */
   readonly #flushes: Map<number, Flush> = new Map();
@@ -64,7 +67,8 @@ export class RegionMarks {
 
   /**
    * A write to each region is about to begin; `end` says that it is over.
-   * @returns fulfilled once their marks are in the file, rejected with the errno as `code`; undefined when they are already
+   * @returns fulfilled once their marks are in the file, rejected with the errno as `code`; undefined when
+   * they are already
    */
   begin(regions: readonly number[]): Promise<void> | undefined {
     let waits: Promise<void>[] | undefined;
@@ -129,7 +133,10 @@ export class RegionMarks {
     return own.next;
   }
 
-  /** Writes the block as it is now. One asked for in an earlier epoch is in this one too, being in flight. */
+  /**
+   * Writes the block as it is now. A mark that was asked for in an earlier epoch is part of this one too,
+   * since the write that wants it is still in flight.
+   */
   async #write(block: number): Promise<void> {
     const epoch = this.#epoch;
     const words = this.#wanted.block(block);

@@ -1,13 +1,14 @@
 /**
- * What the store knows of the record in each slot, in the form in which the index file keeps it: an entry of 16 words a
- * slot, 0 for none. Memory grows with the highest slot that was written.
+ * What the store knows of the record in each slot, in the form in which the index file keeps it: an entry of
+ * 16 words a slot, 0 for none. Memory grows with the highest slot that was written.
  *
  *      0          8          16       32       40           44              48       64
  *      +----------+----------+--------+--------+------------+---------------+--------+
- *      | sequence | last use | key    | digest | generation | class, tokens | parent |     class in the upper 8 bits
+ *      | sequence | last use | key    | digest | generation | class, tokens | parent |
  *      +----------+----------+--------+--------+------------+---------------+--------+
  *
- * `last use` is the number of the record that was written last when this one was read or written last: the order of use.
+ * The class stands in the upper 8 bits of its word. `last use` is the number of the record that was written
+ * last when this one was read or written last: the order of use.
  */
 
 import type { Digest } from '../../../runtime/digest.ts';
@@ -95,7 +96,10 @@ export class SlotTable {
     this.#touchBlock(slot);
   }
 
-  /** The record was used when `clock` records had been written. It makes no block stale: order is worth no writes. */
+  /**
+   * The record was used when `clock` records had been written. It makes no block stale: the order of use alone is not worth
+   * writes.
+   */
   use(slot: number, clock: number): void {
     if (this.sequenceOf(slot) !== 0) setWide(this.#words, slot * ENTRY_WORDS + 2, clock);
   }

@@ -1,4 +1,7 @@
-/** From files to a store that runs: recovery, then an index file that says what was recovered and has nothing marked. */
+/**
+ * From files to a store that runs: recovery, then an index file that says what was recovered and has nothing
+ * marked.
+ */
 
 import type { DataFile } from '../io/dataFile.ts';
 import type { DataRanges } from '../io/dataRanges.ts';
@@ -11,9 +14,10 @@ import { RegionBits } from './regionBits.ts';
 import { type WarmSettings, WarmState } from './warmState.ts';
 
 /**
- * More records than any life writes between two checkpoints. A loss of power may take back marks, but leave records that they
- * announced; so after whatever was not a close, numbers go on above those that such records can have, and are durably so before
- * the first of them is used. Else a record of a lost life could pass for newer than one of this life in the same page.
+ * More records than any life writes between two checkpoints. A loss of power may take back marks, but leave
+ * records that they announced; so after whatever was not a close, numbers go on above those that such records
+ * can have, and are durably so before the first of them is used. Else a record of a lost life could pass for
+ * newer than one of this life in the same page.
  */
 const UNSEEN_RECORDS = 2 ** 32;
 
@@ -56,7 +60,8 @@ export async function warmStart(request: WarmStartRequest): Promise<WarmStarted>
     const done = { epoch, sequence: recovered.sequence, records: table.records, closed, slotBlocks };
     const warm = new WarmState({ ...parts, index: old.file, marked, markEpoch, done });
     await warm.open();
-    // Two, when the crash came within a checkpoint: the first finishes its epoch, the second begins one without marks.
+    // Two, when the crash came within a checkpoint: the first finishes its epoch, the second begins one
+    // without marks.
     if (!closed || !marked.isEmpty) await warm.checkpoint();
     if (markEpoch > epoch) await warm.checkpoint();
     return { warm, recovered, index: old.file, created: false };

@@ -1,12 +1,14 @@
 /**
- * What makes a restart warm, while the store runs: the table of what lies in every slot, marks of the regions that are
- * written, durability points, and checkpoints, which write the table to the index file and so make the marks needless.
+ * What makes a restart warm, while the store runs: the table of what lies in every slot, marks of the regions
+ * that are written, durability points, and checkpoints, which write the table to the index file and so make
+ * the marks needless.
  *
- *     write:       mark the region -> write the record -> note it in the table -> (a durability point covers it)
- *     checkpoint:  begin an epoch -> its marks -> durability point -> changed SLOT blocks -> fdatasync -> DONE -> fdatasync
+ *     write:       mark the region -> write the record -> note it in the table -> (a durability point)
+ *     checkpoint:  begin an epoch -> its marks -> durability point -> changed SLOT blocks -> fdatasync
+ *                  -> DONE -> fdatasync
  *
- * A checkpoint runs beside writes: a slot that is written meanwhile lies in a region that the new epoch has marked, so
- * whatever the checkpoint says of it counts for nothing.
+ * A checkpoint runs beside writes: a slot that is written meanwhile lies in a region that the new epoch has
+ * marked, so whatever the checkpoint says of it counts for nothing.
  */
 
 import { invariant } from '../../../runtime/errors.ts';
@@ -15,19 +17,9 @@ import { type DataFile, errnoOf } from '../io/dataFile.ts';
 import { IoWatch } from '../io/ioWatch.ts';
 import { type FileLayout, pageOf } from '../record/fileLayout.ts';
 import type { RecordFamily } from '../record/record.ts';
+import { CheckpointWriter } from './checkpointWriter.ts';
 import { Durability, type DurabilitySettings } from './durability.ts';
-import {
-  BLOCK_WORDS,
-  BlockKind,
-  blockOffset,
-  bytesOf,
-  type DoneFacts,
-  doneBlock,
-  ENTRY_WORDS,
-  type IndexGeometry,
-  regionOf,
-  sealBlock,
-} from './indexBlocks.ts';
+import { type DoneFacts, ENTRY_WORDS, type IndexGeometry, regionOf } from './indexBlocks.ts';
 import type { RegionBits } from './regionBits.ts';
 import { RegionMarks } from './regionMarks.ts';
 import type { SlotTable } from './slotTable.ts';
@@ -54,8 +46,6 @@ export interface WarmParts {
   readonly settings: WarmSettings;
 }
 
-/** Blocks of the table that go to the file in one write. */
-const WRITE_BLOCKS = 256;
 /** A checkpoint is worth its bytes once so many times as many were written since the last. */
 const BYTES_PER_CHECKPOINT_BYTE = 32;
 
@@ -64,6 +54,7 @@ export class WarmState {
   readonly #table: SlotTable;
   readonly #marks: RegionMarks;
   readonly #durability: Durability;
+  readonly #writer: CheckpointWriter;
   readonly #watch: IoWatch;
   readonly #multiClass: boolean;
   #done: DoneFacts;
@@ -82,6 +73,7 @@ export class WarmState {
     this.#table = parts.table;
     this.#marks = new RegionMarks(index, parts.geometry, parts.family.store, parts.markEpoch);
     this.#marks.restore(parts.marked);
+    this.#writer = new CheckpointWriter(index, parts.geometry, parts.family.store, parts.table);
     this.#done = parts.done;
     this.#sequence = parts.sequence;
     this.#multiClass = parts.layout.shape.slotBytes.length > 1;
@@ -105,10 +97,11 @@ export class WarmState {
 
   /**
    * The slots are about to be written; `end` says for each that it is over.
-   * @returns fulfilled once they may be; rejected with the errno as `code` when they may not; undefined when they may at once
+   * @returns fulfilled once they may be; rejected with the errno as `code` when they may not; undefined when
+   * they may at once
    */
   begin(items: readonly StoreItem[]): Promise<void> | undefined {
-    for (const { slot, sizeClass } of items) this.#give(slot, sizeClass);
+    for (const { slot, sizeClass } of items) this.#forgetReplaced(slot, sizeClass);
     const { layout, geometry } = this.#parts;
     const marked = this.#marks.begin(items.map(({ slot }) => regionOf(layout, geometry, slot)));
     if (marked === undefined) return undefined;
@@ -149,7 +142,10 @@ export class WarmState {
     this.#table.clear(slot);
   }
 
-  /** Fulfilled when every write that had ended before the call is durable. @throws with the errno as `code` */
+  /**
+   * Fulfilled when every write that had ended before the call is durable.
+   * @throws with the errno as `code`
+   */
   sync(): Promise<void> {
     return this.#durability.sync();
   }
@@ -166,10 +162,14 @@ export class WarmState {
   async open(): Promise<void> {
     if (!this.#done.closed) return;
     await this.#writeDone({ ...this.#done, closed: false });
-    await this.#parts.index.sync(); // before any mark, so that no crash leaves marks in a store that seems closed
+    // Before any mark, so that no crash leaves marks in a store that seems closed.
+    await this.#parts.index.sync();
   }
 
-  /** Leaves everything durable and nothing marked, so that the next start reads no record. Nothing may be in flight. */
+  /**
+   * Leaves everything durable and nothing marked, so that the next start reads no record. Nothing may be in
+   * flight.
+   */
   async close(): Promise<void> {
     await this.#checkpointing?.catch(() => {});
     this.#durability.stop();
@@ -199,7 +199,9 @@ export class WarmState {
     };
   }
 
-  /** @throws an invariant when the table does not agree with the marks. For tests, while nothing is in flight. */
+  /**
+   * @throws an invariant when the table does not agree with the marks. For tests, while nothing is in flight.
+   */
   checkIntegrity(): void {
     let records = 0;
     for (const slot of this.#table.byLastUse()) {
@@ -213,8 +215,11 @@ export class WarmState {
     invariant(records === this.#table.records, 'the table counts its records');
   }
 
-  /** What lay in the slot is given up, and with a new cut of its page what lay in slots of another class. */
-  #give(slot: number, sizeClass: number): void {
+  /**
+   * Forgets what a write to the slot replaces: its old record and, if the write cuts the page anew, the
+   * records of other size classes in the page.
+   */
+  #forgetReplaced(slot: number, sizeClass: number): void {
     this.#table.clear(slot);
     if (!this.#multiClass) return;
     const { layout } = this.#parts;
@@ -244,54 +249,28 @@ export class WarmState {
   }
 
   async #writeCheckpoint(closing: boolean): Promise<void> {
-    const { index, geometry } = this.#parts;
+    const { index } = this.#parts;
     const epoch = this.#done.epoch + 1;
-    // An epoch that failed half-way is finished rather than skipped: the half of the one before must stay whole.
+    // An epoch that failed half-way is finished rather than skipped: the half of the one before must stay
+    // whole.
     await (this.#marks.epoch === epoch ? this.#marks.writeAll() : this.#marks.advance(epoch));
     await this.#durability.sync();
     if (closing) this.#table.makeStale(epoch % 2);
-    const blocks = Math.min(this.#table.blocks, geometry.slotBlocks);
-    for (let block = 0; block < blocks; ) block = await this.#writeSlots(block, blocks, epoch);
+    const slotBlocks = await this.#writer.writeSlots(epoch);
     await index.sync();
     await this.#writeDone({
       epoch,
       sequence: this.#sequence,
       records: this.#table.records,
       closed: closing && this.#marks.isEmpty,
-      slotBlocks: blocks,
+      slotBlocks,
     });
     await index.sync();
     this.#checkpoints++;
   }
 
-  /** Writes a run of stale blocks from `from` on. @returns the block after it */
-  async #writeSlots(from: number, blocks: number, epoch: number): Promise<number> {
-    const { index, geometry, family } = this.#parts;
-    const half = epoch % 2;
-    let first = from;
-    while (first < blocks && !this.#table.isStale(first, half)) first++;
-    let end = first;
-    while (end < blocks && end < first + WRITE_BLOCKS && this.#table.isStale(end, half)) end++;
-    if (end === first) return blocks;
-    const words = new Uint32Array((end - first) * BLOCK_WORDS);
-    for (let block = first; block < end; block++) {
-      const own = words.subarray((block - first) * BLOCK_WORDS, (block - first + 1) * BLOCK_WORDS);
-      this.#table.copyOut(block, half, own);
-      sealBlock(own, BlockKind.SLOT, block, family.store, epoch);
-    }
-    try {
-      await index.writev([bytesOf(words)], blockOffset(geometry, epoch, BlockKind.SLOT, first));
-    } catch (error) {
-      for (let block = first; block < end; block++) this.#table.copyFailed(block, half);
-      throw error;
-    }
-    return end;
-  }
-
   async #writeDone(done: DoneFacts): Promise<void> {
-    const { index, geometry, family } = this.#parts;
-    const words = doneBlock(family.store, done);
-    await index.writev([bytesOf(words)], blockOffset(geometry, done.epoch, BlockKind.DONE, 0));
+    await this.#writer.writeDone(done);
     this.#done = done;
   }
 

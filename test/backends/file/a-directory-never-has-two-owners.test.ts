@@ -4,7 +4,10 @@ import { readdirSync } from 'node:fs';
 import { expect, it } from 'vitest';
 import { scratchDir } from './scratch.ts';
 
-/** Takes and leaves the directory as fast as it can until `endMs`; a file made exclusively shows that it is alone. */
+/**
+ * Takes and leaves the directory as fast as it can until `endMs`; a file made exclusively shows that it is
+ * alone.
+ */
 const contender = (dir: string, native: boolean, endMs: number): string => `
   import { closeSync, openSync, unlinkSync } from 'node:fs';
   const { DirectoryLock } = await import('./src/backends/file/io/directoryLock.ts');

@@ -89,7 +89,8 @@ describe('host arena', () => {
     const end = JSON.parse(run.stdout);
     expect(end.bytes).toEqual([0, 0, 0, 0]);
     expect(end.residentMiB).toBeLessThan(64);
-    // V8 reserves a range of some GiB for each memory: those of the four that are held, and a few that wait for the collector
+    // V8 reserves a range of some GiB for each memory: those of the four that are held, and a few that wait
+    // for the collector
     expect(end.mappedMiB).toBeLessThan(24 * 8192);
   });
 });

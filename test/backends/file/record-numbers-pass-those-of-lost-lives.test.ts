@@ -8,7 +8,10 @@ import { emptyItem, mismatchedWords, patternItem } from '../../../src/testing/in
 import { scratchDir } from './scratch.ts';
 
 const KiB = 1024;
-/** A page holds one block of 16 KiB, or sixteen of 1,000 bytes: of the last of these a large one leaves the records whole. */
+/**
+ * A page holds one block of 16 KiB, or sixteen of 1,000 bytes: of the last of these a large one leaves the
+ * records whole.
+ */
 const shape = poolShape(4, 16 * KiB, [16 * KiB, 1000]);
 const warm: FileStoreOptions = { restart: 'warm' };
 

@@ -1,7 +1,6 @@
 import { copyFileSync, rmSync, truncateSync } from 'node:fs';
 import { join } from 'node:path';
-import { setTimeout as delay } from 'node:timers/promises';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { type DataFile, FileStore, IoError, type StuckIo } from '../../../src/backends/file/index.ts';
 import { fileLayout, recordOffset } from '../../../src/backends/file/record/fileLayout.ts';
 import { type PoolShape, poolShape } from '../../../src/runtime/pool/shape.ts';
@@ -14,7 +13,7 @@ import {
   SeededRandom,
   testSeed,
 } from '../../../src/testing/index.ts';
-import { editFile, mountedDir, scratchDir } from './scratch.ts';
+import { editFile, mountedDir, scratchDir, stopClock } from './scratch.ts';
 
 const KiB = 1024;
 const shape = poolShape(32, 16 * KiB, [16 * KiB, 4 * KiB]);
@@ -263,6 +262,8 @@ describe('file store, when an I/O never comes back', () => {
     readonly wrapFile: (file: DataFile) => DataFile;
     readonly stuck: StuckIo[];
     at: number | 'all' | undefined;
+    /** I/Os that wait. */
+    readonly waiting: () => number;
     release(): void;
   }
 
@@ -271,6 +272,7 @@ describe('file store, when an I/O never comes back', () => {
     const self: Stall = {
       stuck: [],
       at: undefined,
+      waiting: () => held.length,
       wrapFile: faulty((call, at) =>
         call !== 'allocate' && (self.at === 'all' || self.at === at)
           ? new Promise((resolve) => held.push(resolve))
@@ -285,6 +287,7 @@ describe('file store, when an I/O never comes back', () => {
   }
 
   it('ends as timedOut only when it retires, and until then keeps its slot but no other', async () => {
+    stopClock();
     const io = stall();
     const options = {
       wrapFile: io.wrapFile,
@@ -298,7 +301,8 @@ describe('file store, when an I/O never comes back', () => {
     const late = ends(store, 'write', item(0, 2)).finally(() => {
       done = true;
     });
-    await expect.poll(() => io.stuck.length).toBe(1);
+    await expect.poll(io.waiting).toBe(1);
+    vi.advanceTimersByTime(40);
     expect(io.stuck).toEqual([{ operation: 'write', slots: [0], retired: false }]);
     expect(store.describe().stuck).toBe(1);
     expect(await ends(store, 'read', ...items(4).slice(1))).toEqual(['loaded', 'loaded', 'loaded']);
@@ -315,6 +319,7 @@ describe('file store, when an I/O never comes back', () => {
   });
 
   it('does not let queued requests wait for ever when every I/O is stuck', async () => {
+    stopClock();
     const io = stall();
     const options = { wrapFile: io.wrapFile, deadlineMs: 30, queueDepth: 2, ioBytes: 16 * KiB };
     await using store = await FileStore.open(scratchDir(), shape, options);
@@ -322,6 +327,8 @@ describe('file store, when an I/O never comes back', () => {
     io.at = 'all';
     const stuck = [ends(store, 'read', item(0)), ends(store, 'read', item(shape.slotsPerPageMax))];
     const queued = ends(store, 'read', ...items(8).slice(2));
+    await expect.poll(io.waiting).toBe(2);
+    vi.advanceTimersByTime(30);
     expect(await queued).toEqual(Array(6).fill('timedOut'));
     expect(await ends(store, 'read', ...items(8).slice(5))).toEqual(Array(3).fill('timedOut'));
     expect(store.describe().stuck).toBe(2);
@@ -332,19 +339,24 @@ describe('file store, when an I/O never comes back', () => {
   });
 
   it('lets its owner go after the deadline, and keeps the directory until the I/O retires', async () => {
+    stopClock();
     const io = stall();
     const dir = scratchDir();
     const store = await FileStore.open(dir, shape, { wrapFile: io.wrapFile, deadlineMs: 30 });
     io.at = 'all';
     const late = ends(store, 'write', item(0));
-    await delay(1);
-    await store[Symbol.asyncDispose]();
+    await expect.poll(io.waiting).toBe(1);
+    const closing = store[Symbol.asyncDispose]();
+    vi.advanceTimersByTime(30);
+    await closing;
     await expect(FileStore.open(dir, shape)).rejects.toMatchObject({ code: 'TKV_LOCKED' });
     io.release();
     expect(await late).toEqual(['timedOut']);
-    await delay(20);
-    const next = await FileStore.open(dir, shape);
-    await next[Symbol.asyncDispose]();
+    const opening = async (): Promise<string> => {
+      await (await FileStore.open(dir, shape))[Symbol.asyncDispose]();
+      return 'opened';
+    };
+    await expect.poll(() => opening().catch((error) => error.code)).toBe('opened');
   });
 });
 
