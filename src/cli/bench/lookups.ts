@@ -13,17 +13,8 @@ export interface ManagerRow {
   readonly unit: string;
 }
 
-interface ResidentChains {
-  readonly blocks: number;
-  /** Of the manager, with all its tables. */
-  readonly bytes: number;
-  /** Lookups a second. @throws when one did not find what is cached */
-  measure(atOnce: number, partly: boolean, otherWork: Int32Array): number;
-}
-
 export const CHAIN_BLOCKS = 64;
 const QUEUE = 256;
-const QUEUES_PER_ROUND = 200;
 /** Bytes that other work touches: several times a core's own caches. */
 const OTHER_WORK_BYTES = 16 * 2 ** 20;
 
@@ -55,8 +46,16 @@ function writeChain(keys: Uint32Array, chain: number, shared: number): void {
   }
 }
 
-/** The sizes take turns in every round, so that a machine that slows down meanwhile does so for all of them. */
-export function lookupRows(sizes: readonly number[], rounds: number, tableMemory: TableMemory): ManagerRow[] {
+/**
+ * The sizes take turns in every round, so that a machine that slows down meanwhile does so for all of them.
+ * @param queues of 256 lookups in a round
+ */
+export function lookupRows(
+  sizes: readonly number[],
+  rounds: number,
+  queues: number,
+  tableMemory: TableMemory,
+): ManagerRow[] {
   const resident = sizes.map((blocks) => residentChains(blocks, tableMemory));
   const rows = resident.map(({ blocks, bytes }) => ({
     what: `metadata of one of ${blocks / 1e6} M blocks in three tiers`,
@@ -72,7 +71,7 @@ export function lookupRows(sizes: readonly number[], rounds: number, tableMemory
       ['partly ', QUEUE],
     ] as const) {
       const samples = Array.from({ length: rounds }, () =>
-        resident.map((chains) => chains.measure(atOnce, kind !== '', otherWork)),
+        resident.map((chains) => chains.lookupsPerS(atOnce, kind !== '', queues, otherWork)),
       );
       resident.forEach(({ blocks }, i) => {
         const chains = `${kind}cached ${CHAIN_BLOCKS}-block chains`;
@@ -85,7 +84,7 @@ export function lookupRows(sizes: readonly number[], rounds: number, tableMemory
 }
 
 /** Many cached chains, spread over three tiers: a tenth of the blocks in HBM, half of them on disk. */
-function residentChains(blocks: number, tableMemory: TableMemory): ResidentChains {
+function residentChains(blocks: number, tableMemory: TableMemory) {
   let mappedBytes = 0;
   const before = liveMemory();
   const manager = new KVManager({
@@ -117,9 +116,9 @@ function residentChains(blocks: number, tableMemory: TableMemory): ResidentChain
     state = (Math.imul(state, 1_103_515_245) + 12_345) >>> 0; // the generator of ANSI C's example
     return Math.floor((state / 2 ** 32) * limit);
   };
-  const measure: ResidentChains['measure'] = (atOnce, partly, otherWork) => {
+  const lookupsPerS = (atOnce: number, partly: boolean, queues: number, otherWork: Int32Array): number => {
     let elapsedMs = 0;
-    for (let queue = 0; queue < QUEUES_PER_ROUND; queue++) {
+    for (let queue = 0; queue < queues; queue++) {
       for (let r = 0; r < QUEUE; r++) {
         expected[r] = partly ? below(CHAIN_BLOCKS + 1) : CHAIN_BLOCKS;
         writeChain(keysOf[r], below(chains), expected[r]);
@@ -132,7 +131,7 @@ function residentChains(blocks: number, tableMemory: TableMemory): ResidentChain
       if (found.some((blocks, r) => blocks !== expected[r]))
         throw new Error('a lookup missed what is cached');
     }
-    return (QUEUES_PER_ROUND * QUEUE * 1000) / elapsedMs;
+    return (queues * QUEUE * 1000) / elapsedMs;
   };
-  return { blocks, bytes, measure };
+  return { blocks, bytes, lookupsPerS };
 }

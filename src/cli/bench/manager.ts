@@ -26,7 +26,7 @@ export function benchManager(quick: boolean, tableMemory: TableMemory): ManagerR
       value: roomy.heapGrowthBytes(operations),
       unit: 'bytes',
     },
-    ...lookupRows(quick ? [1_000_000] : [1_000_000, 10_000_000], rounds, tableMemory),
+    ...lookupRows(quick ? [1_000_000] : [1_000_000, 10_000_000], rounds, 200, tableMemory),
   ];
 }
 

@@ -1,0 +1,25 @@
+import { spawnSync } from 'node:child_process';
+import { join } from 'node:path';
+import { expect, it } from 'vitest';
+
+const main = join(import.meta.dirname, '..', '..', '..', 'src', 'cli', 'main.ts');
+
+it.each([
+  [['bench'], /missing required argument 'what'/],
+  [['bench', 'nonsense'], /'nonsense' is invalid for argument 'what'.*links, manager, all/],
+  [
+    ['bench', 'manager', '--plot', 'x.svg'],
+    /--plot draws links, of which bench manager has none\. Leave it out/,
+  ],
+  [['bench', 'links', '--json', '/no/such/dir/x'], /\/no\/such\/dir\/x cannot be written/],
+  [['bench', 'links', '--quick', '--dir', '/no/such/dir'], /no directory can be made in \/no\/such\/dir/],
+  [['bench', 'links', '--quick', '--adapter', 'no such adapter'], /adapter/],
+  [['calibrate'], /required option '--out <file>' not specified/],
+  [['calibrate', '--out', '/no/such/dir/x'], /\/no\/such\/dir\/x cannot be written/],
+])('%j', (args, says) => {
+  const { status, stdout, stderr } = spawnSync(process.execPath, [main, ...args], { encoding: 'utf8' });
+  expect(stderr.trim()).toMatch(says);
+  expect(stderr.trim().split('\n')).toHaveLength(1);
+  expect(stdout).toBe('');
+  expect(status).toBe(2);
+});

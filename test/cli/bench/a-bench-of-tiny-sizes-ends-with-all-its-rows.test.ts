@@ -1,0 +1,82 @@
+import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { tableMemory } from '../../../src/backends/arena/index.ts';
+import { benchLinks, type LinkRow, plotOf, renderRows } from '../../../src/cli/bench/links/index.ts';
+import { lookupRows } from '../../../src/cli/bench/lookups.ts';
+import { profileOf } from '../../../src/cli/calibrate.ts';
+import { renderSvg } from '../../../src/cli/chart.ts';
+import { parseLinkCalibration } from '../../../src/sim/latency/index.ts';
+
+const sizes = {
+  unitsOfKib: [16, 64],
+  patterns: ['contiguous', 'scattered'],
+  runBytes: 1,
+  unitsMax: 6,
+  rounds: 1,
+  sampleMs: 0,
+} as const;
+
+describe('the link bench', () => {
+  let dir = '';
+  let rows: LinkRow[] = [];
+  const said: string[] = [];
+
+  beforeAll(async () => {
+    dir = mkdtempSync(join(tmpdir(), 'tierkv-bench-test-'));
+    ({ rows } = await benchLinks(sizes, dir, 'software', (line) => said.push(line)));
+  }, 100_000);
+
+  afterAll(() => rmSync(dir, { recursive: true, force: true }));
+
+  it('has a row of each link at each size and pattern, unverified uploads beside verified ones', () => {
+    expect(rows).toHaveLength(2 * 2 * 10);
+    const ofDdrToHbm = rows.filter((row) => row.link === 'ddrToHbm').map((row) => row.verified);
+    expect(ofDdrToHbm.toSorted()).toEqual([false, false, false, false, true, true, true, true]);
+    expect(new Set(rows.map((row) => row.link)).size).toBe(9);
+    expect(said).toContain('scattered blocks of 64 KiB');
+  });
+
+  it('measures every figure, and the ratio is what it is called', () => {
+    for (const { link, gbps, limitGbps, ratio, singleGbps, bulkGbps, aloneUs, stagesGbps } of rows) {
+      const measured = [gbps, limitGbps, ...Object.values(stagesGbps)];
+      if (link.includes('+'))
+        expect([singleGbps, bulkGbps, aloneUs]).toEqual([undefined, undefined, undefined]);
+      else measured.push(singleGbps!, aloneUs!);
+      if (link === 'hbmToDdr' || link === 'ddrToHbm') measured.push(bulkGbps!);
+      for (const figure of measured) expect(figure > 0 && figure < Number.POSITIVE_INFINITY, link).toBe(true);
+      expect(ratio).toBe(gbps / limitGbps);
+    }
+  });
+
+  it('calls the rows with HBM software, and leaves nothing in its directory', () => {
+    for (const { link, software } of rows) expect(software, link).toBe(link.toLowerCase().includes('hbm'));
+    expect(readdirSync(dir)).toEqual([]);
+  });
+
+  it('tabulates and draws its rows', async () => {
+    expect(renderRows(rows).split('\n').length).toBeGreaterThan(rows.length);
+    const svg = await renderSvg(plotOf(rows, 'a device'));
+    expect(svg).toContain('Links on a device');
+    expect(svg).toContain('ddrToHbm, scattered');
+  });
+
+  it('makes a profile of all six links', () => {
+    const about = { device: 'a device', driver: 'a driver', date: '2026-01-01T00:00:00Z', software: true };
+    const { links } = parseLinkCalibration(JSON.stringify(profileOf(rows, about)), 'profile.json');
+    expect(Object.keys(links).toSorted()).toEqual(
+      ['hbmToDdr', 'ddrToHbm', 'ddrToNvme', 'nvmeToDdr', 'hbmToNvme', 'nvmeToHbm'].toSorted(),
+    );
+  });
+});
+
+it('the lookups of the manager bench find what is cached, at every size', async () => {
+  const rows = lookupRows([6400, 12_800], 1, 2, await tableMemory());
+  expect(rows).toHaveLength(2 + 2 * 8);
+  for (const { what, value } of rows) expect(value, what).toBeGreaterThan(0);
+  expect(rows.filter((row) => row.unit === 'bytes').map((row) => row.what)).toEqual([
+    'metadata of one of 0.0064 M blocks in three tiers',
+    'metadata of one of 0.0128 M blocks in three tiers',
+  ]);
+});

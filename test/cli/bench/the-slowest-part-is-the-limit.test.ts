@@ -1,0 +1,94 @@
+import { describe, expect, it } from 'vitest';
+import { nameOf } from '../../../src/cli/bench/links/contestants.ts';
+import { limitOf, linkOf, type Route, routes, type Stage } from '../../../src/cli/bench/links/routes.ts';
+import { rowOf } from '../../../src/cli/bench/links/row.ts';
+import { Tier } from '../../../src/runtime/index.ts';
+
+const { HBM, DDR, NVME } = Tier;
+const gbps: Readonly<Record<Stage, number>> = {
+  'memcpy in': 9,
+  'copy in': 6,
+  'copy out': 8,
+  'memcpy out': 7,
+  'digest of staging': 4,
+  digest: 5,
+  read: 2,
+  write: 1,
+};
+const limit = (ways: Route['ways'], verified: boolean, readback: boolean): [number, string] =>
+  limitOf({ ways, verified }, readback, (stage) => gbps[stage]);
+
+describe('the limit of a link', () => {
+  it('is its slowest stage where each part does one thing', () => {
+    expect(limit([[DDR, HBM]], false, true)).toEqual([6, 'copy in']);
+    expect(limit([[HBM, DDR]], false, true)).toEqual([7, 'memcpy out']);
+    expect(limit([[HBM, NVME]], false, true)).toEqual([1, 'write']);
+    expect(limit([[NVME, DDR]], true, true)).toEqual([2, 'read']);
+  });
+
+  it('is the sum of times where a part does several things to a byte', () => {
+    const [sum, stage] = limit([[DDR, HBM]], true, true);
+    expect(stage).toBe('memcpy in + digest of staging');
+    expect(sum).toBeCloseTo(1 / (1 / 9 + 1 / 4), 10);
+  });
+
+  it('leaves the check out where a kernel of the device makes it', () => {
+    expect(limit([[DDR, HBM]], true, false)).toEqual([6, 'copy in']);
+  });
+
+  it('counts the two ways of a pair on the parts that serve both', () => {
+    const [sum, stage] = limit(
+      [
+        [DDR, NVME],
+        [NVME, DDR],
+      ],
+      true,
+      true,
+    );
+    expect(stage).toBe('write + read');
+    expect(sum).toBeCloseTo(2 / (1 / 1 + 1 / 2), 10);
+  });
+});
+
+describe('a row', () => {
+  const facts = { unitBytes: 65_536, pattern: 'scattered', software: true } as const;
+  const rowFor = (link: string, verified: boolean) => {
+    const route = routes.find((one) => linkOf(one) === link && one.verified === verified)!;
+    const medians = new Map<string, number>(Object.entries(gbps));
+    medians.set(nameOf('tierkv', route), 3);
+    if (route.ways.length === 1) {
+      medians.set(nameOf('single', route), 0.5);
+      medians.set(nameOf('alone', route), 65_536 / 200 / 1e3);
+    }
+    return rowOf(route, true, medians, facts);
+  };
+
+  it('sets the throughput against the limit, the stages, the peer and the lone block', () => {
+    const row = rowFor('ddrToHbm', false);
+    expect(row).toMatchObject({ gbps: 3, limitGbps: 6, limitStage: 'copy in', ratio: 0.5, singleGbps: 0.5 });
+    expect(row.aloneUs).toBeCloseTo(200, 6);
+    expect(row.stagesGbps).toEqual({ 'copy in': 6, 'memcpy in': 9 });
+    expect(row).toMatchObject({ link: 'ddrToHbm', unitBytes: 65_536, pattern: 'scattered', verified: false });
+  });
+
+  it('has no peer and no lone block for both ways at once', () => {
+    const row = rowFor('hbmToDdr+ddrToHbm', true);
+    for (const key of ['singleGbps', 'bulkGbps', 'aloneUs']) expect(row).not.toHaveProperty(key);
+  });
+
+  it('is called software where a software device has a part in the link, and nowhere else', () => {
+    expect(rowFor('nvmeToHbm', true).software).toBe(true);
+    expect(rowFor('hbmToDdr', false).software).toBe(true);
+    expect(rowFor('nvmeToDdr', true).software).toBe(false);
+  });
+});
+
+it('every one-way link and every pair is measured with the checks of the runtime', () => {
+  const links = routes.filter((route) => route.verified || linkOf(route).match(/^(hbm|ddr)To(Ddr|Nvme)$/));
+  expect(links.map(linkOf).toSorted()).toEqual(
+    [
+      ...['hbmToDdr', 'ddrToHbm', 'hbmToDdr+ddrToHbm', 'ddrToNvme', 'nvmeToDdr', 'ddrToNvme+nvmeToDdr'],
+      ...['hbmToNvme', 'nvmeToHbm', 'hbmToNvme+nvmeToHbm'],
+    ].toSorted(),
+  );
+});
