@@ -7,13 +7,8 @@
  */
 
 import { parseArgs } from 'node:util';
-import {
-  type BoxPathName,
-  choosePath,
-  hardwareRule,
-  softwareRule,
-} from '../src/backends/webgpu/boxes/boxPath.ts';
-import { type BoxPlan, boxPlan, HbmStore, openDevice } from '../src/backends/webgpu/index.ts';
+import { choosePath, hardwareRule, softwareRule } from '../src/backends/webgpu/boxes/boxPath.ts';
+import { type BoxPath, type BoxPlan, boxPlan, HbmStore, openDevice } from '../src/backends/webgpu/index.ts';
 import { type KVBox, type KVLayout, kvLayout, tokenBox } from '../src/runtime/geometry/index.ts';
 import { poolShape } from '../src/runtime/pool/shape.ts';
 import { Outcome } from '../src/runtime/transfer/outcome.ts';
@@ -72,7 +67,7 @@ interface Row {
   /** Median microseconds a block. */
   readonly us: Readonly<Record<Way, number>>;
   /** What `chosen` was. */
-  readonly path: BoxPathName;
+  readonly path: BoxPath;
   readonly software: boolean;
 }
 
@@ -87,8 +82,7 @@ async function measureModel(model: Model): Promise<void> {
   const shape = poolShape(model.blocks, model.layout.blockBytes, [model.layout.blockBytes]);
   const open = (boxPath?: 'kernel' | 'copies'): Promise<HbmStore> =>
     HbmStore.open(live, shape, {
-      uploadPath: 'ring',
-      verifyWrites: 'none',
+      verifyWrites: false,
       ...(boxPath === undefined ? {} : { boxPath }),
     });
   const stores: Record<Way, HbmStore> = {
