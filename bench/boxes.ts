@@ -1,7 +1,8 @@
 /**
- * Parts of many blocks between device and host: through the kernels, by one copyBufferToBuffer a run, by whichever of the two
- * the store chooses, and by moving the whole blocks. All ways take turns within each round; figures are medians in
- * microseconds a block. Nothing is verified on the way, so that the ways are compared and not the checks.
+ * Parts of many blocks between device and host: through the kernels, by one copyBufferToBuffer a run, by
+ * whichever of the two the store chooses, and by moving the whole blocks. All ways take turns within each
+ * round; figures are medians in microseconds a block. Nothing is verified on the way, so that the ways are
+ * compared and not the checks.
  *
  *     node bench/boxes.ts [--json] [--adapter NAME] [--rounds N]
  */

@@ -1,10 +1,11 @@
 /**
- * The link bench, repeated until its ratios are known closely: medians over few rounds of a pipeline on shared cores vary by
- * 5 to 10 %. Prints after each repeat, for each row, the median ratio so far and the 95 % confidence interval of that median
- * between two of the sorted values (Campbell and Gardner, "Calculating confidence intervals for some non-parametric
- * analyses", BMJ 296, 1988), which holds for any distribution. Ends when all intervals are narrow, or after --repeats.
+ * The link bench, repeated until its ratios are known closely: medians over few rounds of a pipeline on
+ * shared cores vary by 5 to 10 %. Prints after each repeat, for each row, the median ratio so far and the 95
+ * % confidence interval of that median between two of the sorted values (Campbell and Gardner, "Calculating
+ * confidence intervals for some non-parametric analyses", BMJ 296, 1988), which holds for any distribution.
+ * Ends when all intervals are narrow, or after --repeats.
  *
- *     UV_THREADPOOL_SIZE=8 node bench/lab/closely.ts --kib 2048 [--link ddrToHbm] [--width 0.1] [--repeats 40]
+ *     UV_THREADPOOL_SIZE=8 node bench/lab/closely.ts --kib 2048 [--link ddrToHbm] [--width 0.1]
  */
 
 import { parseArgs } from 'node:util';

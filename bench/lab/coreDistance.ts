@@ -1,7 +1,8 @@
 /**
- * How far apart the cores of a virtual machine are. Its host moves them about: onto the two threads of one core, under one
- * cache, or apart. No counter tells, but everything that one core hands to another then takes another time. A look lets
- * two threads bounce a cache line between them and measures how long it takes there and back.
+ * How far apart the cores of a virtual machine are. Its host moves them about: onto the two threads of one
+ * core, under one cache, or apart. No counter tells, but everything that one core hands to another then takes
+ * another time. A look lets two threads bounce a cache line between them and measures how long it takes there
+ * and back.
  */
 
 import { availableParallelism } from 'node:os';

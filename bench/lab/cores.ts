@@ -1,7 +1,8 @@
 /**
- * What a virtual machine's host does to its cores, while something else is measured: how far apart they are, and how much of
- * their time it took ("steal" in /proc/stat, Linux only). Two figures explain many odd results of pipelines: a cache line
- * that takes three times as long, or more than a twentieth of the time stolen.
+ * What a virtual machine's host does to its cores, while something else is measured: how far apart they are,
+ * and how much of their time it took ("steal" in /proc/stat, Linux only). Two figures explain many odd
+ * results of pipelines: a cache line that takes three times as long, or more than a twentieth of the time
+ * stolen.
  *
  *     node bench/lab/cores.ts [--seconds 30] [--every-ms 250]
  */

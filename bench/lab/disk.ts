@@ -1,8 +1,9 @@
 /**
- * A disk by itself, without tierkv: direct I/O at several sizes and depths, a buffered call a block, and fio where it is
- * installed. Writes end with their bytes on the device (fdatasync for buffered ones), and buffered reads begin with none of
- * them in the page cache, where the C library can be called. Figures are medians of a few rounds in which all take turns;
- * `cores` is this process's share, so it says what a byte costs.
+ * A disk by itself, without tierkv: direct I/O at several sizes and depths, a buffered call a block, and fio
+ * where it is installed. Writes end with their bytes on the device (fdatasync for buffered ones), and
+ * buffered reads begin with none of them in the page cache, where the C library can be called. Figures are
+ * medians of a few rounds in which all take turns; `cores` is this process's share, so it says what a byte
+ * costs.
  *
  *     UV_THREADPOOL_SIZE=8 node bench/lab/disk.ts [--dir DIR] [--mib 64] [--rounds 5] [--json]
  */

@@ -1,4 +1,6 @@
-/** The other thread of `coreDistance.ts`: answers each odd ball with the next even one while it is asked to. */
+/**
+ * The other thread of `coreDistance.ts`: answers each odd ball with the next even one while it is asked to.
+ */
 
 import { workerData } from 'node:worker_threads';
 import { Word } from './coreDistance.ts';

@@ -1,7 +1,7 @@
 /**
- * `tierkv calibrate`: measures the links of this machine and writes them as the profile that the simulator and
- * `replay --links` read (schema tierkv.links/1, src/sim/latency/links.ts). Rows of scattered blocks with the usual checks
- * are what the runtime does, so only they count.
+ * `tierkv calibrate`: measures the links of this machine and writes them as the profile that the simulator
+ * and `replay --links` read (schema tierkv.links/1, src/sim/latency/links.ts). Rows of scattered blocks with
+ * the usual checks are what the runtime does, so only they count.
  */
 
 import { Command } from 'commander';
@@ -37,9 +37,9 @@ interface CalibrateOptions {
 }
 
 const helpEnd = `
-The profile holds, for each of the six links: what a transfer of each size takes of the link in a batch, how much longer one
-takes that travels alone, and the share of its bandwidth that a direction keeps while the opposite one is busy; beside it
-adapter, driver and date, and whether the adapter is software, whose times say nothing about a GPU's.
+The profile holds, for each of the six links: what a transfer of each size takes of the link in a batch, how much
+longer one takes that travels alone, and the share of its bandwidth that a direction keeps while the opposite one
+is busy. It also says whether the adapter is software, whose times say nothing about a GPU's.
 
 Use it with: tierkv replay TRACE --driver modeled --links FILE
 `;

@@ -1,7 +1,7 @@
 /**
- * What a prefix lookup costs with many blocks resident, one request at a time and a queue of 256 in one call: as the lookups
- * before left the processor's caches, and after other work has taken them, which is what a scheduler step finds. Of a
- * partly cached chain any number of blocks is found, half of them on average.
+ * What a prefix lookup costs with many blocks resident, one request at a time and a queue of 256 in one call:
+ * as the lookups before left the processor's caches, and after other work has taken them, which is what a
+ * scheduler step finds. Of a partly cached chain any number of blocks is found, half of them on average.
  */
 
 import { KVManager, Outcome, type TableMemory } from '../../runtime/index.ts';

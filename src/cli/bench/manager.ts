@@ -1,6 +1,6 @@
 /**
- * What the manager itself costs on one thread and without a driver: allocations, lookups, garbage and memory. Rates are
- * medians of several rounds; latencies are taken call by call.
+ * What the manager itself costs on one thread and without a driver: allocations, lookups, garbage and memory.
+ * Rates are medians of several rounds; latencies are taken call by call.
  */
 
 import { KVManager, type TableMemory } from '../../runtime/index.ts';
@@ -30,7 +30,10 @@ export function benchManager(quick: boolean, tableMemory: TableMemory): ManagerR
   ];
 }
 
-/** One sequence that takes and gives back blocks of an HBM that has room for them or, evicting, of one that is full. */
+/**
+ * One sequence that takes and gives back blocks of an HBM that has room for them or, evicting, of one that is
+ * full.
+ */
 function allocation(evicting: boolean) {
   const manager = new KVManager({ unitBytes: [1], hbm: { capacityBytes: HBM_BLOCKS } });
   const chains = evicting ? HBM_BLOCKS / CHAIN_BLOCKS : 0;

@@ -13,7 +13,10 @@ function collector(): (options?: { type: 'minor' | 'major' }) => void {
   return vm.runInNewContext('gc');
 }
 
-/** Collects what was left lately. A full collection would also throw away machine code that has not run for a while. */
+/**
+ * Collects what was left lately. A full collection would also throw away machine code that has not run for a
+ * while.
+ */
 export function collectYoungGarbage(): void {
   collector()({ type: 'minor' });
 }

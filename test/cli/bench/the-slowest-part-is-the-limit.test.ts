@@ -60,7 +60,7 @@ describe('a row', () => {
       medians.set(nameOf('single', route), 0.5);
       medians.set(nameOf('alone', route), 65_536 / 200 / 1e3);
     }
-    return rowOf(route, true, medians, facts);
+    return rowOf(route, medians, true, facts);
   };
 
   it('sets the throughput against the limit, the stages, the peer and the lone block', () => {

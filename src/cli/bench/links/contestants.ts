@@ -1,6 +1,6 @@
 /**
- * Who runs in the same rounds, on the same blocks: each stage alone, and for each row tierkv, a lone block of tierkv's, and
- * the peers, which do one thing after the other with plain calls of WebGPU and Node.
+ * Who runs in the same rounds, on the same blocks: each stage alone, and for each row tierkv, a lone block of
+ * tierkv's, and the peers, which do one thing after the other with plain calls of WebGPU and Node.
  */
 
 import { hostDigest } from '../../../backends/digest/index.ts';
@@ -25,7 +25,10 @@ export interface Bench {
   readonly scratch: Uint8Array;
 }
 
-/** tierkv; a lone block of tierkv's; one block after the other by plain calls; all blocks in one plain transfer. */
+/**
+ * tierkv; a lone block of tierkv's; one block after the other by plain calls; all blocks in one plain
+ * transfer.
+ */
 export function nameOf(who: 'tierkv' | 'alone' | 'single' | 'bulk', route: Route): string {
   return `${who} ${linkOf(route)} ${route.verified}`;
 }

@@ -1,6 +1,7 @@
 /**
- * The link bench: for each unit size and pattern it opens the tiers, lets everybody who is compared run in the same
- * interleaved rounds, and makes one row of each link. It serves `tierkv bench links` and `tierkv calibrate`.
+ * The link bench: for each unit size and pattern it opens the tiers, lets everybody who is compared run in
+ * the same interleaved rounds, and makes one row of each link. It serves `tierkv bench links` and `tierkv
+ * calibrate`.
  */
 
 import { HostArena } from '../../../backends/arena/index.ts';
@@ -99,5 +100,5 @@ async function rowsOf(
   const readback = hbm.describe().verification === 'readback';
   const contestants = contestantsOf({ rig, unverifiedRig, readback, device, disk, host, scratch });
   const medians = await measureRounds(contestants, sizes, () => live.whenDone(), signal);
-  return routes.map((route) => rowOf(route, readback, medians, facts));
+  return routes.map((route) => rowOf(route, medians, readback, facts));
 }

@@ -1,6 +1,7 @@
 /**
- * Device memory without tierkv: a pool, a mapped buffer for the way in and one for the way out, each as long as all that
- * one run moves. Between two calls the buffer for the way in is mapped, and that for the way out from `copyOut` to `useOut`.
+ * Device memory without tierkv: a pool, a mapped buffer for the way in and one for the way out, each as long
+ * as all that one run moves. Between two calls the buffer for the way in is mapped, and that for the way out
+ * from `copyOut` to `useOut`.
  */
 
 import { hostDigest } from '../../../backends/digest/index.ts';
@@ -46,7 +47,9 @@ export class PlainDevice implements Disposable {
     this.#out.unmap();
   }
 
-  /** One upload by itself: memcpy, copy, wait. Verified: what arrived is copied back, and the host digests it. */
+  /**
+   * One upload by itself: memcpy, copy, wait. Verified: what arrived is copied back, and the host digests it.
+   */
   async upload(source: Uint8Array, verified: boolean): Promise<void> {
     const { byteLength } = source;
     this.memcpyIn(source);

@@ -1,7 +1,7 @@
 /**
- * The disk without tierkv: direct I/O on the very disk blocks that hold the payloads of a file store, since one file is not
- * as fast as the next. What is written there is what lies there, so the store never knows. Where the file system refuses
- * direct I/O it goes through the page cache, as the store's does.
+ * The disk without tierkv: direct I/O on the very disk blocks that hold the payloads of a file store, since
+ * one file is not as fast as the next. What is written there is what lies there, so the store never knows.
+ * Where the file system refuses direct I/O it goes through the page cache, as the store's does.
  */
 
 import { constants, type FileHandle, open } from 'node:fs/promises';
@@ -25,7 +25,8 @@ export class PlainDisk implements AsyncDisposable {
   }
 
   /**
-   * The payloads of all these slots, one I/O each, in the order of the file and as many at once as the store has.
+   * The payloads of all these slots, one I/O each, in the order of the file and as many at once as the store
+   * has.
    * @param memory of each, at the address of a page
    */
   async moveAll(

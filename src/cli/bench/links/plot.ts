@@ -1,4 +1,7 @@
-/** GB/s against unit size: a panel for each link and pattern, a line for tierkv and for each of what it stands beside. */
+/**
+ * GB/s against unit size: a panel for each link and pattern, a line for tierkv and for each of what it stands
+ * beside.
+ */
 
 import type { VegaLiteSpec } from '../../chart.ts';
 import type { LinkRow } from './row.ts';

@@ -1,6 +1,6 @@
 /**
- * The engine over tiers that all hold the same blocks, in the same slots. A block keeps its bytes for ever and only
- * generations grow, so every transfer brings what its digest says.
+ * The engine over tiers that all hold the same blocks, in the same slots. A block keeps its bytes for ever
+ * and only generations grow, so every transfer brings what its digest says.
  */
 
 import { hostDigest } from '../../../backends/digest/index.ts';
@@ -59,8 +59,8 @@ export class LinkRig {
   }
 
   /**
-   * Moves blocks [first, end) in one batch; both ways: half of them each way. To be run once, and before the next is made.
-   * The run throws a TierKVError when one was not loaded.
+   * Moves blocks [first, end) in one batch; both ways: half of them each way. To be run once, and before the
+   * next is made. The run throws a TierKVError when one was not loaded.
    */
   move(ways: Route['ways'], first = 0, end: number = this.slots.length): () => Promise<void> {
     const share = Math.floor((end - first) / ways.length);

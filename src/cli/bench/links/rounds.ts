@@ -1,7 +1,7 @@
 /**
- * Interleaved rounds: in each, everybody who is compared runs, in an order of the round's own. So a machine that is slow for
- * a while is slow for all of them, and nobody always runs behind the same neighbour. Figures are medians over the rounds.
- * One more round before them warms up and counts for nothing.
+ * Interleaved rounds: in each, everybody who is compared runs, in an order of the round's own. So a machine
+ * that is slow for a while is slow for all of them, and nobody always runs behind the same neighbour. Figures
+ * are medians over the rounds. One more round before them warms up and counts for nothing.
  */
 
 import { collectYoungGarbage, median } from '../measuring.ts';
@@ -17,6 +17,9 @@ export interface Contestant {
   prepare(): Run | Promise<Run>;
 }
 
+/** GB/s by contestant. */
+export type Medians = ReadonlyMap<string, number>;
+
 export interface Effort {
   readonly rounds: number;
   /** How long a contestant runs in a round at least. */
@@ -24,7 +27,7 @@ export interface Effort {
 }
 
 /**
- * The median GB/s of each contestant by name.
+ * Lets all run in every round.
  * @param settle ends what the contestant before has left behind
  */
 export async function measureRounds(
@@ -32,7 +35,7 @@ export async function measureRounds(
   effort: Effort,
   settle: () => Promise<unknown>,
   signal: AbortSignal,
-): Promise<Map<string, number>> {
+): Promise<Medians> {
   const samples = new Map(contestants.map(({ name }): [string, number[]] => [name, []]));
   for (let round = 0; round <= effort.rounds; round++) {
     for (const one of shuffled(contestants, round)) {

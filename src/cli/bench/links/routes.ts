@@ -1,7 +1,7 @@
 /**
- * What the link bench measures, and the limit of each. A link is a pipeline of three parts of the machine: device, host
- * and disk. They work at the same time on different blocks, so the slowest part sets the pace. A part that does several
- * things to a byte, or serves both ways at once, takes the sum of their times.
+ * What the link bench measures, and the limit of each. A link is a pipeline of three parts of the machine:
+ * device, host and disk. They work at the same time on different blocks, so the slowest part sets the pace. A
+ * part that does several things to a byte, or serves both ways at once, takes the sum of their times.
  *
  *     ddrToHbm, verified by readback    device: copy in, copy out     host: memcpy in, digest of staging
  *     nvmeToDdr, verified               disk: read                    host: digest
@@ -17,8 +17,8 @@ export interface Route {
 }
 
 /**
- * `copy` is copyBufferToBuffer, `memcpy` goes to or from a mapped buffer; `in` is towards device memory. `read` and `write`
- * are direct file I/O at the places of the row's own blocks.
+ * `copy` is copyBufferToBuffer, `memcpy` goes to or from a mapped buffer; `in` is towards device memory.
+ * `read` and `write` are direct file I/O at the places of the row's own blocks.
  */
 export type Stage =
   | `${'memcpy' | 'copy'} ${'in' | 'out'}`
@@ -28,24 +28,21 @@ export type Stage =
   | 'write';
 
 const { HBM, DDR, NVME } = Tier;
-function between(upper: Tier, lower: Tier): Route[] {
-  return [
-    { ways: [[upper, lower]], verified: false },
-    { ways: [[lower, upper]], verified: true },
-    {
-      ways: [
-        [upper, lower],
-        [lower, upper],
-      ],
-      verified: true,
-    },
-  ];
-}
+const [hbmToDdr, ddrToHbm] = [[HBM, DDR] as const, [DDR, HBM] as const];
+const [ddrToNvme, nvmeToDdr] = [[DDR, NVME] as const, [NVME, DDR] as const];
+const [hbmToNvme, nvmeToHbm] = [[HBM, NVME] as const, [NVME, HBM] as const];
 
-const unverifiedUpload: Route = { ways: [[DDR, HBM]], verified: false };
 export const routes: readonly Route[] = [
-  ...[...between(HBM, DDR), unverifiedUpload],
-  ...[...between(DDR, NVME), ...between(HBM, NVME)],
+  { ways: [hbmToDdr], verified: false },
+  { ways: [ddrToHbm], verified: true },
+  { ways: [ddrToHbm], verified: false },
+  { ways: [hbmToDdr, ddrToHbm], verified: true },
+  { ways: [ddrToNvme], verified: false },
+  { ways: [nvmeToDdr], verified: true },
+  { ways: [ddrToNvme, nvmeToDdr], verified: true },
+  { ways: [hbmToNvme], verified: false },
+  { ways: [nvmeToHbm], verified: true },
+  { ways: [hbmToNvme, nvmeToHbm], verified: true },
 ];
 
 /** `ddrToHbm`, or `hbmToDdr+ddrToHbm` for both ways at once. */
@@ -55,8 +52,8 @@ export function linkOf({ ways }: Route): string {
 
 /**
  * What each part of the machine does, over all ways: device, host, disk.
- * @param readback whether arrivals in HBM are verified by a copy back and a digest on the host. Where a kernel verifies
- *   them the check is no stage: its time counts as tierkv's loss.
+ * @param readback whether arrivals in HBM are verified by a copy back and a digest on the host. Where a
+ *   kernel verifies them the check is no stage: its time counts as tierkv's loss.
  */
 export function stagesOf({ ways, verified }: Route, readback: boolean): readonly Stage[][] {
   const [device, host, disk]: Stage[][] = [[], [], []];

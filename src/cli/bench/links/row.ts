@@ -1,7 +1,10 @@
-/** What one line of `tierkv bench links` says, made from the medians of the rounds; as JSON and as a table. */
+/**
+ * What one line of `tierkv bench links` says, made from the medians of the rounds; as JSON and as a table.
+ */
 
 import { formatBytes, renderTable } from '../../output/index.ts';
 import { nameOf } from './contestants.ts';
+import type { Medians } from './rounds.ts';
 import { limitOf, linkOf, type Route, stagesOf } from './routes.ts';
 
 export interface RowFacts {
@@ -26,22 +29,16 @@ export interface LinkRow extends RowFacts {
   readonly stagesGbps: Readonly<Record<string, number>>;
   /** One block at a time by plain calls, with the checks of the row. One way only. */
   readonly singleGbps?: number;
-  /** All bytes in one transfer by plain calls, with the checks of the row. Between HBM and DDR, one way only. */
+  /**
+   * All bytes in one transfer by plain calls, with the checks of the row. Between HBM and DDR, one way only.
+   */
   readonly bulkGbps?: number;
   /** From submission to end of a block that travels alone. One way only. */
   readonly aloneUs?: number;
 }
 
-/**
- * @param readback see `stagesOf`
- * @param medians GB/s of all contestants by name
- */
-export function rowOf(
-  route: Route,
-  readback: boolean,
-  medians: ReadonlyMap<string, number>,
-  facts: RowFacts,
-): LinkRow {
+/** @param medians GB/s of all contestants by name @param readback see `stagesOf` */
+export function rowOf(route: Route, medians: Medians, readback: boolean, facts: RowFacts): LinkRow {
   const gbpsOf = (name: string): number => medians.get(name)!;
   const gbps = gbpsOf(nameOf('tierkv', route));
   const [limitGbps, limitStage] = limitOf(route, readback, gbpsOf);
