@@ -9,7 +9,7 @@ import { StagingSlots } from '../../../backends/engine/index.ts';
 import { FileStore } from '../../../backends/file/index.ts';
 import { MemoryStore } from '../../../backends/memory/index.ts';
 import { type AdapterReport, HbmStore, type LiveDevice, openDevice } from '../../../backends/webgpu/index.ts';
-import { fillPattern, poolShape } from '../../../runtime/index.ts';
+import { fillPattern, poolShape, Tier } from '../../../runtime/index.ts';
 import { interruptible } from '../../interrupt.ts';
 import { formatBytes } from '../../output/index.ts';
 import { temporaryDirectory } from '../../temporaryDirectory.ts';
@@ -93,8 +93,11 @@ async function rowsOf(
     ddr.view(slot, 0).set(host.subarray(i * unitBytes, (i + 1) * unitBytes));
     ddr.markWritten(slot, 1);
   }
-  const rig = await LinkRig.filled(slots, ddr, { hbm, nvme }, staging);
-  const unverifiedRig = await LinkRig.filled(slots, ddr, { hbm: unverified }, staging);
+  const rig = new LinkRig(slots, ddr, { hbm, nvme }, staging);
+  const unverifiedRig = new LinkRig(slots, ddr, { hbm: unverified }, staging);
+  await rig.fill(Tier.HBM);
+  await rig.fill(Tier.NVME);
+  await unverifiedRig.fill(Tier.HBM);
   using device = new PlainDevice(live.device, bytes);
   await using disk = new PlainDisk(nvme, shape);
   const readback = hbm.describe().verification === 'readback';

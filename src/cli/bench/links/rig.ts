@@ -28,12 +28,8 @@ export class LinkRig {
   #failure = '';
   #allEnded: () => void = () => {};
 
-  private constructor(
-    slots: readonly number[],
-    ddr: MemoryStore,
-    stores: EngineStores,
-    staging: StagingSlots,
-  ) {
+  /** @param ddr where the blocks lie */
+  constructor(slots: readonly number[], ddr: MemoryStore, stores: EngineStores, staging: StagingSlots) {
     this.slots = slots;
     this.#ddr = ddr;
     this.#engine = new TransferEngine({ ...stores, ddr }, staging);
@@ -45,17 +41,9 @@ export class LinkRig {
     });
   }
 
-  /** Brings the blocks that lie in host memory to the other stores, all of them empty. */
-  static async filled(
-    slots: readonly number[],
-    ddr: MemoryStore,
-    stores: EngineStores,
-    staging: StagingSlots,
-  ): Promise<LinkRig> {
-    const rig = new LinkRig(slots, ddr, stores, staging);
-    await rig.move([[Tier.DDR, Tier.HBM]])();
-    if (stores.nvme !== undefined) await rig.move([[Tier.DDR, Tier.NVME]])();
-    return rig;
+  /** Brings all blocks to a tier that has none yet. */
+  async fill(tier: Tier): Promise<void> {
+    await this.move([[Tier.DDR, tier]])();
   }
 
   /**

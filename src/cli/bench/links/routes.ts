@@ -20,12 +20,8 @@ export interface Route {
  * `copy` is copyBufferToBuffer, `memcpy` goes to or from a mapped buffer; `in` is towards device memory.
  * `read` and `write` are direct file I/O at the places of the row's own blocks.
  */
-export type Stage =
-  | `${'memcpy' | 'copy'} ${'in' | 'out'}`
-  | 'digest of staging'
-  | 'digest'
-  | 'read'
-  | 'write';
+export type Stage = HostStage | 'copy in' | 'copy out' | 'read' | 'write';
+type HostStage = 'memcpy in' | 'memcpy out' | 'digest' | 'digest of staging';
 
 const { HBM, DDR, NVME } = Tier;
 const [hbmToDdr, ddrToHbm] = [[HBM, DDR] as const, [DDR, HBM] as const];
