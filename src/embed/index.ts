@@ -2,9 +2,11 @@
 
 export type { WaitOptions } from './abort.ts';
 export type { KVRuntimeConfig } from './config.ts';
+export type { CacheEvent } from './events.ts';
 export { KVRuntime, type OpenUnit } from './kvRuntime.ts';
 export type { LayerGroup } from './layerGroups.ts';
-export type { BeginOptions, Room } from './requests/beginning.ts';
+export type { Metrics } from './metrics.ts';
+export type { BeginOptions, RetentionHint, Room } from './requests/beginning.ts';
 export type { DeviceBlockTable } from './requests/blockTables.ts';
 export type { StepEnd } from './requests/context.ts';
 export type { EntryEnd, StepEntry } from './requests/growing.ts';

@@ -46,7 +46,7 @@ function forkGroup(context: RequestContext, from: GroupTable, tokens: TokenList)
   const keys = freshKeys(blocks);
   for (let i = 0; i < shared; i++) keys.append(from.keys.words, i * 4);
   const { chain, sizeClass } = from;
-  const table = manager.open(keys.words, shared, context.nowUs());
+  const table = manager.open(keys.words, shared, context.nowUs(), shared, from.table.owner);
   // What others cannot find, such as a block whose digest differs from its first copy's, is copied like the partial one.
   for (let i = table.matched; i < blocks; i++) {
     if (!manager.copy(from.table, i, table, i, context.nowUs())) {
