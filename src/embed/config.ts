@@ -11,7 +11,7 @@ import type {
   WriteBudgetConfig,
 } from '../runtime/index.ts';
 import type { GroupUnits, LayerGroup } from './layerGroups.ts';
-import { OWNERS, SHARED_OWNER } from './requests/tenantOwners.ts';
+import { OWNERS, SHARED_OWNER } from './prompts/tenantOwners.ts';
 
 export interface KVRuntimeConfig {
   /** Shape of the model's KV. A block over all layers is the unit that moves, unless there are `layerGroups`. */

@@ -11,5 +11,5 @@ export type { DeviceBlockTable } from './requests/blockTables.ts';
 export type { StepEnd } from './requests/context.ts';
 export type { EntryEnd, StepEntry } from './requests/growing.ts';
 export type { KVSequence } from './requests/kvSequence.ts';
-export type { RequestQueue, WaitingRequest } from './requests/requestQueue.ts';
+export type { RequestQueue, WaitingRequest } from './prompts/requestQueue.ts';
 export { type OpenStores, openStores, type StoreConfig } from './stores/openStores.ts';

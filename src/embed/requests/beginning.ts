@@ -9,7 +9,7 @@ import { bytesOf, freshKeys, full, isWhole, type RequestContext, requireFits, se
 import { type GroupTable, KVSequence } from './kvSequence.ts';
 import { scrub } from './scrubbing.ts';
 import { type FoundTail, findTail, takeTail } from './tails.ts';
-import { TokenList } from './tokenList.ts';
+import { TokenList } from '../prompts/tokenList.ts';
 
 export interface BeginOptions extends WaitOptions {
   /** Who may share this KV: from your own authentication, never from the request's body. */

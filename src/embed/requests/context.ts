@@ -8,8 +8,8 @@ import type { DeviceKeeper } from '../stores/deviceKeeper.ts';
 import type { AdmissionQueue } from './admission.ts';
 import type { ComputingBlocks } from './computing.ts';
 import type { KVSequence } from './kvSequence.ts';
-import type { TenantChains } from './tenantChains.ts';
-import type { TenantOwners } from './tenantOwners.ts';
+import type { TenantChains } from '../prompts/tenantChains.ts';
+import type { TenantOwners } from '../prompts/tenantOwners.ts';
 
 export interface RequestContext {
   readonly manager: KVManager;
