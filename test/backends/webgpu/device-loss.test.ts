@@ -162,6 +162,20 @@ describe('opening a pool', () => {
     });
   });
 
+  it('names the staging buffers when there is memory for the slabs and none for them', async () => {
+    const scope = vi
+      .spyOn(live.device, 'popErrorScope')
+      .mockResolvedValueOnce(null)
+      .mockResolvedValueOnce(null)
+      .mockResolvedValueOnce({ message: 'allocation failed' });
+    await expect(HbmStore.open(live, shape)).rejects.toMatchObject({
+      code: 'TKV_DEVICE',
+      field: 'stagingBytes',
+      message: expect.stringMatching(/8 staging buffers .*allocation failed.*Lower stagingBytes/),
+    });
+    scope.mockRestore();
+  });
+
   it('says how much was asked for when the device has not that much memory', async () => {
     const outOfMemory = Object.create(live) as LiveDevice;
     const scopes = [null, { message: 'allocation failed' }];
