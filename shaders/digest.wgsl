@@ -1,8 +1,10 @@
-// The digest of src/runtime/digest.ts of every place: results[2 p] = lo, results[2 p + 1] = hi, both zero before.
+// The digest of src/runtime/digest.ts of every item: results[2 i] = lo, results[2 i + 1] = hi, both zero
+// before.
 //
-// Sums modulo 2^32 commute, so invocations need no order. Each walks its workgroup's vectors with a stride of `lanes`
-// and keeps i * golden and 2 i + 1 of a vector's first word by addition. For the words (x, y, z, w) of a vector whose
-// first word has the weight W, the part of `hi` is (x + y + z + w) W + 2 y + 4 z + 6 w.
+// Sums modulo 2^32 commute, so invocations need no order. Each walks its workgroup's vectors with a stride of
+// `workgroupSize` and keeps i * golden and 2 i + 1 of a vector's first word by addition. For the words (x, y,
+// z, w) of a vector whose first word has the weight W, the part of `hi` is (x + y + z + w) W + 2 y + 4 z + 6
+// w.
 
 @group(0) @binding(0) var<storage, read> slab: array<vec4<u32>>;
 
@@ -11,31 +13,31 @@ fn spreadWords(value: vec4<u32>) -> vec4<u32> {
   return x ^ (x >> vec4(15u));
 }
 
-var<workgroup> partial: array<vec2<u32>, lanes>;
+var<workgroup> partial: array<vec2<u32>, workgroupSize>;
 
 const steps = vec4(0u, golden, 2u * golden, 3u * golden);
 
-fn digestOf(place: Place, group: u32, groups: u32, lane: u32) -> vec2<u32> {
-  let split = splitOf(place);
+fn digestOf(item: Item, group: u32, groups: u32, invocation: u32) -> vec2<u32> {
+  let split = splitOf(item);
   let range = rangeOf(split.vectors, group, groups);
   var lo = 0u;
   var hi = 0u;
-  let first = split.head + 4u * (range.x + lane);
+  let first = split.head + 4u * (range.x + invocation);
   var position = first * golden;
   var weight = 2u * first + 1u;
-  for (var at = range.x + lane; at < range.y; at += lanes) {
+  for (var at = range.x + invocation; at < range.y; at += workgroupSize) {
     let spread = spreadWords(slab[split.vector + at] ^ (vec4(position) + steps));
     let sum = spread.x + spread.y + spread.z + spread.w;
     lo += sum;
     hi += sum * weight + 2u * (spread.y + spread.w + 2u * (spread.z + spread.w));
-    position += lanes * 4u * golden;
-    weight += lanes * 8u;
+    position += workgroupSize * 4u * golden;
+    weight += workgroupSize * 8u;
   }
   if (group == 0u) {
-    for (var edge = lane; edge < edges; edge += lanes) {
+    for (var edge = invocation; edge < edges; edge += workgroupSize) {
       let index = edgeWord(split, edge);
-      if (index < place.wordCount) {
-        let at = place.wordOffset + index;
+      if (index < item.wordCount) {
+        let at = item.wordOffset + index;
         let spread = spreadWords(vec4(slab[at >> 2u][at & 3u] ^ (index * golden))).x;
         lo += spread;
         hi += spread * (2u * index + 1u);
@@ -45,36 +47,36 @@ fn digestOf(place: Place, group: u32, groups: u32, lane: u32) -> vec2<u32> {
   return vec2(lo, hi);
 }
 
-fn add(place: u32, digest: vec2<u32>) {
-  atomicAdd(&results[2u * place], digest.x);
-  atomicAdd(&results[2u * place + 1u], digest.y);
+fn add(item: u32, digest: vec2<u32>) {
+  atomicAdd(&results[2u * item], digest.x);
+  atomicAdd(&results[2u * item + 1u], digest.y);
 }
 
 // Every invocation adds its own part: for devices on which a barrier costs more than an atomic.
-@compute @workgroup_size(lanes)
+@compute @workgroup_size(workgroupSize)
 fn scattered(
   @builtin(workgroup_id) group: vec3<u32>,
   @builtin(num_workgroups) groups: vec3<u32>,
-  @builtin(local_invocation_index) lane: u32,
+  @builtin(local_invocation_index) invocation: u32,
 ) {
-  add(group.y, digestOf(places[group.y], group.x, groups.x, lane));
+  add(group.y, digestOf(items[group.y], group.x, groups.x, invocation));
 }
 
-// A workgroup adds once, after a tree of sums in its own memory; `lanes` is a power of two.
-@compute @workgroup_size(lanes)
+// A workgroup adds once, after a tree of sums in its own memory; `workgroupSize` is a power of two.
+@compute @workgroup_size(workgroupSize)
 fn reduced(
   @builtin(workgroup_id) group: vec3<u32>,
   @builtin(num_workgroups) groups: vec3<u32>,
-  @builtin(local_invocation_index) lane: u32,
+  @builtin(local_invocation_index) invocation: u32,
 ) {
-  partial[lane] = digestOf(places[group.y], group.x, groups.x, lane);
-  for (var half = lanes / 2u; half > 0u; half /= 2u) {
+  partial[invocation] = digestOf(items[group.y], group.x, groups.x, invocation);
+  for (var half = workgroupSize / 2u; half > 0u; half /= 2u) {
     workgroupBarrier();
-    if (lane < half) {
-      partial[lane] += partial[lane + half];
+    if (invocation < half) {
+      partial[invocation] += partial[invocation + half];
     }
   }
-  if (lane == 0u) {
+  if (invocation == 0u) {
     add(group.y, partial[0]);
   }
 }

@@ -1,19 +1,27 @@
-/** GPU memory through WebGPU: choose an adapter with `openDevice`, put a pool on it with `HbmStore.open`. */
+/**
+ * GPU memory through WebGPU: choose an adapter with `openDevice`, put a pool on it with `HbmStore.open`.
+ * Kernels of your own over the pool's slots are made with `SlabKernel`.
+ */
 
-export { adoptDevice, openDevice } from './adapter.ts';
-export { type BoxPlan, boxPlan } from './boxes/index.ts';
+export { adoptDevice, openDevice } from './adapter/adapterChoice.ts';
+export { type BoxPlan, boxPlan } from './boxes/boxPlan.ts';
+export { LiveDevice } from './device/liveDevice.ts';
 export { HbmStore } from './hbmStore.ts';
-export { LiveDevice } from './liveDevice.ts';
+export type { BufferAccess, KernelSpec } from './kernels/kernelSpec.ts';
+export type { EncodeOptions, KernelTable } from './kernels/kernelTable.ts';
+export { shaderSource } from './kernels/shaders.ts';
+export { SlabKernel } from './kernels/slabKernel.ts';
 export type {
   AdapterReport,
   AdapterSource,
   BoxItem,
-  CopyItem,
+  BoxPath,
   DeviceOptions,
   DevicePool,
   HbmStoreOptions,
   MismatchResult,
   PatternItem,
   SlotBuffer,
+  SlotLocation,
+  Verification,
 } from './types.ts';
-export { readUploadProfile, type UploadProfile } from './uploadProfile.ts';

@@ -1,17 +1,14 @@
 /// <reference types="@webgpu/types" preserve="true" />
 
 /**
- * The words of the WebGPU backend that others type against: which adapter a device came from, and what an HBM pool offers
- * beyond the tier store contract. `openDevice` gives a `LiveDevice`, `HbmStore.open(liveDevice, shape)` gives a
- * `DevicePool` on it; the pool never outlives the device, and disposing of the pool leaves the device to its owner.
+ * The words of the WebGPU backend that others type against: which adapter a device came from, and what an HBM
+ * pool offers beyond the contract of a tier store. `openDevice` gives a `LiveDevice`,
+ * `HbmStore.open(liveDevice, shape)` gives a `DevicePool` on it. The pool never outlives the device.
+ * Disposing of the pool leaves the device to its owner.
  */
 
 import type { DeviceTierStore, SealItem, StoreResult } from '../../runtime/transfer/tierStore.ts';
-import type { VerificationName } from './arrivals.ts';
-import type { BoxPathName } from './boxes/boxPath.ts';
 import type { BoxPlan } from './boxes/boxPlan.ts';
-import type { UploadPathName } from './uploadPath.ts';
-import type { UploadProfile } from './uploadProfile.ts';
 
 /** How the Vulkan driver, or the platform's own backend, was found. */
 export type AdapterSource =
@@ -23,7 +20,10 @@ export type AdapterSource =
   | 'TIERKV_ADAPTER'
   | 'embedder';
 
-/** What every table and report shows of the adapter; a number measured where `software` is true is labelled so. */
+/**
+ * What every table and report shows of the adapter; a number measured where `software` is true is labelled
+ * so.
+ */
 export interface AdapterReport {
   readonly name: string;
   readonly vendor: string;
@@ -33,41 +33,43 @@ export interface AdapterReport {
 
 export interface DeviceOptions {
   /**
-   * `hardware`, `software`, the path of a Vulkan ICD manifest, or a part of the adapter's name. Default: the environment
-   * variable TIERKV_ADAPTER, and without it the first that works of hardware, the user's driver, software.
+   * `hardware`, `software`, the path of a Vulkan ICD manifest, or a part of the adapter's name. Default: the
+   * environment variable TIERKV_ADAPTER, and without it the first that works of hardware, the user's driver,
+   * software.
    */
   readonly adapter?: string;
   /** Receives one line a person must see, such as that a software device is in use. Default: silence. */
   readonly notice?: (line: string) => void;
   /**
-   * How this process waits for the device: `spin` looks in every turn of the event loop, and a core is busy meanwhile;
-   * `sleep` does so for eight milliseconds, and then once a millisecond or when something else wakes the loop. Default `sleep`.
+   * How this process waits for the device: `spin` looks in every turn of the event loop, and a core is busy
+   * meanwhile; `sleep` does so for eight milliseconds, and then once a millisecond or when something else
+   * wakes the loop. Default `sleep`.
    */
   readonly wait?: 'spin' | 'sleep';
   /** Where the software device is unpacked. Default: `tierkv` in the user's cache folder. */
   readonly cacheDir?: string;
 }
 
+/** Who digests bytes that arrived on the device: a kernel there, or the host after it has read them back. */
+export type Verification = 'kernel' | 'readback';
+
+export type BoxPath = 'kernel' | 'copies';
+
 export interface HbmStoreOptions {
   /** Largest GPUBuffer of the pool, in bytes; the device's limits cap it. Default 1 GiB. */
   readonly slabBytesMax?: number;
-  /**
-   * Bytes of one staging buffer and how many there are, for each direction. Default 4 MiB, 8; on a software device up to 8 MiB,
-   * 4, of which it uses as much as is fastest at present.
-   */
+  /** Bytes of one mapped buffer, for each direction; the pool's capacity and the device cap it. Default 4 MiB. */
   readonly stagingBytes?: number;
+  /** How many mapped buffers each direction has. Default 8. */
   readonly stagingBuffers?: number;
   /**
-   * Whether, and how, what arrives is checked; without it, `write` trusts the way here. Default true: by the digest kernel,
-   * or on a software device by the faster of kernel and readback.
+   * Whether, and how, what `write` brings is checked. False: it is not. Default true: by the digest kernel,
+   * and on a software device by readback, since its kernels run on the host's cores and are slower than the
+   * host's own digest.
    */
-  readonly verifyWrites?: boolean | VerificationName;
-  /** How bytes get to the device. Default: the faster one, measured once a device. */
-  readonly uploadPath?: UploadPathName;
-  /** How boxes of slots move: through kernels, or by one copy a run. Default: by the length and number of the runs. */
-  readonly boxPath?: BoxPathName;
-  /** What an earlier measurement on this adapter found; see `readUploadProfile`. Default: measured. */
-  readonly profile?: UploadProfile;
+  readonly verifyWrites?: boolean | Verification;
+  /** How boxes move: through kernels, or by one copy a run. Default: by the length and number of the runs. */
+  readonly boxPath?: BoxPath;
   /** Label of the pool's GPU objects. Default `tierkv.hbm`. */
   readonly label?: string;
 }
@@ -83,18 +85,9 @@ export interface MismatchResult extends StoreResult {
   readonly mismatchedWords: number;
 }
 
-/** One whole slot to another of the same size class. The source is named as a read names it, the target as a write. */
-export interface CopyItem {
-  readonly sizeClass: number;
-  readonly fromSlot: number;
-  readonly fromGeneration: number;
-  readonly toSlot: number;
-  readonly toGeneration: number;
-}
-
 /**
- * A part of a slot: the box of a plan, in what lies in the slot from its first byte on. A call may name a slot more than
- * once, with other boxes; those of one `writeBoxes` must not overlap.
+ * A part of a slot: the box of a plan, in what lies in the slot from its first byte on. A call may name a
+ * slot more than once, with other boxes; those of one `writeBoxes` must not overlap.
  */
 export interface BoxItem extends SealItem {
   readonly plan: BoxPlan;
@@ -109,30 +102,55 @@ export interface SlotBuffer {
   readonly sizeBytes: number;
 }
 
-/** An HBM pool: the tier store contract, and what replay, tests and embedders need of the device. */
+/** Where a slot lies, as a block table names it: the index of a slab and the offset in it. */
+export interface SlotLocation {
+  readonly slab: number;
+  readonly offsetBytes: number;
+}
+
+/**
+ * An HBM pool: the contract of a device's tier store, and what replay, tests and embedders need of the
+ * device.
+ *
+ * `seal`, `fillPattern`, `clear` and the targets of `copy` take effect in the order of the calls, also on one
+ * slot, without waiting for one another. Every other call on a slot that one of them works on is refused, as
+ * is each call on a slot that `write` or `writeBoxes` works on. `read`, `readBoxes`, `countMismatches` and
+ * the sources of `copy` may share a slot.
+ */
 export interface DevicePool extends DeviceTierStore {
   readonly adapter: AdapterReport;
-  /** Fulfilled with the reason when the device is gone. Calls pending then, and later ones, end as `refused`. */
+  /**
+   * Fulfilled with the reason when the device is gone. Calls under way then, and later ones, end as
+   * `refused`.
+   */
   readonly lost: Promise<string>;
+  /**
+   * The buffers (STORAGE | COPY_SRC | COPY_DST) that hold all slots, for kernels that read block tables.
+   * Never destroy one, and never use one after the pool is disposed of.
+   */
+  readonly slabs: readonly GPUBuffer[];
   /** Generates the bytes of each slot on the device; the place takes the generation named. */
   fillPattern(items: readonly PatternItem[]): Promise<readonly StoreResult[]>;
   /** Compares each slot with its pattern on the device. */
   countMismatches(items: readonly PatternItem[]): Promise<readonly MismatchResult[]>;
-  /** Copies whole slots within device memory. */
-  copy(items: readonly CopyItem[]): Promise<readonly StoreResult[]>;
   /**
-   * Reads a box of each slot. Places are checked as by `read`: stale is refused, nothing there is missing, another size
-   * class or a newer generation than lies there is corrupt. The bytes themselves are not verified, as by `read`.
+   * Reads a box of each slot. Places are checked as by `read`: stale is refused, nothing there is missing,
+   * another size class or a newer generation than lies there is corrupt. The bytes themselves are not
+   * verified, as by `read`.
    */
   readBoxes(items: readonly BoxItem[]): Promise<readonly StoreResult[]>;
   /**
-   * Changes a box of each slot and no other byte. For slots that a sequence still writes, and nobody else reads: the content
-   * is another one afterwards, and whatever digest was known of it is void until `seal`. What arrived is not verified.
+   * Changes a box of each slot and no other byte. For slots that a sequence still writes, and nobody else
+   * reads: the content is another one afterwards, and whatever digest was known of it is void until `seal`.
+   * What arrived is not verified.
    *
-   * A generation that lies in the slot keeps its other bytes. A newer one takes the slot, as with `write` and `seal`, and
-   * reads find nothing there until `seal`. Stale is refused, another size class than lies there is corrupt.
+   * A generation that lies in the slot keeps its other bytes. A newer one takes the slot, as with `write` and
+   * `seal`, and reads find nothing there until `seal`. Stale is refused, another size class than lies there
+   * is corrupt.
    */
   writeBoxes(items: readonly BoxItem[]): Promise<readonly StoreResult[]>;
-  /** The buffer (STORAGE | COPY_SRC | COPY_DST) that holds the slot. Never destroy it; never hold it after the pool. */
+  /** The buffer that holds the slot, and where in it. @throws when the pool has no such slot */
   buffer(slot: number, sizeClass: number): SlotBuffer;
+  /** Which of `slabs` holds the slot, and where in it. @throws when the pool has no such slot */
+  locate(slot: number, sizeClass: number): SlotLocation;
 }

@@ -5,10 +5,13 @@ import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
+import { requestDevice } from '../../../src/backends/webgpu/adapter/instance.ts';
+import { deviceFault } from '../../../src/backends/webgpu/adapter/selfTest.ts';
+import {
+  softwareArchive,
+  unpackSoftwareDriver,
+} from '../../../src/backends/webgpu/adapter/softwareAdapter.ts';
 import { adoptDevice, HbmStore, openDevice } from '../../../src/backends/webgpu/index.ts';
-import { requestDevice } from '../../../src/backends/webgpu/instance.ts';
-import { deviceFault } from '../../../src/backends/webgpu/selfTest.ts';
-import { softwareArchive, unpackSoftwareDriver } from '../../../src/backends/webgpu/softwareAdapter.ts';
 import { poolShape } from '../../../src/runtime/pool/shape.ts';
 import { patternItem } from '../../../src/testing/index.ts';
 
@@ -130,15 +133,15 @@ describe('the self-test', () => {
 describe('the software device from npm', () => {
   it('is unpacked by several processes at once into one folder, whole', async () => {
     const cache = path.join(scratch, 'race');
-    const module = new URL('../../../src/backends/webgpu/softwareAdapter.ts', import.meta.url).href;
+    const module = new URL('../../../src/backends/webgpu/adapter/softwareAdapter.ts', import.meta.url).href;
     const program = `
       const { softwareArchive, unpackSoftwareDriver } = await import(${JSON.stringify(module)});
       console.log(unpackSoftwareDriver(softwareArchive(), ${JSON.stringify(cache)}).icdPath);`;
     const runs = await Promise.all(
       [1, 2, 3, 4, 5].map(() => run(process.execPath, ['--input-type=module', '-e', program], { cwd: root })),
     );
-    const places = new Set(runs.map(({ stdout }) => stdout.trim()));
-    expect(places.size).toBe(1);
+    const manifests = new Set(runs.map(({ stdout }) => stdout.trim()));
+    expect(manifests.size).toBe(1);
     const folders = fs.readdirSync(cache);
     expect(folders).toHaveLength(1);
     const files = fs.readdirSync(path.join(cache, folders[0])).sort();
@@ -196,7 +199,7 @@ describe('hazard: dropped GPU objects', () => {
   it('a device of which nothing but the GPUDevice is held works through many garbage collections', async () => {
     const program = `
       const { openDevice } = await import('./src/backends/webgpu/index.ts');
-      const { BufferUsage, MapMode } = await import('./src/backends/webgpu/gpuConstants.ts');
+      const { BufferUsage, MapMode } = await import('./src/backends/webgpu/device/gpuConstants.ts');
       const size = 65536;
       for (let round = 0; round < 5; round++) {
         const device = await openDevice({ adapter: 'software' }).then((live) => live.device);

@@ -1,4 +1,7 @@
-/** What boxes of blocks must be, found on the host run by run, and pools filled with bytes that are all different. */
+/**
+ * What boxes of blocks must be, found on the host run by run, and pools filled with bytes that are all
+ * different.
+ */
 
 import { expect } from 'vitest';
 import type { HbmStore } from '../../../src/backends/webgpu/index.ts';

@@ -1,20 +1,16 @@
 import fc from 'fast-check';
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { BoxKernels } from '../../../src/backends/webgpu/boxes/boxKernels.ts';
-import { inUnitsOf, runOffsetBytes } from '../../../src/backends/webgpu/boxes/boxPlan.ts';
 import {
-  type BoxKernel,
   type BoxKernelShape,
-  compileBoxPrograms,
   hardwareBoxShape,
+  openBoxKernels,
   softwareBoxShape,
-} from '../../../src/backends/webgpu/boxes/boxPrograms.ts';
-import { type BoxPathName, boxPathNames } from '../../../src/backends/webgpu/boxes/index.ts';
-import { PieceList } from '../../../src/backends/webgpu/boxes/pieceList.ts';
-import { type BoxItem, boxPlan, HbmStore } from '../../../src/backends/webgpu/index.ts';
-import { ReadbackRing } from '../../../src/backends/webgpu/readbackRing.ts';
-import { Slabs } from '../../../src/backends/webgpu/slabs.ts';
-import { StagingSpread } from '../../../src/backends/webgpu/stagingSpread.ts';
+} from '../../../src/backends/webgpu/boxes/boxKernels.ts';
+import { inUnitsOf, runOffsetBytes } from '../../../src/backends/webgpu/boxes/boxPlan.ts';
+import { BoxTables, packedBuffer } from '../../../src/backends/webgpu/boxes/boxTables.ts';
+import { type BoxItem, type BoxPath, boxPlan, HbmStore } from '../../../src/backends/webgpu/index.ts';
+import { Slabs } from '../../../src/backends/webgpu/pool/slabs.ts';
+import { ReadbackBuffers } from '../../../src/backends/webgpu/staging/mappedBuffers.ts';
 import {
   blockBox,
   Granularity,
@@ -43,7 +39,10 @@ function readItems(layout: KVLayout, box: KVBox, blocks: readonly StoreItem[], c
   return blocks.map((block) => ({ ...block, plan, bytes: new Uint8Array(plan.boxBytes).fill(0xee) }));
 }
 
-/** Items that write bytes, different everywhere, to the box of each block; `blocks` become what must lie there then. */
+/**
+ * Items that write bytes, different everywhere, to the box of each block; `blocks` become what must lie there
+ * then.
+ */
 function writeItems(
   layout: KVLayout,
   box: KVBox,
@@ -81,7 +80,7 @@ const granularities: Record<string, UnitConfig> = {
   HEAD: { granularity: Granularity.HEAD, headsPerUnit: 2, layersPerUnit: 2 },
   LAYER: { granularity: Granularity.LAYER },
 };
-const paths: (BoxPathName | undefined)[] = [...boxPathNames, undefined];
+const paths: (BoxPath | undefined)[] = ['kernel', 'copies', undefined];
 /** Rows of 24 bytes are no whole vectors, rows of 32 are. */
 const headDims = { 'whole vectors': 16, words: 12 };
 
@@ -131,7 +130,6 @@ describe('boxes of blocks', () => {
           slabBytesMax: 2 * shape.pageBytes,
           stagingBytes,
           stagingBuffers: 2,
-          uploadPath: 'writeBuffer',
           verifyWrites: 'kernel',
           ...(boxPath === undefined ? {} : { boxPath }),
         });
@@ -140,8 +138,8 @@ describe('boxes of blocks', () => {
         await expectBoxes(store, layout, box, some);
         const writes = writeItems(layout, box, some);
         const later = writeItems(layout, other, some);
-        const ends = await Promise.all([store.writeBoxes(writes), store.writeBoxes(later)]);
-        expectLoaded(ends.flat());
+        expectLoaded(await store.writeBoxes(writes));
+        expectLoaded(await store.writeBoxes(later));
         await expectPool(store, slots);
       }),
       { numRuns: 60 },
@@ -271,22 +269,21 @@ describe('box kernels', () => {
   const shapes: Record<string, BoxKernelShape> = {
     'the shape for software devices': softwareBoxShape,
     'the shape for GPUs': hardwareBoxShape,
-    'one invocation a workgroup': { lanes: 1, lanesPerRun: 1, unitsPerLane: 1 },
-    'wide workgroups of narrow teams': { lanes: 256, lanesPerRun: 4, unitsPerLane: 3 },
+    'one invocation a workgroup': { workgroupSize: 1, sharersMax: 1, unitsPerInvocation: 1 },
+    'wide workgroups of narrow teams': { workgroupSize: 256, sharersMax: 4, unitsPerInvocation: 3 },
   };
   for (const [name, kernelShape] of Object.entries(shapes)) {
     it(`move every run with ${name}`, async () => {
       const layout = kvLayout({ layers: 5, kvHeads: 3, headDim: 8, dtype: 'f16', blockTokens: 7 });
       const shape = poolShape(2, 80_000, [80_000]);
-      const packedBytes = 32 * layout.blockBytes;
       const slabs = await Slabs.open(device.live, shape, 'test', 80_000);
-      const programs = await compileBoxPrograms(device.live, 'test', kernelShape);
-      const kernels = new BoxKernels(device.live, programs, slabs, 'test', 32, packedBytes);
-      const ring = new ReadbackRing(
-        device.live,
-        'test',
-        new StagingSpread({ bytes: Math.max(80_000, packedBytes), buffers: 1 }),
-      );
+      const kernels = await openBoxKernels(device.live, slabs.buffers, 'test', kernelShape);
+      const packedBytes = 32 * layout.blockBytes;
+      const packed = packedBuffer(device.live, 'test', packedBytes);
+      const gather = new BoxTables(kernels.gather, packed, 32);
+      const scatter = new BoxTables(kernels.scatter, packed, 32);
+      const size = { bytes: Math.max(80_000, packedBytes), count: 1 };
+      const buffers = new ReadbackBuffers(device.live, size, 'test');
       const content = slabs.buffers.map((buffer, slab) => {
         const words = new Uint32Array(20_000);
         fillPattern(words, slab, 3);
@@ -295,52 +292,53 @@ describe('box kernels', () => {
         return bytes;
       });
 
-      const list = new PieceList(32);
       const random = new SeededRandom(testSeed(99));
-      const pieces: { at: number; from: Uint8Array[] }[] = [];
+      const boxes: { at: number; from: Uint8Array[] }[] = [];
       const block = blockBox(layout, 0);
-      for (let at = 0, place = 0; !list.full; place++) {
+      for (let at = 0, index = 0; index < 32; index++) {
         const tokenStart = random.below(7);
         const tokenEnd = tokenStart + 1 + random.below(7 - tokenStart);
         const plan = boxPlan(layout, { ...block, headStart: random.below(3), tokenStart, tokenEnd });
-        const slotOffset = (place >> 1) * (layout.blockBytes + 4);
+        const slot = { slab: index & 1, offsetBytes: (index >> 1) * (layout.blockBytes + 4) };
         const firstRun = random.below(plan.runs);
         const runs = 1 + random.below(plan.runs - firstRun);
-        list.add(plan, place & 1, slotOffset, at, firstRun, runs);
+        for (const tables of [gather, scatter]) tables.add(plan, slot, at, firstRun, runs);
         const from = Array.from({ length: runs }, (_, run) => {
-          const offset = slotOffset + runOffsetBytes(plan, firstRun + run);
-          return content[place & 1].subarray(offset, offset + plan.runBytes);
+          const offset = slot.offsetBytes + runOffsetBytes(plan, firstRun + run);
+          return content[slot.slab].subarray(offset, offset + plan.runBytes);
         });
-        pieces.push({ at, from });
+        boxes.push({ at, from });
         at += Math.ceil((runs * plan.runBytes) / 16) * 16;
       }
-      const landed = async (buffer: GPUBuffer, bytes: number, kernel?: BoxKernel): Promise<Buffer> => {
-        const staging = (await ring.acquire())!;
+      const landed = async (buffer: GPUBuffer, bytes: number, tables?: BoxTables): Promise<Buffer> => {
+        const mapped = (await buffers.acquire())!;
         const encoder = device.live.device.createCommandEncoder();
-        if (kernel !== undefined) kernels.encode(encoder, kernel, list);
-        encoder.copyBufferToBuffer(buffer, 0, staging, 0, bytes);
+        tables?.encode(encoder);
+        encoder.copyBufferToBuffer(buffer, 0, mapped, 0, bytes);
         device.live.device.queue.submit([encoder.finish()]);
         let found = Buffer.alloc(0);
-        await ring.land(staging, bytes, (range) => {
+        await buffers.land(mapped, bytes, (range) => {
           found = Buffer.from(range.slice(0));
         });
         return found;
       };
 
-      const packed = await landed(kernels.packed, packedBytes, 'gather');
-      for (const { at, from } of pieces) {
+      const gathered = await landed(packed, packedBytes, gather);
+      for (const { at, from } of boxes) {
         const wanted = Buffer.concat(from);
-        expect(Buffer.compare(packed.subarray(at, at + wanted.byteLength), wanted)).toBe(0);
+        expect(Buffer.compare(gathered.subarray(at, at + wanted.byteLength), wanted)).toBe(0);
       }
 
-      const changed = packed.map((byte) => byte ^ 0x5a);
-      device.live.device.queue.writeBuffer(kernels.packed, 0, new Uint8Array(changed));
-      for (const { from } of pieces) for (const run of from) run.set(run.map((byte) => byte ^ 0x5a));
-      const slabBytes = await landed(slabs.buffers[0], 80_000, 'scatter');
+      const changed = gathered.map((byte) => byte ^ 0x5a);
+      device.live.device.queue.writeBuffer(packed, 0, new Uint8Array(changed));
+      for (const { from } of boxes) for (const run of from) run.set(run.map((byte) => byte ^ 0x5a));
+      const slabBytes = await landed(slabs.buffers[0], 80_000, scatter);
       expect(Buffer.compare(slabBytes, content[0])).toBe(0);
       expect(Buffer.compare(await landed(slabs.buffers[1], 80_000), content[1])).toBe(0);
-      await ring.destroy();
-      kernels.destroy();
+      await buffers.destroy();
+      gather.destroy();
+      scatter.destroy();
+      packed.destroy();
       slabs.destroy();
     });
   }

@@ -27,8 +27,7 @@ beforeEach(async () => {
   store = await HbmStore.open(live, shape, {
     stagingBytes: 16_384,
     stagingBuffers: 2,
-    uploadPath: 'ring',
-    verifyWrites: 'none',
+    verifyWrites: false,
   });
   blocks = await fillPool(store, shape);
 });
@@ -66,17 +65,17 @@ for (const [way, plan] of Object.entries(plans)) {
           submit(buffers);
           if (++submits === 3) live.device.destroy();
         });
-        const calls = [
-          store[kind](boxes(plan)),
+        const first = refusals(await store[kind](boxes(plan)));
+        expect(submits).toBeGreaterThanOrEqual(3);
+        expect(first).toBeGreaterThan(0);
+        const later = [
           store.readBoxes(boxes(plan)),
           store.writeBoxes(boxes(plan)),
           store.read(blocks.map((block) => ({ ...block, bytes: new Uint8Array(layout.blockBytes) }))),
           store.seal(blocks),
         ];
-        const counts = (await Promise.all<readonly StoreResult[]>(calls)).map(refusals);
-        expect(submits).toBeGreaterThanOrEqual(3);
-        expect(counts[0]).toBeGreaterThan(0);
-        expect(counts.slice(1)).toEqual(calls.slice(1).map(() => blocks.length));
+        const counts = (await Promise.all<readonly StoreResult[]>(later)).map(refusals);
+        expect(counts).toEqual(later.map(() => blocks.length));
         await store[Symbol.asyncDispose]();
       });
 
@@ -96,7 +95,7 @@ for (const [way, plan] of Object.entries(plans)) {
         });
         const ends = await store[kind](boxes(plan));
         expect(refusals(ends)).toBe(blocks.length);
-        expect(ends[0].reason).toMatch(/moving boxes failed: the queue is broken/);
+        expect(ends[0].reason).toMatch(/failed: the queue is broken/);
       });
     });
   }

@@ -2,14 +2,12 @@ import { describe, expect, it } from 'vitest';
 import { HbmStore, type PatternItem } from '../../../src/backends/webgpu/index.ts';
 import {
   hardwareShape,
-  type KernelShape,
-  PlaceKernels,
+  type SlotKernelShape,
+  SlotKernels,
   softwareShape,
-} from '../../../src/backends/webgpu/placeKernels.ts';
-import { PlaceList } from '../../../src/backends/webgpu/placeList.ts';
-import { ReadbackRing } from '../../../src/backends/webgpu/readbackRing.ts';
-import { Slabs } from '../../../src/backends/webgpu/slabs.ts';
-import { StagingSpread } from '../../../src/backends/webgpu/stagingSpread.ts';
+} from '../../../src/backends/webgpu/kernels/slotKernels.ts';
+import { Slabs } from '../../../src/backends/webgpu/pool/slabs.ts';
+import { ReadbackBuffers } from '../../../src/backends/webgpu/staging/mappedBuffers.ts';
 import { digestBytes, digestWords } from '../../../src/runtime/digest.ts';
 import { fillPattern, patternWord } from '../../../src/runtime/pattern.ts';
 import { poolShape } from '../../../src/runtime/pool/shape.ts';
@@ -69,18 +67,18 @@ describe('digest and pattern kernels', () => {
   it('count exactly the words that differ, and none of the neighbouring slots', async () => {
     const shape = poolShape(1, 10 * 1004, [1004]);
     await using store = await HbmStore.open(device.live, shape, { verifyWrites: 'kernel' });
-    const places = Array.from({ length: 10 }, (_, slot) => pattern(slot, 0, 3));
-    await store.fillPattern(places);
+    const slots = Array.from({ length: 10 }, (_, slot) => pattern(slot, 0, 3));
+    await store.fillPattern(slots);
     const wrongWords = [0, 1, 249, 250];
-    const words = hostWords(places[4], 1004);
+    const words = hostWords(slots[4], 1004);
     for (const index of wrongWords) words[index] ^= 1 << (index % 32);
     const bytes = new Uint8Array(words.buffer);
-    await store.write([{ ...places[4], key: new Uint32Array(4), digest: digestBytes(bytes), bytes }]);
-    const counts = (await store.countMismatches(places)).map((end) => end.mismatchedWords);
+    await store.write([{ ...slots[4], key: new Uint32Array(4), digest: digestBytes(bytes), bytes }]);
+    const counts = (await store.countMismatches(slots)).map((end) => end.mismatchedWords);
     expect(counts).toEqual([0, 0, 0, 0, wrongWords.length, 0, 0, 0, 0, 0]);
-    const foreign = await store.countMismatches([{ ...places[2], seedHi: 4 }]);
-    const expected = hostWords(places[2], 1004).filter(
-      (word, index) => word !== patternWord(places[2].seedLo, 4, index),
+    const foreign = await store.countMismatches([{ ...slots[2], seedHi: 4 }]);
+    const expected = hostWords(slots[2], 1004).filter(
+      (word, index) => word !== patternWord(slots[2].seedLo, 4, index),
     ).length;
     expect(foreign[0].mismatchedWords).toBe(expected);
   });
@@ -109,56 +107,54 @@ describe('digest and pattern kernels', () => {
     await using store = await HbmStore.open(device.live, shape, { slabBytesMax: 12 * 3000 });
     const items = Array.from({ length: 12_000 }, (_, slot) => pattern(slot, 0, 1));
     await store.fillPattern(items);
-    const [seals, checks] = await Promise.all([store.seal(items), store.countMismatches(items)]);
+    const seals = await store.seal(items);
+    const checks = await store.countMismatches(items);
     expect(checks.every((end) => end.mismatchedWords === 0)).toBe(true);
     items.forEach((item, index) => {
       expect(seals[index].digest).toEqual(digestWords(hostWords(item, 12)));
     });
   });
 
-  const shapes: Record<string, KernelShape> = {
+  const shapes: Record<string, SlotKernelShape> = {
     'the shape for software devices': softwareShape,
     'the shape for GPUs': hardwareShape,
-    'wide workgroups with a tree of sums': { lanes: 256, vectorsPerLane: 1, digest: 'reduced' },
-    'one invocation a workgroup': { lanes: 1, vectorsPerLane: 3, digest: 'reduced' },
+    'wide workgroups with a tree of sums': { workgroupSize: 256, vectorsPerInvocation: 1, digest: 'reduced' },
+    'one invocation a workgroup': { workgroupSize: 1, vectorsPerInvocation: 3, digest: 'reduced' },
   };
   for (const [name, kernelShape] of Object.entries(shapes)) {
     it(`sum up to the same digest with ${name}`, async () => {
       const shape = poolShape(1, 400_000, [99_996, 5000]);
       const slabs = await Slabs.open(device.live, shape, 'test');
-      const kernels = await PlaceKernels.open(device.live, slabs, 'test', 64, kernelShape);
-      const results = new ReadbackRing(
-        device.live,
-        'test',
-        new StagingSpread({ bytes: kernels.resultBytesMax, buffers: 1 }),
-      );
+      const kernels = await SlotKernels.open(device.live, slabs.buffers, 'test', kernelShape);
+      const table = kernels.table('digest', 64);
+      const results = new ReadbackBuffers(device.live, { bytes: kernels.resultBytesMax, count: 1 }, 'test');
       const content = new Uint32Array(100_000);
       fillPattern(content, 77, 5);
       device.live.device.queue.writeBuffer(slabs.buffers[0], 0, new Uint8Array(content.buffer));
 
-      const mismatches: number[] = [];
-      const list = new PlaceList(64);
       const random = new SeededRandom(testSeed(4711));
-      for (let i = 0; i < 50; i++) {
+      const ranges = Array.from({ length: 50 }, () => {
         const words = 1 + random.below(20_000);
-        list.add(0, 4 * random.below(100_000 - words), 4 * words, 0, 0);
+        return { from: random.below(100_000 - words), words };
+      });
+      for (const { from, words } of ranges) {
+        kernels.addSlot(table, { slab: 0, offsetBytes: 4 * from }, 4 * words);
       }
-      const readback = (await results.acquire())!;
+      const buffer = (await results.acquire())!;
       const encoder = device.live.device.createCommandEncoder();
-      const bytes = kernels.encode(encoder, 'digest', list, readback);
+      const positions = table.encode(encoder, { resultsTo: buffer });
       device.live.device.queue.submit([encoder.finish()]);
-      const landed = await results.land(readback, bytes, (range) => {
-        const sums = new Uint32Array(range.slice(0));
-        for (let i = 0; i < list.count; i++) {
-          const from = list.wordOffset[i];
-          const wanted = digestWords(content.subarray(from, from + list.wordCount[i]));
-          mismatches.push(sums[2 * list.row[i]] - wanted.lo, sums[2 * list.row[i] + 1] - wanted.hi);
-        }
+      let sums = new Uint32Array(0);
+      const landed = await results.land(buffer, kernels.resultBytesMax, (range) => {
+        sums = new Uint32Array(range.slice(0));
       });
       expect(landed).toBe(true);
-      expect(mismatches).toEqual(new Array(100).fill(0));
+      ranges.forEach(({ from, words }, index) => {
+        const found = { lo: sums[positions[index]], hi: sums[positions[index] + 1] };
+        expect(found).toEqual(digestWords(content.subarray(from, from + words)));
+      });
       await results.destroy();
-      kernels.destroy();
+      table.destroy();
       slabs.destroy();
     });
   }
@@ -194,17 +190,69 @@ describe('seal', () => {
     expect(again.outcome).toBe(Outcome.LOADED);
   });
 
-  it('sees the write made before it and not the one made after it', async () => {
+  it('may follow what fills, clears or copies the slot without waiting, and sees it', async () => {
+    for (const verifyWrites of ['kernel', 'readback'] as const) {
+      const shape = poolShape(3, 4096, [4096]);
+      await using store = await HbmStore.open(device.live, shape, { verifyWrites });
+      const source = patternItem(shape, 2, 0, 1);
+      await store.write([source]);
+      const [filled, cleared] = [pattern(0, 0, 5), pattern(1, 0, 6)];
+      const copy = { sizeClass: 0, fromSlot: 2, fromGeneration: 1, toSlot: 0, toGeneration: 7 };
+      const work = [store.fillPattern([filled, cleared]), store.clear([cleared])];
+      const seals = [store.seal([filled]), store.seal([cleared])];
+      const copied = store.copy([copy]);
+      const sealOfCopy = store.seal([{ slot: 0, sizeClass: 0, generation: 7 }]);
+      const digests = (await Promise.all([...seals, sealOfCopy])).map(([end]) => end.digest);
+      expect(digests).toEqual([
+        digestWords(hostWords(filled, 4096)),
+        digestWords(new Uint32Array(1024)),
+        source.digest,
+      ]);
+      for (const ends of await Promise.all([...work, copied])) {
+        expect(new Set(ends.map((end) => end.outcome))).toEqual(new Set([Outcome.LOADED]));
+      }
+    }
+  });
+});
+
+describe('clear', () => {
+  it('fills whole slots with zeros, no byte beside them, and gives them the generation named', async () => {
+    const shape = poolShape(4, 40_000, [10_004, 1000]);
+    await using store = await HbmStore.open(device.live, shape, { slabBytesMax: 80_000 });
+    const slotsOf = (page: number, count: number): number[] =>
+      Array.from({ length: count }, (_, index) => page * shape.slotsPerPageMax + index);
+    const items = [
+      ...slotsOf(0, 3).map((slot) => patternItem(shape, slot, 0, 1)),
+      ...slotsOf(3, 40).map((slot) => patternItem(shape, slot, 1, 1)),
+    ];
+    await store.write(items);
+    const cleared = items.filter((_, index) => index % 2 === 1).map((item) => ({ ...item, generation: 4 }));
+    const ends = await store.clear(cleared);
+    expect(ends.map((end) => end.reason)).toEqual(cleared.map(() => ''));
+    const found = items.map((item, index) => ({
+      ...item,
+      generation: index % 2 === 1 ? 4 : 1,
+      bytes: new Uint8Array(item.bytes.byteLength).fill(0xee),
+    }));
+    expect((await store.read(found)).map((end) => end.reason)).toEqual(items.map(() => ''));
+    found.forEach((item, index) => {
+      const wanted = index % 2 === 1 ? new Uint8Array(item.bytes.byteLength) : items[index].bytes;
+      expect(Buffer.compare(item.bytes, wanted), `slot ${item.slot}`).toBe(0);
+    });
+  });
+
+  it('refuses a generation that the slot has left behind, and places that the pool has not', async () => {
     const shape = poolShape(1, 4096, [4096]);
-    await using store = await HbmStore.open(device.live, shape, { verifyWrites: 'kernel' });
-    const first = patternItem(shape, 0, 0, 1);
-    const second = patternItem(shape, 0, 0, 2);
-    const [, [seal]] = await Promise.all([
-      store.write([first]),
-      store.seal([{ slot: 0, sizeClass: 0, generation: 1 }]),
-      store.write([second]),
+    await using store = await HbmStore.open(device.live, shape);
+    const item = patternItem(shape, 0, 0, 5);
+    await store.write([item]);
+    const [stale, outside] = await store.clear([
+      { slot: 0, sizeClass: 0, generation: 4 },
+      { slot: 1, sizeClass: 0, generation: 1 },
     ]);
-    expect(seal.digest).toEqual(first.digest);
+    expect(stale.reason).toMatch(/stale/);
+    expect(outside.reason).toMatch(/outside the pool/);
+    expect((await store.read([item]))[0].outcome).toBe(Outcome.LOADED);
   });
 });
 

@@ -1,4 +1,7 @@
-/** One device a test file, opened before its first test and given back after its last. Never a GPU: tests are the same everywhere. */
+/**
+ * One device a test file, opened before its first test and given back after its last. Never a GPU: tests are
+ * the same everywhere.
+ */
 
 import { afterAll, beforeAll } from 'vitest';
 import { type LiveDevice, openDevice } from '../../../src/backends/webgpu/index.ts';

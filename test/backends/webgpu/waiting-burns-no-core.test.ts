@@ -1,7 +1,7 @@
-import { afterEach, describe, expect, it } from 'vitest';
-import { BufferUsage } from '../../../src/backends/webgpu/gpuConstants.ts';
+import { afterEach, describe, expect, it, vi } from 'vitest';
+import { BufferUsage } from '../../../src/backends/webgpu/device/gpuConstants.ts';
 import { HbmStore, openDevice } from '../../../src/backends/webgpu/index.ts';
-import { governed, looksPutOff } from '../../../src/backends/webgpu/waitGovernor.ts';
+import { governed, looksPutOff } from '../../../src/backends/webgpu/wait/waitGovernor.ts';
 import { poolShape } from '../../../src/runtime/pool/shape.ts';
 import { emptyItem, mismatchedWords, patternItem } from '../../../src/testing/patternItems.ts';
 
@@ -10,18 +10,20 @@ const MIB = 1024 * 1024;
 const shape = poolShape(16, MIB, [MIB]);
 
 afterEach(() => {
+  vi.restoreAllMocks();
   expect(globalThis.setImmediate).toBe(before);
 });
 
-/** Digests by the kernel, which takes a software device long. */
+/** From now on each look at the clock finds it `stepMs` later, whatever the machine does. */
+function clockOfSteps(stepMs: number): void {
+  let nowMs = 0;
+  vi.spyOn(performance, 'now').mockImplementation(() => (nowMs += stepMs));
+}
+
 async function moveAll(wait: 'sleep' | 'spin'): Promise<number> {
   await using live = await openDevice({ adapter: 'software', wait });
   const putOffBefore = looksPutOff();
-  await using store = await HbmStore.open(live, shape, {
-    verifyWrites: 'kernel',
-    uploadPath: 'ring',
-    stagingBytes: 16 * MIB,
-  });
+  await using store = await HbmStore.open(live, shape);
   const items = Array.from({ length: 16 }, (_, slot) => patternItem(shape, slot, 0, 1));
   const write = store.write(items);
   expect(globalThis.setImmediate).toBe(before);
@@ -34,12 +36,40 @@ async function moveAll(wait: 'sleep' | 'spin'): Promise<number> {
 }
 
 describe('waiting for a device', () => {
-  it('sleeps between looks, moves the same bytes, and shows nobody another setImmediate', async () => {
+  it('sleeps between looks once 8 ms are over, moves the same bytes, and shows nobody another setImmediate', async () => {
+    clockOfSteps(9);
     expect(await moveAll('sleep')).toBeGreaterThan(0);
   });
 
+  it('looks in every turn before that', async () => {
+    clockOfSteps(0);
+    expect(await moveAll('sleep')).toBe(0);
+  });
+
   it('looks in every turn where that is asked for', async () => {
+    clockOfSteps(9);
     expect(await moveAll('spin')).toBe(0);
+  });
+
+  it('begins the 8 ms anew with each wait', async () => {
+    let nowMs = 100;
+    vi.spyOn(performance, 'now').mockImplementation(() => nowMs);
+    const putOff = looksPutOff();
+    // the resolve of a promise is as nameless and native as the binding's own callback
+    const look = (afterMs: number): Promise<void> =>
+      new Promise((resolve) => {
+        governed(() => {
+          nowMs += afterMs;
+          setImmediate(resolve);
+        });
+      });
+    await look(7);
+    await look(7);
+    expect(looksPutOff()).toBe(putOff);
+    await look(8);
+    expect(looksPutOff()).toBe(putOff + 1);
+    await look(7);
+    expect(looksPutOff()).toBe(putOff + 1);
   });
 
   it('goes on when nothing else wakes the event loop, and when something wakes it all the time', async () => {

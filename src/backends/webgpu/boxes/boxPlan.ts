@@ -1,12 +1,13 @@
 /**
- * A box as a regular pattern of runs in the unit that contains it, most often a block. That pattern is the same in every
- * block, so a plan is made once and serves any number of slots:
+ * A box as a regular pattern of runs in the unit that contains it, most often a block. That pattern is the
+ * same in every block, so a plan is made once and serves any number of slots:
  *
  *     | . . r0 r0 . . r1 r1 . . | . . r2 r2 . . r3 r3 . . |
  *           ^                         runsPerLayer = 2; r1 lies runStrideBytes after r0, r2 layerStrideBytes
  *           firstOffsetBytes
  *
- * The packed bytes of the box are its runs one behind the other: `[layer][head][K,V][token][headDim]` over its own ranges.
+ * The packed bytes of the box are its runs one behind the other: `[layer][head][K,V][token][headDim]` over
+ * its own ranges.
  */
 
 import { configError } from '../../../runtime/errors.ts';
@@ -22,7 +23,7 @@ import {
   rowOffsetBytes,
 } from '../../../runtime/geometry/index.ts';
 
-/** Made by `boxPlan` alone, which checks that all runs lie in the container. */
+/** Made here alone, where it is checked that all runs lie in the container. */
 export interface BoxPlan {
   /** Packed bytes of the box: what `bytes` of an item must be. */
   readonly boxBytes: number;
@@ -39,7 +40,8 @@ export interface BoxPlan {
 /**
  * @param box tokens count from the start of the container's sequence; within a block, from its first token
  * @param container what lies in the slots, from their first byte on: by default a block
- * @throws TKV_CONFIG when either box is empty or outside of the layout, or the container does not contain the box
+ * @throws TKV_CONFIG when either box is empty or outside of the layout, or the container does not contain the
+ * box
  */
 export function boxPlan(layout: KVLayout, box: KVBox, container: KVBox = blockBox(layout, 0)): BoxPlan {
   requireBox(layout, box);
@@ -59,6 +61,20 @@ export function boxPlan(layout: KVLayout, box: KVBox, container: KVBox = blockBo
     runsPerLayer: Math.max(1, runs / layers),
     runStrideBytes: kvBytes,
     layerStrideBytes: layerBytes,
+  });
+}
+
+/** A whole slot of `slotBytes` bytes, as a box of one run. */
+export function wholePlan(slotBytes: number): BoxPlan {
+  return Object.freeze({
+    boxBytes: slotBytes,
+    containerBytes: slotBytes,
+    runs: 1,
+    runBytes: slotBytes,
+    firstOffsetBytes: 0,
+    runsPerLayer: 1,
+    runStrideBytes: 0,
+    layerStrideBytes: 0,
   });
 }
 

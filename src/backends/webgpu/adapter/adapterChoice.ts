@@ -1,0 +1,240 @@
+/**
+ * Which adapter the runtime uses. Without an order from the user, the first of these that passes the
+ * self-test:
+ *
+ *     1  what the platform offers: hardware; or the user's own driver where VK_DRIVER_FILES or
+ *        VK_ICD_FILENAMES is set
+ *     2  the software driver of a system Chromium
+ *     3  the software driver from npm
+ *
+ * A driver that the user named is never overridden: if it does not work, that is an error and not a reason to
+ * take another. TIERKV_ADAPTER forces one, and what it asks for is given or refused with a remedy, never
+ * replaced. A device that moves no bytes is never accepted, and a software device is announced.
+ */
+
+import fs from 'node:fs';
+import path from 'node:path';
+import { TierKVError } from '../../../runtime/errors.ts';
+import { LiveDevice } from '../device/liveDevice.ts';
+import type { AdapterReport, AdapterSource, DeviceOptions } from '../types.ts';
+import { type InstanceRequest, requestDevice } from './instance.ts';
+import { deviceFault } from './selfTest.ts';
+import {
+  hasSystemLoader,
+  INSTALL_REMEDY,
+  preloadVulkanLoader,
+  SOFTWARE_PACKAGE,
+  softwareArchive,
+  systemSoftwareIcd,
+  unpackSoftwareDriver,
+} from './softwareAdapter.ts';
+import { anyManifest } from './vulkanManifests.ts';
+
+/** Choices change the environment for a moment, so they take turns. */
+let previousChoice: Promise<unknown> = Promise.resolve();
+
+/**
+ * @throws TKV_DEVICE, with what was tried and a remedy, when there is no adapter that works or none as forced
+ */
+export function openDevice(options: DeviceOptions = {}): Promise<LiveDevice> {
+  const choice = previousChoice.then(() => new AdapterChoice(options).choose());
+  previousChoice = choice.then(
+    () => {},
+    () => {},
+  );
+  return choice;
+}
+
+/** A device of the embedder's own, who keeps it, and the object that `create` returned, alive. */
+export async function adoptDevice(
+  device: GPUDevice,
+  adapter: Omit<AdapterReport, 'source'>,
+): Promise<LiveDevice> {
+  const live = new LiveDevice(device, { ...adapter, source: 'embedder' }, undefined);
+  const fault = await deviceFault(live);
+  if (fault === '') return live;
+  throw new TierKVError(
+    'TKV_DEVICE',
+    `The device given does not work: ${fault}. Give one that copies and computes.`,
+  );
+}
+
+class AdapterChoice {
+  readonly #forced: string;
+  readonly #notice: (line: string) => void;
+  readonly #sleeps: boolean;
+  readonly #cacheDir: string | undefined;
+  readonly #userDriver: 'VK_DRIVER_FILES' | 'VK_ICD_FILENAMES' | undefined;
+  readonly #tried: string[] = [];
+
+  constructor(options: DeviceOptions) {
+    this.#forced = (options.adapter ?? process.env.TIERKV_ADAPTER ?? '').trim();
+    this.#notice = options.notice ?? (() => {});
+    this.#sleeps = options.wait !== 'spin';
+    this.#cacheDir = options.cacheDir;
+    this.#userDriver = (['VK_DRIVER_FILES', 'VK_ICD_FILENAMES'] as const).find(
+      (name) => (process.env[name] ?? '') !== '',
+    );
+  }
+
+  async choose(): Promise<LiveDevice> {
+    const live = await this.#byWish();
+    if (this.#sleeps) live.sleepWhileWaiting();
+    const { name, software, source } = live.adapter;
+    if (software) {
+      this.#notice(
+        `tierkv: running on the SOFTWARE device ${name} (${source}). Its speed says nothing about a GPU's.`,
+      );
+    }
+    return live;
+  }
+
+  #byWish(): Promise<LiveDevice> {
+    const forced = this.#forced;
+    if (forced === '') return this.#automatic();
+    if (forced === 'hardware') return this.#hardware();
+    if (forced === 'software') return this.#software();
+    if (forced.endsWith('.json') || forced.includes(path.sep)) return this.#manifest(forced);
+    return this.#named(forced);
+  }
+
+  async #automatic(): Promise<LiveDevice> {
+    const live =
+      (await this.#platform({})) ??
+      (this.#userDriver === undefined ? await this.#anySoftware({}) : undefined);
+    if (live !== undefined) return live;
+    throw this.#failure(
+      'No usable GPU adapter',
+      this.#userDriver === undefined
+        ? this.#softwareRemedy()
+        : `Correct ${this.#userDriver}, or unset it to let tierkv choose.`,
+    );
+  }
+
+  async #hardware(): Promise<LiveDevice> {
+    const live = await this.#platform({});
+    if (live !== undefined && !live.adapter.software) return live;
+    if (live !== undefined) await this.#reject(live, 'is a software device');
+    throw this.#failure(
+      'TIERKV_ADAPTER=hardware finds no hardware GPU',
+      'Install its Vulkan driver, or unset TIERKV_ADAPTER to run on the software device.',
+    );
+  }
+
+  async #software(): Promise<LiveDevice> {
+    if (this.#userDriver !== undefined) {
+      const live = await this.#platform({});
+      if (live?.adapter.software) return live;
+      if (live !== undefined) await this.#reject(live, 'is no software device');
+    }
+    const live = (await this.#anySoftware({})) ?? (await this.#platform({ forceFallback: true }));
+    if (live?.adapter.software) return live;
+    if (live !== undefined) await this.#reject(live, 'is no software device');
+    throw this.#failure('TIERKV_ADAPTER=software finds no software device', this.#softwareRemedy());
+  }
+
+  async #manifest(icdPath: string): Promise<LiveDevice> {
+    if (!fs.existsSync(icdPath)) this.#tried.push(`${icdPath}: no such file`);
+    else if (this.#ensureLoader()) {
+      const live = await this.#accept({ source: 'TIERKV_ADAPTER', icdPath: path.resolve(icdPath) });
+      if (live !== undefined) return live;
+    }
+    throw this.#failure(
+      `TIERKV_ADAPTER=${icdPath} gives no usable adapter`,
+      'Set TIERKV_ADAPTER to the path of a Vulkan ICD manifest (.json) whose driver works, or unset it.',
+    );
+  }
+
+  async #named(part: string): Promise<LiveDevice> {
+    const matches = (live: LiveDevice | undefined): boolean =>
+      live?.adapter.name.toLowerCase().includes(part.toLowerCase()) ?? false;
+    const live = (await this.#platform({ nameContains: part })) ?? (await this.#platform({}));
+    if (live !== undefined && matches(live)) return live;
+    if (live !== undefined) await this.#reject(live, `has no "${part}" in its name`);
+    const software = await this.#anySoftware({});
+    if (software !== undefined && matches(software)) return software;
+    if (software !== undefined) await this.#reject(software, `has no "${part}" in its name`);
+    throw this.#failure(
+      `TIERKV_ADAPTER=${part} matches no adapter`,
+      'Set it to hardware, software, an ICD path or a part of the name of an adapter listed here.',
+    );
+  }
+
+  /** What the platform offers, or the driver that the user named in the environment. */
+  async #platform(more: Partial<InstanceRequest>): Promise<LiveDevice | undefined> {
+    const source: AdapterSource = this.#userDriver ?? 'platform';
+    if (process.platform === 'linux') {
+      if (this.#userDriver === undefined && !anyManifest()) {
+        this.#note(source, 'no Vulkan driver is installed');
+        return undefined;
+      }
+      if (!this.#ensureLoader()) return undefined;
+    }
+    return this.#accept({ ...more, source });
+  }
+
+  async #anySoftware(more: Partial<InstanceRequest>): Promise<LiveDevice | undefined> {
+    if (process.platform !== 'linux') return undefined;
+    const system = systemSoftwareIcd();
+    if (system !== undefined && this.#ensureLoader()) {
+      const live = await this.#accept({ ...more, source: 'system-software', icdPath: system });
+      if (live !== undefined) return live;
+    }
+    const archive = softwareArchive();
+    if (archive === undefined) {
+      this.#note('npm-software', `${SOFTWARE_PACKAGE} is not installed`);
+      return undefined;
+    }
+    const driver = unpackSoftwareDriver(archive, this.#cacheDir);
+    if (!hasSystemLoader()) preloadVulkanLoader(driver.loaderPath);
+    return this.#accept({ ...more, source: 'npm-software', icdPath: driver.icdPath });
+  }
+
+  /** A Vulkan loader: the system's, else the one from npm. */
+  #ensureLoader(): boolean {
+    if (process.platform !== 'linux' || hasSystemLoader()) return true;
+    const archive = softwareArchive();
+    if (archive === undefined || process.arch !== 'x64') {
+      this.#note('platform', `there is no Vulkan loader (libvulkan.so.1), and none from ${SOFTWARE_PACKAGE}`);
+      return false;
+    }
+    preloadVulkanLoader(unpackSoftwareDriver(archive, this.#cacheDir).loaderPath);
+    return true;
+  }
+
+  async #accept(request: InstanceRequest): Promise<LiveDevice | undefined> {
+    const live = await requestDevice(request, this.#notice);
+    if (typeof live === 'string') {
+      this.#note(request.source, live);
+      return undefined;
+    }
+    const fault = await deviceFault(live);
+    if (fault === '') return live;
+    await this.#reject(live, `failed its self-test: ${fault}`);
+    return undefined;
+  }
+
+  async #reject(live: LiveDevice, why: string): Promise<void> {
+    this.#tried.push(`${live.adapter.source}: ${live.adapter.name} ${why}`);
+    await live[Symbol.asyncDispose]();
+  }
+
+  #note(source: AdapterSource, why: string): void {
+    const line = `${source}: ${why}`;
+    if (!this.#tried.includes(line)) this.#tried.push(line);
+  }
+
+  #softwareRemedy(): string {
+    if (process.platform !== 'linux') return 'Install a driver that WebGPU supports.';
+    if (softwareArchive() === undefined) return `For a software device: ${INSTALL_REMEDY}`;
+    return (
+      'Set VK_ICD_FILENAMES to a Vulkan driver before the process starts ' +
+      '(a worker thread passes its environment on only with env: SHARE_ENV).'
+    );
+  }
+
+  #failure(problem: string, remedy: string): TierKVError {
+    const tried = this.#tried.length === 0 ? '' : ` Tried: ${this.#tried.join('; ')}.`;
+    return new TierKVError('TKV_DEVICE', `${problem}.${tried} ${remedy}`, { field: 'TIERKV_ADAPTER' });
+  }
+}

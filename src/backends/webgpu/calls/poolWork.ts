@@ -1,0 +1,244 @@
+/**
+ * What can be done with the bytes of slots on the device, and all that is needed for it beside the slabs,
+ * made once: mapped buffers, kernels, and three lines of work that wait for different buffers.
+ *
+ *     uploads      write, writeBox
+ *     readbacks    read, readBox
+ *     device       digest, fill, check, clear, copy: in the order in which they are asked for
+ *
+ * Nothing is known here of generations and locks. The caller keeps apart what the queue of the device does
+ * not.
+ */
+
+import type { Digest } from '../../../runtime/digest.ts';
+import { TierKVError } from '../../../runtime/errors.ts';
+import { Outcome } from '../../../runtime/transfer/outcome.ts';
+import { corrupt, loaded, type SlotPlace } from '../../../runtime/transfer/slotLedger.ts';
+import type { SealResult, StoreResult } from '../../../runtime/transfer/tierStore.ts';
+import { hostDigest } from '../../digest/index.ts';
+import { openBoxKernels } from '../boxes/boxKernels.ts';
+import { choosePath, hardwareRule, softwareRule } from '../boxes/boxPath.ts';
+import { type BoxPlan, wholePlan } from '../boxes/boxPlan.ts';
+import { BoxTables, packedBuffer } from '../boxes/boxTables.ts';
+import type { LiveDevice } from '../device/liveDevice.ts';
+import { SlotKernels } from '../kernels/slotKernels.ts';
+import type { Slabs } from '../pool/slabs.ts';
+import { WorkLine } from '../pool/workLine.ts';
+import { ReadbackBuffers, type StagingSize, UploadBuffers } from '../staging/mappedBuffers.ts';
+import { Readbacks } from '../staging/readbacks.ts';
+import { StagingLayout } from '../staging/stagingLayout.ts';
+import { Uploads } from '../staging/uploads.ts';
+import type { BoxPath, MismatchResult, PatternItem, Verification } from '../types.ts';
+import { KernelRuns } from './kernelRuns.ts';
+import { SlotCommands } from './slotCommands.ts';
+
+export interface PoolWorkOptions {
+  readonly staging: StagingSize;
+  /** How slots are digested. */
+  readonly digests: Verification;
+  /** How every box moves. Undefined: by the length and the number of its runs. */
+  readonly boxPath: BoxPath | undefined;
+}
+
+type End = (result: StoreResult) => void;
+type Slot = Pick<SlotPlace, 'slot' | 'sizeClass'>;
+
+/** Batches of kernel results in flight at most. */
+const RESULT_BUFFERS = 16;
+
+export class PoolWork {
+  readonly options: PoolWorkOptions;
+  readonly #slabs: Slabs;
+  /** By size class: the whole slot as a box. */
+  readonly #whole: readonly BoxPlan[];
+  readonly #choosePath: (plan: BoxPlan, items: number) => BoxPath;
+  readonly #upLine: WorkLine;
+  readonly #downLine: WorkLine;
+  readonly #deviceLine: WorkLine;
+  readonly #uploads: Uploads;
+  readonly #readbacks: Readbacks;
+  /** Of slots that the host digests, on the device's line. */
+  readonly #digestReadbacks: Readbacks;
+  readonly #digests: KernelRuns;
+  readonly #fills: KernelRuns;
+  readonly #checks: KernelRuns;
+  readonly #commands: SlotCommands;
+  readonly #owned: readonly { destroy(): void | Promise<void> }[];
+
+  /** @throws TKV_DEVICE when the device does not compile the kernels, or has no memory for the buffers */
+  static async open(
+    live: LiveDevice,
+    slabs: Slabs,
+    label: string,
+    options: PoolWorkOptions,
+  ): Promise<PoolWork> {
+    const { staging } = options;
+    const [slotKernels, boxKernels] = await Promise.all([
+      SlotKernels.open(live, slabs.buffers, label),
+      openBoxKernels(live, slabs.buffers, label),
+    ]);
+    live.device.pushErrorScope('out-of-memory');
+    const packed = packedBuffer(live, label, staging.bytes);
+    const gather = new BoxTables(boxKernels.gather, packed);
+    const scatter = new BoxTables(boxKernels.scatter, packed);
+    const work = new PoolWork(live, slabs, label, options, slotKernels, gather, scatter);
+    const shortage = await live.device.popErrorScope().catch(() => null); // a lost device says so by itself
+    if (shortage === null) return work;
+    await work.destroy();
+    throw new TierKVError(
+      'TKV_DEVICE',
+      `The device has no memory for ${staging.count} staging buffers of ${staging.bytes} bytes in each ` +
+        `direction (${shortage.message}). Lower stagingBytes or stagingBuffers, or the capacity of the pool.`,
+      { field: 'stagingBytes' },
+    );
+  }
+
+  private constructor(
+    live: LiveDevice,
+    slabs: Slabs,
+    label: string,
+    options: PoolWorkOptions,
+    kernels: SlotKernels,
+    gather: BoxTables,
+    scatter: BoxTables,
+  ) {
+    const { staging, boxPath } = options;
+    this.options = options;
+    this.#slabs = slabs;
+    this.#whole = slabs.shape.slotBytes.map(wholePlan);
+    const rule = live.adapter.software ? softwareRule : hardwareRule;
+    this.#choosePath = (plan, items) => boxPath ?? choosePath(rule, plan, items);
+    this.#upLine = new WorkLine(live, label);
+    this.#downLine = new WorkLine(live, label);
+    this.#deviceLine = new WorkLine(live, label);
+    const layout = (tables?: BoxTables): StagingLayout =>
+      new StagingLayout(slabs.buffers, staging.bytes, tables);
+    const up = new UploadBuffers(live, staging, label);
+    const down = new ReadbackBuffers(live, staging, label);
+    const resultSize = { bytes: kernels.resultBytesMax, count: RESULT_BUFFERS };
+    const results = new ReadbackBuffers(live, resultSize, `${label}.results`);
+    this.#uploads = new Uploads(live, up, layout(scatter));
+    this.#readbacks = new Readbacks(live, down, layout(gather));
+    this.#digestReadbacks = new Readbacks(live, down, layout());
+    this.#digests = new KernelRuns(live, kernels, 'digest', results);
+    this.#fills = new KernelRuns(live, kernels, 'fill', results);
+    this.#checks = new KernelRuns(live, kernels, 'check', results);
+    this.#commands = new SlotCommands(live, label, staging.bytes);
+    const tables = [this.#digests.table, this.#fills.table, this.#checks.table];
+    this.#owned = [up, down, results, gather, scatter, gather.packed, this.#commands, ...tables];
+  }
+
+  /** @param digest what the bytes must add up to on the device; undefined: it is not checked */
+  write(slot: Slot, bytes: Uint8Array, digest: Digest | undefined, end: End): void {
+    const judge = ({ outcome, reason, digest: found }: SealResult): void => {
+      if (outcome !== Outcome.LOADED) end({ outcome, reason });
+      else if (found.lo === digest?.lo && found.hi === digest.hi) end(loaded);
+      else end(corrupt(`slot ${slot.slot} received other bytes than its digest says`));
+    };
+    const upload = this.#uploads.upload({
+      plan: this.#whole[slot.sizeClass],
+      location: this.#slabs.locate(slot.slot, slot.sizeClass),
+      path: 'copies',
+      bytes,
+      sent: () => {
+        if (digest !== undefined) this.digest(slot, judge);
+      },
+      end: (result) => {
+        if (digest === undefined || result.outcome !== Outcome.LOADED) end(result);
+      },
+    });
+    this.#upLine.push(upload);
+  }
+
+  /** @param items how many boxes the call has; they are taken to be alike */
+  writeBox(slot: Slot, plan: BoxPlan, bytes: Uint8Array, items: number, end: End): void {
+    const location = this.#slabs.locate(slot.slot, slot.sizeClass);
+    const path = this.#choosePath(plan, items);
+    this.#upLine.push(this.#uploads.upload({ plan, location, path, bytes, end }));
+  }
+
+  read(slot: Slot, bytes: Uint8Array, end: End): void {
+    this.#read(slot, this.#whole[slot.sizeClass], 'copies', bytes, end);
+  }
+
+  readBox(slot: Slot, plan: BoxPlan, bytes: Uint8Array, items: number, end: End): void {
+    this.#read(slot, plan, this.#choosePath(plan, items), bytes, end);
+  }
+
+  /** The digest of what lies in the slot after all work that was submitted so far. */
+  digest(slot: Slot, end: (result: SealResult) => void): void {
+    const refuse = (refusal: StoreResult): void => end({ ...refusal, digest: { lo: 0, hi: 0 } });
+    if (this.options.digests === 'kernel') {
+      this.#run(this.#digests, slot, 0, 0, (lo, hi) => end({ ...loaded, digest: { lo, hi } }), refuse);
+      return;
+    }
+    let lo = 0;
+    let hi = 0;
+    const readback = this.#digestReadbacks.readback({
+      plan: this.#whole[slot.sizeClass],
+      location: this.#slabs.locate(slot.slot, slot.sizeClass),
+      path: 'copies',
+      take: (landed, from) => {
+        const part = hostDigest(landed, from / 4);
+        lo = (lo + part.lo) >>> 0;
+        hi = (hi + part.hi) >>> 0;
+        return true;
+      },
+      end: (failure) => (failure === undefined ? end({ ...loaded, digest: { lo, hi } }) : refuse(failure)),
+    });
+    this.#deviceLine.push(readback);
+  }
+
+  fill(item: PatternItem, end: End): void {
+    this.#run(this.#fills, item, item.seedLo, item.seedHi, () => end(loaded), end);
+  }
+
+  check(item: PatternItem, end: (result: MismatchResult) => void): void {
+    const refuse = (refusal: StoreResult): void => end({ ...refusal, mismatchedWords: 0 });
+    const found = (mismatchedWords: number): void => end({ ...loaded, mismatchedWords });
+    this.#run(this.#checks, item, item.seedLo, item.seedHi, found, refuse);
+  }
+
+  clear({ slot, sizeClass }: Slot, end: End): void {
+    this.#deviceLine.push(this.#commands.clear(this.#slabs.bufferOf(slot, sizeClass), end));
+  }
+
+  copy(from: Slot, to: Slot, end: End): void {
+    const source = this.#slabs.bufferOf(from.slot, from.sizeClass);
+    const target = this.#slabs.bufferOf(to.slot, to.sizeClass);
+    this.#deviceLine.push(this.#commands.copy(source, target, end));
+  }
+
+  /** When no work is under way. */
+  async destroy(): Promise<void> {
+    await Promise.all(this.#owned.map((one) => one.destroy()));
+  }
+
+  #read({ slot, sizeClass }: Slot, plan: BoxPlan, path: BoxPath, bytes: Uint8Array, end: End): void {
+    const readback = this.#readbacks.readback({
+      plan,
+      path,
+      location: this.#slabs.locate(slot, sizeClass),
+      take: (landed, from) => {
+        if (bytes.byteLength < from + landed.byteLength) return false;
+        bytes.set(landed, from);
+        return true;
+      },
+      end: (failure) => end(failure ?? loaded),
+    });
+    this.#downLine.push(readback);
+  }
+
+  #run(
+    runs: KernelRuns,
+    { slot, sizeClass }: Slot,
+    seedLo: number,
+    seedHi: number,
+    end: (first: number, second: number) => void,
+    refuse: End,
+  ): void {
+    const location = this.#slabs.locate(slot, sizeClass);
+    const bytes = this.#slabs.shape.slotBytes[sizeClass];
+    this.#deviceLine.push(runs.run({ location, bytes, seedLo, seedHi, end, refuse }));
+  }
+}

@@ -1,0 +1,93 @@
+/**
+ * Waiting for the GPU without keeping a core busy. This file replaces `globalThis.setImmediate` for short
+ * moments.
+ *
+ * Why: while any promise of the webgpu binding is pending, the binding looks at the device in every turn of
+ * the event loop. It schedules each look by handing a native function to `globalThis.setImmediate`, so a core
+ * is busy for as long as anything is under way. The binding has no setting for this.
+ *
+ * What is patched: only while the binding itself runs (a call that starts a wait, or a look that goes on with
+ * one), `globalThis.setImmediate` is `schedule` below; afterwards it is the former function again. `schedule`
+ * hands every other callback on unchanged. For the first 8 ms after a wait has started, it hands looks on as
+ * well. Later looks run when something else wakes the event loop, and at least once a millisecond:
+ *
+ *     wait starts |x x x x x x x x|   x    x  x   x   x|      x = a look
+ *                 |     8 ms      |  asleep in between |
+ */
+
+type SetImmediate = typeof globalThis.setImmediate;
+type Callback = (...args: unknown[]) => void;
+
+/**
+ * Longer than a staging buffer takes on any device that was measured, so transfers do not wait for a sleeper.
+ */
+const EAGER_MS = 8;
+const SLEEP_MS = 1;
+
+let eagerUntilMs = 0;
+let delayedLooks = 0;
+
+/** Runs a call into the binding that may start a wait. */
+export function governed<T>(call: () => T): T {
+  eagerUntilMs = performance.now() + EAGER_MS;
+  return withReplacement(call);
+}
+
+/** How many looks this process has delayed so far. */
+export function looksPutOff(): number {
+  return delayedLooks;
+}
+
+/** The function that `schedule` stands for at present; undefined while nothing is replaced. */
+let former: SetImmediate | undefined;
+/** The function whose properties (overloads, the promisify symbol) `schedule` has taken over. */
+let imitated: SetImmediate | undefined;
+
+function withReplacement<T>(call: () => T): T {
+  if (former !== undefined) return call();
+  former = globalThis.setImmediate;
+  if (imitated !== former) {
+    Object.assign(schedule, former);
+    imitated = former;
+  }
+  globalThis.setImmediate = schedule as unknown as SetImmediate;
+  try {
+    return call();
+  } finally {
+    globalThis.setImmediate = former;
+    former = undefined;
+  }
+}
+
+/** Stands for `setImmediate`. Whoever kept it may go on calling it; only looks are treated in another way. */
+function schedule(callback: Callback, ...args: unknown[]): NodeJS.Immediate {
+  const next = former ?? globalThis.setImmediate;
+  if (!isLook(callback)) return next(callback, ...args);
+  const look = (): void => withReplacement(() => callback(...args));
+  if (performance.now() < eagerUntilMs) return next(look);
+  delayedLooks += 1;
+  let looked = false;
+  const lookOnce = (): void => {
+    if (looked) return;
+    looked = true;
+    clearTimeout(timer);
+    clearImmediate(immediate);
+    look();
+  };
+  const timer = setTimeout(lookOnce, SLEEP_MS);
+  // An immediate without a reference does not keep the loop from sleeping, and runs when the loop wakes.
+  const immediate = next(lookOnce).unref();
+  return immediate;
+}
+
+/**
+ * The binding's callback is a native function without a name. The `resolve` of a promise is one too, and
+ * little else.
+ */
+function isLook(callback: unknown): boolean {
+  return (
+    typeof callback === 'function' &&
+    callback.name === '' &&
+    Function.prototype.toString.call(callback).includes('[native code]')
+  );
+}
