@@ -1,9 +1,9 @@
 /**
- * Lives that end by kill -9 at one change of the store's files after the other, and what is found after each. A store
- * lives through several of them; sometimes its next life is killed while it recovers.
+ * Lives that end by kill -9 at one change of the store's files after the other, and what is found after each.
+ * A store lives through several of them; sometimes its next life is killed while it recovers.
  *
- * After each: what must be there is there and right, whatever is there is right, and fsck finds no fault. Then the store
- * goes on from where it was left.
+ * After each: what must be there is there and right, whatever is there is right, and fsck finds no fault.
+ * Then the store goes on from where it was left.
  */
 
 import { spawn } from 'node:child_process';
@@ -20,7 +20,10 @@ import { scenarios } from './scenario.ts';
 
 export interface CampaignReport {
   kills: number;
-  /** Kills that differ in scenario, in what was being changed, in the moment and in which change of the life it was. */
+  /**
+   * Kills that differ in scenario, in what was being changed, in the moment and in which change of the life
+   * it was.
+   */
   distinct: number;
   /** By moment and change, such as `head writev index`. */
   readonly byPoint: Map<string, number>;
@@ -134,8 +137,8 @@ async function oneStore(
 }
 
 /**
- * A point that was not tried before. Early changes are those of making the files, in a first life, or of recovery; later
- * ones those of traffic, checkpoints and closing.
+ * A point that was not tried before. Early changes are those of making the files, in a first life, or of
+ * recovery; later ones those of traffic, checkpoints and closing.
  */
 function killPoint(
   random: SeededRandom,
@@ -189,8 +192,8 @@ async function verify(
   }
   await using opened = view;
   const { faults, leftovers } = await opened.check();
-  // Without power, a mark that was not durable may be lost beside a record that was being overwritten. What the index then
-  // lists stays listed until it is read, also by later lives.
+  // Without power, a mark that was not durable may be lost beside a record that was being overwritten. What
+  // the index then lists stays listed until it is read, also by later lives.
   if (moment === 'power') ledger.powerLost = true;
   // A DONE block that was being written can be torn; then the checkpoint before it counts.
   const tears = moment !== 'before' && moment !== 'after';

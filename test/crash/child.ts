@@ -1,7 +1,7 @@
 /**
- * One life of a store, in a process that ends by its own hand in the middle of it: opens what the lives before left, writes
- * unique patterns, asks for durability, takes checkpoints, closes and opens again. What it has done, and been told, goes to
- * a log at once: the log is what the next start is held to.
+ * One life of a store, in a process that ends by its own hand in the middle of it: opens what the lives
+ * before left, writes unique patterns, asks for durability, takes checkpoints, closes and opens again. What
+ * it has done, and been told, goes to a log at once: the log is what the next start is held to.
  *
  *     w SLOT CLASS GENERATION   a write begins          s N   a durability point is asked for
  *     e SLOT CLASS GENERATION   it ended as loaded      d N   it is reached
@@ -9,13 +9,8 @@
  */
 
 import { openSync, writeSync } from 'node:fs';
-import { setImmediate as turn } from 'node:timers/promises';
-import { HostArena } from '../../src/backends/arena/index.ts';
-import { ByteStream } from '../../src/backends/engine/byteStream.ts';
 import { FileStore } from '../../src/backends/file/index.ts';
 import { Outcome } from '../../src/runtime/transfer/outcome.ts';
-import { loaded, refused } from '../../src/runtime/transfer/slotLedger.ts';
-import type { StoreItem } from '../../src/runtime/transfer/tierStore.ts';
 import { emptyItem, mismatchedWords, patternItem } from '../../src/testing/patternItems.ts';
 import { SeededRandom } from '../../src/testing/seededRandom.ts';
 import { KillSeam, type Moment } from './killSeam.ts';
@@ -33,8 +28,6 @@ export interface Life {
   readonly steps: number;
 }
 
-const ROOMS = 16;
-
 const life = JSON.parse(process.argv[2]) as Life;
 const log = openSync(life.log, 'a');
 const say = (line: string): void => void writeSync(log, `${line}\n`);
@@ -44,14 +37,6 @@ const seam = new KillSeam(life.dir, life, random, (change) => say(`k ${change}`)
 let { generation } = life;
 let points = 0;
 const busy = new Set<number>();
-const roomBytes = Math.ceil(Math.max(...shape.slotBytes) / 4096) * 4096;
-const arena = await HostArena.open({ chunkBytes: [ROOMS * roomBytes], field: 'crash' });
-/** Memory that direct I/O reaches, for items whose bytes are still to come. */
-const reachable = Array.from({ length: ROOMS }, (_, i) => roomAt(i * roomBytes));
-
-function roomAt(offset: number): Uint8Array {
-  return new Uint8Array(arena.chunks[0], offset, roomBytes);
-}
 
 async function open(): Promise<FileStore> {
   const store = await FileStore.open(life.dir, shape, {
@@ -73,39 +58,11 @@ async function write(store: FileStore): Promise<void> {
     return patternItem(shape, slot, sizeClass, ++generation);
   });
   for (const { slot, sizeClass, generation: g } of items) say(`w ${slot} ${sizeClass} ${g}`);
-  const bringing: Promise<void>[] = [];
-  const sent = items.map((item) => (random.chance(0.3) ? coming(item, bringing) : item));
-  const results = await store.write(sent);
-  await Promise.all(bringing);
-  for (const { arriving, bytes } of sent) {
-    if (arriving !== undefined) reachable.push(roomAt(bytes.byteOffset));
-  }
+  const results = await store.write(items);
   for (const page of pages) busy.delete(page);
   items.forEach(({ slot, sizeClass, generation: g }, i) => {
     if (results[i].outcome === Outcome.LOADED) say(`e ${slot} ${sizeClass} ${g}`);
   });
-}
-
-/** The item while its bytes are still on their way here; one time in five they do not all come. */
-function coming(item: StoreItem, bringing: Promise<void>[]): StoreItem {
-  const memory = reachable.pop();
-  if (memory === undefined) return item;
-  const { bytes: whole } = item;
-  const bytes = memory.subarray(0, whole.byteLength);
-  const stream = new ByteStream(whole.byteLength);
-  const brought = random.chance(0.2) ? 4 * random.below(whole.byteLength / 4) : whole.byteLength;
-  const bring = async (): Promise<void> => {
-    for (let at = 0; at < brought; ) {
-      const to = Math.min(brought, at + 4 * (1 + random.below(whole.byteLength / 8)));
-      bytes.set(whole.subarray(at, to), at);
-      stream.arrived(at, to);
-      at = to;
-      await turn();
-    }
-    stream.end(brought === whole.byteLength ? loaded : refused('the source is gone'));
-  };
-  bringing.push(bring());
-  return { ...item, bytes, arriving: stream };
 }
 
 async function sync(store: FileStore): Promise<void> {

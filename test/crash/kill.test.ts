@@ -1,4 +1,6 @@
-/** The slice of the kill -9 campaign that every run of the tests makes. The whole one: `npm run test:crash`. */
+/**
+ * The slice of the kill -9 campaign that every run of the tests makes. The whole one: `npm run test:crash`.
+ */
 
 import { expect, it } from 'vitest';
 import { testSeed } from '../../src/testing/index.ts';

@@ -1,15 +1,16 @@
 /**
- * Ends this very process with SIGKILL at the n-th change that it makes to its store's files: before it, after it, or when
- * part of it is done. Every change passes here: writes, fdatasync, allocation, and changes of names.
+ * Ends this very process with SIGKILL at the n-th change that it makes to its store's files: before it, after
+ * it, or when part of it is done. Every change passes here: writes, fdatasync, allocation, and changes of
+ * names.
  *
- * `power` goes further than a kill can: what no finished sync covers is taken back in part, block by block and in no
- * order, as a disk's cache loses it when its power goes.
+ * `power` goes further than a kill can: what no finished sync covers is taken back in part, block by block
+ * and in no order, as a disk's cache loses it when its power goes.
  */
 
 import { existsSync, fstatSync, openSync, readSync, renameSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
-import type { NodeDataFile } from '../../src/backends/file/dataFile.ts';
 import type { DataFile, DirectoryOps } from '../../src/backends/file/index.ts';
+import type { NodeDataFile } from '../../src/backends/file/io/dataFile.ts';
 import type { SeededRandom } from '../../src/testing/index.ts';
 
 /** `head`, `tail`, `some`: only the first half of the bytes, only the second, or blocks here and there. */

@@ -1,7 +1,8 @@
 /**
- * What a store must answer after a crash, from the log of the life that ended in it. For each slot: the record that must
- * be there, if there is one that must. A write that was under way leaves its slot to either record or none; what a slot
- * holds besides is judged by its bytes, which only one (slot, generation) can have.
+ * What a store must answer after a crash, from the log of the life that ended in it. For each slot: the
+ * record that must be there, if there is one that must. A write that was under way leaves its slot to either
+ * record or none; what a slot holds besides is judged by its bytes, which only one (slot, generation) can
+ * have.
  */
 
 import type { PoolShape } from '../../src/runtime/pool/shape.ts';

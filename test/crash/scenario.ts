@@ -1,4 +1,7 @@
-/** The pools that the campaign uses, small enough that every slot is written again and again, and how they are opened. */
+/**
+ * The pools that the campaign uses, small enough that every slot is written again and again, and how they are
+ * opened.
+ */
 
 import type { FileStoreOptions } from '../../src/backends/file/index.ts';
 import { type PoolShape, poolShape } from '../../src/runtime/pool/shape.ts';
@@ -17,7 +20,7 @@ export const scenarios: readonly Scenario[] = [
   {
     name: 'three sizes',
     shape: poolShape(40, 16 * KiB, [16 * KiB, 4 * KiB, 1000]),
-    options: { ...often, coalescedBytes: 0 },
+    options: { ...often, ioBytes: 16 * KiB },
   },
   {
     name: 'blocks of 256 KiB, buffered',
@@ -30,8 +33,8 @@ export const scenarios: readonly Scenario[] = [
     options: { ...often, allocation: 'extents', extentBytes: 50_000 },
   },
   {
-    name: 'blocks of 64 KiB in pieces',
+    name: 'blocks of 64 KiB, each in 16 I/Os',
     shape: poolShape(40, 64 * KiB, [64 * KiB]),
-    options: { ...often, pieceBytes: 4 * KiB, coalescedBytes: 0 },
+    options: { ...often, ioBytes: 4 * KiB },
   },
 ];

@@ -1,11 +1,12 @@
 /**
- * Page-aligned host memory in chunks, as good as the system grants it: advised to huge pages, populated and locked. `facts`
- * says what came of it; a refusal to lock or to give huge pages is a fact, too little memory an error. Every chunk is a
- * memory of WebAssembly, so that it can be digested where it lies. Each of these takes some GiB of addresses from the process,
- * beside its pages; where a limit (ulimit -v) forbids that, a chunk is ordinary memory, and digested by way of a copy.
+ * Page-aligned host memory in chunks, as good as the system grants it: advised to huge pages, populated and
+ * locked. `facts` says what came of it; a refusal to lock or to give huge pages is a fact, too little memory
+ * an error. Every chunk is a memory of WebAssembly, so that it can be digested where it lies. Each of these
+ * takes some GiB of addresses from the process, beside its pages; where a limit (ulimit -v) forbids that, a
+ * chunk is ordinary memory, and digested by way of a copy.
  *
- * `dispose` gives the pages back at once. The address range goes when no buffer object is left: a forgotten view, or a system
- * call that is still under way, finds memory, and nobody's bytes in it.
+ * `dispose` gives the pages back at once. The address range goes when no buffer object is left: a forgotten
+ * view, or a system call that is still under way, finds memory, and nobody's bytes in it.
  */
 
 import { readFileSync } from 'node:fs';
@@ -38,7 +39,7 @@ export interface ArenaFacts {
 }
 
 /** Where a chunk lies in the process. */
-export interface Stretch {
+interface AddressRange {
   readonly address: bigint;
   readonly bytes: number;
 }
@@ -94,22 +95,21 @@ export class HostArena implements Disposable {
 
   /** Asks the system for all that it grants. */
   static async #granted(chunks: readonly ArrayBuffer[], libc: Libc, resident: boolean): Promise<HostArena> {
-    const stretches = chunks.map(
-      (chunk): Stretch => ({ address: libc.addressOf(new Uint8Array(chunk)), bytes: chunk.byteLength }),
+    const ranges = chunks.map(
+      (chunk): AddressRange => ({ address: libc.addressOf(new Uint8Array(chunk)), bytes: chunk.byteLength }),
     );
-    chunks.forEach((chunk, i) => void places.set(chunk, stretches[i]));
     const problems = new Set<string>();
     if (chunks.some((chunk) => memoryOf(chunk) === undefined)) problems.add('no memory of WebAssembly');
     const granted = (call: string, error: string): boolean => {
       if (error !== '') problems.add(`${call}: ${error}`);
       return error === '';
     };
-    for (const { address, bytes } of stretches) {
+    for (const { address, bytes } of ranges) {
       granted('madvise(HUGEPAGE)', libc.advise(address, bytes, Advice.HUGEPAGE));
       libc.advise(address, bytes, Advice.DONTDUMP);
     }
     let populated = resident;
-    for (const { address, bytes } of stretches) {
+    for (const { address, bytes } of ranges) {
       for (let at = 0; at < bytes && populated; at += POPULATE_STEP_BYTES) {
         const step = Math.min(POPULATE_STEP_BYTES, bytes - at);
         const error = libc.advise(address + BigInt(at), step, Advice.POPULATE_WRITE);
@@ -118,17 +118,17 @@ export class HostArena implements Disposable {
       }
     }
     const locked =
-      resident && stretches.every(({ address, bytes }) => granted('mlock', libc.lock(address, bytes)));
+      resident && ranges.every(({ address, bytes }) => granted('mlock', libc.lock(address, bytes)));
     const facts: ArenaFacts = {
       bytes: bytesIn(chunks),
       pageAligned: true,
       populated: populated || locked,
       locked,
-      hugePageBytes: resident ? hugePageBytesIn(stretches) : 0,
+      hugePageBytes: resident ? hugePageBytesIn(ranges) : 0,
       notGranted: [...problems].join(', '),
     };
     return new HostArena(chunks, facts, () => {
-      for (const { address, bytes } of stretches) {
+      for (const { address, bytes } of ranges) {
         if (resident) libc.unlock(address, bytes);
         libc.advise(address, bytes, Advice.DONTNEED);
       }
@@ -136,17 +136,13 @@ export class HostArena implements Disposable {
   }
 }
 
-const places = new WeakMap<ArrayBufferLike, Stretch>();
-
-/** Where the buffer of an arena lies; undefined where that is not known, and for buffers of others. */
-export function stretchOf(buffer: ArrayBufferLike): Stretch | undefined {
-  return places.get(buffer);
-}
-
 /** The buffers handed out here, all of which start at a page. */
 const arenaBuffers = new WeakSet<ArrayBufferLike>();
 
-/** Whether the bytes start at a page boundary, as direct I/O wants it. Memory of others is only known through `libc`. */
+/**
+ * Whether the bytes start at a page boundary, as direct I/O wants it. Memory of others is only known through
+ * `libc`.
+ */
 export function startsAtPage(bytes: Uint8Array, libc: Libc | undefined): boolean {
   if (arenaBuffers.has(bytes.buffer)) return bytes.byteOffset % PAGE_BYTES === 0;
   return libc !== undefined && libc.addressOf(bytes) % BigInt(PAGE_BYTES) === 0n;
@@ -173,7 +169,7 @@ function touchPages(chunk: ArrayBuffer): void {
 }
 
 /** How much the kernel backs with huge pages, from /proc/self/smaps; 0 where it does not say. */
-function hugePageBytesIn(stretches: readonly Stretch[]): number {
+function hugePageBytesIn(ranges: readonly AddressRange[]): number {
   let kibibytes = 0;
   let inside = false;
   try {
@@ -182,7 +178,7 @@ function hugePageBytesIn(stretches: readonly Stretch[]): number {
       if (range !== null) {
         const start = BigInt(`0x${range[1]}`);
         const end = BigInt(`0x${range[2]}`);
-        inside = stretches.some(({ address, bytes }) => start < address + BigInt(bytes) && end > address);
+        inside = ranges.some(({ address, bytes }) => start < address + BigInt(bytes) && end > address);
       } else if (inside && line.startsWith('AnonHugePages:')) kibibytes += Number(/\d+/.exec(line)![0]);
     }
   } catch {

@@ -1,4 +1,7 @@
-/** Memory from the system itself, in huge pages where it grants them; given back when nobody holds the buffer any more. */
+/**
+ * Memory from the system itself, in huge pages where it grants them; given back when nobody holds the buffer
+ * any more.
+ */
 
 import { Advice, type Libc } from '../posix/index.ts';
 

@@ -1,6 +1,7 @@
 /**
- * Memory for tables that are read at random, such as the manager's index: in huge pages, where the system gives them, since
- * most of the time of such a read goes into finding the page. Small tables, and systems without, get ordinary memory.
+ * Memory for tables that are read at random, such as the manager's index: in huge pages, where the system
+ * gives them, since most of the time of such a read goes into finding the page. Small tables, and systems
+ * without, get ordinary memory.
  */
 
 import { loadLibc } from '../posix/index.ts';

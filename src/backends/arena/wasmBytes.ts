@@ -1,6 +1,6 @@
 /**
- * Host memory that WebAssembly works on in place. It sees its own memories only, so bytes that it shall see lie in one: a
- * buffer that starts at a page boundary.
+ * Host memory that WebAssembly works on in place. It sees its own memories only, so bytes that it shall see
+ * lie in one: a buffer that starts at a page boundary.
  */
 
 import { WASM_MEMORY_BYTES_MAX, WASM_PAGE_BYTES, type WasmMemory, wasm } from './webAssembly.ts';
@@ -8,7 +8,10 @@ import { WASM_MEMORY_BYTES_MAX, WASM_PAGE_BYTES, type WasmMemory, wasm } from '.
 /** By their buffers. */
 const memories = new WeakMap<ArrayBufferLike, WasmMemory>();
 
-/** Zeroed memory of at least so many bytes, without pages behind it yet; undefined when the engine has not got it. */
+/**
+ * Zeroed memory of at least so many bytes, without pages behind it yet; undefined when the engine has not got
+ * it.
+ */
 export function wasmBytes(bytes: number): ArrayBuffer | undefined {
   if (wasm === undefined || bytes > WASM_MEMORY_BYTES_MAX) return undefined;
   const pages = Math.ceil(bytes / WASM_PAGE_BYTES);

@@ -14,5 +14,5 @@ export const wasm: WebAssemblyLike | undefined = (globalThis as { WebAssembly?: 
   .WebAssembly;
 
 export const WASM_PAGE_BYTES = 65536;
-/** One page below the whole of 4 GiB, so that the end of every stretch is a 32-bit address. */
+/** One page below the whole of 4 GiB, so that the end of every range is a 32-bit address. */
 export const WASM_MEMORY_BYTES_MAX: number = 65535 * WASM_PAGE_BYTES;

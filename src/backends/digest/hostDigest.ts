@@ -1,9 +1,9 @@
 /**
- * The digest of bytes in host memory, as fast as this engine computes it: in WebAssembly where that runs and passes a
- * comparison with `runtime/digest.ts`, else there. The answer is the same either way.
+ * The digest of bytes in host memory, as fast as this engine computes it: in WebAssembly where that runs and
+ * passes a comparison with `runtime/digest.ts`, else there. The answer is the same either way.
  *
- * A stretch of a unit's words, from word `first` on, has a digest of its own, and the digest of a unit is the lane-wise sum
- * over its stretches: so a unit is digested piece by piece as it arrives.
+ * A part of a unit's words, from word `firstWord` on, has a digest of its own, and the digest of a unit is
+ * the lane-wise sum over its parts: so a unit that arrives in several I/Os is digested as they end.
  */
 
 import { type Digest, digestWordsFrom } from '../../runtime/digest.ts';
@@ -11,7 +11,6 @@ import { CHUNK_BYTES, copyingDigest, inPlaceDigest, wholeSteps } from './inPlace
 
 type Digester = (bytes: Uint8Array, firstWord: number) => Digest;
 
-/** Which one computes, and how fast each was measured is in docs/transfers.md. */
 export type DigestEngine = 'wasm-simd' | 'javascript';
 
 /** Chosen before anybody opens an arena: the addresses of a process may be few. */
@@ -24,12 +23,14 @@ function choose(): { readonly engine: DigestEngine; readonly digest: Digester } 
     : { engine: 'javascript', digest: portableDigest };
 }
 
+/** Which of them computes. */
 export function digestEngine(): DigestEngine {
   return chosen.engine;
 }
 
 /**
- * Digest of the words of `bytes`, which are a unit's from word `firstWord` on. Memory of an arena is read in place.
+ * Digest of the words of `bytes`, which are a unit's from word `firstWord` on. Memory of an arena is read in
+ * place.
  * @param bytes a multiple of 4 long; they may start anywhere
  */
 export function hostDigest(bytes: Uint8Array, firstWord = 0): Digest {
@@ -57,10 +58,10 @@ export function simdDigester(): Digester | undefined {
     const length = wholeSteps(bytes.byteLength);
     if (length === 0) return portableDigest(bytes, firstWord);
     const inPlace = inPlaceDigest(bytes.buffer);
-    const stretch = length === bytes.byteLength ? bytes : bytes.subarray(0, length);
+    const whole = length === bytes.byteLength ? bytes : bytes.subarray(0, length);
     const found =
-      inPlace === undefined ? copying(stretch, firstWord) : inPlace(bytes.byteOffset, length, firstWord);
-    if (stretch === bytes) return found;
+      inPlace === undefined ? copying(whole, firstWord) : inPlace(bytes.byteOffset, length, firstWord);
+    if (whole === bytes) return found;
     const rest = portableDigest(bytes.slice(length), firstWord + length / 4);
     return { lo: (found.lo + rest.lo) >>> 0, hi: (found.hi + rest.hi) >>> 0 };
   };

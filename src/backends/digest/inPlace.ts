@@ -1,10 +1,16 @@
-/** The digest's module on the memories that bytes lie in: an instance for each, made when its memory is first digested. */
+/**
+ * The digest's module on the memories that bytes lie in: an instance for each, made when its memory is first
+ * digested.
+ */
 
 import type { Digest } from '../../runtime/digest.ts';
 import { memoryOf, type WasmMemory, wasm, wasmBytes } from '../arena/index.ts';
 import { STEP_BYTES, simdModule } from './simdModule.ts';
 
-/** Digest of `bytes` bytes from `at` on in the memory, a multiple of `STEP_BYTES` above 0, a unit's words from `first` on. */
+/**
+ * Digest of `bytes` bytes from `at` on in the memory, a multiple of `STEP_BYTES` above 0, a unit's words from
+ * `first` on.
+ */
 export type InPlaceDigest = (at: number, bytes: number, first: number) => Digest;
 
 interface Exports {
@@ -18,7 +24,10 @@ export const CHUNK_BYTES = 16384;
 const instances = new WeakMap<ArrayBufferLike, InPlaceDigest>();
 let compiled: object | undefined;
 
-/** The digest on the buffer's memory, undefined for a buffer from elsewhere. @throws where the engine has no SIMD */
+/**
+ * The digest on the buffer's memory, undefined for a buffer from elsewhere.
+ * @throws where the engine has no SIMD
+ */
 export function inPlaceDigest(buffer: ArrayBufferLike): InPlaceDigest | undefined {
   const known = instances.get(buffer);
   if (known !== undefined) return known;

@@ -1,4 +1,3 @@
 /** The digest on the host: `hostDigest` computes what `runtime/digest.ts` defines, several times as fast. */
 
-export { DigestThreads, defaultDigestThreads } from './digestThreads.ts';
 export { type DigestEngine, digestEngine, hostDigest } from './hostDigest.ts';

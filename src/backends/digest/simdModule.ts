@@ -1,11 +1,13 @@
 /**
- * The digest's loop as a WebAssembly module, four words an instruction, assembled here from named instructions so that no
- * build step stands between this text and what runs. It works in place, on a memory that it is given as `e.m`.
+ * The digest's loop as a WebAssembly module, four words an instruction, assembled here from named
+ * instructions so that no build step stands between this text and what runs. It works in place, on a memory
+ * that it is given as `e.m`.
  *
- * `lo(at, end, first)` digests the bytes in [at, end), which are a unit's words from `first` on, and returns `lo`; `hi()` returns
- * `hi` of the same. Lane j of a vector holds each fourth word. Of each vector w it takes x = spread(w ^ position), adds x to S and then
- * S to T, and moves the positions on by four words: S is the sum of the n x, T of all sums so far, which holds x[k] n - k
- * times. The word 4 k + j of the stretch has the weight 2 (first + 4 k + j) + 1, so that
+ * `lo(at, end, first)` digests the bytes in [at, end), which are a unit's words from `first` on, and returns
+ * `lo`; `hi()` returns `hi` of the same. Lane j of a vector holds each fourth word. Of each vector w it takes
+ * x = spread(w ^ position), adds x to S and then S to T, and moves the positions on by four words: S is the
+ * sum of the n x, T of all sums so far, which holds x[k] n - k times. The word 4 k + j of the part has the
+ * weight 2 (first + 4 k + j) + 1, so that
  *
  *     lo = sum over the lanes of S        hi = sum over the lanes of 8 (n S - T) + (2 (first + j) + 1) S
  */

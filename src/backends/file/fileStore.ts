@@ -1,51 +1,53 @@
 /**
- * The NVMe tier: one preallocated file of self-describing records, each slot's at its own place (fileLayout.ts,
- * record.ts), from its opening to its end. How a request passes through it is in requestFlow.ts.
+ * The NVMe tier: one preallocated file of self-describing records, each slot's at its own place
+ * (fileLayout.ts, record.ts), from its opening to its end. How a request passes through it is in
+ * requestFlow.ts.
  *
  * - What was never written by this store is `missing` without looking at the file.
- * - Every read is checked: the whole header against the item, then the digest of the payload, unless that is checked later or
- *   `verifyReads` is off.
- * - Errors of the disk are outcomes. After a failed write the slot holds nothing; a failed read changes nothing.
- * - An I/O past its deadline ends as `timedOut`, but only when it retires; until then it shows in `describe().stuck`.
+ * - Every read is checked: the whole header against the item, then the digest of the payload, unless that is
+ *   checked later or `verifyReads` is off.
+ * - Errors of the disk are outcomes. After a failed write the slot holds nothing; a failed read changes
+ *   nothing.
+ * - An I/O past its deadline ends as `timedOut`, but only when it retires; until then it shows in
+ *   `describe().stuck`.
  */
 
 import { dirname, join } from 'node:path';
 import { requireInteger } from '../../runtime/errors.ts';
 import type { PoolShape } from '../../runtime/pool/shape.ts';
 import { Tier } from '../../runtime/tier.ts';
-import type { StoreItem, StoreResult, TierStore } from '../../runtime/transfer/tierStore.ts';
-import { DigestThreads } from '../digest/index.ts';
+import type { ItemEnded, StoreItem, StoreResult, TierStore } from '../../runtime/transfer/tierStore.ts';
 import { type Libc, loadLibc } from '../posix/index.ts';
-import { runBytesMax } from './coalesce.ts';
-import { errnoOf } from './dataFile.ts';
-import { bytesOnDisk } from './diskSpace.ts';
-import { dirError } from './fileErrors.ts';
-import { type FileLayout, fileLayout } from './fileLayout.ts';
 import {
   checkedOptions,
   type FileStoreOptions,
   type FileStoreSettings,
   type StuckIo,
 } from './fileStoreOptions.ts';
-import { type OpenedFile, openDataFile } from './openFile.ts';
-import { BLOCK_BYTES } from './record.ts';
+import { BLOCK_BYTES, errnoOf } from './io/dataFile.ts';
+import { bytesOnDisk } from './io/diskSpace.ts';
+import { dirError } from './io/fileErrors.ts';
+import { StagingPool } from './io/stagingPool.ts';
+import type { OpenedFile } from './openedFile.ts';
+import { openDataFile } from './openFile.ts';
+import { type FileLayout, fileLayout, recordBytesMax } from './record/fileLayout.ts';
+import { longestIoBytes } from './record/ioPlan.ts';
 import { RequestFlow } from './requestFlow.ts';
-import type { SlotEntry } from './slotTable.ts';
-import { StagingPool } from './stagingPool.ts';
+import type { SlotEntry } from './restart/slotTable.ts';
 import { INDEX_NAME } from './storeFiles.ts';
 
 const STAGING_BYTES_MIN = 16 * 1024 * 1024;
+/** So many I/Os of the longest kind can go by way of staging memory at once. */
+const STAGED_IOS = 4;
 
 export class FileStore implements TierStore {
   readonly tier: Tier = Tier.NVME;
   readonly capacityBytes: number;
   readonly verifies: TierStore['verifies'];
-  readonly streams: TierStore['streams'] = { reads: true, writes: true };
   readonly #opened: OpenedFile;
   readonly #settings: FileStoreSettings;
   readonly #layout: FileLayout;
   readonly #staging: StagingPool;
-  readonly #digestThreads: DigestThreads;
   readonly #flow: RequestFlow;
   #disposing: Promise<void> | undefined;
 
@@ -63,31 +65,31 @@ export class FileStore implements TierStore {
     this.#layout = layout;
     this.#settings = settings;
     this.#staging = staging;
-    this.#digestThreads = new DigestThreads(settings.digestThreads);
     this.#flow = new RequestFlow({
       opened,
       layout,
       settings,
       staging,
       libc,
-      digestThreads: this.#digestThreads,
       onStuck,
       kept: this.records(),
     });
   }
 
   /**
-   * Opens the directory for this process alone, and begins empty or, with `restart: 'warm'`, with what is there.
-   * @throws TKV_CONFIG for an option or the shape; with field `dir`: TKV_IO, TKV_LOCKED when another process owns it,
-   * TKV_MISMATCH when it holds a file that is not ours; TKV_MISMATCH with the part of the identity that differs as field
-   * when a warm restart finds blocks of another meaning.
+   * Opens the directory for this process alone, and begins empty or, with `restart: 'warm'`, with what is
+   * there.
+   * @throws TKV_CONFIG for an option or the shape; with field `dir`: TKV_IO, TKV_LOCKED when another process
+   * owns it, TKV_MISMATCH when it holds a file that is not ours; TKV_MISMATCH with the part of the identity
+   * that differs as field when a warm restart finds blocks of another meaning.
    */
   static async open(dir: string, shape: PoolShape, options: FileStoreOptions = {}): Promise<FileStore> {
     const settings = checkedOptions(options);
     requireInteger('pages', shape.pages, 1);
     const layout = fileLayout(shape);
     const libc = settings.native ? await loadLibc() : 'native calls are switched off';
-    const stagingBytes = Math.max(STAGING_BYTES_MIN, 4 * runBytesMax(layout, settings.coalescedBytes));
+    const longestBytes = Math.max(longestIoBytes(settings.ioBytes), recordBytesMax(layout));
+    const stagingBytes = Math.max(STAGING_BYTES_MIN, STAGED_IOS * longestBytes);
     const staging = await StagingPool.open(stagingBytes, settings.native);
     try {
       const wrapFile = options.wrapFile ?? ((file) => file);
@@ -101,7 +103,9 @@ export class FileStore implements TierStore {
     }
   }
 
-  /** `stuck` counts I/Os past their deadline that have not retired; while it is above 0 the tier is degraded. */
+  /**
+   * `stuck` counts I/Os past their deadline that have not retired; while it is above 0 the tier is degraded.
+   */
   describe(): Record<string, string | number | boolean> {
     const { path, facts, extents } = this.#opened;
     return {
@@ -115,7 +119,6 @@ export class FileStore implements TierStore {
       queueDepth: this.#settings.queueDepth,
       deadlineMs: this.#settings.deadlineMs,
       verifyReads: this.#settings.verifyReads,
-      ...this.#digestThreads.describe(),
       ...this.#flow.facts(),
       physicalBytes: bytesOnDisk(path) + bytesOnDisk(join(dirname(path), INDEX_NAME)),
       ...describeWarm(this.#opened),
@@ -123,8 +126,8 @@ export class FileStore implements TierStore {
   }
 
   /**
-   * What lies in the slots, the record used longest ago first: right after the open that is what an earlier run left. None
-   * where restarts are empty.
+   * What lies in the slots, the record used longest ago first: right after the open that is what an earlier
+   * run left. None where restarts are empty.
    */
   records(): SlotEntry[] {
     const table = this.#opened.warm?.table;
@@ -132,7 +135,8 @@ export class FileStore implements TierStore {
   }
 
   /**
-   * Fulfilled when every write that had ended before the call would survive a loss of power. At once where restarts are empty.
+   * Fulfilled when every write that had ended before the call would survive a loss of power. At once where
+   * restarts are empty.
    * @throws TKV_IO when the disk refuses
    */
   async sync(): Promise<void> {
@@ -143,25 +147,27 @@ export class FileStore implements TierStore {
     }
   }
 
-  write(items: readonly StoreItem[]): Promise<readonly StoreResult[]> {
-    return this.#flow.submit('write', items);
+  write(items: readonly StoreItem[], ended?: ItemEnded): Promise<readonly StoreResult[]> {
+    return this.#flow.submit('write', items, ended);
   }
 
-  read(items: readonly StoreItem[]): Promise<readonly StoreResult[]> {
-    const wanted = this.verifies.onRead ? items : items.map((item) => ({ ...item, checkedLater: true }));
-    return this.#flow.submit('read', wanted);
+  read(items: readonly StoreItem[], ended?: ItemEnded): Promise<readonly StoreResult[]> {
+    return this.#flow.submit('read', items, ended);
   }
 
   /**
-   * Refuses what has not begun, waits for what has, and gives the directory back. An I/O that does not retire within the
-   * deadline keeps file, memory and lock until it does, but not the caller.
+   * Refuses what has not begun, waits for what has, and gives the directory back. An I/O that does not retire
+   * within the deadline keeps file, memory and lock until it does, but not the caller.
    */
   [Symbol.asyncDispose](): Promise<void> {
     this.#disposing ??= this.#dispose();
     return this.#disposing;
   }
 
-  /** Writes a checkpoint now, so that a start after a crash would read nothing that was written before. @throws TKV_IO */
+  /**
+   * Writes a checkpoint now, so that a start after a crash would read nothing that was written before.
+   * @throws TKV_IO
+   */
   async checkpoint(): Promise<void> {
     try {
       await this.#opened.warm?.checkpoint();
@@ -170,7 +176,9 @@ export class FileStore implements TierStore {
     }
   }
 
-  /** @throws an invariant when requests, staging and queue disagree. For tests, while nothing is in flight. */
+  /**
+   * @throws an invariant when requests, staging and queue disagree. For tests, while nothing is in flight.
+   */
   checkIntegrity(): void {
     this.#flow.requireIdle();
     this.#staging.checkIntegrity();
@@ -179,7 +187,6 @@ export class FileStore implements TierStore {
 
   async #dispose(): Promise<void> {
     const closed = this.#flow.close().then(async () => {
-      await this.#digestThreads[Symbol.asyncDispose]();
       await this.#opened.warm?.close();
       await this.#opened.close().catch((error: unknown) => this.#flow.failed(errnoOf(error)));
       this.#staging[Symbol.dispose]();

@@ -1,59 +1,58 @@
-/** What a file store may be told, with the defaults, checked once. */
+/**
+ * The options of a file store, with their defaults. `checkedOptions` checks them once, when the store is
+ * opened.
+ */
 
 import { configError, requireInteger } from '../../runtime/errors.ts';
-import { defaultDigestThreads } from '../digest/index.ts';
-import type { DirectoryOps } from './dataFile.ts';
-import type { WrapFile } from './openFile.ts';
-import type { StoreIdentity } from './superblock.ts';
+import type { DirectoryOps, WrapFile } from './io/dataFile.ts';
+import type { StoreIdentity } from './record/superblock.ts';
 
 const MiB = 1024 * 1024;
 
 export interface FileStoreOptions {
-  /** `direct` insists on direct I/O, `buffered` on the page cache; `auto` takes direct I/O where a probe succeeds. */
+  /**
+   * `direct` insists on direct I/O, `buffered` on the page cache; `auto` takes direct I/O where a probe
+   * succeeds.
+   */
   readonly mode?: 'auto' | 'direct' | 'buffered';
   /** `extents` allocates disk space as slots are touched, `whole` all of it at open. Default `whole`. */
   readonly allocation?: 'whole' | 'extents';
   /** Disk space taken at once under `extents`. Default 64 MiB. */
   readonly extentBytes?: number;
   /**
-   * `warm` goes on with what an earlier run left in the directory, after a crash too; `empty` forgets it, and spares the
-   * index file and the durability points that a warm restart needs. Default `empty`.
+   * `warm` goes on with what an earlier run left in the directory, after a crash too; `empty` forgets it, and
+   * spares the index file and the durability points that a warm restart needs. Default `empty`.
    */
   readonly restart?: 'empty' | 'warm';
-  /** What gives the bytes their meaning. A warm restart refuses another one by name. Default: empty texts, epoch 0. */
+  /**
+   * What gives the bytes their meaning. A warm restart refuses another one by name. Default: empty texts,
+   * epoch 0.
+   */
   readonly identity?: Partial<StoreIdentity>;
   /** A durability point (fdatasync) follows after so many bytes were written. Default 64 MiB. */
   readonly syncBytes?: number;
   /** No written record waits longer than this for a durability point to begin. Default 1,000 ms. */
   readonly syncMs?: number;
   /**
-   * A checkpoint follows after so many bytes were written, or 32 times its own size if that is more: the next start after
-   * a crash reads about so much. Default 1 GiB.
+   * A checkpoint follows after so many bytes were written, or 32 times its own size if that is more: the next
+   * start after a crash reads about so much. Default 1 GiB.
    */
   readonly checkpointBytes?: number;
   /** I/Os in flight at once. More than UV_THREADPOOL_SIZE threads cannot run at once. Default 16. */
   readonly queueDepth?: number;
-  /** Blocks that lie side by side are moved in one I/O, together at most that long. Default 8 MiB. */
-  readonly coalescedBytes?: number;
   /**
-   * A longer block that goes on to the device as it comes is read in several I/Os at once, of at most about this size, shorter
-   * towards the end of a load. Others are that long at least, and up to four times that for reads and twice for writes where
-   * much is under way (ioLength.ts). Default 2 MiB.
+   * An I/O moves from once to twice as many bytes of payload: blocks that lie side by side go together until
+   * they are that many, and a longer block is cut. Default 2 MiB.
    */
-  readonly pieceBytes?: number;
+  readonly ioBytes?: number;
   /**
-   * Threads that digest what reads bring, beside the host's own; 0 leaves it to that one. They start when they are first of
-   * use. Default two less than there are cores, at most 4.
-   */
-  readonly digestThreads?: number;
-  /**
-   * Whether the payload of every read is compared with its digest, unless that is done where it goes on to. Headers are
-   * checked either way. Default true.
+   * Whether the payload of every read is compared with its digest, unless that is done where it goes on to.
+   * Headers are checked either way. Default true.
    */
   readonly verifyReads?: boolean;
   /** An I/O that takes longer has failed, and its slot waits for it. Default 30,000 ms. */
   readonly deadlineMs?: number;
-  /** Told when an I/O passes its deadline, and again when it retires. */
+  /** Called when an I/O passes its deadline, and again when it retires. */
   readonly onStuck?: (stuck: StuckIo) => void;
   /** Whether native calls (fallocate, flock, addresses) may be used. Default true. */
   readonly native?: boolean;
@@ -99,9 +98,7 @@ export function checkedOptions(options: FileStoreOptions): FileStoreSettings {
     syncMs: requireInteger('syncMs', options.syncMs ?? 1000, 1, 2 ** 31 - 1),
     checkpointBytes: requireInteger('checkpointBytes', options.checkpointBytes ?? 1024 * MiB, 1),
     queueDepth: requireInteger('queueDepth', options.queueDepth ?? 16, 1, 1024),
-    coalescedBytes: requireInteger('coalescedBytes', options.coalescedBytes ?? 8 * MiB, 0),
-    pieceBytes: requireInteger('pieceBytes', options.pieceBytes ?? 2 * MiB, 4096),
-    digestThreads: requireInteger('digestThreads', options.digestThreads ?? defaultDigestThreads(), 0, 64),
+    ioBytes: requireInteger('ioBytes', options.ioBytes ?? 2 * MiB, 4096, 2 ** 30),
     deadlineMs: requireInteger('deadlineMs', options.deadlineMs ?? 30_000, 1, 2 ** 31 - 1),
     verifyReads: options.verifyReads ?? true,
     native: options.native ?? true,

@@ -1,26 +1,33 @@
 /**
- * A store looked at from outside, while no process owns it: what a start would find, and whether all of it is right. It
- * opens files for reading only and changes nothing, not even claims of dead processes.
+ * A store looked at from outside, while no process owns it: what a start would find, and whether all of it is
+ * right. It opens files for reading only and changes nothing, not even claims of dead processes.
  */
 
 import * as fs from 'node:fs';
 import { join } from 'node:path';
 import { TierKVError } from '../../runtime/errors.ts';
 import { type PoolShape, poolShape } from '../../runtime/pool/shape.ts';
-import { loadLibc } from '../posix/index.ts';
-import { type DataFile, NodeDataFile } from './dataFile.ts';
-import { requireUnowned } from './directoryLock.ts';
-import { dirError } from './fileErrors.ts';
-import { DATA_START_BYTES, type FileLayout, fileLayout } from './fileLayout.ts';
-import { BlockKind } from './indexBlocks.ts';
-import { type IndexFault, storedGeometry } from './indexFile.ts';
-import type { RecordFamily } from './record.ts';
-import { type FoundRecord, RecordScan } from './recordScan.ts';
-import { type Recovered, recover } from './recovery.ts';
-import type { SlotEntry } from './slotTable.ts';
-import { StagingPool } from './stagingPool.ts';
+import { type Libc, loadLibc } from '../posix/index.ts';
+import { type DataFile, NodeDataFile } from './io/dataFile.ts';
+import { DataRanges } from './io/dataRanges.ts';
+import { requireUnowned } from './io/directoryLock.ts';
+import { dirError } from './io/fileErrors.ts';
+import { StagingPool } from './io/stagingPool.ts';
+import {
+  DATA_START_BYTES,
+  type FileLayout,
+  fileLayout,
+  pageAt,
+  recordBytesMax,
+} from './record/fileLayout.ts';
+import type { RecordFamily } from './record/record.ts';
+import { type FoundRecord, RecordScan } from './record/recordScan.ts';
+import { familyOf, type StoreFacts } from './record/superblock.ts';
+import { BlockKind } from './restart/indexBlocks.ts';
+import { type IndexFault, storedGeometry } from './restart/indexFile.ts';
+import { type Recovered, recover } from './restart/recovery.ts';
+import type { SlotEntry } from './restart/slotTable.ts';
 import { BLOCKS_NAME, INDEX_NAME, NEW_SUFFIX, storeThere } from './storeFiles.ts';
-import { familyOf, type StoreFacts } from './superblock.ts';
 
 export interface StoreFault {
   /** Such as `slot 12` or `index: SLOT block 3 of half 1`. */
@@ -44,6 +51,8 @@ export class StoreView implements AsyncDisposable {
   readonly facts: StoreFacts;
   readonly shape: PoolShape;
   readonly recovered: Recovered;
+  /** Whether it has an index, or should have one: a store whose restarts begin empty has none. */
+  readonly keepsIndex: boolean;
   /** Bytes that the files take on the disk. */
   readonly physicalBytes: number;
   /** Files under the names that new files have while they are made: what a crash left of that. */
@@ -60,8 +69,8 @@ export class StoreView implements AsyncDisposable {
     layout: FileLayout;
     family: RecordFamily;
     recovered: Recovered;
-    blocks: DataFile;
-    blocksBytes: number;
+    keepsIndex: boolean;
+    blocks: OpenedForReading;
     staging: StagingPool;
   }) {
     const { dir, layout } = parts;
@@ -69,10 +78,12 @@ export class StoreView implements AsyncDisposable {
     this.facts = parts.facts;
     this.shape = layout.shape;
     this.recovered = parts.recovered;
+    this.keepsIndex = parts.keepsIndex;
     this.#layout = layout;
-    this.#scan = new RecordScan(parts.blocks, layout, parts.family, parts.staging);
-    this.#blocks = parts.blocks;
-    this.#blocksBytes = parts.blocksBytes;
+    const { file, ranges } = parts.blocks;
+    this.#scan = new RecordScan(file, ranges, layout, parts.family, parts.staging);
+    this.#blocks = file;
+    this.#blocksBytes = ranges.fileBytes;
     this.#staging = parts.staging;
     const names = fs.readdirSync(dir);
     this.physicalBytes = [BLOCKS_NAME, INDEX_NAME]
@@ -82,16 +93,17 @@ export class StoreView implements AsyncDisposable {
   }
 
   /**
-   * @throws TKV_LOCKED while a process owns the directory; TKV_MISMATCH when its files are not of this version or not
-   * tierkv's; TKV_IO when they cannot be read, or there are none
+   * @throws TKV_LOCKED while a process owns the directory; TKV_MISMATCH when its files are not of this
+   * version or not tierkv's; TKV_IO when they cannot be read, or there are none
    */
   static async open(dir: string): Promise<StoreView> {
-    let blocks: DataFile | undefined;
-    let index: DataFile | undefined;
+    let blocks: OpenedForReading | undefined;
+    let index: OpenedForReading | undefined;
     let staging: StagingPool | undefined;
     try {
       const libc = await loadLibc();
-      requireUnowned(dir, typeof libc === 'string' ? undefined : libc);
+      const native = typeof libc === 'string' ? undefined : libc;
+      requireUnowned(dir, native);
       const facts = storeThere(dir);
       if (facts === undefined) {
         throw new TierKVError(
@@ -103,33 +115,40 @@ export class StoreView implements AsyncDisposable {
           },
         );
       }
-      const opened = openReading(join(dir, BLOCKS_NAME));
-      blocks = opened.file;
-      if (fs.existsSync(join(dir, INDEX_NAME))) index = openReading(join(dir, INDEX_NAME)).file;
+      blocks = openReading(join(dir, BLOCKS_NAME), native);
+      if (fs.existsSync(join(dir, INDEX_NAME))) index = openReading(join(dir, INDEX_NAME), native);
       const family = familyOf(facts);
-      const geometry = index === undefined ? undefined : await storedGeometry(index, family.store);
       const one = fileLayout(poolShape(1, facts.pageBytes, facts.slotBytes));
+      requireRecord(dir, one, blocks.ranges.fileBytes);
+      const geometry =
+        index === undefined ? '' : await storedGeometry(index.file, index.ranges, one, family.store);
       const pages =
-        geometry?.pages ?? Math.max(1, Math.floor((opened.bytes - DATA_START_BYTES) / one.pageStrideBytes));
+        typeof geometry === 'string'
+          ? Math.max(1, pageAt(one, blocks.ranges.fileBytes))
+          : Math.max(1, geometry.pages);
       const layout = fileLayout(poolShape(pages, facts.pageBytes, facts.slotBytes));
-      const recordBytesMax = Math.max(...layout.records.map(({ recordBytes }) => recordBytes));
-      staging = await StagingPool.open(Math.max(STAGING_BYTES_MIN, 4 * recordBytesMax), true);
-      const recovered = await recover({ blocks, index, blocksBytes: opened.bytes }, layout, family, staging);
-      requireUnowned(dir, typeof libc === 'string' ? undefined : libc);
-      await index?.close();
+      staging = await StagingPool.open(Math.max(STAGING_BYTES_MIN, 4 * recordBytesMax(layout)), true);
+      const recovered = await recover(
+        { blocks: blocks.file, blocksRanges: blocks.ranges, index },
+        layout,
+        family,
+        staging,
+      );
+      requireUnowned(dir, native);
+      await index?.file.close();
       return new StoreView({
         dir,
         facts,
         layout,
         family,
         recovered,
+        keepsIndex: index !== undefined || facts.restart !== 'empty',
         blocks,
-        blocksBytes: opened.bytes,
         staging,
       });
     } catch (error) {
-      await blocks?.close();
-      await index?.close();
+      await blocks?.file.close();
+      await index?.file.close();
       staging?.[Symbol.dispose]();
       throw dirError(dir, 'reading it', error);
     }
@@ -153,14 +172,16 @@ export class StoreView implements AsyncDisposable {
     const { recovered } = this;
     const faults: StoreFault[] = [];
     const leftovers: StoreFault[] = [];
-    if (recovered.indexProblem !== '') faults.push({ where: 'index', problem: recovered.indexProblem });
+    if (this.keepsIndex && recovered.indexProblem !== '')
+      faults.push({ where: 'index', problem: recovered.indexProblem });
     for (const fault of recovered.indexFaults) {
       const where = `index: ${fault.kind} block ${fault.block} of half ${fault.half}`;
       (this.#mayBeOfACrash(fault) ? leftovers : faults).push({ where, problem: fault.problem });
     }
     const neededBytes = recovered.geometry.pages * this.#layout.pageStrideBytes + DATA_START_BYTES;
     if (recovered.closed && recovered.doneRecords !== recovered.table.records) {
-      const problem = `${recovered.table.records} records are listed, ${recovered.doneRecords} were when it was closed`;
+      const { table, doneRecords } = recovered;
+      const problem = `${table.records} records are listed, ${doneRecords} were when it was closed`;
       faults.push({ where: 'index', problem });
     }
     if (this.#blocksBytes > neededBytes) {
@@ -186,8 +207,8 @@ export class StoreView implements AsyncDisposable {
   }
 
   /**
-   * A crash can tear marks, and what of the other half was being written; the half that counts lay still. A DONE block can
-   * be torn too, but without it nobody knows whether the store was closed.
+   * A crash can tear marks, and what of the other half was being written; the half that counts lay still. A
+   * DONE block can be torn too, but without it nobody knows whether the store was closed.
    */
   #mayBeOfACrash({ kind, half }: IndexFault): boolean {
     if (this.recovered.closed) return false;
@@ -208,7 +229,25 @@ function disagreement(entry: SlotEntry, found: FoundRecord | string): string {
   return same ? '' : 'the record is another one than the index says';
 }
 
-function openReading(path: string): { file: DataFile; bytes: number } {
+/** @throws TKV_MISMATCH where the file has not room for one record: no store has made it so */
+function requireRecord(dir: string, layout: FileLayout, fileBytes: number): void {
+  const neededBytes = DATA_START_BYTES + recordBytesMax(layout);
+  if (fileBytes >= neededBytes) return;
+  const path = join(dir, BLOCKS_NAME);
+  throw new TierKVError(
+    'TKV_MISMATCH',
+    `dir holds ${path}, which is cut off: it has ${fileBytes} bytes, and one record takes ${neededBytes}. ` +
+      'Restore the file, or use another directory.',
+    { field: 'dir', path },
+  );
+}
+
+interface OpenedForReading {
+  readonly file: DataFile;
+  readonly ranges: DataRanges;
+}
+
+function openReading(path: string, libc: Libc | undefined): OpenedForReading {
   const fd = fs.openSync(path, fs.constants.O_RDONLY | fs.constants.O_NOFOLLOW);
-  return { file: new NodeDataFile(fd, undefined), bytes: fs.fstatSync(fd).size };
+  return { file: new NodeDataFile(fd, undefined), ranges: new DataRanges(fd, fs.fstatSync(fd).size, libc) };
 }

@@ -1,8 +1,9 @@
 /**
- * Opens a tier's files in an existing directory, in steps of which each may refuse: lock, look whose files are there, make
- * new ones or take over those, space, direct I/O, recovery. Whatever refuses, nothing half-made stays behind. New files
- * are made under another name and take their own in one step, the index first: so where `tierkv.blocks` is, it is whole,
- * and a store that was killed while it was made is none.
+ * Opens a tier's files in an existing directory, step by step: lock the directory, see whose files are there,
+ * keep them or make new ones, set disk space aside, try direct I/O, recover what the files hold. Any step may
+ * refuse; then everything that the steps before it have made is removed. New files are made under another
+ * name and take their own in one step, the index first: so where `tierkv.blocks` is, it is whole, and a store
+ * that was killed while it was made does not exist.
  */
 
 import * as fs from 'node:fs';
@@ -11,65 +12,31 @@ import type { Digest } from '../../runtime/digest.ts';
 import { configError } from '../../runtime/errors.ts';
 import type { Libc } from '../posix/index.ts';
 import {
-  type DataFile,
+  BLOCK_BYTES,
   type DirectoryOps,
   IoError,
   isFull,
   NodeDataFile,
   NodeDirectoryOps,
-} from './dataFile.ts';
-import { DirectoryLock } from './directoryLock.ts';
-import { probeDirectIo } from './directProbe.ts';
-import { bytesOnDisk, filesystemName, requireFreeSpace } from './diskSpace.ts';
-import { Extents } from './extents.ts';
-import { dirError } from './fileErrors.ts';
-import { DATA_START_BYTES, type FileLayout } from './fileLayout.ts';
-import type { FileStoreSettings } from './fileStoreOptions.ts';
-import { geometryOf } from './indexBlocks.ts';
-import { BLOCK_BYTES, type RecordFamily } from './record.ts';
-import type { Recovered } from './recovery.ts';
-import type { StagingPool } from './stagingPool.ts';
+} from './io/dataFile.ts';
+import { DataRanges } from './io/dataRanges.ts';
+import { DirectoryLock } from './io/directoryLock.ts';
+import { probeDirectIo } from './io/directProbe.ts';
+import { bytesOnDisk, filesystemName, requireFreeSpace } from './io/diskSpace.ts';
+import { Extents } from './io/extents.ts';
+import { dirError } from './io/fileErrors.ts';
+import type { OpenedFile, OpenRequest } from './openedFile.ts';
+import { openIndex } from './openIndex.ts';
+import { DATA_START_BYTES, recordBytesMax, SCRATCH_START_BYTES } from './record/fileLayout.ts';
+import {
+  encodeSuperblock,
+  factsOf,
+  familyOf,
+  requireSameMeaning,
+  type StoreFacts,
+} from './record/superblock.ts';
+import { geometryOf } from './restart/indexBlocks.ts';
 import { BLOCKS_NAME, INDEX_NAME, NEW_SUFFIX, storeThere } from './storeFiles.ts';
-import { encodeSuperblock, factsOf, familyOf, requireSameMeaning, type StoreFacts } from './superblock.ts';
-import { warmStart } from './warmStart.ts';
-import type { WarmState } from './warmState.ts';
-
-export interface OpenedFile {
-  readonly file: DataFile;
-  readonly extents: Extents;
-  readonly family: RecordFamily;
-  readonly path: string;
-  readonly facts: OpenFacts;
-  /** Undefined when the store is to begin empty at each start. */
-  readonly warm: WarmState | undefined;
-  readonly recovered: Recovered | undefined;
-  /** Closes the files and leaves the directory to others. Nothing may be in flight. */
-  close(): Promise<void>;
-}
-
-/** What the system granted, for `describe`. */
-export interface OpenFacts {
-  readonly mode: 'direct' | 'buffered';
-  /** Why it is buffered, where direct I/O was wanted. */
-  readonly modeReason: string;
-  /** How disk space is set aside. */
-  readonly space: 'fallocate' | 'sparse';
-  readonly spaceReason: string;
-  readonly filesystem: string;
-}
-
-export type WrapFile = (file: DataFile, name: 'blocks' | 'index') => DataFile;
-
-export interface OpenRequest {
-  readonly dir: string;
-  readonly layout: FileLayout;
-  readonly settings: FileStoreSettings;
-  readonly staging: StagingPool;
-  /** The C library, or why there is none. */
-  readonly libc: Libc | string;
-  readonly wrapFile: WrapFile;
-  readonly wrapDirectory: (ops: DirectoryOps) => DirectoryOps;
-}
 
 /** @throws TKV_IO, TKV_LOCKED or TKV_MISMATCH; TKV_CONFIG when direct I/O is a must and refused. */
 export async function openDataFile(request: OpenRequest): Promise<OpenedFile> {
@@ -109,7 +76,7 @@ class Opening {
     this.doing = `opening ${BLOCKS_NAME}`;
     const found = this.#keptFacts();
     const kept = found !== undefined;
-    const facts = found ?? factsOf(drawStoreId(), settings.identity, layout);
+    const facts = found ?? factsOf(drawStoreId(), settings.identity, layout, settings.restart);
     if (!kept) await this.#removeOld();
     const path = join(dir, BLOCKS_NAME);
     const from = kept ? path : path + NEW_SUFFIX;
@@ -130,21 +97,29 @@ class Opening {
     const file = this.#request.wrapFile(new NodeDataFile(current, allocator), 'blocks');
 
     this.doing = 'reading what it holds';
-    const fileBytes = fs.fstatSync(current).size;
+    const ranges = new DataRanges(current, fs.fstatSync(current).size, this.#native);
+    const blocks = { file, ranges, family, kept, allocator };
     const started =
-      settings.restart === 'warm' ? await this.#warm(file, family, kept, fileBytes, allocator) : undefined;
+      settings.restart === 'warm'
+        ? await openIndex(this.#request, blocks, this.#ops, (step) => this.#undo.push(step))
+        : undefined;
     this.doing = `naming ${BLOCKS_NAME}`;
     if (!kept) {
       if (started !== undefined) await file.sync();
       this.#undo.push(() => fs.rmSync(path, { force: true }));
       await this.#ops.rename(BLOCKS_NAME + NEW_SUFFIX, BLOCKS_NAME);
       if (started !== undefined) await this.#ops.sync();
-    } else if (fileBytes > layout.fileBytes) fs.ftruncateSync(current, layout.fileBytes);
+    } else if (ranges.fileBytes > layout.fileBytes) fs.ftruncateSync(current, layout.fileBytes);
 
     const pages = settings.allocation === 'whole' ? layout.shape.pages : 0;
+    const rows = {
+      startBytes: DATA_START_BYTES,
+      strideBytes: layout.pageStrideBytes,
+      pages: layout.shape.pages,
+    };
     return {
       file,
-      extents: new Extents(file, layout, settings.extentBytes, pages),
+      extents: new Extents(file, rows, settings.extentBytes, pages),
       family,
       path,
       facts: {
@@ -172,7 +147,7 @@ class Opening {
     const { dir, layout, settings } = this.#request;
     const there = storeThere(dir);
     if (there === undefined || settings.restart !== 'warm') return undefined;
-    const wanted = factsOf(there.storeId, settings.identity, layout);
+    const wanted = factsOf(there.storeId, settings.identity, layout, settings.restart);
     requireSameMeaning(there, wanted, dir, join(dir, BLOCKS_NAME));
     return there.identity.epoch === settings.identity.epoch ? there : undefined;
   }
@@ -191,7 +166,7 @@ class Opening {
   ): Promise<{ allocator: Libc | undefined; spaceReason: string }> {
     const { dir, layout, settings, libc, wrapFile } = this.#request;
     this.doing = 'reserving disk space';
-    const firstBytes = DATA_START_BYTES + Math.max(...layout.records.map((record) => record.recordBytes));
+    const firstBytes = DATA_START_BYTES + recordBytesMax(layout);
     const bytes = settings.allocation === 'whole' ? layout.fileBytes : firstBytes;
     const indexBytes = settings.restart === 'warm' ? geometryOf(layout).fileBytes : 0;
     requireFreeSpace(
@@ -215,7 +190,13 @@ class Opening {
   #probe(path: string, kept: boolean): number | string {
     const { layout, settings, staging } = this.#request;
     if (settings.mode === 'buffered') return 'it was not wanted';
-    const probed = probeDirectIo(path, layout, staging, kept);
+    const offsets = {
+      scratchAt: SCRATCH_START_BYTES,
+      recordAt: DATA_START_BYTES,
+      recordBytes: recordBytesMax(layout),
+      holdsRecords: kept,
+    };
+    const probed = probeDirectIo(path, offsets, staging);
     if (typeof probed === 'string' && settings.mode === 'direct') {
       throw configError(
         'mode',
@@ -225,49 +206,11 @@ class Opening {
     }
     return probed;
   }
-
-  async #warm(
-    blocks: DataFile,
-    family: RecordFamily,
-    kept: boolean,
-    blocksBytes: number,
-    allocator: Libc | undefined,
-  ): Promise<{ warm: WarmState; recovered: Recovered; index: DataFile }> {
-    const { dir, layout, settings, staging, wrapFile } = this.#request;
-    const open = (name: string, flags: number): DataFile => {
-      const path = join(dir, name);
-      const fd = fs.openSync(path, O_RDWR | O_NOFOLLOW | flags, 0o600);
-      if (flags !== 0) this.#undo.push(() => fs.rmSync(path, { force: true }));
-      const file = wrapFile(new NodeDataFile(fd, allocator), 'index');
-      this.#undo.push(() => file.close().catch(() => {}));
-      return file;
-    };
-    const started = await warmStart({
-      blocks,
-      blocksBytes,
-      layout,
-      family,
-      settings,
-      staging,
-      kept: kept ? (fs.existsSync(join(dir, INDEX_NAME)) ? open(INDEX_NAME, 0) : 'none') : 'new',
-      async create() {
-        return open(INDEX_NAME + NEW_SUFFIX, O_CREAT | O_TRUNC);
-      },
-    });
-    if (started.created) {
-      this.#undo.push(() => {
-        if (!kept) fs.rmSync(join(dir, INDEX_NAME), { force: true });
-      });
-      await this.#ops.rename(INDEX_NAME + NEW_SUFFIX, INDEX_NAME);
-      await this.#ops.sync();
-    }
-    return started;
-  }
 }
 
-const { O_RDWR, O_CREAT, O_EXCL, O_NOFOLLOW, O_TRUNC } = fs.constants;
+const { O_RDWR, O_CREAT, O_EXCL, O_NOFOLLOW } = fs.constants;
 
 function drawStoreId(): Digest {
   const [lo, hi] = crypto.getRandomValues(new Uint32Array(2));
-  return { lo: lo, hi: hi };
+  return { lo, hi };
 }

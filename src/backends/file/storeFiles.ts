@@ -3,15 +3,18 @@
 import * as fs from 'node:fs';
 import { join } from 'node:path';
 import { TierKVError } from '../../runtime/errors.ts';
-import { BLOCK_BYTES } from './record.ts';
-import { decodeSuperblock, foreignness, type StoreFacts } from './superblock.ts';
+import { BLOCK_BYTES } from './io/dataFile.ts';
+import { decodeSuperblock, type StoreFacts } from './record/superblock.ts';
 
 export const BLOCKS_NAME = 'tierkv.blocks';
 export const INDEX_NAME = 'tierkv.index';
 /** Behind a name while the file is made. */
 export const NEW_SUFFIX = '.new';
 
-/** The store in the directory, if there is one. @throws TKV_MISMATCH when a file that has our name is somebody else's */
+/**
+ * The store in the directory, if there is one.
+ * @throws TKV_MISMATCH when a file that has our name is somebody else's
+ */
 export function storeThere(dir: string): StoreFacts | undefined {
   for (const name of [INDEX_NAME, INDEX_NAME + NEW_SUFFIX, BLOCKS_NAME + NEW_SUFFIX]) {
     const path = join(dir, name);
@@ -25,9 +28,9 @@ export function storeThere(dir: string): StoreFacts | undefined {
   const path = join(dir, BLOCKS_NAME);
   const head = headOf(path);
   if (head === undefined || head.length === 0) return undefined;
-  const why = typeof head === 'string' ? head : foreignness(head);
-  if (why !== '' || typeof head === 'string') throw foreign(path, why);
-  return decodeSuperblock(head);
+  const facts = typeof head === 'string' ? head : decodeSuperblock(head);
+  if (typeof facts === 'string') throw foreign(path, facts);
+  return facts;
 }
 
 /** The first block of a file; undefined when there is no file, a sentence when it is not a plain one. */

@@ -1,16 +1,17 @@
 /**
- * The DDR tier: slots in one host arena, moved by memcpy in the turn of the call, so that calls take effect in the order
- * in which they are made. Chunks of the arena hold whole pages; a slot never straddles two.
+ * The DDR tier: slots in one host arena, moved by memcpy in the turn of the call, so that calls take effect
+ * in the order in which they are made and no slot is ever busy. Only the reports come later: `ended` is
+ * called once the call has returned. Chunks of the arena hold whole pages; a slot never straddles two.
  *
- * Host memory is not checked on arrival unless `verifyReads` asks for it: what goes up to the device is checked there,
- * and what comes back from a file was checked when it was read.
+ * Host memory is not checked on arrival unless `verifyReads` asks for it: what goes up to the device is
+ * checked there, and what comes back from a file was checked when it was read.
  */
 
 import { configError, requireInteger, TierKVError } from '../../runtime/errors.ts';
 import { type PoolShape, slotOffsetBytes } from '../../runtime/pool/shape.ts';
 import { Tier } from '../../runtime/tier.ts';
 import { corrupt, loaded, refused, SlotLedger } from '../../runtime/transfer/slotLedger.ts';
-import type { HostTierStore, StoreItem, StoreResult } from '../../runtime/transfer/tierStore.ts';
+import type { HostTierStore, ItemEnded, StoreItem, StoreResult } from '../../runtime/transfer/tierStore.ts';
 import { HostArena } from '../arena/index.ts';
 import { hostDigest } from '../digest/index.ts';
 
@@ -75,12 +76,18 @@ export class MemoryStore implements HostTierStore {
     return { store: 'memory', ...this.#arena.facts };
   }
 
-  async write(items: readonly StoreItem[]): Promise<readonly StoreResult[]> {
-    return items.map((item) => this.#write(item));
+  write(items: readonly StoreItem[], ended?: ItemEnded): Promise<readonly StoreResult[]> {
+    return report(
+      items.map((item) => this.#write(item)),
+      ended,
+    );
   }
 
-  async read(items: readonly StoreItem[]): Promise<readonly StoreResult[]> {
-    return items.map((item) => this.#read(item));
+  read(items: readonly StoreItem[], ended?: ItemEnded): Promise<readonly StoreResult[]> {
+    return report(
+      items.map((item) => this.#read(item)),
+      ended,
+    );
   }
 
   view(slot: number, sizeClass: number): Uint8Array {
@@ -151,4 +158,15 @@ export class MemoryStore implements HostTierStore {
       this.#shape.slotBytes[sizeClass],
     );
   }
+}
+
+/** Hands out results that are known already, after the call that they are of has returned. */
+async function report(
+  results: readonly StoreResult[],
+  ended: ItemEnded | undefined,
+): Promise<readonly StoreResult[]> {
+  if (ended === undefined) return results;
+  await Promise.resolve();
+  results.forEach((result, index) => void ended(index, result));
+  return results;
 }

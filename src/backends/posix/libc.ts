@@ -1,8 +1,9 @@
 /**
- * The calls of the C library that Node does not offer, through koffi, an optional dependency. Where koffi is not
- * installed, or the system is not Linux, `loadLibc` says why and every caller goes on with less.
+ * The calls of the C library that Node does not offer, through koffi, an optional dependency. Where koffi is
+ * not installed, or the system is not Linux, `loadLibc` says why and every caller goes on with less.
  *
- * A call that fails returns the name of its errno ('ENOMEM'), a call that succeeds the empty string; none throws.
+ * A call that fails returns the name of its errno ('ENOMEM'), a call that succeeds the empty string; none
+ * throws.
  */
 
 import { getSystemErrorName } from 'node:util';
@@ -17,8 +18,10 @@ export interface Libc {
   /** The memory itself. Reading or writing it after `unmap` ends the process. */
   view(address: bigint, bytes: number): ArrayBuffer;
   addressOf(bytes: Uint8Array): bigint;
-  /** Takes the file's lock for this open file description, or fails at once with EAGAIN. */
-  tryFlock(fd: number): string;
+  /** Takes the lock of a file or directory for this open file description, or fails at once with EAGAIN. */
+  tryFlock(fd: number, mode?: 'exclusive' | 'shared'): string;
+  /** Where data or a hole begins at or behind `at`: an offset, or an errno; 'ENXIO' where there is none. */
+  seek(fd: number, at: number, what: 'data' | 'hole'): number | string;
   /** Whether the file system can allocate ranges by itself: '' or why not. Allocates the first `bytes`. */
   tryAllocate(fd: number, bytes: number): string;
   /** Forgets what the page cache holds of the file and the disk has too. */
@@ -35,7 +38,9 @@ const PROT_READ_WRITE = 3;
 const MAP_PRIVATE_ANONYMOUS = 0x22;
 const MAP_FAILED = 0xffff_ffff_ffff_ffffn;
 const FADVISE_DONTNEED = 4;
-const LOCK_EXCLUSIVE_NONBLOCKING = 2 | 4;
+const LOCK_NONBLOCKING = 4;
+const LOCKS = { shared: 1, exclusive: 2 } as const;
+const SEEKS = { data: 3, hole: 4 } as const;
 
 type Call<A extends unknown[], R> = ((...args: A) => R) & {
   async(...args: [...A, (error: unknown, result: R) => void]): void;
@@ -67,6 +72,9 @@ async function bind(): Promise<Libc | string> {
     const mlock = bound<[bigint, number], number>('int mlock(void *at, size_t bytes)');
     const munlock = bound<[bigint, number], number>('int munlock(void *at, size_t bytes)');
     const flock = bound<[number, number], number>('int flock(int fd, int operation)');
+    const lseek = bound<[number, number, number], number | bigint>(
+      'int64_t lseek(int fd, int64_t offset, int whence)',
+    );
     const fallocate = bound<[number, number, number, number], number>(
       'int fallocate(int fd, int mode, int64_t offset, int64_t bytes)',
     );
@@ -88,7 +96,11 @@ async function bind(): Promise<Libc | string> {
       unlock: (address, bytes) => ended(munlock(address, bytes)),
       view: (address, bytes) => koffi.view(address, bytes),
       addressOf: (bytes) => koffi.address(bytes),
-      tryFlock: (fd) => ended(flock(fd, LOCK_EXCLUSIVE_NONBLOCKING)),
+      tryFlock: (fd, mode = 'exclusive') => ended(flock(fd, LOCKS[mode] | LOCK_NONBLOCKING)),
+      seek(fd, at, what) {
+        const found = lseek(fd, at, SEEKS[what]);
+        return found < 0 ? errnoName(koffi.errno()) : Number(found);
+      },
       tryAllocate: (fd, bytes) => ended(fallocate(fd, 0, 0, bytes)),
       dropCache(fd) {
         const errno = posixFadvise(fd, 0, 0, FADVISE_DONTNEED);

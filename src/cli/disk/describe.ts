@@ -1,6 +1,7 @@
 /** What a disk tier's directory holds, in figures. */
 
 import { StoreView } from '../../backends/file/index.ts';
+import { printable } from '../../backends/file/record/printable.ts';
 import { formatBytes, formatCount, formatShare, renderTable } from '../output/index.ts';
 
 export interface StoreDescription {
@@ -18,6 +19,8 @@ export interface StoreDescription {
   readonly physicalBytes: number;
   /** Closed by its owner, and not opened since. */
   readonly closed: boolean;
+  /** False for a store whose restarts begin empty. */
+  readonly keepsIndex: boolean;
   readonly checkpointEpoch: number;
   /** Regions that a start would have to read, and the bytes of that. */
   readonly markedRegions: number;
@@ -48,6 +51,7 @@ export async function describeStore(dir: string): Promise<StoreDescription> {
     capacityBytes: shape.capacityBytes,
     physicalBytes: view.physicalBytes,
     closed: recovered.closed,
+    keepsIndex: view.keepsIndex,
     checkpointEpoch: recovered.epoch,
     markedRegions: recovered.regionsRead,
     recoveryReadBytes: recovered.bytesRead,
@@ -58,8 +62,9 @@ export async function describeStore(dir: string): Promise<StoreDescription> {
 
 export function renderDescription(store: StoreDescription): string {
   const used = `${formatBytes(store.payloadBytes)} of ${formatBytes(store.capacityBytes)}`;
-  const start =
-    store.indexProblem === ''
+  const start = !store.keepsIndex
+    ? 'nothing: it begins empty'
+    : store.indexProblem === ''
       ? `${formatCount(store.markedRegions)} regions, ${formatBytes(store.recoveryReadBytes)}`
       : `everything, ${formatBytes(store.recoveryReadBytes)}: ${store.indexProblem}`;
   const rows: [string, string][] = [
@@ -72,10 +77,11 @@ export function renderDescription(store: StoreDescription): string {
     ['records', formatCount(store.records)],
     ['payload', `${used} (${formatShare(store.payloadBytes, store.capacityBytes)})`],
     ['on disk', formatBytes(store.physicalBytes)],
-    ['closed cleanly', store.closed ? 'yes' : 'no'],
+    ['closed cleanly', store.keepsIndex ? (store.closed ? 'yes' : 'no') : 'not noted: it keeps no index'],
     ['checkpoint', String(store.checkpointEpoch)],
     ['a start reads', start],
     ['leftovers of a crash', formatCount(store.leftovers)],
   ];
-  return renderTable([{ title: store.dir }, { title: '' }], rows);
+  const printed = rows.map(([name, text]) => [name, printable(text)] as const);
+  return renderTable([{ title: printable(store.dir) }, { title: '' }], printed);
 }

@@ -37,12 +37,31 @@ export async function exportStore(dir: string, { out, payloads }: ExportOptions)
         const payload = await view.payload(entry);
         line.file = typeof payload === 'string' ? null : `${line.key}.bin`;
         line.problem = typeof payload === 'string' ? payload : null;
-        if (typeof payload !== 'string') fs.writeFileSync(path.join(payloads, `${line.key}.bin`), payload);
+        if (typeof payload !== 'string') writeAnew(path.join(payloads, `${line.key}.bin`), payload);
       }
       await write(target, `${JSON.stringify(line)}\n`);
     }
   } finally {
     if (target !== undefined) fs.closeSync(target);
+  }
+}
+
+/**
+ * Writes a file that only its owner may read, as the store itself is. Whatever has the name is removed first,
+ * never written to: it may be a link to elsewhere.
+ */
+function writeAnew(file: string, bytes: Uint8Array): void {
+  try {
+    fs.rmSync(file, { force: true });
+    fs.writeFileSync(file, bytes, { flag: 'wx', mode: 0o600 });
+  } catch (cause) {
+    const { code } = cause as NodeJS.ErrnoException;
+    const problem = `--payloads: writing ${file} failed with ${code}`;
+    throw new TierKVError('TKV_IO', `${problem}. Name an empty directory that this user may write.`, {
+      field: '--payloads',
+      path: file,
+      cause,
+    });
   }
 }
 

@@ -1,6 +1,9 @@
 import { type DataFile, IoError } from '../../../src/backends/file/index.ts';
 
-/** A file whose writes leave their places in `written`, in the order of their ends, unless `fault` names an errno for them. */
+/**
+ * A file whose writes leave their places in `written`, in the order of their ends, unless `fault` names an
+ * errno for them.
+ */
 export function recordedWrites(written: number[], fault: (at: number) => string = () => '') {
   return (file: DataFile): DataFile => ({
     readv: (parts, at) => file.readv(parts, at),

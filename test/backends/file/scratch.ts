@@ -1,16 +1,32 @@
 /** Directories for file tests: plain ones, and small mounted ones where this user may mount. */
 
 import { spawnSync } from 'node:child_process';
-import { closeSync, mkdtempSync, openSync, readSync, rmSync, writeSync } from 'node:fs';
+import { closeSync, cpSync, mkdtempSync, openSync, readSync, rmSync, writeSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { onTestFinished } from 'vitest';
+import { onTestFinished, vi } from 'vitest';
 
 /** An empty directory on the disk, gone after the test. */
 export function scratchDir(): string {
   const dir = mkdtempSync(join(tmpdir(), 'tierkv-test-'));
   onTestFinished(() => rmSync(dir, { recursive: true, force: true }));
   return dir;
+}
+
+/** Stops the clock of this test: a deadline passes when the test says so, however slow the disk is. */
+export function stopClock(): void {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'performance'] });
+  onTestFinished(() => void vi.useRealTimers());
+}
+
+/**
+ * What a crash would leave of the store in `dir`, in another directory: its files as they are now, without
+ * the claim of the process that still writes them.
+ */
+export function crashed(dir: string): string {
+  const copy = scratchDir();
+  cpSync(dir, copy, { recursive: true, filter: (path) => !path.includes('tierkv.lock.') });
+  return copy;
 }
 
 /** A file system of its own on an empty directory, or why there is none. */

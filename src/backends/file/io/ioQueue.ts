@@ -1,0 +1,111 @@
+/**
+ * A bounded number of I/Os in flight and the rest waiting, first in, first out, with a deadline on each I/O
+ * from the moment it begins. Reads and writes wait apart and begin in turn, so that a read never waits behind
+ * a queue of writes.
+ *
+ * An I/O past its deadline is reported and waited for: it may still touch memory and disk, so nothing that it
+ * holds is free before it retires. While every I/O in flight is past its deadline, nothing can move, and
+ * those that wait are given up instead of waiting for ever.
+ */
+
+export type IoKind = 'read' | 'write';
+
+export interface QueuedIo {
+  readonly kind: IoKind;
+  /**
+   * Begins and returns the end, which never rejects; undefined when there is no memory for it before another
+   * I/O ends.
+   */
+  begin(): Promise<void> | undefined;
+  /** The deadline has passed and the I/O has not retired. */
+  overdue(): void;
+  /** It will not begin, since nothing in flight ends or since the store closes. */
+  giveUp(why: 'stuck' | 'closed'): void;
+}
+
+export class IoQueue {
+  readonly #depth: number;
+  readonly #deadlineMs: number;
+  /** Sets keep the order in which their members came. */
+  readonly #waiting: Record<IoKind, Set<QueuedIo>> = { read: new Set(), write: new Set() };
+  /** When each I/O in flight is due, oldest first; Infinity once it was reported as overdue. */
+  readonly #inFlight: Map<QueuedIo, number> = new Map();
+  #lastBegun: IoKind = 'write';
+  #overdue = 0;
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(depth: number, deadlineMs: number) {
+    this.#depth = depth;
+    this.#deadlineMs = deadlineMs;
+  }
+
+  /** I/Os that are past their deadline and have not retired. */
+  get overdue(): number {
+    return this.#overdue;
+  }
+
+  push(io: QueuedIo): void {
+    this.#waiting[io.kind].add(io);
+    this.#beginWaiting();
+  }
+
+  /** Gives up everything that has not begun. */
+  giveUpWaiting(why: 'stuck' | 'closed'): void {
+    const { read, write } = this.#waiting;
+    const waiting = [...read, ...write];
+    read.clear();
+    write.clear();
+    for (const io of waiting) io.giveUp(why);
+  }
+
+  #beginWaiting(): void {
+    while (this.#inFlight.size < this.#depth) {
+      const io = this.#next();
+      if (io === undefined) break;
+      const end = io.begin();
+      if (end === undefined) break;
+      this.#waiting[io.kind].delete(io);
+      this.#lastBegun = io.kind;
+      this.#inFlight.set(io, performance.now() + this.#deadlineMs);
+      void end.then(() => this.#retire(io));
+    }
+    if (this.#inFlight.size > 0 && this.#overdue === this.#inFlight.size) this.giveUpWaiting('stuck');
+    this.#watch();
+  }
+
+  /** The oldest I/O of the kind that did not begin last, if one waits; else the oldest of the other kind. */
+  #next(): QueuedIo | undefined {
+    const { read, write } = this.#waiting;
+    const [first, second] = this.#lastBegun === 'read' ? [write, read] : [read, write];
+    for (const io of first) return io;
+    for (const io of second) return io;
+    return undefined;
+  }
+
+  #retire(io: QueuedIo): void {
+    if (this.#inFlight.get(io) === Number.POSITIVE_INFINITY) this.#overdue -= 1;
+    this.#inFlight.delete(io);
+    this.#beginWaiting();
+  }
+
+  /** Keeps one timer, for the I/O in flight that is due first. */
+  #watch(): void {
+    if (this.#timer !== undefined || this.#inFlight.size === this.#overdue) return;
+    let soonestMs = Number.POSITIVE_INFINITY;
+    for (const dueMs of this.#inFlight.values()) soonestMs = Math.min(soonestMs, dueMs);
+    this.#timer = setTimeout(() => this.#report(), Math.max(1, soonestMs - performance.now()));
+    this.#timer.unref();
+  }
+
+  #report(): void {
+    this.#timer = undefined;
+    const nowMs = performance.now();
+    for (const [io, dueMs] of this.#inFlight) {
+      if (dueMs > nowMs) continue;
+      this.#inFlight.set(io, Number.POSITIVE_INFINITY);
+      this.#overdue += 1;
+      io.overdue();
+    }
+    this.#beginWaiting();
+  }
+}

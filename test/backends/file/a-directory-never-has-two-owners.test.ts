@@ -1,0 +1,61 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { readdirSync } from 'node:fs';
+import { expect, it } from 'vitest';
+import { scratchDir } from './scratch.ts';
+
+/**
+ * Takes and leaves the directory as fast as it can until `endMs`; a file made exclusively shows that it is
+ * alone.
+ */
+const contender = (dir: string, native: boolean, endMs: number): string => `
+  import { closeSync, openSync, unlinkSync } from 'node:fs';
+  const { DirectoryLock } = await import('./src/backends/file/io/directoryLock.ts');
+  const { loadLibc } = await import('./src/backends/posix/index.ts');
+  const loaded = ${native} ? await loadLibc() : undefined;
+  const libc = typeof loaded === "string" ? undefined : loaded;
+  let [inside, kept, out] = [0, 0, ${JSON.stringify(dir)}];
+  while (Date.now() < ${endMs}) {
+    try {
+      const lock = await DirectoryLock.acquire(out, libc);
+      const fd = openSync(out + '/inside', 'wx');
+      inside++;
+      for (let spin = 0; spin < 20000; spin++);
+      unlinkSync(out + '/inside');
+      closeSync(fd);
+      lock.release();
+    } catch (error) {
+      if (error.code !== 'TKV_LOCKED') throw error;
+      kept++;
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+  }
+  console.log(inside, kept);`;
+
+for (const native of [true, false]) {
+  it(`never has two owners, however many processes try at once (${native ? 'native lock' : 'claim alone'})`, async () => {
+    const dir = scratchDir();
+    const endMs = Date.now() + 3000;
+    const runs = Array.from({ length: 4 }, async () => {
+      const args = ['--input-type=module', '-e', contender(dir, native, endMs)];
+      const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'pipe'] });
+      let out = '';
+      let err = '';
+      child.stdout.on('data', (text) => {
+        out += text;
+      });
+      child.stderr.on('data', (text) => {
+        err += text;
+      });
+      const [code] = await once(child, 'close');
+      expect(code, err).toBe(0);
+      return out.split(' ').map(Number);
+    });
+    const counts = await Promise.all(runs);
+    const inside = counts.reduce((sum, [mine]) => sum + mine, 0);
+    const keptOut = counts.reduce((sum, [, kept]) => sum + kept, 0);
+    expect(inside).toBeGreaterThan(10);
+    expect(keptOut).toBeGreaterThan(10);
+    expect(readdirSync(dir)).toEqual([]);
+  });
+}
