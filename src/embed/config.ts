@@ -11,6 +11,7 @@ import type {
   WriteBudgetConfig,
 } from '../runtime/index.ts';
 import type { GroupUnits, LayerGroup } from './layerGroups.ts';
+import { OWNERS, SHARED_OWNER } from './prompts/tenantOwners.ts';
 
 export interface KVRuntimeConfig {
   /** Shape of the model's KV. A block over all layers is the unit that moves, unless there are `layerGroups`. */
@@ -54,6 +55,8 @@ export interface KVRuntimeConfig {
   readonly leavingShare?: number;
   /** A file to which the decision log is written: `tierkv replay --inputs` repeats the run from it. Default: none. */
   readonly log?: string;
+  /** Whether a slot that passes to another tenant is cleared before that tenant can read it. Default true. */
+  readonly scrub?: boolean;
   /** Share of HBM above which a release offloads cached blocks. Default 0.9. */
   readonly offloadThreshold?: number;
   /** A transfer that takes longer, in milliseconds, is given up: its block is computed instead. Default 10,000. */
@@ -104,6 +107,8 @@ export function managerConfigOf(config: KVRuntimeConfig, units: GroupUnits): Man
     ...(config.eviction === undefined ? {} : { eviction: config.eviction }),
     ...(config.lowerCopy === undefined ? {} : { lowerCopy: config.lowerCopy }),
     offloadThreshold: config.offloadThreshold ?? 0.9,
+    owners: OWNERS,
+    sharedOwner: SHARED_OWNER,
     leavingShare: config.leavingShare ?? LEAVING_SHARE_DEFAULT,
     transferDeadlineUs: 1000 * requireInteger('transferDeadlineMs', deadlineMs, 1, 2 ** 31 - 1),
   };

@@ -2,12 +2,14 @@
 
 export type { WaitOptions } from './abort.ts';
 export type { KVRuntimeConfig } from './config.ts';
+export type { CacheEvent } from './events.ts';
 export { KVRuntime, type OpenUnit } from './kvRuntime.ts';
 export type { LayerGroup } from './layerGroups.ts';
-export type { BeginOptions, Room } from './requests/beginning.ts';
+export type { Metrics } from './metrics.ts';
+export type { BeginOptions, RetentionHint, Room } from './requests/beginning.ts';
 export type { DeviceBlockTable } from './requests/blockTables.ts';
 export type { StepEnd } from './requests/context.ts';
 export type { EntryEnd, StepEntry } from './requests/growing.ts';
 export type { KVSequence } from './requests/kvSequence.ts';
-export type { RequestQueue, WaitingRequest } from './requests/requestQueue.ts';
+export type { RequestQueue, WaitingRequest } from './prompts/requestQueue.ts';
 export { type OpenStores, openStores, type StoreConfig } from './stores/openStores.ts';

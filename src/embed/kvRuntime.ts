@@ -22,21 +22,35 @@ import {
   type Match,
   type OpenBlock,
   TierKVError,
+  tierName,
 } from '../runtime/index.ts';
 import { throwIfAborted, type WaitOptions } from './abort.ts';
 import { type KVRuntimeConfig, managerConfigOf } from './config.ts';
 import { type DecisionLogFile, openDecisionLog } from './decisionLog.ts';
+import { type CacheEvent, CacheEvents } from './events.ts';
 import { groupUnits } from './layerGroups.ts';
 import { ManagerLoop } from './managerLoop.ts';
+import { type Metrics, metricsOf } from './metrics.ts';
 import { AdmissionQueue } from './requests/admission.ts';
-import { type BeginOptions, begin, bring, type Room, roomOf, signalsOf } from './requests/beginning.ts';
+import {
+  type BeginOptions,
+  begin,
+  bring,
+  type RetentionHint,
+  type Room,
+  retain,
+  roomOf,
+  signalsOf,
+} from './requests/beginning.ts';
 import { type DeviceBlockTable, deviceTable, notInHbm, readableBlocks } from './requests/blockTables.ts';
 import { fork, truncate } from './requests/branching.ts';
+import { ComputingBlocks } from './requests/computing.ts';
 import type { RequestContext, StepEnd } from './requests/context.ts';
 import { append, type EntryEnd, type StepEntry, seal, step } from './requests/growing.ts';
 import type { KVSequence } from './requests/kvSequence.ts';
-import { RequestQueue } from './requests/requestQueue.ts';
-import { TenantChains } from './requests/tenantChains.ts';
+import { RequestQueue } from './prompts/requestQueue.ts';
+import { TenantChains } from './prompts/tenantChains.ts';
+import { TenantOwners } from './prompts/tenantOwners.ts';
 import { DeviceKeeper } from './stores/deviceKeeper.ts';
 import { type OpenStores, openStores } from './stores/openStores.ts';
 import { adoptRecovered, warmNvme } from './stores/warm.ts';
@@ -58,6 +72,7 @@ export class KVRuntime implements AsyncDisposable {
   readonly stores: OpenStores;
   readonly #config: KVRuntimeConfig;
   readonly #context: RequestContext;
+  readonly #events: CacheEvents;
   readonly #log: DecisionLogFile | null;
   readonly #closing: AbortController;
   #closed: Promise<void> | undefined;
@@ -66,6 +81,7 @@ export class KVRuntime implements AsyncDisposable {
     config: KVRuntimeConfig,
     stores: OpenStores,
     context: RequestContext,
+    events: CacheEvents,
     log: DecisionLogFile | null,
     closing: AbortController,
   ) {
@@ -73,6 +89,7 @@ export class KVRuntime implements AsyncDisposable {
     this.stores = stores;
     this.manager = context.manager;
     this.#context = context;
+    this.#events = events;
     this.#log = log;
     this.#closing = closing;
   }
@@ -88,7 +105,8 @@ export class KVRuntime implements AsyncDisposable {
     const memory = await tableMemory();
     const manager = new KVManager({ ...managerConfig, tableMemory: memory }, log?.sink ?? null);
     const stores = await openStores({ ...config, notice, nvme: warmNvme(config) }, manager);
-    const loop = new ManagerLoop(manager, stores.engine);
+    const events = new CacheEvents(manager.tiers.map((tier) => tierName(tier)));
+    const loop = new ManagerLoop(manager, stores.engine, { also: events.listener });
     const closing = new AbortController();
     const admission = new AdmissionQueue();
     loop.onRoom(() => admission.roomFreed());
@@ -100,11 +118,15 @@ export class KVRuntime implements AsyncDisposable {
       units,
       blockTokens: layout.blockTokens,
       admission,
+      owners: new TenantOwners(),
+      computing: new ComputingBlocks(),
+      scrubs: config.scrub ?? true,
+      hbm: () => stores.hbm,
       closing: closing.signal,
       nowUs: () => stores.engine.nowUs(),
     };
     if (stores.nvme !== undefined) adoptRecovered(manager, stores.nvme, context.nowUs());
-    return new KVRuntime(config, stores, context, log, closing);
+    return new KVRuntime(config, stores, context, events, log, closing);
   }
 
   /** The device that holds HBM, for kernels of your own. Another one after a loss: see `devicesLost`. */
@@ -120,6 +142,19 @@ export class KVRuntime implements AsyncDisposable {
   /** How much of HBM a request could take now, and who waits for it. */
   get room(): Room {
     return roomOf(this.#context);
+  }
+
+  /** Counters and gauges as plain data. */
+  metrics(): Metrics {
+    return metricsOf(this.#context, this.stores);
+  }
+
+  /**
+   * Which block was stored in which tier, and removed from it, from now on.
+   * @param options.capacity events that wait for a slow reader; beyond that the oldest are lost, which their numbers show
+   */
+  events({ capacity }: { readonly capacity?: number } = {}): AsyncIterableIterator<CacheEvent> {
+    return this.#events.read(capacity);
   }
 
   /** What a request would find: leading blocks by tier. Changes nothing, counts nothing. */
@@ -249,13 +284,19 @@ export class KVRuntime implements AsyncDisposable {
   /**
    * The device work submitted so far has written all full open blocks: their digests are taken behind it, and from then on
    * others find them.
+   * @param options.tail seals the partial last block too, under the tokens that it has: for prompts that go on from there
    */
-  seal(sequence: KVSequence): Promise<StepEnd> {
-    return seal(this.#context, sequence);
+  seal(sequence: KVSequence, { tail = false }: { readonly tail?: boolean } = {}): Promise<StepEnd> {
+    return seal(this.#context, sequence, tail);
   }
 
-  /** Ends the sequence. Its sealed blocks stay cached, here and below; blocks never sealed are gone. */
-  release(sequence: KVSequence): void {
+  /**
+   * Ends the sequence. Its sealed blocks stay cached, here and below; blocks never sealed are gone.
+   * @param options.retention how its blocks should be kept; a hint to the eviction policy
+   */
+  release(sequence: KVSequence, { retention }: { readonly retention?: RetentionHint } = {}): void {
+    if (retention !== undefined) retain(this.#context, sequence, retention);
+    this.#context.computing.end(sequence);
     for (const { table } of sequence.groups) this.manager.release(table, this.nowUs());
   }
 
@@ -265,6 +306,7 @@ export class KVRuntime implements AsyncDisposable {
    * `interrupted`, `recover` rejects with TKV_UNKNOWN_ID.
    */
   cancel(sequence: KVSequence): void {
+    this.#context.computing.end(sequence);
     for (const { table } of sequence.groups) this.manager.cancel(table, this.nowUs());
   }
 
@@ -329,6 +371,7 @@ export class KVRuntime implements AsyncDisposable {
     await this.#context.keeper.close();
     await this.idle();
     await this.stores[Symbol.asyncDispose]();
+    this.#events.close();
     this.#log?.close();
   }
 }

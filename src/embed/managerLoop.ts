@@ -5,7 +5,7 @@
  */
 
 import type { TransferEngine } from '../backends/engine/index.ts';
-import { JobCarrier, type KVManager, type Sequence } from '../runtime/index.ts';
+import { JobCarrier, type KVManager, type ManagerListener, type Sequence } from '../runtime/index.ts';
 
 /** Calls `ring` once, `delayUs` microseconds from now. */
 export type Alarm = (delayUs: number, ring: () => void) => void;
@@ -25,12 +25,18 @@ export class ManagerLoop {
   #alarmIsSet = false;
   #roomFreed: () => void = () => {};
 
-  constructor(manager: KVManager, engine: TransferEngine, alarm: Alarm = processAlarm) {
+  /** @param options.also what else the manager is to tell of */
+  constructor(
+    manager: KVManager,
+    engine: TransferEngine,
+    { alarm = processAlarm, also = {} }: { alarm?: Alarm; also?: ManagerListener } = {},
+  ) {
     this.#manager = manager;
     this.#engine = engine;
     this.#alarm = alarm;
     this.#carrier = new JobCarrier(manager, engine);
     manager.listen({
+      ...also,
       jobsIssued: () => {
         this.#carrier.submit();
         this.#watchDeadlines();

@@ -11,7 +11,7 @@ export type { AdoptedBlock } from './manager/adoption.ts';
 export type { ManagerConfig, ResolvedConfig, ResolvedTier, TierSize } from './manager/config.ts';
 export type { Counters } from './manager/counters.ts';
 export { type Eviction, KVManager } from './manager/kvManager.ts';
-export type { ManagerListener } from './manager/listener.ts';
+export type { ManagerListener, StoredBlock } from './manager/listener.ts';
 export type { TierLoss } from './manager/loss.ts';
 export { type MoveAnswer, moveAnswers } from './manager/residency/moving.ts';
 export type { WriteBudgetConfig } from './manager/residency/writeBudget.ts';

@@ -56,7 +56,9 @@ class World implements AsyncDisposable {
     this.manager = manager;
     this.#closing = [hbm, ...rest];
     this.engine = make(this);
-    this.loop = new ManagerLoop(manager, this.engine, (delayUs, ring) => this.clock.after(delayUs, ring));
+    this.loop = new ManagerLoop(manager, this.engine, {
+      alarm: (delayUs, ring) => this.clock.after(delayUs, ring),
+    });
   }
 
   static async open(withDisk: boolean): Promise<World> {

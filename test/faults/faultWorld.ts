@@ -158,9 +158,9 @@ export class FaultWorld {
     }
     const staging = stack.use(await StagingSlots.open(blockBytes, this.config.stagingSlots));
     this.#engine = new ObservedEngine(stores, staging, () => this.clock.nowUs / 1000, this.#accounts);
-    this.#loop = new ManagerLoop(this.manager, this.#engine, (delayUs, ring) =>
-      this.clock.after(delayUs, ring),
-    );
+    this.#loop = new ManagerLoop(this.manager, this.#engine, {
+      alarm: (delayUs, ring) => this.clock.after(delayUs, ring),
+    });
   }
 
   async #drive(enough: () => boolean): Promise<void> {

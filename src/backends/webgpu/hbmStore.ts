@@ -76,7 +76,7 @@ export class HbmStore implements DevicePool {
    */
   static async open(live: LiveDevice, shape: PoolShape, options: HbmStoreOptions = {}): Promise<HbmStore> {
     const label = options.label ?? 'tierkv.hbm';
-    const staging = stagingSize(shape, options);
+    const staging = stagingSize(live, shape, options);
     const pool = await Slabs.open(live, shape, label, options.slabBytesMax);
     try {
       const { boxPath, verifyWrites = true } = options;
@@ -164,10 +164,13 @@ export class HbmStore implements DevicePool {
   }
 }
 
-function stagingSize({ capacityBytes }: PoolShape, options: HbmStoreOptions): StagingSize {
+/** Mapped buffers are multiples of 8 bytes, no larger than the pool or than the device allows. */
+function stagingSize(live: LiveDevice, { capacityBytes }: PoolShape, options: HbmStoreOptions): StagingSize {
   const bytes = requireInteger('stagingBytes', options.stagingBytes ?? STAGING.bytes, 8);
   const count = requireInteger('stagingBuffers', options.stagingBuffers ?? STAGING.count, 1);
-  return { bytes: Math.ceil(Math.min(bytes, Math.max(capacityBytes, 8)) / 8) * 8, count };
+  const usefulBytes = Math.ceil(Math.min(bytes, Math.max(capacityBytes, 8)) / 8) * 8;
+  const { maxBufferSize, maxStorageBufferBindingSize } = live.device.limits;
+  return { bytes: Math.min(usefulBytes, maxBufferSize, maxStorageBufferBindingSize), count };
 }
 
 /**

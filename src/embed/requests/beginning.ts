@@ -3,11 +3,13 @@
  * A request that finds no room is refused, or waits for it. What cannot be brought is among the open blocks.
  */
 
-import { type KeyElements, TierKVError } from '../../runtime/index.ts';
+import { type BlockKeys, type KeyElements, TierKVError } from '../../runtime/index.ts';
 import { throwIfAborted, unlessAborted, type WaitOptions } from '../abort.ts';
 import { bytesOf, freshKeys, full, isWhole, type RequestContext, requireFits, settled } from './context.ts';
 import { type GroupTable, KVSequence } from './kvSequence.ts';
-import { TokenList } from './tokenList.ts';
+import { scrub } from './scrubbing.ts';
+import { type FoundTail, findTail, takeTail } from './tails.ts';
+import { TokenList } from '../prompts/tokenList.ts';
 
 export interface BeginOptions extends WaitOptions {
   /** Who may share this KV: from your own authentication, never from the request's body. */
@@ -16,6 +18,21 @@ export interface BeginOptions extends WaitOptions {
   readonly priority?: number | undefined;
   /** Wait for room instead of being refused with TKV_FULL. Default false. */
   readonly wait?: boolean | undefined;
+  /**
+   * How long to wait, in milliseconds, for blocks of the same prompt that another request is computing just now; after that they
+   * are computed once more. 0: not at all. Default 1000.
+   */
+  readonly shareWaitMs?: number | undefined;
+  /** How its blocks should be kept once it lets them go; a hint to the eviction policy. */
+  readonly retention?: RetentionHint | undefined;
+}
+
+/** A hint: nothing is kept for ever. */
+export interface RetentionHint {
+  /** From -100 to 100: higher is kept longer. Default 0. */
+  readonly priority?: number;
+  /** Stays for so many milliseconds from now on, if it can. Default: no wish. */
+  readonly keepMs?: number;
 }
 
 /** Loads and openings of one sequence before it is given up: each can be undone by a loss or refused once more. */
@@ -30,6 +47,7 @@ export async function begin(
   const signals = signalsOf(context, options);
   throwIfAborted(signals);
   const priority = checkedPriority(options.priority);
+  const shareWaitMs = checkedWait(options.shareWaitMs);
   requireFits(context, Math.ceil(tokens.length / blockTokens));
   const list = new TokenList(tokens);
   const chains = context.chains.of(options.tenant);
@@ -39,10 +57,16 @@ export async function begin(
     chain.hashBlocks(list.words, 0, keys, list.length);
     return { chain, keys, sizeClass: context.units.sizeClass[g] };
   });
-  const admitted = await admit(context, groups, list.length, priority, options.wait === true, signals);
+  await waitForSame(context, groups[0].keys, list.length, shareWaitMs, signals);
+  const owner = context.owners.of(options.tenant);
+  const wish = { tokens: list.length, owner, priority, wait: options.wait === true };
+  const admitted = await admit(context, groups, wish, signals);
   const sequence = new KVSequence(options.tenant, list, admitted, blockTokens);
+  if (options.retention !== undefined) retain(context, sequence, options.retention);
+  const tail = findTail(context, sequence, Math.min(...admitted.map(({ table }) => table.matched)));
+  let tailTokens = 0;
   try {
-    await bring(context, sequence, signals);
+    tailTokens = await bringWithTail(context, sequence, tail, signals);
   } catch (error) {
     for (const { table } of admitted) {
       if (signals.some(({ aborted }) => aborted)) manager.cancel(table, context.nowUs());
@@ -50,31 +74,92 @@ export async function begin(
     }
     throw error;
   }
-  sequence.cachedTokens = sequence.readyTokens;
-  for (const group of admitted) group.sealed = sequence.cachedTokens / blockTokens;
+  const ready = sequence.readyTokens / blockTokens;
+  sequence.cachedTokens = ready * blockTokens + tailTokens;
+  for (const group of admitted) group.sealed = ready;
+  if (shareWaitMs > 0) context.computing.begin(sequence, admitted[0].keys, ready);
   return sequence;
+}
+
+/** Waits, for a while, as long as somebody computes the first block that this request misses. */
+async function waitForSame(
+  { manager, computing, blockTokens }: RequestContext,
+  keys: BlockKeys,
+  tokens: number,
+  waitMs: number,
+  signals: readonly AbortSignal[],
+): Promise<void> {
+  if (waitMs === 0) return;
+  const limit = Math.min(keys.length, Math.floor(Math.max(tokens - 1, 0) / blockTokens));
+  const missing = (): Promise<void> | undefined => {
+    const matched = manager.matchLength(keys.words, limit);
+    return matched < limit ? computing.wait(keys, matched) : undefined;
+  };
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<'late'>((resolve) => {
+    if (missing() !== undefined) timer = setTimeout(() => resolve('late'), waitMs);
+  });
+  try {
+    for (let other = missing(); other !== undefined; other = missing()) {
+      const end = await unlessAborted(signals, () => Promise.race([other, late]));
+      if (end === 'late') return;
+    }
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+/** @returns tokens behind the cached blocks that a cached tail brought */
+async function bringWithTail(
+  context: RequestContext,
+  sequence: KVSequence,
+  tail: FoundTail | null,
+  signals: readonly AbortSignal[],
+): Promise<number> {
+  if (tail === null) {
+    await bring(context, sequence, signals);
+    return 0;
+  }
+  const { matched } = sequence.groups[0].table;
+  const taken = takeTail(context, sequence, tail, matched);
+  await unlessAborted(signals, () => taken);
+  await bring(context, sequence, signals);
+  return sequence.readyTokens === matched * context.blockTokens ? await taken : 0;
+}
+
+export function retain(context: RequestContext, sequence: KVSequence, hint: RetentionHint): void {
+  const { priority = 0, keepMs = 0 } = hint;
+  const nowUs = context.nowUs();
+  const keepUntilUs = keepMs > 0 ? nowUs + Math.ceil(keepMs * 1000) : 0;
+  for (const { table } of sequence.groups) context.manager.retain(table, { priority, keepUntilUs }, nowUs);
+}
+
+interface Wish {
+  readonly tokens: number;
+  readonly owner: number;
+  readonly priority: number;
+  readonly wait: boolean;
 }
 
 /** Tables of a request that has room, with its cached blocks pinned. @throws TKV_FULL, and the reason of a signal */
 async function admit(
   context: RequestContext,
   groups: readonly Pick<GroupTable, 'chain' | 'keys' | 'sizeClass'>[],
-  tokens: number,
-  priority: number,
-  wait: boolean,
+  wish: Wish,
   signals: readonly AbortSignal[],
 ): Promise<GroupTable[]> {
   const { admission, blockTokens } = context;
-  const blocks = Math.ceil(tokens / blockTokens);
+  const { priority, wait } = wish;
+  const blocks = Math.ceil(wish.tokens / blockTokens);
   if (!admission.isBehindOthers(priority)) {
-    const tables = openTables(context, groups, tokens);
+    const tables = openTables(context, groups, wish);
     if (tables !== null) return tables;
   }
   if (!wait) throw full(context, blocks);
   const ticket = admission.join(priority);
   try {
     for (;;) {
-      const tables = admission.isFirst(ticket) ? openTables(context, groups, tokens) : null;
+      const tables = admission.isFirst(ticket) ? openTables(context, groups, wish) : null;
       if (tables !== null) return tables;
       await unlessAborted(signals, () => admission.turn(ticket));
     }
@@ -87,7 +172,7 @@ async function admit(
 function openTables(
   context: RequestContext,
   groups: readonly Pick<GroupTable, 'chain' | 'keys' | 'sizeClass'>[],
-  tokens: number,
+  { tokens, owner }: Wish,
 ): GroupTable[] | null {
   const { manager, blockTokens } = context;
   const blocks = Math.ceil(tokens / blockTokens);
@@ -95,7 +180,7 @@ function openTables(
   const nowUs = context.nowUs();
   if (groups.length === 1) {
     const [{ keys, sizeClass, chain }] = groups;
-    const table = manager.openIfFits(keys.words, keys.length, nowUs, limit, blocks, sizeClass);
+    const table = manager.openIfFits(keys.words, keys.length, nowUs, limit, blocks, sizeClass, owner);
     return table === null ? null : [{ table, keys, sizeClass, chain, sealed: 0, disturbances: 0 }];
   }
   // A block counts as cached where every group has its unit.
@@ -108,7 +193,7 @@ function openTables(
     bytes += manager.bytesToOpen(keys.words, matched, blocks, sizeClass);
   if (!manager.hasRoomFor(bytes)) return null;
   return groups.map(({ chain, keys, sizeClass }) => {
-    const table = manager.open(keys.words, keys.length, nowUs, matched);
+    const table = manager.open(keys.words, keys.length, nowUs, matched, owner);
     return { table, keys, sizeClass, chain, sealed: 0, disturbances: 0 };
   });
 }
@@ -136,6 +221,7 @@ export async function bring(
     await unlessAborted(signals, () => settled(context, sequence));
     if (isWhole(context, sequence)) {
       for (const group of sequence.groups) group.disturbances = group.table.disturbances;
+      scrub(context, sequence, 0);
       return;
     }
   }
@@ -145,6 +231,13 @@ export async function bring(
 /** What ends a wait: the end of the runtime, and the caller's signal where there is one. */
 export function signalsOf({ closing }: RequestContext, { signal }: WaitOptions): AbortSignal[] {
   return signal === undefined ? [closing] : [closing, signal];
+}
+
+function checkedWait(waitMs = 1000): number {
+  if (waitMs >= 0 && waitMs < 2 ** 31) return waitMs;
+  throw new TierKVError('TKV_INPUT', `shareWaitMs is ${String(waitMs)}, not milliseconds from 0 on.`, {
+    field: 'shareWaitMs',
+  });
 }
 
 function checkedPriority(priority = 0): number {

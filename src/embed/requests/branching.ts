@@ -8,7 +8,7 @@ import { Entry, TierKVError } from '../../runtime/index.ts';
 import { freshKeys, full, isWhole, type RequestContext, type StepEnd, settled } from './context.ts';
 import { seal } from './growing.ts';
 import { type GroupTable, KVSequence } from './kvSequence.ts';
-import { TokenList } from './tokenList.ts';
+import { TokenList } from '../prompts/tokenList.ts';
 
 /**
  * A sequence of its own with the first `atToken` tokens. Full blocks are sealed first and shared; a partial block is copied on the
@@ -46,7 +46,7 @@ function forkGroup(context: RequestContext, from: GroupTable, tokens: TokenList)
   const keys = freshKeys(blocks);
   for (let i = 0; i < shared; i++) keys.append(from.keys.words, i * 4);
   const { chain, sizeClass } = from;
-  const table = manager.open(keys.words, shared, context.nowUs());
+  const table = manager.open(keys.words, shared, context.nowUs(), shared, from.table.owner);
   // What others cannot find, such as a block whose digest differs from its first copy's, is copied like the partial one.
   for (let i = table.matched; i < blocks; i++) {
     if (!manager.copy(from.table, i, table, i, context.nowUs())) {

@@ -1,12 +1,15 @@
 /** What the calls on sequences work with: the parts of one runtime. */
 
+import type { DevicePool } from '../../backends/webgpu/index.ts';
 import { BlockKeys, type KVManager, TierKVError } from '../../runtime/index.ts';
 import type { GroupUnits } from '../layerGroups.ts';
 import type { ManagerLoop } from '../managerLoop.ts';
 import type { DeviceKeeper } from '../stores/deviceKeeper.ts';
 import type { AdmissionQueue } from './admission.ts';
+import type { ComputingBlocks } from './computing.ts';
 import type { KVSequence } from './kvSequence.ts';
-import type { TenantChains } from './tenantChains.ts';
+import type { TenantChains } from '../prompts/tenantChains.ts';
+import type { TenantOwners } from '../prompts/tenantOwners.ts';
 
 export interface RequestContext {
   readonly manager: KVManager;
@@ -16,6 +19,12 @@ export interface RequestContext {
   readonly units: GroupUnits;
   readonly blockTokens: number;
   readonly admission: AdmissionQueue;
+  readonly owners: TenantOwners;
+  readonly computing: ComputingBlocks;
+  /** Whether slots that change their tenant are cleared. */
+  readonly scrubs: boolean;
+  /** The device's pool: another one after a loss. */
+  hbm(): DevicePool;
   /** Raised when the runtime closes. */
   readonly closing: AbortSignal;
   /** The runtime's clock, in integer microseconds. */

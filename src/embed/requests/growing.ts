@@ -14,6 +14,8 @@ import {
   settled,
 } from './context.ts';
 import type { KVSequence } from './kvSequence.ts';
+import { scrub } from './scrubbing.ts';
+import { sealTail } from './tails.ts';
 
 /** Room for `tokens`, which begin with all that the sequence has. */
 export async function append(
@@ -34,6 +36,7 @@ export async function append(
   if (!isWhole(context, sequence)) return 'interrupted';
   extend(context, sequence, tokens, sequence.tokens.length);
   await settled(context, sequence);
+  scrub(context, sequence, 0);
   return isWhole(context, sequence) ? 'done' : 'interrupted';
 }
 
@@ -100,9 +103,23 @@ function extend(context: RequestContext, sequence: KVSequence, tokens: KeyElemen
   );
   if (missing > 0) requireFits(context, blocks);
   if (!manager.hasRoomFor(missing)) throw full(context, blocks - sequence.blocks);
+  const before = sequence.blocks;
+  unshareTail(context, sequence);
   sequence.tokens.append(tokens, from);
   for (const { table, sizeClass } of sequence.groups) {
     if (table.length < blocks) manager.allocate(table, table.length, blocks, context.nowUs(), sizeClass);
+  }
+  scrub(context, sequence, before);
+}
+
+/** A partial last block that was sealed, and may be read by others, is written on in a copy. @throws TKV_FULL */
+function unshareTail(context: RequestContext, sequence: KVSequence): void {
+  const { manager, blockTokens } = context;
+  const last = Math.floor(sequence.tokens.length / blockTokens);
+  if (sequence.tokens.length % blockTokens === 0) return;
+  for (const { table } of sequence.groups) {
+    if (table.state[last] !== Entry.READY) continue;
+    if (!manager.copy(table, last, table, last, context.nowUs())) throw full(context, 1);
   }
 }
 
@@ -124,8 +141,10 @@ export function sealFull(context: RequestContext, sequence: KVSequence): void {
 }
 
 /** Seals the full blocks and waits until others can find them. */
-export async function seal(context: RequestContext, sequence: KVSequence): Promise<StepEnd> {
+export async function seal(context: RequestContext, sequence: KVSequence, tail = false): Promise<StepEnd> {
   sealFull(context, sequence);
+  if (tail) sealTail(context, sequence);
   await settled(context, sequence);
+  context.computing.end(sequence);
   return isWhole(context, sequence) ? 'done' : 'interrupted';
 }

@@ -22,6 +22,7 @@ export const InputOp = {
   COPY: 14,
   TRUNCATE: 15,
   MOVE: 16,
+  RETAIN: 17,
 } as const;
 export type InputOp = (typeof InputOp)[keyof typeof InputOp];
 export const inputOpNames = [
@@ -42,6 +43,7 @@ export const inputOpNames = [
   'copy',
   'truncate',
   'move',
+  'retain',
 ] as const;
 
 /** In comments: the meaning of the numbers that follow. A tier is its position in the configuration, 0 = HBM. */

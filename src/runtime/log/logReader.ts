@@ -33,6 +33,7 @@ const shapes: Readonly<Record<InputOp, readonly [args: number, words: boolean]>>
   [InputOp.COPY]: [4, false],
   [InputOp.TRUNCATE]: [2, false],
   [InputOp.MOVE]: [2, true],
+  [InputOp.RETAIN]: [3, false],
 };
 
 export class LogReader {

@@ -57,7 +57,9 @@ export class LogReplayer {
     else if (op === InputOp.PREFETCH) manager.prefetch(words, a, nowUs);
     else if (op === InputOp.EVICT) manager.evict(a, b, nowUs);
     else if (op === InputOp.MOVE) manager.move(words, a, b as Priority, nowUs);
-    else if (op === InputOp.LOSE) manager.loseTier(a, nowUs);
+    else if (op === InputOp.RETAIN) {
+      manager.retain(this.#sequence(a), { priority: b, keepUntilUs: c }, nowUs);
+    } else if (op === InputOp.LOSE) manager.loseTier(a, nowUs);
     else if (op === InputOp.ADOPT) manager.adopt(a, adoptedFrom(b, c, d, words), nowUs);
     else if (op === InputOp.TICK) manager.tick(nowUs);
     else if (op === InputOp.DEADLINE) manager.setDeadline(a as JobId, b);

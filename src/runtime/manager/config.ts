@@ -32,6 +32,8 @@ export interface ManagerConfig {
   eviction?: PolicyChoice;
   /** Owners that `open` may name, whose bytes are counted apart: 0 up to this number less one. Default 1. */
   owners?: number;
+  /** An owner that stands for several, who must not see each other's bytes. Default: none. */
+  sharedOwner?: number;
   /**
    * What happens to the lower copy of a block that was reloaded: `keep` it (inclusive), or `move` it (exclusive).
    * Default keep.
@@ -81,6 +83,8 @@ export interface ResolvedConfig {
   readonly transferDeadlineUs: number;
   readonly eviction: PolicyChoice;
   readonly owners: number;
+  /** -1 for none. */
+  readonly sharedOwner: number;
   readonly thrashingWindowUs: number;
   readonly chainedKeys: boolean;
   readonly maxJobs: number;
@@ -122,6 +126,7 @@ export function resolveConfig(config: ManagerConfig): ResolvedConfig {
         : requireInteger('transferDeadlineUs', config.transferDeadlineUs, 1),
     eviction: resolvePolicy(config.eviction ?? { policy: 'lru' }),
     owners: requireInteger('owners', config.owners ?? 1, 1, 2 ** 16),
+    sharedOwner: config.sharedOwner ?? -1,
     thrashingWindowUs: requireInteger('thrashingWindowUs', config.thrashingWindowUs ?? 1000, 0),
     chainedKeys: config.chainedKeys ?? true,
     maxJobs: requireInteger('maxJobs', config.maxJobs ?? 16_384, 1, 2 ** 21),

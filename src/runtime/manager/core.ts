@@ -139,7 +139,9 @@ export class Core {
     if (slot === -1) return -1;
     this.census[tier]?.took(slot);
     const replica = this.replicas.base[tier] + slot;
-    this.replicas.owner[replica] = owner;
+    const { owner: owners } = this.replicas;
+    this.replicas.foreign[replica] = owners[replica] === owner && owner !== this.config.sharedOwner ? 0 : 1;
+    owners[replica] = owner;
     this.replicas.become(replica, State.RESERVED);
     this.logReplica(DecisionOp.RESERVE, replica);
     return replica;
@@ -151,6 +153,7 @@ export class Core {
     const tier = replicas.tierOf(replica);
     replicas.become(replica, State.READY);
     replicas.content[replica] = content;
+    if (this.listener.stored !== undefined) this.#tellStored(replica, content, tier);
     const next = contents.replica[content];
     if (next === -1 || replica < replicas.base[replicas.tierOf(next) + 1]) {
       replicas.alias[replica] = next;
@@ -170,8 +173,24 @@ export class Core {
     invariant(replicas.state[replica] === State.READY, 'only a ready replica can be unpublished');
     const tier = replicas.tierOf(replica);
     if (replicas.evictable[replica] === 1) this.makeUnevictable(replica, tier);
+    const content = replicas.content[replica];
     this.#detach(replica);
     replicas.become(replica, State.DRAINING);
+    if (this.listener.removed !== undefined && this.readyIn(content, tier) === -1) {
+      this.listener.removed(tier, this.contents.key(content));
+    }
+    this.contents.unhold(content);
+  }
+
+  #tellStored(replica: number, content: number, tier: number): void {
+    if (this.readyIn(content, tier) !== -1) return;
+    const { contents } = this;
+    this.listener.stored?.(tier, {
+      key: contents.key(content),
+      parent: contents.parentKey(content),
+      tokens: contents.tokens[content],
+      bytes: this.unitBytes(this.sizeClassOf(replica, tier)),
+    });
   }
 
   /** Links a replica into its content's chain, which is ordered by tier, somewhere behind its head. */
@@ -196,7 +215,6 @@ export class Core {
     replicas.alias[replica] = -1;
     replicas.content[replica] = -1;
     contents.removeCopy(content);
-    contents.unhold(content);
   }
 
   makeEvictable(replica: number, tier: number): void {

@@ -8,6 +8,7 @@
 
 import { invariant, requireInteger, TierKVError } from '../errors.ts';
 import { DecisionOp, type DecisionSink, InputOp } from '../log/decisionSink.ts';
+import type { Retention } from '../policy/index.ts';
 import type { Tier } from '../tier.ts';
 import { type JobId, JobState, Priority } from '../transfer/jobTable.ts';
 import { Outcome } from '../transfer/outcome.ts';
@@ -407,6 +408,23 @@ export class KVManager {
     this.#close(sequence, false);
   }
 
+  /**
+   * How the caller would like the sequence's blocks to be kept, those it has and those it seals from now on, once it has let them
+   * go. A hint: the eviction policy makes of it what it can.
+   */
+  retain(sequence: Sequence, retention: Retention, nowUs: number): void {
+    const core = this.#core;
+    this.#live(sequence);
+    requireInteger('retention.priority', retention.priority, -100, 100);
+    requireInteger('retention.keepUntilUs', retention.keepUntilUs, 0);
+    this.#now(nowUs);
+    core.sink?.input(InputOp.RETAIN, nowUs, [sequence.id, retention.priority, retention.keepUntilUs]);
+    sequence.retention = { ...retention };
+    for (let i = 0; i < sequence.length; i++) {
+      if (sequence.content[i] !== -1) core.policy.retain?.(sequence.content[i], retention);
+    }
+  }
+
   /** Brings the leading blocks of the chain to HBM for nobody in particular. @returns loads started */
   prefetch(keys: Uint32Array, count: number, nowUs: number): number {
     const core = this.#core;
@@ -561,7 +579,12 @@ export class KVManager {
   openBlock(sequence: Sequence, i: number): OpenBlock | undefined {
     if (sequence.state[i] !== Entry.OPEN) return undefined;
     const { slot, generation, sizeClass } = this.#placeOf(sequence.replica[i]);
-    return new OpenBlock(slot, generation, sizeClass);
+    return new OpenBlock(slot, generation, sizeClass, this.#core.replicas.foreign[sequence.replica[i]] === 1);
+  }
+
+  /** The open block's slot was cleared: nothing of another owner lies in it. */
+  cleared(sequence: Sequence, i: number): void {
+    if (sequence.state[i] === Entry.OPEN) this.#core.replicas.foreign[sequence.replica[i]] = 0;
   }
 
   #placeOf(replica: number): { slot: number; generation: number; sizeClass: number } {

@@ -1,6 +1,7 @@
 /**
  * What the manager tells whoever drives it, at the end of the call in which it came about. A listener may call the manager
- * again. It is no input: what it does with the news reaches the manager through calls, which are logged.
+ * again, except from `stored` and `removed`, which come in the middle of a call. It is no input: what it does with the news
+ * reaches the manager through calls, which are logged.
  */
 
 import type { Sequence } from './sequences/sequence.ts';
@@ -12,4 +13,17 @@ export interface ManagerListener {
   settled?(sequence: Sequence): void;
   /** Room came free in HBM: a sequence let blocks go, or a job gave its slots back. */
   roomFreed?(): void;
+  /** A block can be found in the tier at `position` from now on, where it was not before. */
+  stored?(position: number, block: StoredBlock): void;
+  /** The block with this key can be found in the tier at `position` no more. */
+  removed?(position: number, key: Uint32Array): void;
+}
+
+export interface StoredBlock {
+  /** Four words. */
+  readonly key: Uint32Array;
+  /** Key of the block before it; zeros for the first of a chain, undefined where it is not known. */
+  readonly parent: Uint32Array | undefined;
+  readonly tokens: number;
+  readonly bytes: number;
 }

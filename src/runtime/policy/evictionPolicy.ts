@@ -40,6 +40,14 @@ export interface Visit {
   readonly matched: number;
 }
 
+/** A hint about contents that nobody holds. It never keeps anything for ever. */
+export interface Retention {
+  /** From -100 to 100: higher is kept longer than what is otherwise alike. 0 says nothing. */
+  readonly priority: number;
+  /** In microseconds of the manager's time: until then it should stay if it can. 0 says nothing. */
+  readonly keepUntilUs: number;
+}
+
 export interface EvictionPolicy {
   /** The replica may be evicted from now on. */
   enter(replica: number, tier: number, sizeClass: number, content: number): void;
@@ -47,6 +55,8 @@ export interface EvictionPolicy {
   leave(replica: number, tier: number, sizeClass: number): void;
   /** A sequence uses the content: it found it, or has just sealed it. */
   touch(content: number, visit: Visit): void;
+  /** How a caller would like the content to be kept. Policies that know no hints leave it out. */
+  retain?(content: number, retention: Retention): void;
   /** The replica of the tier that should go next, or -1. Asking changes nothing. */
   victim(tier: number): number;
   /** The same among replicas of one size class. */

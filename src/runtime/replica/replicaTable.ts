@@ -27,7 +27,9 @@ export class ReplicaTable {
   readonly writing: Uint8Array;
   /** 1 while the replica may be evicted. */
   readonly evictable: Uint8Array;
-  /** Whose room it takes. */
+  /** 1 while the slot may hold bytes of another owner than the replica's. */
+  readonly foreign: Uint8Array;
+  /** Whose room it takes; of a free slot, whose it took. */
   readonly owner: Uint16Array;
   readonly #counts: Int32Array;
 
@@ -44,6 +46,7 @@ export class ReplicaTable {
     this.resident = new Uint8Array(total);
     this.writing = new Uint8Array(total);
     this.evictable = new Uint8Array(total);
+    this.foreign = new Uint8Array(total);
     this.owner = new Uint16Array(total);
     this.#counts = new Int32Array(this.tiers * STATES);
   }

@@ -25,16 +25,14 @@ function world(own: LinkLimits = limits) {
   const state = {
     nowUs: 0,
     expired: [] as number[],
-    behind: [] as number[],
     begun: [] as number[][],
     ends: [] as (() => void)[],
   };
   const queue = new LinkQueue<LinkJob>(
     own,
     () => state.nowUs,
-    (batch, behindBytes) => {
+    (batch) => {
       state.begun.push(batch.map((job) => job.transfer.job));
-      state.behind.push(behindBytes / KIB);
       return new Promise((resolve) => state.ends.push(resolve));
     },
     (job) => state.expired.push(job.transfer.job),
@@ -106,24 +104,6 @@ describe('the queue of a link', () => {
     expect(queue.bytesUnderWay).toBe(0);
   });
 
-  it('puts fewer jobs into a batch when little waits, where it is told to', async () => {
-    const MIB = 1024 * KIB;
-    const wide = { windowBytes: 64 * MIB, batchBytes: 2 * MIB };
-    const load = Array.from({ length: 144 }, (_, i) => transfer(i, Priority.DEMAND_LOAD, 256 * KIB));
-    const guided = world({ ...wide, guided: true });
-    await guided.push(...load);
-    const sizes = guided.state.begun.map((batch) => batch.length);
-    expect(sizes.slice(0, 3)).toEqual([8, 8, 8]);
-    expect(sizes).toEqual(sizes.toSorted((a, b) => b - a));
-    expect(sizes.slice(-9, -1)).toEqual(Array(8).fill(2));
-    expect(guided.state.begun.flat()).toEqual([...Array(144).keys()]);
-    expect(guided.state.behind[0]).toBe(34 * 1024);
-    expect(guided.state.behind.at(-1)).toBe(0);
-    const even = world(wide);
-    await even.push(...load);
-    expect(even.state.begun.map((batch) => batch.length)).toEqual(Array(18).fill(8));
-  });
-
   it('never begins what is due, and is not closed by what never ends', async () => {
     const { queue, state, push } = world();
     await push(
@@ -131,11 +111,10 @@ describe('the queue of a link', () => {
     );
     expect(state.begun.flat()).toEqual([0, 1, 2, 3, 4, 5]);
     state.nowUs = 20;
-    queue.pass(20);
+    queue.expire(20);
     await new Promise((resolve) => setImmediate(resolve));
     expect(state.expired).toEqual([6, 7]);
     expect(state.begun.flat()).toEqual([0, 1, 2, 3, 4, 5, 8, 9]);
-    expect(state.behind.at(-1)).toBe(0);
     expect(queue.bytesUnderWay).toBe(16 * KIB);
     state.ends[0](); // late: its room was given up long ago
     await new Promise((resolve) => setImmediate(resolve));

@@ -123,7 +123,7 @@ describe.each(['kernel', 'readback'] as const)('a lost device that verifies by %
 });
 
 describe('devices that are gone', () => {
-  it('are garbage, and their threads and memory with them', { timeout: 30_000 }, async () => {
+  it('are garbage, and their threads and memory with them', async () => {
     v8.setFlagsFromString('--expose-gc');
     const collectGarbage = vm.runInNewContext('gc') as () => void;
     const gone: WeakRef<GPUDevice>[] = [];
@@ -160,6 +160,20 @@ describe('opening a pool', () => {
       field: 'slotBytes[1]',
       message: expect.stringContaining('1004'),
     });
+  });
+
+  it('names the staging buffers when there is memory for the slabs and none for them', async () => {
+    const scope = vi
+      .spyOn(live.device, 'popErrorScope')
+      .mockResolvedValueOnce(null)
+      .mockResolvedValueOnce(null)
+      .mockResolvedValueOnce({ message: 'allocation failed' });
+    await expect(HbmStore.open(live, shape)).rejects.toMatchObject({
+      code: 'TKV_DEVICE',
+      field: 'stagingBytes',
+      message: expect.stringMatching(/8 staging buffers .*allocation failed.*Lower stagingBytes/),
+    });
+    scope.mockRestore();
   });
 
   it('says how much was asked for when the device has not that much memory', async () => {

@@ -7,6 +7,7 @@
  */
 
 import type { Digest } from '../../../runtime/digest.ts';
+import type { PoolShape } from '../../../runtime/pool/shape.ts';
 import { BLOCK_BYTES, type DataFile, errnoOf } from '../io/dataFile.ts';
 import type { DataRanges } from '../io/dataRanges.ts';
 import { DATA_START_BYTES, type FileLayout, pageAt } from '../record/fileLayout.ts';
@@ -59,7 +60,9 @@ export async function loadIndex(
   store: Digest,
 ): Promise<LoadedIndex | string> {
   const geometry = await storedGeometry(file, ranges, layout, store);
-  return typeof geometry === 'string' ? geometry : new IndexReader(file, ranges, store, geometry).read();
+  return typeof geometry === 'string'
+    ? geometry
+    : new IndexReader(file, ranges, layout.shape, store, geometry).read();
 }
 
 /** How the index file is cut, as its HEAD block says; or why that cannot be so. */
@@ -88,6 +91,7 @@ export async function storedGeometry(
 class IndexReader {
   readonly #file: DataFile;
   readonly #ranges: DataRanges;
+  readonly #shape: PoolShape;
   readonly #store: Digest;
   readonly #geometry: IndexGeometry;
   readonly #table: SlotTable = new SlotTable();
@@ -95,8 +99,9 @@ class IndexReader {
   readonly #faults: IndexFault[] = [];
   #unfinished = false;
 
-  constructor(file: DataFile, ranges: DataRanges, store: Digest, geometry: IndexGeometry) {
+  constructor(file: DataFile, ranges: DataRanges, shape: PoolShape, store: Digest, geometry: IndexGeometry) {
     this.#file = file;
+    this.#shape = shape;
     this.#ranges = ranges;
     this.#store = store;
     this.#geometry = geometry;
@@ -155,8 +160,18 @@ class IndexReader {
       this.#table.cover(block);
       if (problem !== '') this.#fault(BlockKind.SLOT, block, epoch % 2, problem);
       if (!isDone) return;
-      if (problem !== '' || epochIn(words) > epoch) this.#markSlotsOf(block, block + 1);
-      else this.#table.copyIn(block, epoch % 2, words);
+      if (problem !== '' || epochIn(words) > epoch) {
+        this.#markSlotsOf(block, block + 1);
+        return;
+      }
+      this.#table.copyIn(block, epoch % 2, words);
+      const first = block * ENTRIES_PER_BLOCK;
+      for (let slot = first; slot < first + ENTRIES_PER_BLOCK; slot++) {
+        if (this.#table.fits(slot, this.#shape, done.sequence)) continue;
+        this.#fault(BlockKind.SLOT, block, epoch % 2, `lists what slot ${slot} cannot hold`);
+        this.#markSlotsOf(block, block + 1);
+        this.#table.clear(slot);
+      }
     };
     const visitBlank = (first: number, end: number): void => {
       const written = isDone ? Math.min(end, done.slotBlocks) : 0;

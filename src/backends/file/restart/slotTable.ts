@@ -13,6 +13,7 @@
 
 import type { Digest } from '../../../runtime/digest.ts';
 import { invariant } from '../../../runtime/errors.ts';
+import type { PoolShape } from '../../../runtime/pool/shape.ts';
 import { parentIn, setDigest, setParent, setWide, wide } from '../record/record.ts';
 import { ENTRIES_PER_BLOCK, ENTRY_WORDS, HEAD_WORDS } from './indexBlocks.ts';
 
@@ -53,6 +54,21 @@ export class SlotTable {
 
   sizeClassOf(slot: number): number {
     return this.#words[slot * ENTRY_WORDS + 11] >>> 24;
+  }
+
+  /**
+   * Whether a store of that shape can have made the slot's entry by the time that it had written `sequence` records. A
+   * slot without a record fits too.
+   */
+  fits(slot: number, { slotsPerPage, slotsPerPageMax }: PoolShape, sequence: number): boolean {
+    if (this.sequenceOf(slot) === 0) return true;
+    const at = slot * ENTRY_WORDS;
+    return (
+      slot % slotsPerPageMax < (slotsPerPage[this.sizeClassOf(slot)] ?? 0) &&
+      this.#words[at + 10] > 0 &&
+      this.sequenceOf(slot) <= sequence &&
+      wide(this.#words, at + 2) <= sequence
+    );
   }
 
   entry(slot: number): SlotEntry {

@@ -87,7 +87,7 @@ class KernelBatch implements Batch {
     this.#items.forEach((item, index) => {
       const at = this.#positions[index];
       if (landed) item.end(words[at], words[at + 1]);
-      else item.refuse(live.lossOr('the pool is closed'));
+      else item.refuse(live.refusal());
     });
   }
 }

@@ -11,6 +11,7 @@
  */
 
 import type { Digest } from '../../../runtime/digest.ts';
+import { TierKVError } from '../../../runtime/errors.ts';
 import { Outcome } from '../../../runtime/transfer/outcome.ts';
 import { corrupt, loaded, type SlotPlace } from '../../../runtime/transfer/slotLedger.ts';
 import type { SealResult, StoreResult } from '../../../runtime/transfer/tierStore.ts';
@@ -64,7 +65,7 @@ export class PoolWork {
   readonly #commands: SlotCommands;
   readonly #owned: readonly { destroy(): void | Promise<void> }[];
 
-  /** @throws TKV_DEVICE when the device does not compile the kernels */
+  /** @throws TKV_DEVICE when the device does not compile the kernels, or has no memory for the buffers */
   static async open(
     live: LiveDevice,
     slabs: Slabs,
@@ -76,10 +77,20 @@ export class PoolWork {
       SlotKernels.open(live, slabs.buffers, label),
       openBoxKernels(live, slabs.buffers, label),
     ]);
+    live.device.pushErrorScope('out-of-memory');
     const packed = packedBuffer(live, label, staging.bytes);
     const gather = new BoxTables(boxKernels.gather, packed);
     const scatter = new BoxTables(boxKernels.scatter, packed);
-    return new PoolWork(live, slabs, label, options, slotKernels, gather, scatter);
+    const work = new PoolWork(live, slabs, label, options, slotKernels, gather, scatter);
+    const shortage = await live.device.popErrorScope().catch(() => null); // a lost device says so by itself
+    if (shortage === null) return work;
+    await work.destroy();
+    throw new TierKVError(
+      'TKV_DEVICE',
+      `The device has no memory for ${staging.count} staging buffers of ${staging.bytes} bytes in each ` +
+        `direction (${shortage.message}). Lower stagingBytes or stagingBuffers, or the capacity of the pool.`,
+      { field: 'stagingBytes' },
+    );
   }
 
   private constructor(

@@ -90,7 +90,7 @@ class CommandBatch implements Batch {
 
   async finish(): Promise<void> {
     const done = await this.#live.whenDone();
-    const end = done ? loaded : this.#live.lossOr('the pool is closed');
+    const end = done ? loaded : this.#live.refusal();
     for (const command of this.#commands) command.end(end);
   }
 }

@@ -13,6 +13,7 @@
  * threads and its memory alive. It is removed once the device is lost.
  */
 
+import { invariant } from '../../../runtime/errors.ts';
 import { refused } from '../../../runtime/transfer/slotLedger.ts';
 import type { StoreResult } from '../../../runtime/transfer/tierStore.ts';
 import type { AdapterReport } from '../types.ts';
@@ -96,9 +97,10 @@ export class LiveDevice implements AsyncDisposable {
     return this.#lostReason === '' ? undefined : refused(this.#lostReason);
   }
 
-  /** The end of an item whose buffers do not come back: the device is gone, or else `reason`. */
-  lossOr(reason: string): StoreResult {
-    return this.loss ?? refused(reason);
+  /** The end of an item that the loss of the device has ended. */
+  refusal(): StoreResult {
+    invariant(this.#lostReason !== '', 'only the loss of the device ends work early');
+    return refused(this.#lostReason);
   }
 
   /** Gives the device up: a call on it failed, which leaves its state unknown. */

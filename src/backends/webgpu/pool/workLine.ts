@@ -73,7 +73,7 @@ export class WorkLine {
           while (!this.#add(work)) await this.#begin(work);
         } catch (error) {
           this.#giveUp(work.kind, error);
-          work.refuse(this.#live.lossOr('the pool is closed'));
+          work.refuse(this.#live.refusal());
         }
       }
     }

@@ -109,7 +109,7 @@ class ReadbackBatch implements Batch {
         if (readback.taken) readback.taken = readback.item.take(new Uint8Array(range, at, bytes), from);
       }
     });
-    const failure = landed ? undefined : live.lossOr('the pool is closed');
+    const failure = landed ? undefined : live.refusal();
     for (const { readback, bytes } of this.#parts) {
       const { item, taken } = readback;
       readback.pending -= bytes;

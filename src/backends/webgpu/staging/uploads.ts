@@ -110,7 +110,7 @@ class UploadBatch implements Batch {
   async finish(): Promise<void> {
     const { live, buffers } = this.#uploads;
     for (const item of this.#complete) item.sent?.();
-    const failure = (await buffers.recycle(this.#buffer)) ? undefined : live.lossOr('the pool is closed');
+    const failure = (await buffers.recycle(this.#buffer)) ? undefined : live.refusal();
     for (const { upload, bytes } of this.#parts) {
       upload.pending -= bytes;
       if (failure !== undefined || upload.pending === 0) upload.item.end(failure ?? loaded);

@@ -74,8 +74,10 @@ function finishSeal(core: Core, row: number, target: number, outcome: Outcome, l
 }
 
 function finishCopy(core: Core, row: number, target: number, outcome: Outcome): void {
-  if (outcome === Outcome.LOADED) core.replicas.become(target, State.OPEN);
-  else discard(core, target, outcome);
+  if (outcome === Outcome.LOADED) {
+    core.replicas.become(target, State.OPEN);
+    core.replicas.foreign[target] = 0;
+  } else discard(core, target, outcome);
   releaseSource(core, row, outcome);
   core.end(row, outcome);
 }

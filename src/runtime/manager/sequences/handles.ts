@@ -28,6 +28,13 @@ export class LoadedBlock extends BlockHandle {
 /** May be written by the sequence that opened it, and read by that sequence alone. Only the manager makes one. */
 export class OpenBlock extends BlockHandle {
   readonly #open: true = true;
+  /** Whether bytes of another owner may lie in the slot: clear it before its owner can read it. */
+  readonly foreign: boolean;
+
+  constructor(slot: number, generation: number, sizeClass: number, foreign: boolean) {
+    super(slot, generation, sizeClass);
+    this.foreign = foreign;
+  }
 
   static is(block: LoadedBlock | OpenBlock): block is OpenBlock {
     return #open in block;

@@ -8,7 +8,7 @@
  *     FAILED <-------- LOADING <--load-- MATCHED (pinned in a lower tier, or on its way there)
  */
 
-import type { Visit } from '../../policy/index.ts';
+import type { Retention, Visit } from '../../policy/index.ts';
 import { Outcome } from '../../transfer/outcome.ts';
 
 export type SequenceId = number & { readonly __sequence: never };
@@ -52,6 +52,8 @@ export class Sequence {
   claim: Int32Array;
   /** Entries that wait for a job. */
   pending = 0;
+  /** How the caller would like its blocks to be kept; null where it did not say. */
+  retention: Retention | null = null;
   /** How often an entry has lost its bytes so far: a load or seal that failed, a tier that was lost. */
   disturbances = 0;
   #length = 0;

@@ -74,6 +74,7 @@ export function seal(
   replicas.become(replica, State.VERIFYING);
   remember(core, sequence, i, content);
   core.touch(sequence, content);
+  if (sequence.retention !== null) core.policy.retain?.(content, sequence.retention);
   sequence.claim[i] = row;
   sequence.state[i] = Entry.SEALING;
   sequence.pending++;

@@ -1,0 +1,23 @@
+/**
+ * A small number for each tenant, by which the manager counts bytes and knows whose bytes lay in a slot. Numbers are never given to
+ * another tenant; when they run out, the tenants that come later share the last one, and are kept apart by always clearing.
+ */
+
+/** Owner of blocks whose tenant is not known, such as those of an earlier run. */
+export const UNKNOWN_OWNER = 0;
+export const OWNERS = 4096;
+/** Stands for all tenants beyond. */
+export const SHARED_OWNER: number = OWNERS - 1;
+
+export class TenantOwners {
+  readonly #numbers: Map<string, number> = new Map();
+
+  of(tenant: string): number {
+    const known = this.#numbers.get(tenant);
+    if (known !== undefined) return known;
+    const next = this.#numbers.size + 1;
+    if (next >= SHARED_OWNER) return SHARED_OWNER;
+    this.#numbers.set(tenant, next);
+    return next;
+  }
+}

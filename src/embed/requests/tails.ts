@@ -1,0 +1,80 @@
+/**
+ * Partial last blocks. A prompt's tail can be sealed under a key of its own, of the tokens that it has, and be found again by a
+ * prompt that goes on from it. It is never written again: who finds it gets a copy to go on in.
+ */
+
+import { Entry, type Sequence } from '../../runtime/index.ts';
+import { type RequestContext, settled } from './context.ts';
+import type { GroupTable, KVSequence } from './kvSequence.ts';
+
+/** A cached tail: the same tokens in every group, pinned. */
+export interface FoundTail {
+  readonly tokens: number;
+  readonly tables: readonly Sequence[];
+}
+
+/** Seals the partial last block under its tokens; nothing where there is none. The caller seals the full blocks before. */
+export function sealTail({ manager, blockTokens, nowUs }: RequestContext, sequence: KVSequence): void {
+  const block = Math.floor(sequence.length / blockTokens);
+  const tokens = sequence.length % blockTokens;
+  if (tokens === 0) return;
+  const key = new Uint32Array(4);
+  for (const { table, chain, keys } of sequence.groups) {
+    if (table.state[block] !== Entry.OPEN) continue;
+    chain.hashPartial(sequence.tokens.words, block, tokens, keys, key);
+    manager.seal(table, block, block + 1, key, 0, tokens, nowUs());
+  }
+}
+
+/** The longest cached tail behind the sequence's full cached blocks; the last token is always left to compute. */
+export function findTail(
+  context: RequestContext,
+  sequence: KVSequence,
+  cachedBlocks: number,
+): FoundTail | null {
+  const { manager, blockTokens } = context;
+  const most = Math.min(sequence.length - 1 - cachedBlocks * blockTokens, blockTokens - 1);
+  for (let tokens = most; tokens > 0; tokens--) {
+    const keys = sequence.groups.map((group) => tailKey(group, sequence, cachedBlocks, tokens));
+    if (!keys.every((key) => manager.matchLength(key, 1) === 1)) continue;
+    return { tokens, tables: keys.map((key) => manager.open(key, 1, context.nowUs())) };
+  }
+  return null;
+}
+
+function tailKey(
+  { chain, keys }: GroupTable,
+  sequence: KVSequence,
+  block: number,
+  tokens: number,
+): Uint32Array {
+  const key = new Uint32Array(4);
+  chain.hashPartial(sequence.tokens.words, block, tokens, keys, key);
+  return key;
+}
+
+/**
+ * Brings the tail up and copies it into the sequence's first block that is not cached.
+ * @returns tokens that need no prefill for it: 0 when it could not be brought
+ */
+export async function takeTail(
+  context: RequestContext,
+  sequence: KVSequence,
+  tail: FoundTail,
+  block: number,
+): Promise<number> {
+  const { manager, loop } = context;
+  try {
+    const loads = tail.tables.every((table) => manager.load(table, context.nowUs()));
+    if (loads) await Promise.all(tail.tables.map((table) => loop.settled(table)));
+    if (!loads || tail.tables.some((table) => table.state[0] !== Entry.READY)) return 0;
+    const copied = sequence.groups.every(({ table }, g) =>
+      manager.copy(tail.tables[g], 0, table, block, context.nowUs()),
+    );
+    await settled(context, sequence);
+    const whole = sequence.groups.every(({ table }) => table.state[block] === Entry.OPEN);
+    return copied && whole ? tail.tokens : 0;
+  } finally {
+    for (const table of tail.tables) manager.release(table, context.nowUs());
+  }
+}
