@@ -44,13 +44,12 @@ export function benchCommand(): Command {
 async function linksAsAsked({ plot, quick, dir, adapter: wanted }: BenchOptions): Promise<object> {
   const { benchLinks, fullSizes, plotOf, quickSizes, renderRows } = await import('./bench/links/index.ts');
   const say = (line: string): void => void process.stderr.write(`tierkv: ${line}\n`);
+  const { renderSvg } = await import('./chart.ts');
+  if (plot !== undefined) await renderSvg(plotOf([], '')); // a missing package shows now, not after the bench
   const { adapter, rows } = await benchLinks(quick ? quickSizes : fullSizes, dir, wanted, say);
   const label = adapter.software ? ' (SW: a SOFTWARE device, whose times say nothing about a GPU)' : '';
-  if (plot !== undefined) {
-    const { renderSvg } = await import('./chart.ts');
-    writeFileSync(plot, await renderSvg(plotOf(rows, `${adapter.name}${label}`)));
-  }
   process.stdout.write(`${adapter.name}${label}\n${renderRows(rows)}`);
+  if (plot !== undefined) writeFileSync(plot, await renderSvg(plotOf(rows, `${adapter.name}${label}`)));
   return { adapter, links: rows };
 }
 

@@ -60,6 +60,7 @@ describe('the link bench', () => {
     const svg = await renderSvg(plotOf(rows, 'a device'));
     expect(svg).toContain('Links on a device');
     expect(svg).toContain('ddrToHbm, scattered');
+    expect(await renderSvg(plotOf([], ''))).toContain('<svg');
   });
 
   it('makes a profile of all six links', () => {
