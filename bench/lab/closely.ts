@@ -1,11 +1,11 @@
 /**
  * The link bench, repeated until its ratios are known closely: medians over few rounds of a pipeline on
- * shared cores vary by 5 to 10 %. Prints after each repeat, for each row, the median ratio so far and the 95
- * % confidence interval of that median between two of the sorted values (Campbell and Gardner, "Calculating
+ * shared cores vary by 5 to 10 %. Prints after each repeat, for each row, the median ratio so far and the
+ * 95 % confidence interval of that median between two of the sorted values (Campbell and Gardner, "Calculating
  * confidence intervals for some non-parametric analyses", BMJ 296, 1988), which holds for any distribution.
  * Ends when all intervals are narrow, or after --repeats.
  *
- *     UV_THREADPOOL_SIZE=8 node bench/lab/closely.ts --kib 2048 [--link ddrToHbm] [--width 0.1]
+ *     UV_THREADPOOL_SIZE=8 node bench/lab/closely.ts --kib 2048 [--mib 256] [--link ddrToHbm]
  */
 
 import { parseArgs } from 'node:util';
@@ -15,6 +15,7 @@ import { median } from '../../src/cli/bench/measuring.ts';
 const { values: options } = parseArgs({
   options: {
     kib: { type: 'string', default: '2048' },
+    mib: { type: 'string', default: '256' },
     link: { type: 'string' },
     width: { type: 'string', default: '0.1' },
     repeats: { type: 'string', default: '40' },
@@ -23,7 +24,8 @@ const { values: options } = parseArgs({
   },
 });
 const NORMAL_95 = 1.96;
-const sizes = { ...fullSizes, unitsOfKib: [Number(options.kib)], rounds: 1 };
+const runBytes = Number(options.mib) * 2 ** 20;
+const sizes = { ...fullSizes, unitsOfKib: [Number(options.kib)], runBytes, rounds: 1 };
 const ratios = new Map<string, number[]>();
 
 /** The interval's ends; of few values it is all of them. */
