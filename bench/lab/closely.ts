@@ -1,7 +1,7 @@
 /**
  * The link bench, repeated until its ratios are known closely: medians over few rounds of a pipeline on
- * shared cores vary by 5 to 10 %. Prints after each repeat, for each row, the median ratio so far and the
- * 95 % confidence interval of that median between two of the sorted values (Campbell and Gardner, "Calculating
+ * shared cores vary by 5 to 10 %. Prints after each repeat, for each row, the median ratio so far and the 95
+ * % confidence interval of that median between two of the sorted values (Campbell and Gardner, "Calculating
  * confidence intervals for some non-parametric analyses", BMJ 296, 1988), which holds for any distribution.
  * Ends when all intervals are narrow, or after --repeats.
  *
