@@ -31,6 +31,9 @@ import { type CacheEvent, CacheEvents } from './events.ts';
 import { groupUnits } from './layerGroups.ts';
 import { ManagerLoop } from './managerLoop.ts';
 import { type Metrics, metricsOf } from './metrics.ts';
+import { RequestQueue } from './prompts/requestQueue.ts';
+import { TenantChains } from './prompts/tenantChains.ts';
+import { TenantOwners } from './prompts/tenantOwners.ts';
 import { AdmissionQueue } from './requests/admission.ts';
 import {
   type BeginOptions,
@@ -48,9 +51,6 @@ import { ComputingBlocks } from './requests/computing.ts';
 import type { RequestContext, StepEnd } from './requests/context.ts';
 import { append, type EntryEnd, type StepEntry, seal, step } from './requests/growing.ts';
 import type { KVSequence } from './requests/kvSequence.ts';
-import { RequestQueue } from './prompts/requestQueue.ts';
-import { TenantChains } from './prompts/tenantChains.ts';
-import { TenantOwners } from './prompts/tenantOwners.ts';
 import { DeviceKeeper } from './stores/deviceKeeper.ts';
 import { type OpenStores, openStores } from './stores/openStores.ts';
 import { adoptRecovered, warmNvme } from './stores/warm.ts';

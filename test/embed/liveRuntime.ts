@@ -1,6 +1,6 @@
 /** A KVRuntime on the software device, and what tests do with it: compute a prompt, push it down, look at its bytes. */
 
-import { BufferUsage, MapMode } from '../../src/backends/webgpu/gpuConstants.ts';
+import { BufferUsage, MapMode } from '../../src/backends/webgpu/device/gpuConstants.ts';
 import { KVRuntime, type KVRuntimeConfig, type KVSequence } from '../../src/embed/index.ts';
 import { type KVLayout, kvLayout, TierKVError } from '../../src/runtime/index.ts';
 

@@ -28,6 +28,7 @@ function directory(): string {
 const config = (dir: string, change: Partial<KVRuntimeConfig> = {}): KVRuntimeConfig => ({
   layout,
   model: 'test@1',
+  leavingShare: 1, // every block has to reach the files
   secretKey: new Uint8Array(32).fill(7),
   hbmBytes: blocks(20),
   ddrBytes: blocks(20),
@@ -98,7 +99,7 @@ describe('the same prompts after a restart', () => {
   it('are found as far as they reached the files, when the process is killed', async () => {
     const dir = directory();
     const script = `
-      const { KVRuntime } = await import('./src/backends/index.ts');
+      const { KVRuntime } = await import('./src/embed/index.ts');
       const { kvLayout } = await import('./src/runtime/index.ts');
       const layout = kvLayout({ layers: 2, kvHeads: 2, headDim: 64, dtype: 'f16', blockTokens: 16 });
       const kv = await KVRuntime.open({ layout, model: 'test@1', secretKey: new Uint8Array(32).fill(7),

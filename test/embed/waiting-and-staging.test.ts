@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { StagingSlots } from '../../src/backends/engine/index.ts';
-import { looksPutOff } from '../../src/backends/webgpu/waitGovernor.ts';
+import { looksPutOff } from '../../src/backends/webgpu/wait/waitGovernor.ts';
 import { ask, blocks, cacheBelow, layout, openRuntime } from './liveRuntime.ts';
 
 const before = globalThis.setImmediate;

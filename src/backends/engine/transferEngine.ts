@@ -141,7 +141,6 @@ export class TransferEngine implements TransferDriver {
         (flights) => this.#carryOut(flights, (batch) => this.#move(linkName(from, to), batch)),
         (flight) => {
           const reason = 'its deadline passed before it began';
-          // `submit` may be on the stack, and ends are never reported from inside it.
           queueMicrotask(() => this.#end(flight, { outcome: Outcome.TIMED_OUT, reason }));
         },
       );
@@ -198,6 +197,7 @@ export class TransferEngine implements TransferDriver {
   }
 
   async #move(link: string, batch: readonly Flight[]): Promise<void> {
+    await undefined; // what ends at once does not end inside `submit`
     this.#meter.begin(link);
     let bytes = 0;
     const ended: Ended = (flight, end) => {

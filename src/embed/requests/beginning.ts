@@ -5,11 +5,11 @@
 
 import { type BlockKeys, type KeyElements, TierKVError } from '../../runtime/index.ts';
 import { throwIfAborted, unlessAborted, type WaitOptions } from '../abort.ts';
+import { TokenList } from '../prompts/tokenList.ts';
 import { bytesOf, freshKeys, full, isWhole, type RequestContext, requireFits, settled } from './context.ts';
 import { type GroupTable, KVSequence } from './kvSequence.ts';
 import { scrub } from './scrubbing.ts';
 import { type FoundTail, findTail, takeTail } from './tails.ts';
-import { TokenList } from '../prompts/tokenList.ts';
 
 export interface BeginOptions extends WaitOptions {
   /** Who may share this KV: from your own authentication, never from the request's body. */
@@ -211,12 +211,11 @@ export async function bring(
   const { blocks } = sequence;
   for (let attempt = 0; attempt < ATTEMPTS_MAX; attempt++) {
     if (!keeper.present) await unlessAborted(signals, () => keeper.ready());
-    const fits = sequence.groups.every(({ table, sizeClass }) => {
-      const nowUs = context.nowUs();
-      return (
-        manager.load(table, nowUs, 0, table.length) && manager.allocate(table, 0, blocks, nowUs, sizeClass)
-      );
-    });
+    const fits = sequence.groups.every(
+      ({ table, sizeClass }) =>
+        manager.load(table, context.nowUs(), 0, table.length) &&
+        manager.allocate(table, 0, blocks, context.nowUs(), sizeClass),
+    );
     if (!fits) break;
     await unlessAborted(signals, () => settled(context, sequence));
     if (isWhole(context, sequence)) {

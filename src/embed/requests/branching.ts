@@ -5,10 +5,10 @@
  */
 
 import { Entry, TierKVError } from '../../runtime/index.ts';
+import { TokenList } from '../prompts/tokenList.ts';
 import { freshKeys, full, isWhole, type RequestContext, type StepEnd, settled } from './context.ts';
 import { seal } from './growing.ts';
 import { type GroupTable, KVSequence } from './kvSequence.ts';
-import { TokenList } from '../prompts/tokenList.ts';
 
 /**
  * A sequence of its own with the first `atToken` tokens. Full blocks are sealed first and shared; a partial block is copied on the

@@ -4,12 +4,12 @@ import type { DevicePool } from '../../backends/webgpu/index.ts';
 import { BlockKeys, type KVManager, TierKVError } from '../../runtime/index.ts';
 import type { GroupUnits } from '../layerGroups.ts';
 import type { ManagerLoop } from '../managerLoop.ts';
+import type { TenantChains } from '../prompts/tenantChains.ts';
+import type { TenantOwners } from '../prompts/tenantOwners.ts';
 import type { DeviceKeeper } from '../stores/deviceKeeper.ts';
 import type { AdmissionQueue } from './admission.ts';
 import type { ComputingBlocks } from './computing.ts';
 import type { KVSequence } from './kvSequence.ts';
-import type { TenantChains } from '../prompts/tenantChains.ts';
-import type { TenantOwners } from '../prompts/tenantOwners.ts';
 
 export interface RequestContext {
   readonly manager: KVManager;

@@ -57,8 +57,8 @@ export class SlotTable {
   }
 
   /**
-   * Whether a store of that shape can have made the slot's entry by the time that it had written `sequence` records. A
-   * slot without a record fits too.
+   * Whether a store of that shape can have made the slot's entry by the time that it had written `sequence`
+   * records. A slot without a record fits too.
    */
   fits(slot: number, { slotsPerPage, slotsPerPageMax }: PoolShape, sequence: number): boolean {
     if (this.sequenceOf(slot) === 0) return true;
@@ -113,8 +113,8 @@ export class SlotTable {
   }
 
   /**
-   * The record was used when `clock` records had been written. It makes no block stale: the order of use alone is not worth
-   * writes.
+   * The record was used when `clock` records had been written. It makes no block stale: the order of use
+   * alone is not worth writes.
    */
   use(slot: number, clock: number): void {
     if (this.sequenceOf(slot) !== 0) setWide(this.#words, slot * ENTRY_WORDS + 2, clock);

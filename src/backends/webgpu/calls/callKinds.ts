@@ -137,7 +137,12 @@ export function callKinds(ledger: SlotLedger, work: PoolWork, verifies: boolean)
         { slot: fromSlot, use: 'read' },
         { slot: toSlot, use: 'device' },
       ],
-      admit: (item) => ledger.refuseRead(sourceOf(item)) ?? renewFilled(targetOf(item)),
+      admit: (item) => {
+        const source = sourceOf(item);
+        // An unsealed source may be newer than what the store knows of, but not older.
+        const refusal = item.unsealed === true ? ledger.refuseWrite(source) : ledger.refuseRead(source);
+        return refusal ?? renewFilled(targetOf(item));
+      },
       refusal: same,
       begin: (item, end) => work.copy(sourceOf(item), targetOf(item), end),
     },

@@ -1,7 +1,7 @@
 /**
  * How long blocks of one tier take on their way down: a running mean over those that have arrived, and the age of the oldest that
  * has not. A tier whose blocks take long is bounded more tightly (residency.ts), so that nobody waits for slots that leave slowly.
- * A way that nobody has gone yet counts as slow, except that from HBM, whose next tier is memory too.
+ * A way that nobody has gone yet counts as slow, and that from HBM as fast.
  */
 
 import { JobQueue } from '../../transfer/jobQueue.ts';

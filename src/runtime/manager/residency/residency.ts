@@ -11,11 +11,11 @@ import { claim } from '../jobs/issuing.ts';
 import type { SequenceId } from '../sequences/sequence.ts';
 
 /** Evicts until `bytes` more are within the tier's capacity, or nothing there can be evicted now. */
-export function makeRoom(core: Core, tier: number, bytes = 0): void {
+export function makeRoom(core: Core, tier: number, bytes = 0, patient = false): void {
   while (core.residentBytes[tier] + bytes > core.capacityBytes[tier]) {
     const victim = core.policy.victim(tier);
     if (victim === -1) return;
-    evict(core, victim, tier);
+    evict(core, victim, tier, patient);
   }
 }
 
@@ -36,7 +36,7 @@ export function evict(core: Core, victim: number, tier: number, patient = false)
   } else {
     const sizeClass = core.sizeClassOf(victim, tier);
     const lower = lowerTierFor(core, tier, sizeClass, patient);
-    if (lower === -1 || !demote(core, victim, tier, lower)) drop(core, victim, tier, sizeClass);
+    if (lower === -1 || !demote(core, victim, tier, lower, patient)) drop(core, victim, tier, sizeClass);
   }
   core.freeIfDrained(victim);
 }
@@ -114,7 +114,7 @@ function affords(core: Core, tier: number, sizeClass: number): boolean {
 }
 
 /** Sends an evicted replica down: it is found no more where it lies, and gives its slot back once it has arrived. */
-function demote(core: Core, victim: number, tier: number, lower: number): boolean {
+function demote(core: Core, victim: number, tier: number, lower: number, patient: boolean): boolean {
   const content = core.replicas.content[victim];
   const row = createDemotion(core, content, victim, lower, Priority.WRITE_THROUGH);
   if (row === -1) return false;
@@ -124,7 +124,7 @@ function demote(core: Core, victim: number, tier: number, lower: number): boolea
   core.paces[tier].began(core.jobs.idOf(row));
   core.leavingBytes[tier] += core.unitBytes(core.contents.sizeClass[content]);
   if (tier === HBM) countOffload(core, content);
-  makeRoom(core, lower);
+  makeRoom(core, lower, 0, patient);
   claim(core, row);
   return true;
 }
