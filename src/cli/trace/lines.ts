@@ -8,6 +8,7 @@ import { type FileHandle, open } from 'node:fs/promises';
 import { Readable } from 'node:stream';
 import zlib from 'node:zlib';
 import { TierKVError } from '../../runtime/errors.ts';
+import { inputError, lineTooLong, maxLineBytes, refuseHiddenCompression } from '../input/index.ts';
 
 /** How far the reading is. `bytesTotal` is the file's size, or 0 while unknown (a pipe). */
 export interface ReadProgress {
@@ -16,13 +17,11 @@ export interface ReadProgress {
   lines: number;
 }
 
-/** A line longer than this is not a record of any trace, but a file of another kind. */
-const maxLineBytes = 64 * 1024 * 1024;
 const newline = 0x0a;
 const chunkBytes = 64 * 1024;
 
 function unreadable(path: string, problem: string, remedy: string, cause?: unknown): TierKVError {
-  return new TierKVError('TKV_INPUT', `${path} ${problem}. ${remedy}`, { path, cause });
+  return inputError(path, problem, remedy, { cause });
 }
 
 function errorCode(error: unknown): string {
@@ -56,12 +55,6 @@ function damage(path: string, cause: unknown, lines: number): TierKVError {
     return unreadable(path, `holds damaged compressed data ${after} (${code})`, 'Fetch it again.', cause);
   }
   return unreadable(path, `cannot be read ${after} (${code})`, 'Check the disk and the file.', cause);
-}
-
-function refuseHiddenCompression(path: string, head: Buffer): void {
-  const magic = head.length >= 4 ? head.readUInt32BE(0) : 0;
-  const suffix = magic >>> 16 === 0x1f8b ? '.gz' : magic === 0x28b52ffd ? '.zst' : '';
-  if (suffix !== '') throw unreadable(path, `holds ${suffix} data`, `Give it a name that ends in ${suffix}.`);
 }
 
 function createZstdEngine(path: string): zlib.ZstdDecompress {
@@ -143,13 +136,15 @@ async function* chunks(path: string, progress: ReadProgress): AsyncGenerator<Buf
 /**
  * Yields each line without its end; a byte-order mark is left out, and a last line need not end. `progress.lines` is
  * the number of the line just yielded, from 1.
- * @throws {TierKVError} TKV_INPUT when the file is missing, a directory, unreadable, damaged or cut short.
+ * @throws {TierKVError} TKV_INPUT when the file is missing, a directory, unreadable, damaged or cut short, or has a line
+ * above the limit.
  */
 export async function* readLines(path: string, progress: ReadProgress): AsyncGenerator<string> {
   let pieces: Buffer[] = []; // of a line whose end has not come yet
   let pieceBytes = 0;
   const take = (last: Buffer): string => {
-    const whole = pieces.length === 0 ? last : Buffer.concat([...pieces, last]);
+    const whole = pieceBytes === 0 ? last : Buffer.concat([...pieces, last]);
+    if (whole.length > maxLineBytes) throw lineTooLong(path, progress.lines + 1);
     pieces = [];
     pieceBytes = 0;
     const text = whole.toString('utf8');
@@ -161,11 +156,10 @@ export async function* readLines(path: string, progress: ReadProgress): AsyncGen
       yield take(chunk.subarray(start, end));
       start = end + 1;
     }
+    if (start === chunk.length) continue;
     pieces.push(chunk.subarray(start));
     pieceBytes += chunk.length - start;
-    if (pieceBytes > maxLineBytes) {
-      throw unreadable(path, `has a line of more than ${maxLineBytes} bytes`, 'Name a JSONL trace.');
-    }
+    if (pieceBytes > maxLineBytes) throw lineTooLong(path, progress.lines + 1);
   }
   if (pieceBytes > 0) yield take(Buffer.alloc(0));
 }

@@ -5,19 +5,12 @@
  */
 
 import { TierKVError } from '../../runtime/errors.ts';
+import { maxRecordedBlocks, shown } from '../../sim/workload/trace/lines.ts';
 import type { TraceRequest } from './request.ts';
 
 export interface LinePlace {
   readonly path: string;
   readonly line: number;
-}
-
-const shownCharacters = 40;
-
-/** How a value looks in a message: as JSON, cut where it gets long. */
-function shown(value: unknown): string {
-  const text = JSON.stringify(value) ?? String(value);
-  return text.length <= shownCharacters ? text : `${text.slice(0, shownCharacters)}...`;
 }
 
 export function traceError(place: LinePlace, field: string | undefined, problem: string): TierKVError {
@@ -69,6 +62,9 @@ export function parseMooncakeLine(text: string, place: LinePlace, blockTokens: n
       `has ${hash_ids.length} ids, but input_length ${inputTokens} at ${blockTokens} tokens a block makes ${blocks}` +
         ' (--block-tokens sets the tokens a block)',
     );
+  }
+  if (blocks > maxRecordedBlocks) {
+    throw traceError(place, 'hash_ids', `has ${blocks} ids, more than the ${maxRecordedBlocks} of a request`);
   }
   const hashIds = new Float64Array(blocks);
   for (let i = 0; i < blocks; i++) hashIds[i] = requireCount(hash_ids[i], `hash_ids[${i}]`, place);

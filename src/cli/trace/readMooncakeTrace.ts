@@ -20,13 +20,15 @@ export interface ReadTraceOptions {
   readonly onSkip?: (error: TierKVError) => void;
   /** Kept up to date while reading, for a progress bar. */
   readonly progress?: ReadProgress;
+  /** Ends the reading with its reason, also while no line holds a request. */
+  readonly signal?: AbortSignal;
 }
 
 export const mooncakeBlockTokens = 512;
 
 /**
  * @throws {TierKVError} TKV_INPUT for a file that is missing, unreadable, damaged or without requests, and for the
- * first malformed line unless `skipBad`; TKV_CONFIG for an option out of range.
+ * first malformed line unless `skipBad`; TKV_CONFIG for an option out of range. Throws the signal's reason after a stop.
  */
 export async function* readMooncakeTrace(
   path: string,
@@ -40,6 +42,7 @@ export async function* readMooncakeTrace(
   let requests = 0;
   let skipped = 0;
   for await (const text of readLines(path, progress)) {
+    options.signal?.throwIfAborted();
     if (text.trim() === '') continue;
     let request: TraceRequest;
     try {

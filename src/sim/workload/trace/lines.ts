@@ -5,6 +5,37 @@
 
 import { TierKVError } from '../../../runtime/errors.ts';
 
+const shownCharacters = 40;
+
+/** How a value looks in a message: short, on one line, and without walking into what it nests. */
+export function shown(value: unknown): string {
+  const text = shownTo(value, 1);
+  return text.length <= shownCharacters ? text : `${text.slice(0, shownCharacters)}...`;
+}
+
+function shownTo(value: unknown, depth: number): string {
+  if (typeof value === 'string') return JSON.stringify(value.slice(0, shownCharacters + 1));
+  if (typeof value !== 'object' || value === null) return String(value);
+  const parts: string[] = [];
+  const add = (part: () => string): void => {
+    if (parts.length < shownCharacters) parts.push(depth === 0 ? '...' : part());
+  };
+  if (Array.isArray(value)) {
+    for (const item of value.slice(0, shownCharacters)) add(() => shownTo(item, depth - 1));
+    return `[${parts.join(',')}]`;
+  }
+  for (const key in value) {
+    if (parts.length >= shownCharacters) break;
+    add(() => `${shownTo(key, 0)}:${shownTo((value as Record<string, unknown>)[key], depth - 1)}`);
+  }
+  return `{${parts.join(',')}}`;
+}
+
+/** Most tokens of a recorded request, some ten times the longest contexts of models. */
+export const maxRecordedTokens: number = 100_000_000;
+/** Most blocks of a recorded request. */
+export const maxRecordedBlocks: number = 2 ** 20;
+
 /** Lines of a text, without their line ends; from an array, a split string or a file reader. */
 export type Lines = Iterable<string>;
 
@@ -45,7 +76,7 @@ export class TraceLine {
     const value = row[field];
     if (value === undefined && fallback !== undefined) return fallback;
     if (typeof value === 'number' && Number.isFinite(value) && value >= min) return value;
-    const found = value === undefined ? 'is missing' : `is ${JSON.stringify(value)}`;
+    const found = value === undefined ? 'is missing' : `is ${shown(value)}`;
     throw this.error(field, found, `Set it to a number of at least ${min}`);
   }
 
@@ -53,6 +84,16 @@ export class TraceLine {
     const value = this.number(row, field, min, fallback);
     if (Number.isSafeInteger(value)) return value;
     throw this.error(field, `is ${value}`, 'Set it to an integer');
+  }
+
+  /** A number of tokens of one request. */
+  tokens(row: Readonly<Record<string, unknown>>, field: string): number {
+    return this.#bounded(field, this.integer(row, field, 0), maxRecordedTokens);
+  }
+
+  #bounded(field: string, value: number, max: number): number {
+    if (value <= max) return value;
+    throw this.error(field, `is ${value}`, `A request has at most ${max} tokens here: mend or drop the line`);
   }
 
   text(row: Readonly<Record<string, unknown>>, field: string): string {
@@ -65,8 +106,13 @@ export class TraceLine {
   cell(text: string | undefined, field: string, min: number): number {
     const value = text === undefined || text.trim() === '' ? Number.NaN : Number(text);
     if (Number.isSafeInteger(value) && value >= min) return value;
-    const found = text === undefined ? 'is missing' : `is "${text}"`;
+    const found = text === undefined ? 'is missing' : `is ${shown(text)}`;
     throw this.error(field, found, `Set it to an integer of at least ${min}`);
+  }
+
+  /** A number of tokens of one request, from a cell of a table. */
+  tokenCell(text: string | undefined, field: string): number {
+    return this.#bounded(field, this.cell(text, field, 0), maxRecordedTokens);
   }
 
   /** Refuses a time before the one of the line above. */
