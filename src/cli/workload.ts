@@ -16,9 +16,8 @@ import {
   WorkloadSummarizer,
 } from '../sim/workload/index.ts';
 import { renderSvg } from './chart.ts';
-import { writeJsonFile } from './output/index.ts';
+import { writeJsonFile, writeResults, writeText } from './output/index.ts';
 import { renderSummary } from './workload/describe.ts';
-import { writeText } from './workload/files.ts';
 import { type OpenedWorkload, openWorkload, readSpec, servegenSpec } from './workload/open.ts';
 import {
   addCommonOptions,
@@ -76,8 +75,10 @@ function writeTrace(opened: OpenedWorkload, output: string | boolean | undefined
     return;
   }
   const stem = output.replace(/\.(csv|ya?ml)$/, '');
-  writeText(`${stem}.yaml`, [headerOf(opened)]);
-  writeText(`${stem}.csv`, traceLines(opened));
+  writeResults([
+    { target: `${stem}.yaml`, parts: [headerOf(opened)] },
+    { target: `${stem}.csv`, parts: traceLines(opened) },
+  ]);
   process.stderr.write(`wrote ${stem}.yaml and ${stem}.csv\n`);
 }
 
@@ -113,9 +114,8 @@ async function describe(file: string | undefined, options: Options): Promise<voi
   process.stdout.write(`digest ${digest}\n`);
   noteSessions(opened);
   if (typeof options.plot === 'string') {
-    writeText(options.plot, [
-      await renderSvg(workloadChart(file ?? String(options.workload ?? 'distribution'), summarizer)),
-    ]);
+    const title = file ?? String(options.workload ?? 'distribution');
+    writeText(options.plot, await renderSvg(workloadChart(title, summarizer)));
     process.stderr.write(`wrote ${options.plot}\n`);
   }
 }
@@ -133,7 +133,7 @@ function convert(input: string, options: Options): void {
   }
   if (to !== 'spec') throw configError('--to', `is "${to}"`, 'Use tracev2 or spec.');
   const text = formatWorkloadSpec(specOf(input, options));
-  if (typeof options.output === 'string') writeText(options.output, [text]);
+  if (typeof options.output === 'string') writeText(options.output, text);
   else process.stdout.write(text);
 }
 

@@ -28,7 +28,8 @@ import {
   type WorkloadSpec,
   wekaRequests,
 } from '../../sim/workload/index.ts';
-import { exists, fileLines, firstLine, folderFiles, isFolder, readText } from './files.ts';
+import { fileLines, firstLine, inputError, readText } from '../input/index.ts';
+import { exists, folderFiles, isFolder } from './files.ts';
 
 export const FORMATS = [
   'spec',
@@ -80,6 +81,7 @@ function detect(file: string): Format {
   if (isFolder(file)) return folderFiles(file, /^chunk-.*-trace\.csv$/).length > 0 ? 'servegen' : 'miniswe';
   if (/\.ya?ml$/.test(file)) return traceData(file) === undefined ? 'spec' : 'tracev2';
   const line = firstLine(file);
+  if (line === '') throw inputError(file, 'is empty: there is no request in it', 'Name another file.');
   if (line.startsWith('{')) return detectJson(line) ?? unknownFormat(file);
   if (/^request_id,/.test(line)) return 'tracev2';
   if (/^TIMESTAMP,/.test(line)) return 'azure';
