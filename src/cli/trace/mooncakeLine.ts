@@ -5,7 +5,8 @@
  */
 
 import { TierKVError } from '../../runtime/errors.ts';
-import { maxRecordedBlocks, shown } from '../../sim/workload/trace/lines.ts';
+import { shown } from '../../sim/workload/shown.ts';
+import { maxRecordedBlocks } from '../../sim/workload/trace/lines.ts';
 import type { TraceRequest } from './request.ts';
 
 export interface LinePlace {

@@ -4,32 +4,7 @@
  */
 
 import { TierKVError } from '../../../runtime/errors.ts';
-
-const shownCharacters = 40;
-
-/** How a value looks in a message: short, on one line, and without walking into what it nests. */
-export function shown(value: unknown): string {
-  const text = shownTo(value, 1);
-  return text.length <= shownCharacters ? text : `${text.slice(0, shownCharacters)}...`;
-}
-
-function shownTo(value: unknown, depth: number): string {
-  if (typeof value === 'string') return JSON.stringify(value.slice(0, shownCharacters + 1));
-  if (typeof value !== 'object' || value === null) return String(value);
-  const parts: string[] = [];
-  const add = (part: () => string): void => {
-    if (parts.length < shownCharacters) parts.push(depth === 0 ? '...' : part());
-  };
-  if (Array.isArray(value)) {
-    for (const item of value.slice(0, shownCharacters)) add(() => shownTo(item, depth - 1));
-    return `[${parts.join(',')}]`;
-  }
-  for (const key in value) {
-    if (parts.length >= shownCharacters) break;
-    add(() => `${shownTo(key, 0)}:${shownTo((value as Record<string, unknown>)[key], depth - 1)}`);
-  }
-  return `{${parts.join(',')}}`;
-}
+import { shown } from '../shown.ts';
 
 /** Most tokens of a recorded request, some ten times the longest contexts of models. */
 export const maxRecordedTokens: number = 100_000_000;
