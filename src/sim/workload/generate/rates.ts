@@ -3,9 +3,29 @@
  * clients that share their windows (by reference) share the sum.
  */
 
+import { TierKVError } from '../../../runtime/errors.ts';
 import type { ActiveWindow, ClientSpec } from '../spec/types.ts';
 
 type Windows = readonly ActiveWindow[];
+
+/** Most comparisons of windows; more than this is a spec that nobody wrote by hand, and a wait of minutes. */
+const MAX_COMPARISONS = 2e9;
+
+function requireComparable(clients: readonly ClientSpec[]): void {
+  const lists = new Set<Windows>();
+  let windows = 0;
+  for (const client of clients) {
+    if (lists.has(client.windows)) continue;
+    lists.add(client.windows);
+    windows += client.windows.length;
+  }
+  if (windows ** 2 + clients.length * lists.size <= MAX_COMPARISONS) return;
+  throw new TierKVError(
+    'TKV_INPUT',
+    `clients have ${windows} windows in all, too many to tell which overlap. Give every window a trace_rate, or fewer windows`,
+    { field: 'clients' },
+  );
+}
 
 function overlap(a: Windows, b: Windows): boolean {
   if (a === b || a.length === 0 || b.length === 0) return true;
@@ -37,6 +57,7 @@ export function clientRatesPerUs(clients: readonly ClientSpec[], aggregateRate: 
     if (total === 0) return rates;
     return rates.map((_, i) => (aggregateRate * (clients[i].rateFraction / total)) / 1e6);
   }
+  requireComparable(clients);
   const sums = new Map<Windows | 'always', number>();
   const overlaps = new PairMemo<boolean>();
   clients.forEach((client, i) => {
