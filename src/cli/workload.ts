@@ -18,12 +18,12 @@ import {
 import { renderSvg } from './chart.ts';
 import { writeJsonFile, writeResults, writeText } from './output/index.ts';
 import { renderSummary } from './workload/describe.ts';
-import { type OpenedWorkload, openWorkload, readSpec, servegenSpec } from './workload/open.ts';
+import { formatOf, type OpenedWorkload, openWorkload, readSpec, servegenSpec } from './workload/open.ts';
 import {
   addCommonOptions,
   addPresetOptions,
   adjustmentOf,
-  numberOption,
+  numberWithin,
   type Options,
   openFrom,
   openOptions,
@@ -142,12 +142,27 @@ function specOf(input: string, options: Options): WorkloadSpec {
   const seed = seedOption(options);
   if (options.from === 'preset') return presetSpec({ ...options, workload: input });
   if (options.from === 'servegen') {
-    const windowDurationS = numberOption(options, 'windowDurationSeconds', '--window-duration-seconds');
-    const drainTimeoutS = numberOption(options, 'drainTimeoutSeconds', '--drain-timeout-seconds');
+    const day = 86_400;
+    const windowDurationS = numberWithin(options, 'windowDurationSeconds', '--window-duration-seconds', {
+      min: 1,
+      max: day,
+      whole: true,
+    });
+    const drainTimeoutS = numberWithin(options, 'drainTimeoutSeconds', '--drain-timeout-seconds', {
+      min: 0,
+      max: day,
+      whole: true,
+    });
     return servegenSpec(input, seed ?? 42n, {
       ...(windowDurationS === undefined ? {} : { windowDurationS }),
       ...(drainTimeoutS === undefined ? {} : { drainTimeoutS }),
     });
+  }
+  const format = options.from === undefined || options.from === 'auto' ? formatOf(input) : options.from;
+  if (format === 'servegen') return specOf(input, { ...options, from: format });
+  if (format !== 'spec') {
+    const problem = `is spec, and ${input} is a recorded trace (${String(format)}), behind which there is no spec`;
+    throw configError('--to', problem, 'Use --to tracev2.');
   }
   const spec = adjustmentOf(options, false)(readSpec(input));
   return seed === undefined ? spec : { ...spec, seed };

@@ -124,7 +124,7 @@ describe('tierkv workload', () => {
     [['generate', '--num-requests', '0'], /no end/],
     [['generate', '--timeout', '0'], /--timeout is 0/],
     [['generate', '--seed', '1.5'], /--seed is "1\.5"/],
-    [['generate', '--prompt-tokens', '9000'], /prompt tokens\.mean is 9000, outside \[2, 7000\]/],
+    [['generate', '--prompt-tokens', '9000'], /--prompt-tokens is 9000, outside \[2, 7000\]/],
     [['generate', '--profile', 'ramp:form=1'], /has the key "form"\. Did you mean "from"\?/],
     [['describe', '--from', 'mooncacke', 'x'], /--from is "mooncacke"\. Did you mean "mooncake"\?/],
     [['convert', 'x', '--to', 'csv'], /--to is "csv"/],

@@ -77,7 +77,8 @@ export function requireFormat(name: string): Format {
 
 const plainName = (file: string): string => file.replace(/\.(gz|zst)$/, '');
 
-function detect(file: string): Format {
+/** The format of a file or folder by its name and its first line. */
+export function formatOf(file: string): Format {
   if (isFolder(file)) return folderFiles(file, /^chunk-.*-trace\.csv$/).length > 0 ? 'servegen' : 'miniswe';
   if (/\.ya?ml$/.test(file)) return traceData(file) === undefined ? 'spec' : 'tracev2';
   const line = firstLine(file);
@@ -116,7 +117,7 @@ function traceHeaderOf(data: string): string | undefined {
 }
 
 export function openWorkload(file: string, options: OpenOptions = {}): OpenedWorkload {
-  const format = options.format ?? detect(file);
+  const format = options.format ?? formatOf(file);
   switch (format) {
     case 'spec':
       return openSpec(readSpec(file), options, format);

@@ -5,6 +5,7 @@ export * from './generate/index.ts';
 export * from './presets.ts';
 export * from './profiles.ts';
 export * from './request.ts';
+export { shown, shownPlain } from './shown.ts';
 export * from './spec/index.ts';
 export * from './summary.ts';
 export { TokenReader, VOCABULARY } from './tokens.ts';

@@ -5,6 +5,9 @@
 
 import type { SloClass } from './spec/types.ts';
 
+/** Most tokens of one side of a request: some ten times the longest contexts of models. */
+export const maxRequestTokens: number = 100_000_000;
+
 /** `tokens` draws of the random stream `seed` from word `position` on. Equal spans are equal tokens. */
 export interface TokenSpan {
   readonly seed: bigint;

@@ -3,9 +3,10 @@
  * lengths are kept as numbers (16 bytes a request) so that percentiles are exact.
  */
 
+import { TierKVError } from '../../runtime/errors.ts';
 import { fnv1a64 } from '../random/index.ts';
 import { NumberColumn } from './columns.ts';
-import type { PromptIdentity, WorkloadRequest } from './request.ts';
+import type { PromptIdentity, TokenSpan, WorkloadRequest } from './request.ts';
 
 /** Distribution of a column of numbers. */
 export interface Distribution {
@@ -52,6 +53,18 @@ interface MutableGroup {
   outputTokens: number;
 }
 
+/** Most requests of a summary; each takes 24 bytes, and as much again to find percentiles. */
+const maxRequests = 2 ** 24;
+/** Most sessions, blocks and spans of prompts that are told apart. */
+const maxRemembered = 2 ** 22;
+
+function tooMuch(what: string): TierKVError {
+  return new TierKVError(
+    'TKV_CAPACITY',
+    `the workload has more than ${what}, the most that is summarized. Look at a part of it (--num-requests, --horizon)`,
+  );
+}
+
 const MAX_GROUPS = 10_000;
 const OTHERS = '(others)';
 
@@ -59,6 +72,7 @@ export class WorkloadSummarizer {
   readonly arrivalsUs: NumberColumn = new NumberColumn();
   readonly inputTokens: NumberColumn = new NumberColumn();
   readonly outputTokens: NumberColumn = new NumberColumn();
+  #requests = 0;
   readonly #reuse = new ReuseCounter();
   readonly #sessions = new Set<string>();
   readonly #groups = {
@@ -67,11 +81,14 @@ export class WorkloadSummarizer {
     clients: new Map<string, MutableGroup>(),
   };
 
+  /** @throws {TierKVError} TKV_CAPACITY for more requests, or more different parts of prompts, than can be remembered. */
   add(request: WorkloadRequest): void {
+    if (this.#requests++ === maxRequests) throw tooMuch(`${maxRequests} requests`);
     this.arrivalsUs.push(request.arrivalUs);
     this.inputTokens.push(request.inputTokens);
     this.outputTokens.push(request.outputTokens);
     if (request.sessionId !== '') this.#sessions.add(request.sessionId);
+    if (this.#sessions.size > maxRemembered) throw tooMuch(`${maxRemembered} sessions`);
     this.#reuse.add(request);
     const { origin } = request;
     this.#count(this.#groups.tenants, origin.tenantId, request);
@@ -149,6 +166,7 @@ class ReuseCounter {
   blocks = 0;
   reusedBlocks = 0;
   readonly #blocksSeen = new Map<string, Set<number>>();
+  #remembered = 0;
   readonly #chains = new Set<number>();
   readonly #spans = new Set<string>();
 
@@ -157,11 +175,14 @@ class ReuseCounter {
     if (prompt.kind === 'blocks') this.#addBlocks(prompt, request.inputTokens);
     else if (prompt.kind === 'tokens') this.#addTokens(prompt.tokens);
     else if (prompt.kind === 'drawn') this.#addSpans(request, prompt.spans);
+    if (this.#remembered > maxRemembered)
+      throw tooMuch(`${maxRemembered} different blocks or parts of prompts`);
   }
 
   #addBlocks(prompt: PromptIdentity & { kind: 'blocks' }, inputTokens: number): void {
     let seen = this.#blocksSeen.get(prompt.namespace);
     if (seen === undefined) this.#blocksSeen.set(prompt.namespace, (seen = new Set()));
+    const before = seen.size;
     let leading = 0;
     let broken = false;
     for (let i = 0; i < prompt.runs.length; i += 2) {
@@ -174,12 +195,14 @@ class ReuseCounter {
         }
       }
     }
+    this.#remembered += seen.size - before;
     this.reusedBlocks += leading;
     this.reusedTokens += Math.min(leading * prompt.blockTokens, inputTokens);
   }
 
   /** Token lists in blocks of 16, each identified by a hash of everything up to its end. */
   #addTokens(tokens: Int32Array): void {
+    const before = this.#chains.size;
     let low = 0x811c9dc5;
     let high = 0x01000193;
     let broken = false;
@@ -198,10 +221,17 @@ class ReuseCounter {
         this.#chains.add(key);
       }
     }
+    this.#remembered += this.#chains.size - before;
   }
 
   /** Drawn prompts share whole spans: prefixes of groups, and the history of a session. */
   #addSpans(request: WorkloadRequest, spans: (PromptIdentity & { kind: 'drawn' })['spans']): void {
+    const before = this.#spans.size;
+    this.#lookUp(request, spans);
+    this.#remembered += this.#spans.size - before;
+  }
+
+  #lookUp(request: WorkloadRequest, spans: readonly TokenSpan[]): void {
     const shared = request.sessionId === '' ? spans.length - 1 : spans.length;
     let broken = false;
     for (let i = 0; i < shared; i++) {

@@ -5,9 +5,10 @@
 
 import { TierKVError } from '../../../runtime/errors.ts';
 import { horizonFromInt64 } from '../../kernel/index.ts';
+import { maxRequestTokens } from '../request.ts';
 import { readArrival, readLength } from './distribution.ts';
 import { readYaml, type SpecNode } from './reader.ts';
-import { MAX_TOKENS, type Reading, readTraffic } from './traffic.ts';
+import { type Reading, readTraffic } from './traffic.ts';
 import {
   type ActiveWindow,
   CATEGORIES,
@@ -149,7 +150,7 @@ function readInferencePerf(node: SpecNode): InferencePerfSpec {
   if (shared === undefined)
     throw node.error('shared_prefix', 'is missing', 'Say how many prompts and users there are');
   const count = { min: 1, max: 1_000_000 };
-  const tokens = { min: 0, max: MAX_TOKENS };
+  const tokens = { min: 0, max: maxRequestTokens };
   const spec: InferencePerfSpec = {
     stages,
     systemPrompts: requiredNumber(shared, 'num_unique_system_prompts', count),

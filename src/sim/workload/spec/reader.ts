@@ -17,7 +17,7 @@ export interface Range {
   readonly max?: number;
 }
 
-function describeRange(range: Range, kind: string): string {
+export function describeRange(range: Range, kind: string): string {
   const low =
     range.above !== undefined
       ? `above ${range.above}`

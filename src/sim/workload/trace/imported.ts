@@ -63,6 +63,11 @@ export function runsOf(ids: readonly number[]): Int32Array {
 export class PrefixTree {
   readonly #parents = new Map<number, number>();
 
+  /** Different blocks so far. */
+  get blocks(): number {
+    return this.#parents.size;
+  }
+
   /** Returns what is wrong with a path from the root, or undefined; a correct path is remembered. */
   check(ids: readonly number[]): string | undefined {
     let parent = -1;

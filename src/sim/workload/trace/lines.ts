@@ -4,12 +4,18 @@
  */
 
 import { TierKVError } from '../../../runtime/errors.ts';
+import { maxRequestTokens } from '../request.ts';
 import { shown } from '../shown.ts';
 
-/** Most tokens of a recorded request, some ten times the longest contexts of models. */
-export const maxRecordedTokens: number = 100_000_000;
 /** Most blocks of a recorded request. */
 export const maxRecordedBlocks: number = 2 ** 20;
+
+/** Refuses a request of more blocks than can be meant. */
+export function requireBlocks(field: string, blocks: number, at: TraceLine): void {
+  if (blocks <= maxRecordedBlocks) return;
+  const problem = `holds ${blocks} ids, more than the ${maxRecordedBlocks} of a request`;
+  throw at.error(field, problem, 'Mend or drop the line');
+}
 
 /** Lines of a text, without their line ends; from an array, a split string or a file reader. */
 export type Lines = Iterable<string>;
@@ -55,6 +61,13 @@ export class TraceLine {
     throw this.error(field, found, `Set it to a number of at least ${min}`);
   }
 
+  /** A time in seconds, up to thirty years. */
+  seconds(row: Readonly<Record<string, unknown>>, field: string, fallback?: number): number {
+    const value = this.number(row, field, 0, fallback);
+    if (value <= 1e9) return value;
+    throw this.error(field, `is ${value}`, 'Set it to seconds of at most 1000000000');
+  }
+
   integer(row: Readonly<Record<string, unknown>>, field: string, min: number, fallback?: number): number {
     const value = this.number(row, field, min, fallback);
     if (Number.isSafeInteger(value)) return value;
@@ -63,7 +76,7 @@ export class TraceLine {
 
   /** A number of tokens of one request. */
   tokens(row: Readonly<Record<string, unknown>>, field: string): number {
-    return this.#bounded(field, this.integer(row, field, 0), maxRecordedTokens);
+    return this.#bounded(field, this.integer(row, field, 0), maxRequestTokens);
   }
 
   #bounded(field: string, value: number, max: number): number {
@@ -87,11 +100,14 @@ export class TraceLine {
 
   /** A number of tokens of one request, from a cell of a table. */
   tokenCell(text: string | undefined, field: string): number {
-    return this.#bounded(field, this.cell(text, field, 0), maxRecordedTokens);
+    return this.#bounded(field, this.cell(text, field, 0), maxRequestTokens);
   }
 
   /** Refuses a time before the one of the line above. */
   requireOrder(field: string, timeUs: number, previousUs: number): number {
+    if (!Number.isSafeInteger(timeUs)) {
+      throw this.error(field, `is ${timeUs} µs`, 'Times reach to 2^53 µs, 285 years: mend the line');
+    }
     if (timeUs >= previousUs) return timeUs;
     throw this.error(
       field,

@@ -6,7 +6,7 @@
 
 import type { WorkloadRequest } from '../request.ts';
 import { importedRequest, traceOrigin } from './imported.ts';
-import { type Lines, numbered, type TraceLine } from './lines.ts';
+import { type Lines, numbered, requireBlocks, type TraceLine } from './lines.ts';
 
 export interface WekaOptions {
   /** Seconds between the starts of two sessions; 60 in the merged workload of the ground truth. */
@@ -70,14 +70,14 @@ export function* wekaRequests(
 }
 
 function readRow(row: Readonly<Record<string, unknown>>, at: TraceLine, blockTokens: number): Row {
-  const inputTokens = at.integer(row, 'in', 0);
+  const inputTokens = at.tokens(row, 'in');
   return {
     sessionId: at.text(row, 's'),
     agent: at.integer(row, 'a', 0, 0),
-    startS: at.number(row, 't', 0),
+    startS: at.seconds(row, 't'),
     inputTokens,
-    outputTokens: at.integer(row, 'out', 0),
-    thinkS: at.number(row, 'think', 0, 0),
+    outputTokens: at.tokens(row, 'out'),
+    thinkS: at.seconds(row, 'think', 0),
     runs: readRuns(row.h, at, Math.floor(inputTokens / blockTokens), blockTokens),
   };
 }
@@ -105,5 +105,6 @@ function readRuns(value: unknown, at: TraceLine, wanted: number, blockTokens: nu
       'Mend the line',
     );
   }
+  requireBlocks('h', blocks, at);
   return Int32Array.from(flat);
 }
