@@ -4,6 +4,7 @@
  * two backends, without the floor, say about the same steps.
  */
 
+import { configError } from '../../runtime/errors.ts';
 import {
   batchOf,
   Calibrated,
@@ -35,6 +36,7 @@ import {
   scoresBy,
   sumBatch,
 } from '../../sim/latency/index.ts';
+import { withOptionNames } from '../optionNames.ts';
 import {
   latencyDataFile,
   loadCoefficients,
@@ -43,6 +45,7 @@ import {
   loadModel,
   readText,
 } from './dataFiles.ts';
+import { requireFiniteFit } from './fit.ts';
 import { fittableRuns, loadMeasurements, type Measurements, modelLookup } from './measurements.ts';
 
 export interface CheckOptions {
@@ -181,7 +184,7 @@ function mean(values: readonly number[]): number {
   return values.reduce((sum, value) => sum + value, 0) / values.length;
 }
 
-/** Errors of a replay on the requests from `first` on. */
+/** Errors of a replay on the requests from `first` on; quantities that no request has are left out. */
 export function runQuantities(
   run: MeasuredRun,
   coefficients: CalibratedCoefficients,
@@ -196,28 +199,52 @@ export function runQuantities(
       at: { firstTokenUs: number; lastTokenUs: number },
       request: MeasuredRun['requests'][number],
     ) => number,
-  ): RunQuantity => {
-    const measured = judged.map(({ request }) => of(request, request) / 1000);
-    const replayed = judged.map((pair) => of(pair.replayed, pair.request) / 1000);
-    return {
+    from: typeof judged = judged,
+  ): RunQuantity[] => {
+    const measured = from.map(({ request }) => of(request, request) / 1000);
+    const replayed = from.map((pair) => of(pair.replayed, pair.request) / 1000);
+    if (mean(measured) <= 0 || p90(measured) <= 0 || from.length === 0) return []; // nothing to be off from
+    const value: RunQuantity = {
       what: `${label}: ${what}`,
       measuredMeanMs: mean(measured),
       replayedMeanMs: mean(replayed),
       meanErrorPercent: 100 * (mean(replayed) / mean(measured) - 1),
       p90ErrorPercent: 100 * (p90(replayed) / p90(measured) - 1),
     };
+    return [value];
   };
+  const several = judged.filter(({ request }) => request.outputTokens > 1);
   return [
-    quantity('TTFT', (at, request) => at.firstTokenUs - request.arrivalUs),
-    quantity('TPOT', (at, request) => (at.lastTokenUs - at.firstTokenUs) / (request.outputTokens - 1)),
-    quantity('latency', (at, request) => at.lastTokenUs - request.arrivalUs),
+    ...quantity('TTFT', (at, request) => at.firstTokenUs - request.arrivalUs),
+    ...quantity(
+      'TPOT',
+      (at, request) => (at.lastTokenUs - at.firstTokenUs) / (request.outputTokens - 1),
+      several,
+    ),
+    ...quantity('latency', (at, request) => at.lastTokenUs - request.arrivalUs),
   ];
 }
 
 /** @throws {TierKVError} for a file, model or GPU that does not exist. */
 export function check(options: CheckOptions): CheckReport {
+  const report = withOptionNames({ records: '--steps', model: '--steps', GPU: '--gpu' }, () =>
+    judge(options),
+  );
+  requireFiniteFit(options.steps ?? options.gpu, report);
+  return report;
+}
+
+/** Most experiments that are held out in turn, each at the price of a fit on all the others. */
+const maxExperiments = 64;
+
+function judge(options: CheckOptions): CheckReport {
   const hardware = loadHardware(options.gpu);
   const measurements = loadMeasurements(options.steps, options.runs);
+  const experiments = new Set(measurements.steps.map(({ experiment }) => experiment)).size;
+  if (experiments < 2 || experiments > maxExperiments) {
+    const problem = `has steps of ${experiments} experiments; each is judged by a fit on the others`;
+    throw configError('--steps', problem, `Give steps of 2 to ${maxExperiments} experiments.`);
+  }
   const lookup = modelLookup();
   const start = kernelCoefficients(hardware, loadKernelTables());
   const runs = fittableRuns(measurements, lookup);

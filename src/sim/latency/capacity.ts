@@ -69,7 +69,7 @@ export function automaticBlockCount(
     throw configError('memoryUtilization', `is ${memoryUtilization}, above 1`, 'Set a share of the memory.');
   }
   if (!gatedActivations.includes(model.hiddenAct)) {
-    const remedy = 'Give the number of blocks explicitly (--total-kv-blocks).';
+    const remedy = 'Take the number of blocks from the log of its engine.';
     throw configError('hidden_act', `of ${model.name} is "${model.hiddenAct}", not a gated one`, remedy);
   }
   if (model.kvHeads >= tp && model.kvHeads % tp !== 0) {
@@ -77,6 +77,13 @@ export function automaticBlockCount(
     throw configError('tp', `is ${tp}, which does not divide the ${model.kvHeads} KV heads`, remedy);
   }
   const blockBytes = Math.trunc(kvBytesPerToken(model, tp) * blockTokens);
+  if (blockBytes < 1) {
+    throw configError(
+      'blockTokens',
+      `makes blocks of ${blockBytes} bytes of ${model.name}`,
+      'Raise it, or lower tp.',
+    );
+  }
   const availableGib = hardware.memoryGib * memoryUtilization * tp;
   const weightsGib = weightBytes(model) / gib;
   const activations = model.experts > 0 ? activationGib.moe : activationGib.dense;

@@ -48,8 +48,9 @@ function distance(run: MeasuredRun, times: readonly RequestTimes[], fitted: numb
   for (let i = 0; i < fitted; i++) {
     const measured = run.requests[i];
     const replayed = times[i];
-    const decode =
-      (replayed.lastTokenUs - replayed.firstTokenUs) / (measured.lastTokenUs - measured.firstTokenUs);
+    // a request of one token has no time between tokens
+    const decodeUs = measured.lastTokenUs - measured.firstTokenUs;
+    const decode = decodeUs > 0 ? (replayed.lastTokenUs - replayed.firstTokenUs) / decodeUs : 1;
     const whole = (replayed.lastTokenUs - measured.arrivalUs) / (measured.lastTokenUs - measured.arrivalUs);
     sum += Math.abs(decode - 1) + Math.abs(whole - 1);
   }
