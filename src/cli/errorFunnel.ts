@@ -13,12 +13,23 @@ export interface Ending {
   readonly text: string;
 }
 
-/** One line whatever the message holds: file names and trace lines may carry line ends and terminal codes. */
+/** Longest message. Of a longer one the beginning and the end stay: what is wrong, and what to do. */
+const maxCharacters = 2000;
+
+/** One line whatever the message holds: file names and trace lines may carry line ends, terminal codes and any length. */
 function oneLine(message: string): string {
-  return message
+  const half = maxCharacters / 2;
+  const short =
+    message.length <= maxCharacters ? message : `${message.slice(0, half)} ... ${message.slice(-half)}`;
+  return short
     .replace(/\s+/g, ' ')
-    .replace(/\p{Cc}/gu, '?')
+    .replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, '?')
     .trim();
+}
+
+/** The command that refused its arguments, where it is known better than by the caller. */
+function callOf(error: CommanderError): string | undefined {
+  return 'call' in error && typeof error.call === 'string' ? error.call : undefined;
 }
 
 function isSystemError(error: unknown): error is NodeJS.ErrnoException {
@@ -36,7 +47,7 @@ export function endingOf(error: unknown, help: string): Ending {
     const said =
       error.code === 'commander.help' ? 'name one of the commands' : error.message.replace(/^error: /, '');
     const message = oneLine(said).replace(/\.$/, '');
-    return { exitCode: 2, text: `tierkv: ${message}. See ${help} --help.` };
+    return { exitCode: 2, text: `tierkv: ${message}. See ${callOf(error) ?? help} --help.` };
   }
   if (isSystemError(error)) {
     return { exitCode: 2, text: `tierkv: the system refused: ${oneLine(error.message)} [TKV_IO]` };
