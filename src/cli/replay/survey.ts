@@ -17,7 +17,7 @@ export interface TraceSurvey {
 }
 
 /** Most blocks that `all` may come to. */
-export const maxUniqueBlocks: number = 2 ** 23;
+export const maxUniqueBlocks: number = 2 ** 22;
 
 /** The option that says `all`, if one does. */
 function optionOfAll({ hbmBlocks, ddrBlocks, nvmeBlocks }: ReplayOptions): string | undefined {

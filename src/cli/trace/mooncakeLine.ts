@@ -68,6 +68,11 @@ export function parseMooncakeLine(text: string, place: LinePlace, blockTokens: n
     throw traceError(place, 'hash_ids', `has ${blocks} ids, more than the ${maxRecordedBlocks} of a request`);
   }
   const hashIds = new Float64Array(blocks);
-  for (let i = 0; i < blocks; i++) hashIds[i] = requireCount(hash_ids[i], `hash_ids[${i}]`, place);
+  for (let i = 0; i < blocks; i++) {
+    const id: unknown = hash_ids[i];
+    // the name of the field costs more than the check, so it is made only for what may be wrong
+    const isPlain = typeof id === 'number' && id > 0 && Number.isSafeInteger(id);
+    hashIds[i] = isPlain ? id : requireCount(id, `hash_ids[${i}]`, place);
+  }
   return { timestampMs, inputTokens, outputTokens, hashIds, line: place.line };
 }

@@ -142,10 +142,13 @@ export function openOptions(options: Options): OpenOptions {
 }
 
 export function openFrom(file: string | undefined, options: Options): OpenedWorkload {
-  if (file !== undefined && options.workload === undefined) return openWorkload(file, openOptions(options));
+  const checked = openOptions(options); // also what only a file would need
+  if (file !== undefined && options.workload === undefined) return openWorkload(file, checked);
   if (file !== undefined) throw configError('--workload', `excludes the file ${file}`, 'Keep one of them.');
-  const { limits, adjust } = { limits: limitsOf(options), adjust: adjustmentOf(options, true) };
-  return openSpec(presetSpec(options), { limits, adjust });
+  return openSpec(presetSpec(options), {
+    ...(checked.limits === undefined ? {} : { limits: checked.limits }),
+    adjust: adjustmentOf(options, true),
+  });
 }
 
 export function addPresetOptions(command: Command): Command {

@@ -142,7 +142,7 @@ function bitsByName(name: string): number {
 function weightBytesOf(config: Config, name: string, activationBytes: number): number {
   const quantization = config.holder('quantization_config').section('quantization_config');
   if (quantization !== undefined) {
-    const bits = Number.parseInt(quantization.text('bits', '0'), 10);
+    const bits = Number(quantization.text('bits', '0'));
     if (bits > maxBits) throw quantization.error('bits', `is ${bits}`, `Set it to at most ${maxBits}`);
     if (bits > 0) return bits / 8;
     const method = quantization.text('quant_method').toLowerCase();

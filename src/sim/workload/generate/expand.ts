@@ -9,7 +9,7 @@ import type { ActiveWindow, ClientSpec, CohortSpec, InferencePerfSpec, WorkloadS
 
 const HOUR_US = 3_600_000_000;
 const DRAIN_SEGMENTS = 10;
-const MAX_CLIENTS = 1_000_000;
+const MAX_CLIENTS = 500_000;
 
 export interface ExpandedSpec {
   readonly clients: readonly ClientSpec[];

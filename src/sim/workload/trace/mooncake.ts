@@ -16,7 +16,7 @@ export interface MooncakeOptions {
 const ORIGIN = traceOrigin('mooncake');
 const MAX_BLOCK_ID = 2 ** 31 - 1;
 /** Most different blocks of a trace, each of which is remembered with the block before it. */
-const maxBlocks = 2 ** 23;
+const maxBlocks = 2 ** 22;
 
 /** @throws {TierKVError} TKV_INPUT naming file, line and field. */
 export function* mooncakeRequests(
