@@ -6,6 +6,7 @@
 import { CommanderError } from 'commander';
 import { TierKVError } from '../runtime/errors.ts';
 import { Interrupted } from './interrupt.ts';
+import { printable } from './output/printable.ts';
 
 export interface Ending {
   readonly exitCode: number;
@@ -21,10 +22,7 @@ function oneLine(message: string): string {
   const half = maxCharacters / 2;
   const short =
     message.length <= maxCharacters ? message : `${message.slice(0, half)} ... ${message.slice(-half)}`;
-  return short
-    .replace(/\s+/g, ' ')
-    .replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, '?')
-    .trim();
+  return printable(short.replace(/\s+/g, ' ')).trim();
 }
 
 /** The command that refused its arguments, where it is known better than by the caller. */

@@ -16,7 +16,7 @@ import {
   WorkloadSummarizer,
 } from '../sim/workload/index.ts';
 import { renderSvg } from './chart.ts';
-import { writeJsonFile, writeResults, writeText } from './output/index.ts';
+import { printable, writeJsonFile, writeResults, writeText } from './output/index.ts';
 import { renderSummary } from './workload/describe.ts';
 import { formatOf, type OpenedWorkload, openWorkload, readSpec, servegenSpec } from './workload/open.ts';
 import {
@@ -79,7 +79,7 @@ function writeTrace(opened: OpenedWorkload, output: string | boolean | undefined
     { target: `${stem}.yaml`, parts: [headerOf(opened)] },
     { target: `${stem}.csv`, parts: traceLines(opened) },
   ]);
-  process.stderr.write(`wrote ${stem}.yaml and ${stem}.csv\n`);
+  process.stderr.write(`wrote ${printable(`${stem}.yaml and ${stem}.csv`)}\n`);
 }
 
 function noteSessions(opened: OpenedWorkload): void {
@@ -116,7 +116,7 @@ async function describe(file: string | undefined, options: Options): Promise<voi
   if (typeof options.plot === 'string') {
     const title = file ?? String(options.workload ?? 'distribution');
     writeText(options.plot, await renderSvg(workloadChart(title, summarizer)));
-    process.stderr.write(`wrote ${options.plot}\n`);
+    process.stderr.write(`wrote ${printable(options.plot)}\n`);
   }
 }
 

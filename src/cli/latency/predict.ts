@@ -12,7 +12,7 @@ import {
   type StepPart,
 } from '../../sim/latency/index.ts';
 import { withOptionNames } from '../optionNames.ts';
-import { renderTable } from '../output/index.ts';
+import { printable, renderTable } from '../output/index.ts';
 import { parseBatch } from './batchText.ts';
 import { loadCoefficients, loadHardware, loadModel, modelDefaults } from './dataFiles.ts';
 
@@ -119,7 +119,7 @@ const ms = (us: number): string => (us / 1000).toFixed(3);
 export function renderPrediction(report: PredictReport): string {
   const { model, gpu, tp, dp, backend, kvBlocks, kvBlocksProblem } = report;
   const engine = `${gpu} x ${tp}${dp > 1 ? ` x ${dp} ranks` : ''}`;
-  const head = `${model} on ${engine}, ${backend}${report.floor ? '' : ', without the physical floor'}\n`;
+  const head = `${printable(`${model} on ${engine}`)}, ${backend}${report.floor ? '' : ', without the physical floor'}\n`;
   const rows = report.batches.map(({ batch, stepUs, floorUs, parts }) => [
     batch,
     ms(stepUs),
@@ -141,6 +141,8 @@ export function renderPrediction(report: PredictReport): string {
     rows,
   );
   const blocks =
-    kvBlocks === undefined ? `no automatic block count: ${kvBlocksProblem}` : `KV blocks ${kvBlocks}`;
+    kvBlocks === undefined
+      ? `no automatic block count: ${printable(kvBlocksProblem ?? '')}`
+      : `KV blocks ${kvBlocks}`;
   return `${head}${table}KV bytes/token/GPU ${report.kvBytesPerToken}, ${blocks}\n`;
 }
