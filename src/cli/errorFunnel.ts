@@ -1,6 +1,7 @@
 /**
- * How a command's failure ends the process. What the user can mend is one line on stderr and exit code 2, never a stack;
- * a fault of ours says so and exits with 1; a stop from outside exits as shells expect. TIERKV_DEBUG=1 adds the stack.
+ * How a command's failure ends the process. What the user can mend is one line on stderr and exit code 2,
+ * never a stack; a fault of ours says so and exits with 1; a stop from outside exits as shells expect.
+ * TIERKV_DEBUG=1 adds the stack.
  */
 
 import { CommanderError } from 'commander';
@@ -17,7 +18,10 @@ export interface Ending {
 /** Longest message. Of a longer one the beginning and the end stay: what is wrong, and what to do. */
 const maxCharacters = 2000;
 
-/** One line whatever the message holds: file names and trace lines may carry line ends, terminal codes and any length. */
+/**
+ * One line whatever the message holds: file names and trace lines may carry line ends, terminal codes and any
+ * length.
+ */
 function oneLine(message: string): string {
   const half = maxCharacters / 2;
   const short =

@@ -1,6 +1,6 @@
 /**
- * `tierkv latency predict|fit|check`: how long a batch takes on a GPU, coefficients from measurements, and how far they are
- * off. This file turns the command line into options and reports into output.
+ * `tierkv latency predict|fit|check`: how long a batch takes on a GPU, coefficients from measurements, and
+ * how far they are off. This file turns the command line into options and reports into output.
  */
 
 import { Command, InvalidArgumentError, Option } from 'commander';

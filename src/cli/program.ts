@@ -1,6 +1,6 @@
 /**
- * The list of commands. One file a command; only the command that is run is loaded, so that `tierkv --help` needs neither
- * a GPU binding nor a simulator. Commands throw; `main.ts` decides how the process ends.
+ * The list of commands. One file a command; only the command that is run is loaded, so that `tierkv --help`
+ * needs neither a GPU binding nor a simulator. Commands throw; `main.ts` decides how the process ends.
  */
 
 import { readFileSync } from 'node:fs';

@@ -1,6 +1,7 @@
 /**
- * `tierkv replay TRACE`: real chat traffic through the tiers. This file turns the command line into options and the report
- * into output; the run itself is `replay/run.ts`, which is loaded only once the options are right.
+ * `tierkv replay TRACE`: real chat traffic through the tiers. This file turns the command line into options
+ * and the report into output; the run itself is `replay/run.ts`, which is loaded only once the options are
+ * right.
  */
 
 import { Command } from 'commander';
@@ -96,7 +97,9 @@ function shareDone(options: ReplayOptions, state: ReplayProgress): number {
   return Math.max(byRequests, byBytes);
 }
 
-/** A replay reads its trace twice, so what comes through a pipe is kept in a file; errors still name the pipe. */
+/**
+ * A replay reads its trace twice, so what comes through a pipe is kept in a file; errors still name the pipe.
+ */
 async function runOnFileOrPipe(options: ReplayOptions, signal: AbortSignal): Promise<ReplayReport> {
   using kept = await keepPipe(options.tracePath, signal);
   if (kept === undefined) return run(options, signal);

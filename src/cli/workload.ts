@@ -1,6 +1,6 @@
 /**
- * `tierkv workload`: makes, inspects and translates workloads. This file turns command lines into calls and their results
- * into files and tables; formats, generation and summaries are the library's.
+ * `tierkv workload`: makes, inspects and translates workloads. This file turns command lines into calls and
+ * their results into files and tables; formats, generation and summaries are the library's.
  */
 
 import { Command } from 'commander';

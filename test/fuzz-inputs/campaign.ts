@@ -1,4 +1,7 @@
-/** A campaign: inputs made from a seed, each given to one command. The same seed gives the same inputs in the same order. */
+/**
+ * A campaign: inputs made from a seed, each given to one command. The same seed gives the same inputs in the
+ * same order.
+ */
 
 import fs from 'node:fs';
 import { tmpdir } from 'node:os';

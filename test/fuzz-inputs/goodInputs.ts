@@ -1,4 +1,6 @@
-/** Small inputs that are right, one for each kind of file that a command reads. The fuzzer starts from them. */
+/**
+ * Small inputs that are right, one for each kind of file that a command reads. The fuzzer starts from them.
+ */
 
 import { readFileSync } from 'node:fs';
 

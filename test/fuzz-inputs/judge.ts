@@ -1,6 +1,7 @@
 /**
- * Runs a command line in a process of its own and says what is wrong with how it ended. Right is: exit code 0 with nothing
- * that is no number in what it prints, or exit code 2 with one line on stderr; memory within its limit; and an end at all.
+ * Runs a command line in a process of its own and says what is wrong with how it ended. Right is: exit code 0
+ * with nothing that is no number in what it prints, or exit code 2 with one line on stderr; memory within its
+ * limit; and an end at all.
  */
 
 import { spawn } from 'node:child_process';

@@ -1,6 +1,7 @@
 /**
- * Damage to a good input: numbers that no one means, texts that grow without end, structures nested beyond measure, bytes
- * lost, doubled and turned, compression that lies. Everything follows from the random numbers given.
+ * Damage to a good input: numbers that no one means, texts that grow without end, structures nested beyond
+ * measure, bytes lost, doubled and turned, compression that lies. Everything follows from the random numbers
+ * given.
  */
 
 import { gzipSync, zstdCompressSync } from 'node:zlib';

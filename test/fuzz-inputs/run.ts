@@ -1,6 +1,7 @@
 /**
- * Fuzzes the inputs of the command line: `npm run test:inputs -- --seconds 600 --seed 1`. Every finding is printed with its
- * number; `--only N` makes that input alone once more, `--keep DIR` keeps the inputs of findings.
+ * Fuzzes the inputs of the command line: `npm run test:inputs -- --seconds 600 --seed 1`. Every finding is
+ * printed with its number; `--only N` makes that input alone once more, `--keep DIR` keeps the inputs of
+ * findings.
  */
 
 import { parseArgs } from 'node:util';

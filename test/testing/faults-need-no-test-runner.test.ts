@@ -1,7 +1,10 @@
 import { spawnSync } from 'node:child_process';
 import { expect, it } from 'vitest';
 
-/** Imports `door` in a new process in which a package named vitest cannot be found, and prints what it exports. */
+/**
+ * Imports `door` in a new process in which a package named vitest cannot be found, and prints what it
+ * exports.
+ */
 function exportsOf(door: string) {
   const url = new URL(`../../src/testing/${door}`, import.meta.url).href;
   const program = `

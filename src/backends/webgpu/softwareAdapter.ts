@@ -1,12 +1,13 @@
 /**
- * The software Vulkan device: where to find one, and how to make Dawn load it without root, a system library or another
- * package. The driver is SwiftShader, from a system Chromium or from the npm package `@sparticuz/chromium`, whose small
- * archive holds the driver, its manifest and the Vulkan loader. It is unpacked once into a cache folder of the user's.
+ * The software Vulkan device: where to find one, and how to make Dawn load it without root, a system library
+ * or another package. The driver is SwiftShader, from a system Chromium or from the npm package
+ * `@sparticuz/chromium`, whose small archive holds the driver, its manifest and the Vulkan loader. It is
+ * unpacked once into a cache folder of the user's.
  *
- * The unpacked files are code that this process runs. So nobody but the user and root may be able to change them, their
- * folder, or any folder above it; a place where somebody else could is refused. Unpacking is safe between processes:
- * each fills a folder of its own and renames it into place, and a rename that finds the place taken means that another
- * process was first with the same files.
+ * The unpacked files are code that this process runs. So nobody but the user and root may be able to change
+ * them, their folder, or any folder above it; a place where somebody else could is refused. Unpacking is safe
+ * between processes: each fills a folder of its own and renames it into place, and a rename that finds the
+ * place taken means that another process was first with the same files.
  */
 
 import { createHash } from 'node:crypto';
@@ -42,8 +43,9 @@ export function systemSoftwareIcd(): string | undefined {
 }
 
 /**
- * The archive in the npm package, as seen from tierkv or from the program's folder; undefined where it is missing. A
- * package that another user put above the program's folder, as /tmp/node_modules, counts as missing.
+ * The archive in the npm package, as seen from tierkv or from the program's folder; undefined where it is
+ * missing. A package that another user put above the program's folder, as /tmp/node_modules, counts as
+ * missing.
  */
 export function softwareArchive(): string | undefined {
   for (const from of [import.meta.url, path.join(process.cwd(), 'resolve.js')]) {
@@ -64,10 +66,10 @@ export function softwareArchive(): string | undefined {
 }
 
 /**
- * @param cacheDir where to unpack; default: `tierkv` in the user's cache folder, or a private folder for temporary files
- * where that one cannot be used.
- * @throws {TierKVError} TKV_DEVICE when the archive cannot be unpacked anywhere, has no driver in it, or when other users
- * can write to every place where it could lie.
+ * @param cacheDir where to unpack; default: `tierkv` in the user's cache folder, or a private folder for
+ * temporary files where that one cannot be used.
+ * @throws {TierKVError} TKV_DEVICE when the archive cannot be unpacked anywhere, has no driver in it, or when
+ * other users can write to every place where it could lie.
  */
 export function unpackSoftwareDriver(archive: string, cacheDir?: string): SoftwareDriver {
   if (process.arch !== 'x64') {
@@ -119,8 +121,8 @@ export function hasSystemLoader(): boolean {
 }
 
 /**
- * Maps the Vulkan loader at `loaderPath`, so that Dawn's own dlopen of `libvulkan.so.1` finds it by its soname. Node
- * says "did not self-register" and closes the handle, since it is no addon; the library stays.
+ * Maps the Vulkan loader at `loaderPath`, so that Dawn's own dlopen of `libvulkan.so.1` finds it by its
+ * soname. Node says "did not self-register" and closes the handle, since it is no addon; the library stays.
  */
 export function preloadVulkanLoader(loaderPath: string): void {
   if (!tryLoad(loaderPath)) throw softwareError(`the Vulkan loader ${loaderPath} cannot be loaded`);
@@ -156,8 +158,9 @@ function isOwn(stat: fs.Stats): boolean {
 }
 
 /**
- * Refuses a folder whose files another user could exchange: every folder from the root down must belong to this user or to
- * root and be closed to others. One with the sticky bit, like /tmp, may be open: what lies in it is its owner's alone.
+ * Refuses a folder whose files another user could exchange: every folder from the root down must belong to
+ * this user or to root and be closed to others. One with the sticky bit, like /tmp, may be open: what lies in
+ * it is its owner's alone.
  * @param folder absolute, without links.
  */
 function requireOwnPath(folder: string): void {

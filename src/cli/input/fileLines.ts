@@ -1,6 +1,7 @@
 /**
- * The lines of a trace for readers that are not asynchronous. A plain file is streamed in chunks, a compressed one is
- * unpacked whole and so has a limit. Every call starts at the first line, which is why only regular files are taken.
+ * The lines of a trace for readers that are not asynchronous. A plain file is streamed in chunks, a
+ * compressed one is unpacked whole and so has a limit. Every call starts at the first line, which is why only
+ * regular files are taken.
  */
 
 import fs from 'node:fs';
@@ -74,8 +75,8 @@ export function compressionOf(head: Buffer): '' | '.gz' | '.zst' {
 
 /**
  * Lines of a file, without their ends.
- * @throws {TierKVError} TKV_IO for a file that cannot be read; TKV_INPUT for a line or a file above its limit, damage, or
- * something that is no regular file.
+ * @throws {TierKVError} TKV_IO for a file that cannot be read; TKV_INPUT for a line or a file above its
+ * limit, damage, or something that is no regular file.
  */
 export function* fileLines(file: string): Generator<string> {
   let pieces: Buffer[] = []; // of a line whose end has not come yet

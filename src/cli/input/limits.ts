@@ -1,7 +1,7 @@
 /**
- * How much of a file a command reads. Every input is bounded, so that a wrong or hostile file ends in one line and never in
- * a full memory. The limits lie far above what traces, specs and measurements hold: the longest line of the published
- * traces is 0.4 MB.
+ * How much of a file a command reads. Every input is bounded, so that a wrong or hostile file ends in one
+ * line and never in a full memory. The limits lie far above what traces, specs and measurements hold: the
+ * longest line of the published traces is 0.4 MB.
  */
 
 import { TierKVError } from '../../runtime/errors.ts';

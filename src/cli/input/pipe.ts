@@ -1,6 +1,7 @@
 /**
- * A trace that comes through a pipe: standard input, a process substitution, a FIFO. A replay reads its trace twice, so the
- * pipe is copied to a temporary file first. Waiting for a writer holds no thread, and a stop ends it.
+ * A trace that comes through a pipe: standard input, a process substitution, a FIFO. A replay reads its trace
+ * twice, so the pipe is copied to a temporary file first. Waiting for a writer holds no thread, and a stop
+ * ends it.
  */
 
 import fs from 'node:fs';
@@ -46,7 +47,8 @@ function bounded(pipe: string, head: { bytes: Buffer }): Transform {
 
 /**
  * Copies the pipe to a file that goes when disposed. Undefined for everything that is no pipe.
- * @throws {TierKVError} TKV_IO when it cannot be read or kept, TKV_INPUT above the limit; the signal's reason after a stop.
+ * @throws {TierKVError} TKV_IO when it cannot be read or kept, TKV_INPUT above the limit; the signal's reason
+ * after a stop.
  */
 export async function keepPipe(pipe: string, signal: AbortSignal): Promise<KeptPipe | undefined> {
   let source: Readable | undefined;

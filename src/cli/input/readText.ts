@@ -1,6 +1,6 @@
 /**
- * Files that are read as a whole, plain or compressed (`.gz`, `.zst`). Reading stops at a limit, also where the size is not
- * known before: a pipe, a device, compressed data that unpack to a thousand times their size.
+ * Files that are read as a whole, plain or compressed (`.gz`, `.zst`). Reading stops at a limit, also where
+ * the size is not known before: a pipe, a device, compressed data that unpack to a thousand times their size.
  */
 
 import fs from 'node:fs';

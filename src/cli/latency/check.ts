@@ -1,7 +1,7 @@
 /**
- * `tierkv latency check`: how far `calibrated` is from what was measured. Each experiment is predicted by a fit on all the
- * others; prefills are held against measured kernels; one run of another GPU is replayed. Beside it stands what upstream's
- * two backends, without the floor, say about the same steps.
+ * `tierkv latency check`: how far `calibrated` is from what was measured. Each experiment is predicted by a
+ * fit on all the others; prefills are held against measured kernels; one run of another GPU is replayed.
+ * Beside it stands what upstream's two backends, without the floor, say about the same steps.
  */
 
 import { configError } from '../../runtime/errors.ts';

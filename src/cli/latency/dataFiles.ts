@@ -1,6 +1,6 @@
 /**
- * The data files that ship with tierkv, by name: models, GPUs, coefficients and measurements. A name that ends in `.json`
- * is a path instead, so that a new model or GPU can be tried before it is added.
+ * The data files that ship with tierkv, by name: models, GPUs, coefficients and measurements. A name that
+ * ends in `.json` is a path instead, so that a new model or GPU can be tried before it is added.
  */
 
 import fs from 'node:fs';
@@ -44,8 +44,8 @@ function names(folder: string): string[] {
 }
 
 /**
- * A model by name, with or without its organisation, or by the path of its config.json. A name may be cut short where
- * only one model starts with it.
+ * A model by name, with or without its organisation, or by the path of its config.json. A name may be cut
+ * short where only one model starts with it.
  */
 export function loadModel(asked: string): ModelConfig {
   if (asked.endsWith('.json')) {

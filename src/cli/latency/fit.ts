@@ -1,4 +1,7 @@
-/** `tierkv latency fit`: coefficients of `calibrated` or `linear` from measured steps, written as a coefficient file. */
+/**
+ * `tierkv latency fit`: coefficients of `calibrated` or `linear` from measured steps, written as a
+ * coefficient file.
+ */
 
 import { configError, TierKVError } from '../../runtime/errors.ts';
 import {

@@ -1,6 +1,7 @@
 /**
- * `tierkv latency fit --requests`: coefficients of a GPU from the requests of one measured run, when no steps were logged.
- * The first share of the requests is fitted to, the rest judges; what is written is the fit on the first share alone.
+ * `tierkv latency fit --requests`: coefficients of a GPU from the requests of one measured run, when no steps
+ * were logged. The first share of the requests is fitted to, the rest judges; what is written is the fit on
+ * the first share alone.
  */
 
 import { requireFraction, requireInteger, TierKVError } from '../../runtime/errors.ts';

@@ -1,4 +1,7 @@
-/** `tierkv latency predict`: how long a batch takes on a GPU, what that is made of, and how far above the floor it lies. */
+/**
+ * `tierkv latency predict`: how long a batch takes on a GPU, what that is made of, and how far above the
+ * floor it lies.
+ */
 
 import { requireFraction, requireInteger, TierKVError } from '../../runtime/errors.ts';
 import {

@@ -1,4 +1,6 @@
-/** What `tierkv latency check` shows: a table a question, and the plot of predicted against measured steps. */
+/**
+ * What `tierkv latency check` shows: a table a question, and the plot of predicted against measured steps.
+ */
 
 import type { VegaLiteSpec } from '../chart.ts';
 import { renderTable, type TableColumn } from '../output/index.ts';

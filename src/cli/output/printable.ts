@@ -1,6 +1,6 @@
 /**
- * Text out of files, for a terminal. Names in traces, specs and profiles may hold line ends and terminal codes, which would
- * move the cursor, hide a line or change the window's title.
+ * Text out of files, for a terminal. Names in traces, specs and profiles may hold line ends and terminal
+ * codes, which would move the cursor, hide a line or change the window's title.
  */
 
 /** The text with a question mark for everything that is no visible character or space. */

@@ -1,7 +1,8 @@
 /**
- * Writes results so that a reader sees the old file or the whole new one and never a half: the text goes to a new file in
- * the same directory, reaches the disk, and takes the name in one step. Files that belong together take their names only
- * when all of them are whole. A target that is no regular file (a pipe, /dev/stdout) is written through.
+ * Writes results so that a reader sees the old file or the whole new one and never a half: the text goes to a
+ * new file in the same directory, reaches the disk, and takes the name in one step. Files that belong
+ * together take their names only when all of them are whole. A target that is no regular file (a pipe,
+ * /dev/stdout) is written through.
  */
 
 import { randomBytes } from 'node:crypto';
@@ -38,7 +39,8 @@ function destination(target: string): { file: string; replaceable: boolean } {
 
 /**
  * Checks, before a long run, that `target` will be writable at its end.
- * @throws {TierKVError} TKV_IO when its directory does not exist or refuses files, or it is itself a directory.
+ * @throws {TierKVError} TKV_IO when its directory does not exist or refuses files, or it is itself a
+ * directory.
  */
 export function requireWritableTarget(target: string): void {
   try {
@@ -133,7 +135,10 @@ export function writeText(target: string, text: string): void {
   writeResults([{ target, parts: [text] }]);
 }
 
-/** @param value anything that JSON can hold. @throws {TierKVError} TKV_IO with the path; the file keeps what it held. */
+/**
+ * @param value anything that JSON can hold.
+ * @throws {TierKVError} TKV_IO with the path; the file keeps what it held.
+ */
 export function writeJsonFile(target: string, value: unknown): void {
   writeText(target, `${JSON.stringify(value, undefined, 2)}\n`);
 }

@@ -1,6 +1,6 @@
 /**
- * Tables for people: plain text without colour codes, so that a pipe or a file gets the same bytes as a terminal.
- * Columns of numbers are aligned to the right.
+ * Tables for people: plain text without colour codes, so that a pipe or a file gets the same bytes as a
+ * terminal. Columns of numbers are aligned to the right.
  */
 
 import Table from 'cli-table3';
@@ -19,7 +19,10 @@ export interface TableColumn {
   readonly align?: 'left' | 'right';
 }
 
-/** The table as text with a newline at its end. Every row has one cell a column; cells are made printable and cut. */
+/**
+ * The table as text with a newline at its end. Every row has one cell a column; cells are made printable and
+ * cut.
+ */
 export function renderTable(
   columns: readonly TableColumn[],
   rows: readonly (readonly (string | number)[])[],

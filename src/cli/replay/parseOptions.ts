@@ -1,6 +1,7 @@
 /**
- * From what the user wrote to `ReplayOptions`. Everything that can be known to be wrong before the run is found here, each
- * error naming the option and the remedy, so that no long run ends on a mistake that was there at its start.
+ * From what the user wrote to `ReplayOptions`. Everything that can be known to be wrong before the run is
+ * found here, each error naming the option and the remedy, so that no long run ends on a mistake that was
+ * there at its start.
  */
 
 import fs from 'node:fs';
@@ -55,7 +56,10 @@ export const replayDefaults: Required<
   offloadThreshold: '1',
 };
 
-/** What the modeled driver assumes of links that no profile gives. Apart, since with the real driver they mean nothing. */
+/**
+ * What the modeled driver assumes of links that no profile gives. Apart, since with the real driver they mean
+ * nothing.
+ */
 export const linkDefaults: { readonly gbps: string; readonly latencyUs: string } = {
   gbps: '10',
   latencyUs: '10',
@@ -161,7 +165,8 @@ function requireDifferentFiles(files: readonly (readonly [name: string, file: st
 }
 
 /**
- * @param scratchDir makes the directory for the NVMe tier where the user named none; called once all else is right.
+ * @param scratchDir makes the directory for the NVMe tier where the user named none; called once all else is
+ * right.
  * @throws {TierKVError} TKV_CONFIG naming the option; TKV_IO for a place that cannot be written.
  */
 export function parseReplayOptions(

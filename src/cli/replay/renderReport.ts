@@ -1,6 +1,7 @@
 /**
- * The report as text for people: what each tier served, what moved how fast on what, and the digests by which two runs are
- * compared. Figures of a software adapter or a model are labelled where they stand. The last line is the verdict.
+ * The report as text for people: what each tier served, what moved how fast on what, and the digests by which
+ * two runs are compared. Figures of a software adapter or a model are labelled where they stand. The last
+ * line is the verdict.
  */
 
 import {

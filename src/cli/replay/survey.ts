@@ -1,6 +1,6 @@
 /**
- * What a trace needs, read before anything is opened: so a bad line costs no device and no disk. Blocks are told apart only
- * where a tier shall hold all of them, since that takes memory for each.
+ * What a trace needs, read before anything is opened: so a bad line costs no device and no disk. Blocks are
+ * told apart only where a tier shall hold all of them, since that takes memory for each.
  */
 
 import { configError } from '../../runtime/errors.ts';
@@ -27,8 +27,8 @@ function optionOfAll({ hbmBlocks, ddrBlocks, nvmeBlocks }: ReplayOptions): strin
 }
 
 /**
- * @throws {TierKVError} TKV_INPUT for the first malformed line, unless they are to be skipped; TKV_CONFIG when `all` would
- * be more blocks than a replay can hold. Throws the signal's reason after a stop.
+ * @throws {TierKVError} TKV_INPUT for the first malformed line, unless they are to be skipped; TKV_CONFIG
+ * when `all` would be more blocks than a replay can hold. Throws the signal's reason after a stop.
  */
 export async function surveyTrace(options: ReplayOptions, signal: AbortSignal): Promise<TraceSurvey> {
   const all = optionOfAll(options);

@@ -1,7 +1,7 @@
 /**
- * From blocks to a manager's configuration. A replay's tiers are exclusive and offload on demand only. HBM has a landing
- * zone for one window of blocks; each lower tier has one for the largest request, whose blocks may leave it while as many
- * arrive.
+ * From blocks to a manager's configuration. A replay's tiers are exclusive and offload on demand only. HBM
+ * has a landing zone for one window of blocks; each lower tier has one for the largest request, whose blocks
+ * may leave it while as many arrive.
  */
 
 import fs from 'node:fs';
@@ -15,7 +15,10 @@ import type { TraceSurvey } from './survey.ts';
 const LANDING_BYTES = 32 * 1024 * 1024;
 const LANDING_BLOCKS = 64;
 
-/** Most blocks of all tiers together. The manager needs some 60 bytes of memory for each, so this is about 1 GB. */
+/**
+ * Most blocks of all tiers together. The manager needs some 60 bytes of memory for each, so this is about 1
+ * GB.
+ */
 export const maxBlocks: number = 2 ** 24;
 
 /**

@@ -1,7 +1,8 @@
 /**
- * The lines of a text file, plain or compressed (`.gz`, `.zst`), as a stream: memory stays at a few chunks however long
- * the file is, and stopping early closes it. What cannot be read to its end is an error and never a short file: a cut
- * compressed stream, a second zstd frame that would be passed over, a directory, binary data without line ends.
+ * The lines of a text file, plain or compressed (`.gz`, `.zst`), as a stream: memory stays at a few chunks
+ * however long the file is, and stopping early closes it. What cannot be read to its end is an error and
+ * never a short file: a cut compressed stream, a second zstd frame that would be passed over, a directory,
+ * binary data without line ends.
  */
 
 import { type FileHandle, open } from 'node:fs/promises';
@@ -72,7 +73,10 @@ async function* stored(file: FileHandle, start: number | undefined): AsyncGenera
   }
 }
 
-/** Decompressed chunks of what begins at `start` and ends where the engine says: all members of gzip, one zstd frame. */
+/**
+ * Decompressed chunks of what begins at `start` and ends where the engine says: all members of gzip, one zstd
+ * frame.
+ */
 async function* inflate(
   file: FileHandle,
   engine: zlib.Gunzip | zlib.ZstdDecompress,
@@ -134,10 +138,10 @@ async function* chunks(path: string, progress: ReadProgress): AsyncGenerator<Buf
 }
 
 /**
- * Yields each line without its end; a byte-order mark is left out, and a last line need not end. `progress.lines` is
- * the number of the line just yielded, from 1.
- * @throws {TierKVError} TKV_INPUT when the file is missing, a directory, unreadable, damaged or cut short, or has a line
- * above the limit.
+ * Yields each line without its end; a byte-order mark is left out, and a last line need not end.
+ * `progress.lines` is the number of the line just yielded, from 1.
+ * @throws {TierKVError} TKV_INPUT when the file is missing, a directory, unreadable, damaged or cut short, or
+ * has a line above the limit.
  */
 export async function* readLines(path: string, progress: ReadProgress): AsyncGenerator<string> {
   let pieces: Buffer[] = []; // of a line whose end has not come yet

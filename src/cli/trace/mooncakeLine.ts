@@ -1,7 +1,8 @@
 /**
- * One line of a Mooncake-format trace, checked field by field: `timestamp` (ms), `input_length` and `output_length`
- * (tokens) and `hash_ids` (one id per block of the input), all of them integers from 0 to 2^53 - 1. Other fields are
- * ignored. A line passes whole or is an error that names file, line and field; no value is ever mended.
+ * One line of a Mooncake-format trace, checked field by field: `timestamp` (ms), `input_length` and
+ * `output_length` (tokens) and `hash_ids` (one id per block of the input), all of them integers from 0 to
+ * 2^53 - 1. Other fields are ignored. A line passes whole or is an error that names file, line and field; no
+ * value is ever mended.
  */
 
 import { TierKVError } from '../../runtime/errors.ts';

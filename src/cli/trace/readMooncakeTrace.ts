@@ -1,7 +1,8 @@
 /**
- * A Mooncake-format trace (JSON lines, plain, `.gz` or `.zst`) as a stream of checked requests in file order. Empty lines
- * pass unnoticed. Every other line is a request or an error; with `skipBad` it is a request or is counted. A trace
- * without a single request is an error too: nothing that could be replayed is never reported as a run.
+ * A Mooncake-format trace (JSON lines, plain, `.gz` or `.zst`) as a stream of checked requests in file order.
+ * Empty lines pass unnoticed. Every other line is a request or an error; with `skipBad` it is a request or is
+ * counted. A trace without a single request is an error too: nothing that could be replayed is never reported
+ * as a run.
  */
 
 import { requireInteger, TierKVError } from '../../runtime/errors.ts';
@@ -27,8 +28,9 @@ export interface ReadTraceOptions {
 export const mooncakeBlockTokens = 512;
 
 /**
- * @throws {TierKVError} TKV_INPUT for a file that is missing, unreadable, damaged or without requests, and for the
- * first malformed line unless `skipBad`; TKV_CONFIG for an option out of range. Throws the signal's reason after a stop.
+ * @throws {TierKVError} TKV_INPUT for a file that is missing, unreadable, damaged or without requests, and
+ * for the first malformed line unless `skipBad`; TKV_CONFIG for an option out of range. Throws the signal's
+ * reason after a stop.
  */
 export async function* readMooncakeTrace(
   path: string,

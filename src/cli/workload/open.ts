@@ -1,6 +1,6 @@
 /**
- * Opens anything that holds a workload: finds out its format, or takes the one that was named, and hands out its requests.
- * Only this file knows which reader belongs to which format.
+ * Opens anything that holds a workload: finds out its format, or takes the one that was named, and hands out
+ * its requests. Only this file knows which reader belongs to which format.
  */
 
 import path from 'node:path';

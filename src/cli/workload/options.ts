@@ -1,6 +1,6 @@
 /**
- * The options of `tierkv workload`, from what the user wrote to what the library takes. Every error names the option and
- * says what to write instead.
+ * The options of `tierkv workload`, from what the user wrote to what the library takes. Every error names the
+ * option and says what to write instead.
  */
 
 import type { Command } from 'commander';

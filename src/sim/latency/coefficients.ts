@@ -1,6 +1,7 @@
 /**
- * Coefficient files: what a fit found, or what upstream ships, with where it came from. One file is one backend's
- * parameters; a file written by hand and one written by `tierkv latency fit` are read by the same strict rules.
+ * Coefficient files: what a fit found, or what upstream ships, with where it came from. One file is one
+ * backend's parameters; a file written by hand and one written by `tierkv latency fit` are read by the same
+ * strict rules.
  */
 
 import type { LinkProfiles } from '../driver/linkModel.ts';
@@ -37,7 +38,9 @@ function numberOf(node: SpecNode, key: string, min: number, max: number = maxCoe
   return value;
 }
 
-/** Coefficients that lie under numbered or named keys, in the order of `names`; the last ones may be left out. */
+/**
+ * Coefficients that lie under numbered or named keys, in the order of `names`; the last ones may be left out.
+ */
 function valuesOf(node: SpecNode, key: string, names: readonly string[], least: number): number[] {
   const section = node.section(key);
   if (section === undefined) throw node.error(key, 'is missing', `Give ${names.slice(0, least).join(', ')}`);

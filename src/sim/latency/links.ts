@@ -1,7 +1,7 @@
 /**
- * The link profile that `tierkv calibrate` writes: for each direction between tiers a base latency and a bandwidth, or the
- * measured sizes they are fitted from. The result is what the modeled driver takes, so that a simulated transfer lasts as
- * long as a real one on the machine that was measured.
+ * The link profile that `tierkv calibrate` writes: for each direction between tiers a base latency and a
+ * bandwidth, or the measured sizes they are fitted from. The result is what the modeled driver takes, so that
+ * a simulated transfer lasts as long as a real one on the machine that was measured.
  *
  *     { "schema": "tierkv.links/1", "device": "...", "software": false,
  *       "links": { "hbmToDdr": { "baseLatencyUs": 12.5, "bandwidthBytesPerS": 2.1e10 },

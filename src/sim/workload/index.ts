@@ -1,4 +1,6 @@
-/** Workloads: specs and presets, streams of requests, sessions, token ids, and the formats of recorded traces. */
+/**
+ * Workloads: specs and presets, streams of requests, sessions, token ids, and the formats of recorded traces.
+ */
 
 export { blockHash, blockHashes } from './blockHash.ts';
 export * from './generate/index.ts';

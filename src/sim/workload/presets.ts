@@ -1,6 +1,6 @@
 /**
- * Workloads without a file: one client with constant arrivals and Gaussian lengths, from numbers or from a named preset.
- * The four presets are upstream's (Apache-2.0, `data/workload-presets/`).
+ * Workloads without a file: one client with constant arrivals and Gaussian lengths, from numbers or from a
+ * named preset. The four presets are upstream's (Apache-2.0, `data/workload-presets/`).
  */
 
 import { configError, requireInteger, TierKVError } from '../../runtime/errors.ts';

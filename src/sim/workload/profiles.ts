@@ -1,6 +1,7 @@
 /**
- * Load profiles: how the rate of a workload changes over time, as windows that carry their own rates. A profile turns any
- * spec into one whose aggregate follows it, in upstream's terms only, so the result can be written as a v2 spec.
+ * Load profiles: how the rate of a workload changes over time, as windows that carry their own rates. A
+ * profile turns any spec into one whose aggregate follows it, in upstream's terms only, so the result can be
+ * written as a v2 spec.
  */
 
 import { configError } from '../../runtime/errors.ts';
@@ -54,7 +55,9 @@ function segmentsOf(profile: LoadProfile): Segment[] {
   }
 }
 
-/** The windows of a profile for a client with a share of its rate. Empty segments and rates of 0 give none. */
+/**
+ * The windows of a profile for a client with a share of its rate. Empty segments and rates of 0 give none.
+ */
 export function profileWindows(profile: LoadProfile, share: number = 1): ActiveWindow[] {
   return segmentsOf(profile)
     .map(({ startS, endS, rate }) => ({
@@ -65,7 +68,9 @@ export function profileWindows(profile: LoadProfile, share: number = 1): ActiveW
     .filter((window) => window.endUs > window.startUs && window.traceRate > 0);
 }
 
-/** The spec with its aggregate rate replaced by a profile; shares between clients stay, their own windows go. */
+/**
+ * The spec with its aggregate rate replaced by a profile; shares between clients stay, their own windows go.
+ */
 export function withProfile(spec: WorkloadSpec, profile: LoadProfile): WorkloadSpec {
   if (spec.cohorts.length > 0 || spec.inferencePerf !== undefined || spec.servegen !== undefined) {
     throw configError(
@@ -101,7 +106,8 @@ const maxRatePerS = 1e6;
 const maxSeconds = 1e9;
 
 /**
- * Reads `kind:key=value,…`, rates in requests per second and times in seconds, as `ramp:from=2,to=20,duration=600`.
+ * Reads `kind:key=value,…`, rates in requests per second and times in seconds, as
+ * `ramp:from=2,to=20,duration=600`.
  * @throws {TierKVError} TKV_CONFIG naming the key, with the nearest valid one.
  */
 export function parseProfile(text: string): LoadProfile {

@@ -1,6 +1,6 @@
 /**
- * What a workload looks like: arrivals, lengths, sharing of prefixes, tenants. One pass over a stream; arrival times and
- * lengths are kept as numbers (16 bytes a request) so that percentiles are exact.
+ * What a workload looks like: arrivals, lengths, sharing of prefixes, tenants. One pass over a stream;
+ * arrival times and lengths are kept as numbers (16 bytes a request) so that percentiles are exact.
  */
 
 import { TierKVError } from '../../runtime/errors.ts';
@@ -81,7 +81,10 @@ export class WorkloadSummarizer {
     clients: new Map<string, MutableGroup>(),
   };
 
-  /** @throws {TierKVError} TKV_CAPACITY for more requests, or more different parts of prompts, than can be remembered. */
+  /**
+   * @throws {TierKVError} TKV_CAPACITY for more requests, or more different parts of prompts, than can be
+   * remembered.
+   */
   add(request: WorkloadRequest): void {
     if (this.#requests++ === maxRequests) throw tooMuch(`${maxRequests} requests`);
     this.arrivalsUs.push(request.arrivalUs);

@@ -1,4 +1,7 @@
-/** Inputs that once filled the memory, or were read without end: each ends in one line, in a process that stays small. */
+/**
+ * Inputs that once filled the memory, or were read without end: each ends in one line, in a process that
+ * stays small.
+ */
 
 import fs from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -1,4 +1,6 @@
-/** Data files whose numbers nobody measured: refused where they stand, and no NaN or Infinity in any result. */
+/**
+ * Data files whose numbers nobody measured: refused where they stand, and no NaN or Infinity in any result.
+ */
 
 import fs from 'node:fs';
 import os from 'node:os';

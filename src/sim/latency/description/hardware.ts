@@ -62,7 +62,8 @@ export function parseHardware(text: string, file: string): Hardware {
 }
 
 /**
- * Reads upstream's `hardware_config.json`: GPU name to TFlopsPeak, TFlopsFP8, BwPeakTBs, mfuPrefill, mfuDecode, MemoryGiB.
+ * Reads upstream's `hardware_config.json`: GPU name to TFlopsPeak, TFlopsFP8, BwPeakTBs, mfuPrefill,
+ * mfuDecode, MemoryGiB.
  * @throws {TierKVError} TKV_INPUT with file, line and key.
  */
 export function parseUpstreamHardware(text: string, file: string): Hardware[] {

@@ -1,7 +1,8 @@
 /**
- * What a latency model knows about an LLM, read from the `config.json` that HuggingFace publishes with it. Several
- * families spell one thing in several ways; here each fact has one name and one unit. A fact that the file must have and
- * has not, or has out of range, is an error that names file, line and key; keys that no model of time needs are ignored.
+ * What a latency model knows about an LLM, read from the `config.json` that HuggingFace publishes with it.
+ * Several families spell one thing in several ways; here each fact has one name and one unit. A fact that the
+ * file must have and has not, or has out of range, is an error that names file, line and key; keys that no
+ * model of time needs are ignored.
  */
 
 import type { TierKVError } from '../../../runtime/errors.ts';
@@ -243,7 +244,8 @@ export function trueHeadDim(model: ModelConfig): number {
 
 /**
  * Layers with and without experts.
- * @param prefix whether the first `firstDenseLayers` count as dense, as they truly are; upstream's step times leave them MoE.
+ * @param prefix whether the first `firstDenseLayers` count as dense, as they truly are; upstream's step times
+ * leave them MoE.
  */
 export function layerSplit(model: ModelConfig, prefix: boolean): { moe: number; dense: number } {
   let moe = 0;

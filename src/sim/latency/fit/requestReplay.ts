@@ -1,7 +1,8 @@
 /**
- * Replays the requests of a measured run through a model of time, with the continuous batching of vLLM: each step gives the
- * running requests their next token or the next piece of their prompt, then admits waiting ones in order while requests and
- * tokens of the step allow. KV memory is taken as enough, which holds for the runs this is for.
+ * Replays the requests of a measured run through a model of time, with the continuous batching of vLLM: each
+ * step gives the running requests their next token or the next piece of their prompt, then admits waiting
+ * ones in order while requests and tokens of the step allow. KV memory is taken as enough, which holds for
+ * the runs this is for.
  */
 
 import { requireInteger } from '../../../runtime/errors.ts';

@@ -1,6 +1,7 @@
 /**
- * Steps of a real engine as its scheduler logged them. A step's own duration leaves out what the GPU does after the
- * scheduler returned, so the time of a step is taken from its start to the start of the next, where the log has both.
+ * Steps of a real engine as its scheduler logged them. A step's own duration leaves out what the GPU does
+ * after the scheduler returned, so the time of a step is taken from its start to the start of the next, where
+ * the log has both.
  */
 
 import { BatchSums } from '../batchSums.ts';
@@ -135,7 +136,10 @@ export function formatStepRecords(records: readonly StepRecord[]): string {
   return `${recordColumns.join(',')}\n${lines.join('\n')}\n`;
 }
 
-/** The batch of a record, every request with the average context; prompts end in the step, as all but chunked ones do. */
+/**
+ * The batch of a record, every request with the average context; prompts end in the step, as all but chunked
+ * ones do.
+ */
 export function batchOf(record: StepRecord): BatchSums {
   const { prefillRequests, prefillTokens, decodeRequests, contextTokens } = record;
   const sums = new BatchSums();
@@ -207,8 +211,9 @@ export function parseRunSummaries(text: string, file: string): RunSummary[] {
 }
 
 /**
- * The average step of a run as a record: a request decodes for (E2E - TTFT) over one step less than its tokens, and by
- * Little's law rate x that time of them decode at once, half way through their output on average.
+ * The average step of a run as a record: a request decodes for (E2E - TTFT) over one step less than its
+ * tokens, and by Little's law rate x that time of them decode at once, half way through their output on
+ * average.
  */
 export function averageStep(run: RunSummary): StepRecord {
   const decodeUs = run.endToEndUs - run.firstTokenUs;

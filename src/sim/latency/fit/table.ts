@@ -1,4 +1,7 @@
-/** CSV tables of measurements: a header, then one row a line; a row that does not fit is an error with its line. */
+/**
+ * CSV tables of measurements: a header, then one row a line; a row that does not fit is an error with its
+ * line.
+ */
 
 import { TierKVError } from '../../../runtime/errors.ts';
 import { shown } from '../../workload/shown.ts';
@@ -40,8 +43,8 @@ function* linesOf(text: string): Generator<string> {
 /**
  * Rows of a CSV text without quoted cells.
  * @param columns those that must be there; others may.
- * @throws {TierKVError} TKV_INPUT for a missing column, a row with another number of cells, a cell that is no number or out
- * of range, and for more rows than a fit can take.
+ * @throws {TierKVError} TKV_INPUT for a missing column, a row with another number of cells, a cell that is no
+ * number or out of range, and for more rows than a fit can take.
  */
 export function* readTable(text: string, file: string, columns: readonly string[]): Generator<TableRow> {
   const lines = linesOf(text);

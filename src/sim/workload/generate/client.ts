@@ -1,7 +1,7 @@
 /**
- * What every client stream needs: its place in the list, its random stream, its lengths, its prefix, and the drawing of one
- * turn. The order of draws is upstream's: lengths of input and output, then input tokens, then output tokens. Tokens are
- * passed over, not kept.
+ * What every client stream needs: its place in the list, its random stream, its lengths, its prefix, and the
+ * drawing of one turn. The order of draws is upstream's: lengths of input and output, then input tokens, then
+ * output tokens. Tokens are passed over, not kept.
  */
 
 import { TierKVError } from '../../../runtime/errors.ts';
@@ -89,7 +89,10 @@ export class Client {
     return spanTurn(this.seed, random, inputTokens, outputTokens);
   }
 
-  /** As `drawTurn`, with a modality mix as input where the client has one: then the output length follows the input. */
+  /**
+   * As `drawTurn`, with a modality mix as input where the client has one: then the output length follows the
+   * input.
+   */
   drawRequest(random: GoRandom): Turn {
     if (this.#drawModalities === undefined) return this.drawTurn(random, this.inputLength, this.outputLength);
     const modalities = this.#drawModalities(random);

@@ -1,6 +1,7 @@
 /**
- * Users in closed loop: each sends one request at the start, spread over a think time, and from then on one a think time
- * after the last has finished. Seeds of users and of their sessions come in turns from one stream, client by client.
+ * Users in closed loop: each sends one request at the start, spread over a think time, and from then on one a
+ * think time after the last has finished. Seeds of users and of their sessions come in turns from one stream,
+ * client by client.
  */
 
 import { TierKVError } from '../../../runtime/errors.ts';

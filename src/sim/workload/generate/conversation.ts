@@ -1,7 +1,8 @@
 /**
- * Conversations: sessions that arrive by the client's process, each of a fixed number of rounds. All rounds of a session
- * are drawn when it starts; round r+1 arrives a think time and one µs for every output token after round r. Sessions of
- * one client overlap, so rounds wait in a heap until no later session can come before them.
+ * Conversations: sessions that arrive by the client's process, each of a fixed number of rounds. All rounds
+ * of a session are drawn when it starts; round r+1 arrives a think time and one µs for every output token
+ * after round r. Sessions of one client overlap, so rounds wait in a heap until no later session can come
+ * before them.
  */
 
 import { type ArrivalSampler, type GoRandom, type LengthSampler, lengthSampler } from '../../random/index.ts';
@@ -56,8 +57,8 @@ export class SessionDrawer {
   }
 
   /**
-   * The rounds of the session that starts at `startUs`, in order, as far as they are wanted. All rounds are drawn, so what
-   * is wanted changes nothing for later sessions.
+   * The rounds of the session that starts at `startUs`, in order, as far as they are wanted. All rounds are
+   * drawn, so what is wanted changes nothing for later sessions.
    * @param rounds at most so many; @param untilUs only those that arrive before.
    */
   draw(
@@ -122,7 +123,10 @@ export class ConversationStream implements ClientStream {
   #nowUs = 0;
   #nextStartUs: number;
 
-  /** @param maxRequests of the whole workload, Infinity = no limit; sessions start while fewer than twice as many rounds were drawn. */
+  /**
+   * @param maxRequests of the whole workload, Infinity = no limit; sessions start while fewer than twice as
+   * many rounds were drawn.
+   */
   constructor(client: Client, gaps: ArrivalSampler, maxRequests: number) {
     this.#client = client;
     this.#gaps = gaps;
@@ -157,7 +161,10 @@ export class ConversationStream implements ClientStream {
     }
   }
 
-  /** Start of the one session of a single-session client, an offset into its first window; undefined for others. */
+  /**
+   * Start of the one session of a single-session client, an offset into its first window; undefined for
+   * others.
+   */
   #drawOnlyStart(): number | undefined {
     const { spec, horizonUs, random } = this.#client;
     if (!spec.reasoning!.multiTurn!.singleSession) return undefined;

@@ -1,6 +1,7 @@
 /**
- * From a spec to the flat list of clients that generate: inference_perf and cohorts become clients, in upstream's order.
- * Members of one cohort share their windows by reference, which keeps later sums over clients linear.
+ * From a spec to the flat list of clients that generate: inference_perf and cohorts become clients, in
+ * upstream's order. Members of one cohort share their windows by reference, which keeps later sums over
+ * clients linear.
  */
 
 import { TierKVError } from '../../../runtime/errors.ts';

@@ -1,6 +1,7 @@
 /**
- * What a stream of requests holds at a time, summed over its clients: rounds that wait for their arrival, and the gaps of
- * open windows. A spec of a few lines can ask for more than any memory; it then ends in one error and not in a dead process.
+ * What a stream of requests holds at a time, summed over its clients: rounds that wait for their arrival, and
+ * the gaps of open windows. A spec of a few lines can ask for more than any memory; it then ends in one error
+ * and not in a dead process.
  */
 
 import { TierKVError } from '../../../runtime/errors.ts';

@@ -1,6 +1,7 @@
 /**
- * The fixed part of generating a workload: prefix tokens first, then one seed for every client that generates, all from the
- * stream `workload-gen`. From a plan the requests can be streamed any number of times, always the same.
+ * The fixed part of generating a workload: prefix tokens first, then one seed for every client that
+ * generates, all from the stream `workload-gen`. From a plan the requests can be streamed any number of
+ * times, always the same.
  */
 
 import { TierKVError } from '../../../runtime/errors.ts';
@@ -34,8 +35,8 @@ export interface Limits {
   /** At most so many requests, conversation rounds counted; 0 = no limit. */
   readonly maxRequests: number;
   /**
-   * Whether single requests of windows with parameters of their own keep the prefix and the deadline of their client.
-   * Upstream drops both there, so this is off unless asked for.
+   * Whether single requests of windows with parameters of their own keep the prefix and the deadline of their
+   * client. Upstream drops both there, so this is off unless asked for.
    */
   readonly keepInWindows?: boolean;
 }
@@ -138,7 +139,10 @@ function gapsOf(client: Client, ratePerUs: number): ArrivalSampler {
     : arrivalSampler({ process: 'poisson' }, own.ratePerUs);
 }
 
-/** All requests of the plan but those of concurrency clients, merged by arrival (ties: order of clients) and cut. */
+/**
+ * All requests of the plan but those of concurrency clients, merged by arrival (ties: order of clients) and
+ * cut.
+ */
 export class MergedStream {
   readonly #heap = new EarliestFirst<{ request: WorkloadRequest; stream: ClientStream; index: number }>();
   #left: number;

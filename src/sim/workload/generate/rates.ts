@@ -1,6 +1,6 @@
 /**
- * How the aggregate rate is shared. Sums run over clients in order, as upstream's do, since the order decides the last bit;
- * clients that share their windows (by reference) share the sum.
+ * How the aggregate rate is shared. Sums run over clients in order, as upstream's do, since the order decides
+ * the last bit; clients that share their windows (by reference) share the sum.
  */
 
 import { TierKVError } from '../../../runtime/errors.ts';
@@ -45,8 +45,8 @@ class PairMemo<V> {
 }
 
 /**
- * Requests per µs of every client: the aggregate rate times its fraction over the sum of the fractions of the clients that
- * are active together with it (all of them when nobody has windows).
+ * Requests per µs of every client: the aggregate rate times its fraction over the sum of the fractions of the
+ * clients that are active together with it (all of them when nobody has windows).
  */
 export function clientRatesPerUs(clients: readonly ClientSpec[], aggregateRate: number): Float64Array {
   const rates = new Float64Array(clients.length);
@@ -95,7 +95,10 @@ export function hasWindowParameters(clients: readonly ClientSpec[]): boolean {
   });
 }
 
-/** Requests per second of one window: its own trace rate, or its share of the aggregate among clients active with it. */
+/**
+ * Requests per second of one window: its own trace rate, or its share of the aggregate among clients active
+ * with it.
+ */
 export class WindowRates {
   readonly #clients: readonly ClientSpec[];
   readonly #aggregateRate: number;

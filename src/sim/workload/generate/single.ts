@@ -1,4 +1,7 @@
-/** Requests that have nothing to do with one another: one arrival, one turn, behind the prefix of the client's group. */
+/**
+ * Requests that have nothing to do with one another: one arrival, one turn, behind the prefix of the client's
+ * group.
+ */
 
 import type { ArrivalSampler } from '../../random/index.ts';
 import { deadlineUs, type WorkloadRequest } from '../request.ts';

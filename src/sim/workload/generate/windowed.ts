@@ -1,8 +1,8 @@
 /**
- * Generation window by window, for clients whose windows carry rates or distributions of their own: the expected number
- * of gaps is drawn first and stretched so that they fill the window exactly; then the requests follow. Upstream's rules
- * hold here as they are unless told otherwise: single requests get no prefix and no deadline, and the last gap ends on
- * the window's end, so its request falls out.
+ * Generation window by window, for clients whose windows carry rates or distributions of their own: the
+ * expected number of gaps is drawn first and stretched so that they fill the window exactly; then the
+ * requests follow. Upstream's rules hold here as they are unless told otherwise: single requests get no
+ * prefix and no deadline, and the last gap ends on the window's end, so its request falls out.
  */
 
 import { arrivalSampler, type LengthSampler, lengthSampler } from '../../random/index.ts';

@@ -1,6 +1,7 @@
 /**
- * Length distributions and arrival processes of a spec: which parameters each type has, and what values have a meaning.
- * A distribution without mass (no positive weight, an empty interval) is an error here and not a surprise at generation.
+ * Length distributions and arrival processes of a spec: which parameters each type has, and what values have
+ * a meaning. A distribution without mass (no positive weight, an empty interval) is an error here and not a
+ * surprise at generation.
  */
 
 import { TierKVError } from '../../../runtime/errors.ts';
@@ -19,7 +20,10 @@ interface Parameter extends Range {
 const TOKENS: Parameter = { min: 0, max: maxRequestTokens };
 const SOME_TOKENS: Parameter = { above: 0, max: maxRequestTokens };
 const BOUND: Parameter = { ...TOKENS, optional: true };
-/** Mean of the logarithm of a length: e^18 is 66 million tokens. Above, upstream's sampler overflows and gives 1 token. */
+/**
+ * Mean of the logarithm of a length: e^18 is 66 million tokens. Above, upstream's sampler overflows and gives
+ * 1 token.
+ */
 const LOG_MEAN: Parameter = { min: -100, max: 18 };
 const LOG_DEVIATION: Parameter = { min: 0, max: 10 };
 
@@ -177,7 +181,9 @@ const PROCESSES: readonly ArrivalProcess[] = ['poisson', 'gamma', 'weibull', 'co
 const WEIBULL_CV_MIN = 0.01;
 const WEIBULL_CV_MAX = 10.4;
 
-/** Reads an arrival process; `required` says whether it may be left out (then it is poisson and never used). */
+/**
+ * Reads an arrival process; `required` says whether it may be left out (then it is poisson and never used).
+ */
 export function readArrival(node: SpecNode, key: string, required: boolean): ArrivalSpec {
   const section = node.section(key);
   if (section === undefined) {

@@ -1,6 +1,6 @@
 /**
- * Reads a v2 workload spec from YAML text (a v1 text is upgraded). What comes out is complete and consistent: a spec that
- * parses can be generated from. File access, for distributions that name a file, is the caller's.
+ * Reads a v2 workload spec from YAML text (a v1 text is upgraded). What comes out is complete and consistent:
+ * a spec that parses can be generated from. File access, for distributions that name a file, is the caller's.
  */
 
 import { TierKVError } from '../../../runtime/errors.ts';

@@ -1,7 +1,7 @@
 /**
- * Strict reading of a YAML mapping. Every key is asked for by name and kind; what was not asked for is an error that names
- * its path, its line and the nearest key that exists there. Numbers come back only when they lie in their range, 64-bit
- * integers keep all their bits.
+ * Strict reading of a YAML mapping. Every key is asked for by name and kind; what was not asked for is an
+ * error that names its path, its line and the nearest key that exists there. Numbers come back only when they
+ * lie in their range, 64-bit integers keep all their bits.
  */
 
 import { isMap, isScalar, isSeq, type Node, type YAMLMap } from 'yaml';
@@ -73,7 +73,10 @@ export class SpecNode {
     throw this.#source.error(line, 'a key is a list or a mapping', 'Write a text as key');
   }
 
-  /** An error about `key` of this mapping (or about the mapping itself, for ''), with file, line, path and remedy. */
+  /**
+   * An error about `key` of this mapping (or about the mapping itself, for ''), with file, line, path and
+   * remedy.
+   */
   error(key: string, problem: string, remedy: string): TierKVError {
     const field = key === '' ? this.path : this.#join(key);
     const at = key === '' ? this.#node : (this.#entries.get(key)?.key ?? this.#node);
@@ -219,7 +222,8 @@ function shownPath(path: string): string {
 
 /**
  * Parses YAML text into its top-level mapping.
- * @throws {TierKVError} TKV_INPUT with file and line for text that is not YAML, not a mapping, or beyond a limit.
+ * @throws {TierKVError} TKV_INPUT with file and line for text that is not YAML, not a mapping, or beyond a
+ * limit.
  */
 export function readYaml(text: string, file: string): SpecNode {
   const { source, root } = parseYamlMap(text, file);

@@ -1,4 +1,7 @@
-/** Reading what clients and cohorts have in common: lengths, arrivals, prefixes, conversations, modalities, deadlines. */
+/**
+ * Reading what clients and cohorts have in common: lengths, arrivals, prefixes, conversations, modalities,
+ * deadlines.
+ */
 
 import { maxRequestTokens } from '../request.ts';
 import { readArrival, readLength } from './distribution.ts';

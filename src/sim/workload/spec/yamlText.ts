@@ -1,7 +1,7 @@
 /**
- * From YAML text (of which JSON is a part) to a tree of nodes. Text, depth and directives have limits, and aliases are never
- * expanded: a text of some hundred bytes can stand for a billion nodes, so each alias only knows the node that it names.
- * A node inside itself is an error.
+ * From YAML text (of which JSON is a part) to a tree of nodes. Text, depth and directives have limits, and
+ * aliases are never expanded: a text of some hundred bytes can stand for a billion nodes, so each alias only
+ * knows the node that it names. A node inside itself is an error.
  */
 
 import {
@@ -131,7 +131,10 @@ function* childrenOf(node: unknown): Generator<unknown> {
   } else if (isSeq(node)) yield* node.items;
 }
 
-/** Names the target of every alias: the last node before it with its anchor. An alias inside that node is an error. */
+/**
+ * Names the target of every alias: the last node before it with its anchor. An alias inside that node is an
+ * error.
+ */
 function linkAliases(root: unknown, source: YamlSource): void {
   const anchors = new Map<string, Node>();
   const open = new Set<unknown>();
@@ -157,7 +160,8 @@ function linkAliases(root: unknown, source: YamlSource): void {
 
 /**
  * Parses YAML text into its top-level mapping.
- * @throws {TierKVError} TKV_INPUT with file and line for text that is not YAML, not a mapping, or beyond a limit.
+ * @throws {TierKVError} TKV_INPUT with file and line for text that is not YAML, not a mapping, or beyond a
+ * limit.
  */
 export function parseYamlMap(text: string, file: string): { source: YamlSource; root: YAMLMap } {
   const source = new YamlSource(file);

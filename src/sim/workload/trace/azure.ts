@@ -1,6 +1,6 @@
 /**
- * Azure's LLM inference traces: CSV with TIMESTAMP (date and time with up to seven decimals), ContextTokens and
- * GeneratedTokens. Arrival times count from the first row, truncated to µs; prompts share nothing.
+ * Azure's LLM inference traces: CSV with TIMESTAMP (date and time with up to seven decimals), ContextTokens
+ * and GeneratedTokens. Arrival times count from the first row, truncated to µs; prompts share nothing.
  */
 
 import type { WorkloadRequest } from '../request.ts';

@@ -59,7 +59,9 @@ export function runsOf(ids: readonly number[]): Int32Array {
   return Int32Array.from(runs);
 }
 
-/** Checks that prefix-chained ids are a tree: every id follows one and the same parent, none follows itself. */
+/**
+ * Checks that prefix-chained ids are a tree: every id follows one and the same parent, none follows itself.
+ */
 export class PrefixTree {
   readonly #parents = new Map<number, number>();
 

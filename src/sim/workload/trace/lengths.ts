@@ -1,6 +1,6 @@
 /**
- * Files that hold lengths and nothing else, as CSV: input and output tokens a row under one of the usual column names. The
- * arrivals are drawn from a process of the caller's choice.
+ * Files that hold lengths and nothing else, as CSV: input and output tokens a row under one of the usual
+ * column names. The arrivals are drawn from a process of the caller's choice.
  */
 
 import { configError } from '../../../runtime/errors.ts';

@@ -1,6 +1,7 @@
 /**
- * Reading recorded traces line by line: errors that name the file, the line and the field, and JSON objects whose fields are
- * checked one by one. Every importer is a generator over lines that its caller reads, so a trace of any size streams.
+ * Reading recorded traces line by line: errors that name the file, the line and the field, and JSON objects
+ * whose fields are checked one by one. Every importer is a generator over lines that its caller reads, so a
+ * trace of any size streams.
  */
 
 import { TierKVError } from '../../../runtime/errors.ts';

@@ -1,7 +1,7 @@
 /**
- * Mooncake traces: one JSON object a line with `timestamp` (ms), `input_length`, `output_length` and `hash_ids`, one id per
- * block of the input, the last block perhaps partial. Equal ids are equal whole prefixes, so the ids form a tree; a trace in
- * which they do not is refused.
+ * Mooncake traces: one JSON object a line with `timestamp` (ms), `input_length`, `output_length` and
+ * `hash_ids`, one id per block of the input, the last block perhaps partial. Equal ids are equal whole
+ * prefixes, so the ids form a tree; a trace in which they do not is refused.
  */
 
 import type { WorkloadRequest } from '../request.ts';

@@ -1,6 +1,7 @@
 /**
- * The files of ServeGen client profiles: rates per 600 s window (`chunk-*-trace.csv`) and length distributions per some hours
- * (`chunk-*-dataset.json`), for every client ("chunk"). They are parameters, not requests.
+ * The files of ServeGen client profiles: rates per 600 s window (`chunk-*-trace.csv`) and length
+ * distributions per some hours (`chunk-*-dataset.json`), for every client ("chunk"). They are parameters, not
+ * requests.
  */
 
 import { maxRequestTokens } from '../request.ts';

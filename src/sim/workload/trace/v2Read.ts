@@ -1,7 +1,7 @@
 /**
- * Reading the rows of TraceV2: one record a CSV row, columns found by name. `recordedRequests` turns records into
- * requests as upstream's fixed replay does: one random stream, first the prefixes of the groups in order of appearance,
- * then for every record its input and its output tokens.
+ * Reading the rows of TraceV2: one record a CSV row, columns found by name. `recordedRequests` turns records
+ * into requests as upstream's fixed replay does: one random stream, first the prefixes of the groups in order
+ * of appearance, then for every record its input and its output tokens.
  */
 
 import { GoRandom } from '../../random/index.ts';
@@ -175,8 +175,8 @@ function readRecord(
 }
 
 /**
- * Requests of a trace with its recorded lengths. `records` is called twice, since the prefix tokens of all groups are drawn
- * before anything else.
+ * Requests of a trace with its recorded lengths. `records` is called twice, since the prefix tokens of all
+ * groups are drawn before anything else.
  */
 export function* recordedRequests(
   records: () => Iterable<TraceRecord>,

@@ -1,7 +1,8 @@
 /**
- * Coding-agent sessions in the compact form of WEKA's kv-cache-tester: one request a line with session `s`, agent `a`, start
- * `t` (s from the start of the session), `in`, `out`, `think` (s) and `h`, runs of 64-token block ids that are local to the
- * session. Sessions are numbered by id and start a fixed time apart; requests are ordered by (start, session, line).
+ * Coding-agent sessions in the compact form of WEKA's kv-cache-tester: one request a line with session `s`,
+ * agent `a`, start `t` (s from the start of the session), `in`, `out`, `think` (s) and `h`, runs of 64-token
+ * block ids that are local to the session. Sessions are numbered by id and start a fixed time apart; requests
+ * are ordered by (start, session, line).
  */
 
 import type { WorkloadRequest } from '../request.ts';
@@ -25,7 +26,8 @@ interface Row {
 }
 
 /**
- * All requests merged. Sessions overlap for days, so the rows of the whole file are held, some hundred bytes each.
+ * All requests merged. Sessions overlap for days, so the rows of the whole file are held, some hundred bytes
+ * each.
  * @throws {TierKVError} TKV_INPUT naming file, line and field.
  */
 export function* wekaRequests(
