@@ -14,11 +14,11 @@ import {
   parseMeasuredRequests,
 } from '../../sim/latency/index.ts';
 import { withOptionNames } from '../optionNames.ts';
-import { type RunQuantity, runQuantities } from './check.ts';
 import { loadHardware, loadKernelTables, loadModel, readText } from './dataFiles.ts';
 import { requireFiniteFit, rounded } from './fit.ts';
 import { fittableRuns, loadMeasurements, modelLookup } from './measurements.ts';
 import { engineOptions } from './predict.ts';
+import { type RunQuantity, runQuantities } from './runQuantities.ts';
 
 export interface FitRequestsOptions {
   readonly requests: string;
