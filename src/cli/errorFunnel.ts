@@ -1,11 +1,13 @@
 /**
- * How a command's failure ends the process. What the user can mend is one line on stderr and exit code 2, never a stack;
- * a fault of ours says so and exits with 1; a stop from outside exits as shells expect. TIERKV_DEBUG=1 adds the stack.
+ * How a command's failure ends the process. What the user can mend is one line on stderr and exit code 2,
+ * never a stack; a fault of ours says so and exits with 1; a stop from outside exits as shells expect.
+ * TIERKV_DEBUG=1 adds the stack.
  */
 
 import { CommanderError } from 'commander';
 import { TierKVError } from '../runtime/errors.ts';
 import { Interrupted } from './interrupt.ts';
+import { printable } from './output/printable.ts';
 
 export interface Ending {
   readonly exitCode: number;
@@ -13,12 +15,23 @@ export interface Ending {
   readonly text: string;
 }
 
-/** One line whatever the message holds: file names and trace lines may carry line ends and terminal codes. */
+/** Longest message. Of a longer one the beginning and the end stay: what is wrong, and what to do. */
+const maxCharacters = 2000;
+
+/**
+ * One line whatever the message holds: file names and trace lines may carry line ends, terminal codes and any
+ * length.
+ */
 function oneLine(message: string): string {
-  return message
-    .replace(/\s+/g, ' ')
-    .replace(/\p{Cc}/gu, '?')
-    .trim();
+  const half = maxCharacters / 2;
+  const short =
+    message.length <= maxCharacters ? message : `${message.slice(0, half)} ... ${message.slice(-half)}`;
+  return printable(short.replace(/\s+/g, ' ')).trim();
+}
+
+/** The command that refused its arguments, where it is known better than by the caller. */
+function callOf(error: CommanderError): string | undefined {
+  return 'call' in error && typeof error.call === 'string' ? error.call : undefined;
 }
 
 function isSystemError(error: unknown): error is NodeJS.ErrnoException {
@@ -36,7 +49,7 @@ export function endingOf(error: unknown, help: string): Ending {
     const said =
       error.code === 'commander.help' ? 'name one of the commands' : error.message.replace(/^error: /, '');
     const message = oneLine(said).replace(/\.$/, '');
-    return { exitCode: 2, text: `tierkv: ${message}. See ${help} --help.` };
+    return { exitCode: 2, text: `tierkv: ${message}. See ${callOf(error) ?? help} --help.` };
   }
   if (isSystemError(error)) {
     return { exitCode: 2, text: `tierkv: the system refused: ${oneLine(error.message)} [TKV_IO]` };

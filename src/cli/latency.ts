@@ -1,14 +1,13 @@
 /**
- * `tierkv latency predict|fit|check`: how long a batch takes on a GPU, coefficients from measurements, and how far they are
- * off. This file turns the command line into options and reports into output.
+ * `tierkv latency predict|fit|check`: how long a batch takes on a GPU, coefficients from measurements, and
+ * how far they are off. This file turns the command line into options and reports into output.
  */
 
-import fs from 'node:fs';
 import { Command, InvalidArgumentError, Option } from 'commander';
-import { configError, TierKVError } from '../runtime/errors.ts';
+import { configError } from '../runtime/errors.ts';
 import { latencyBackends, moeCommBackends } from '../sim/latency/index.ts';
 import type { FitRequestsOptions } from './latency/fitRequests.ts';
-import { requireWritableTarget, writeJsonFile } from './output/index.ts';
+import { requireWritableTarget, writeJsonFile, writeText } from './output/index.ts';
 
 function numberOption(text: string): number {
   const value = Number(text);
@@ -18,18 +17,6 @@ function numberOption(text: string): number {
 
 function collect(value: string, before: readonly string[]): string[] {
   return [...before, value];
-}
-
-function writeText(file: string, text: string): void {
-  try {
-    fs.writeFileSync(file, text);
-  } catch (cause) {
-    const reason = cause instanceof Error ? cause.message.replace(/, \w+ '.*$/, '') : String(cause);
-    throw new TierKVError('TKV_IO', `${file} cannot be written: ${reason}. Name a file that can.`, {
-      path: file,
-      cause,
-    });
-  }
 }
 
 const defaultBatches = [

@@ -1,6 +1,6 @@
 /**
- * The list of commands. One file a command; only the command that is run is loaded, so that `tierkv --help` needs neither
- * a GPU binding nor a simulator. Commands throw; `main.ts` decides how the process ends.
+ * The list of commands. One file a command; only the command that is run is loaded, so that `tierkv --help`
+ * needs neither a GPU binding nor a simulator. Commands throw; `main.ts` decides how the process ends.
  */
 
 import { readFileSync } from 'node:fs';
@@ -56,9 +56,16 @@ function wantedCommand(args: readonly string[]): string | undefined {
   return words[0] === 'help' ? words[1] : words[0];
 }
 
-/** Errors are thrown to the caller, and only the caller writes them. */
+/** `tierkv workload generate`: the words that call the command. */
+function callOf(command: Command): string {
+  return command.parent === null ? command.name() : `${callOf(command.parent)} ${command.name()}`;
+}
+
+/** Errors are thrown to the caller, who writes them; they know the command whose help shows the way. */
 function throwErrors(command: Command): void {
-  command.exitOverride().configureOutput({ writeErr: () => {} });
+  command.configureOutput({ writeErr: () => {} }).exitOverride((error) => {
+    throw Object.assign(error, { call: callOf(command) });
+  });
   for (const sub of command.commands) throwErrors(sub);
 }
 

@@ -1,13 +1,20 @@
 /**
- * `tierkv replay TRACE`: real chat traffic through the tiers. This file turns the command line into options and the report
- * into output; the run itself is `replay/run.ts`, which is loaded only once the options are right.
+ * `tierkv replay TRACE`: real chat traffic through the tiers. This file turns the command line into options
+ * and the report into output; the run itself is `replay/run.ts`, which is loaded only once the options are
+ * right.
  */
 
 import { Command } from 'commander';
+import { aboutPipe, keepPipe } from './input/index.ts';
 import { interruptible } from './interrupt.ts';
 import { formatBytesPerS, startProgressBar, writeJsonFile } from './output/index.ts';
 import type { ReplayListener, ReplayOptions, ReplayProgress } from './replay/options.ts';
-import { parseReplayOptions, type RawReplayOptions, replayDefaults } from './replay/parseOptions.ts';
+import {
+  linkDefaults,
+  parseReplayOptions,
+  type RawReplayOptions,
+  replayDefaults,
+} from './replay/parseOptions.ts';
 import { renderReport } from './replay/renderReport.ts';
 import type { ReplayReport } from './replay/report.ts';
 import { type TemporaryDirectory, temporaryDirectory } from './temporaryDirectory.ts';
@@ -26,7 +33,7 @@ export function replayCommand(): Command {
     .description(
       'Replay a request trace (Mooncake JSON lines, plain, .gz or .zst) through HBM, DDR and NVMe.',
     )
-    .argument('<trace>', 'trace file: timestamp, input_length, output_length, hash_ids in each line')
+    .argument('<trace>', 'trace file or pipe: timestamp, input_length, output_length, hash_ids in each line')
     .option('--hbm-blocks <n>', 'blocks in GPU memory, at least 1', replayDefaults.hbmBlocks)
     .option('--ddr-blocks <n>', 'blocks in host memory, 0 for none', replayDefaults.ddrBlocks)
     .option(
@@ -49,10 +56,12 @@ export function replayCommand(): Command {
     .option('--driver <name>', 'real moves the bytes, modeled computes the times', replayDefaults.driver)
     .option(
       '--link-gbps <n>',
-      'bandwidth that the modeled driver assumes of each link',
-      replayDefaults.linkGbps,
+      `with --driver modeled: bandwidth assumed of each link (default: ${linkDefaults.gbps})`,
     )
-    .option('--link-latency-us <n>', 'latency that it assumes of each transfer', replayDefaults.linkLatencyUs)
+    .option(
+      '--link-latency-us <n>',
+      `with --driver modeled: latency assumed of each transfer (default: ${linkDefaults.latencyUs})`,
+    )
     .option('--links <file>', 'with --driver modeled: links as tierkv calibrate measured them')
     .option(
       '--offload-threshold <share>',
@@ -72,7 +81,7 @@ export function replayCommand(): Command {
       };
       try {
         const options = parseReplayOptions(tracePath, raw, makeScratch);
-        const report = await run(options);
+        const report = await interruptible((signal) => runOnFileOrPipe(options, signal));
         if (options.jsonPath !== undefined) writeJsonFile(options.jsonPath, report);
         process.stdout.write(renderReport(report));
         if (report.verifyFailures > 0) process.exitCode = 1;
@@ -88,23 +97,34 @@ function shareDone(options: ReplayOptions, state: ReplayProgress): number {
   return Math.max(byRequests, byBytes);
 }
 
-async function run(options: ReplayOptions): Promise<ReplayReport> {
+/**
+ * A replay reads its trace twice, so what comes through a pipe is kept in a file; errors still name the pipe.
+ */
+async function runOnFileOrPipe(options: ReplayOptions, signal: AbortSignal): Promise<ReplayReport> {
+  using kept = await keepPipe(options.tracePath, signal);
+  if (kept === undefined) return run(options, signal);
+  try {
+    return await run({ ...options, tracePath: kept.path }, signal);
+  } catch (error) {
+    throw aboutPipe(error, kept, options.tracePath);
+  }
+}
+
+async function run(options: ReplayOptions, signal: AbortSignal): Promise<ReplayReport> {
   const { runReplay } = await import('./replay/run.ts');
   using bar = startProgressBar('requests');
   const startMs = performance.now();
-  return interruptible((signal) => {
-    const listener: ReplayListener = {
-      signal,
-      notice: (message) => bar.say(message.startsWith('tierkv: ') ? message : `tierkv: ${message}`),
-      progress(state) {
-        const seconds = (performance.now() - startMs) / 1000;
-        bar.update({
-          share: shareDone(options, state),
-          done: state.requests,
-          note: `${formatBytesPerS(state.bytesMoved / seconds)} moved`,
-        });
-      },
-    };
-    return runReplay(options, listener);
-  });
+  const listener: ReplayListener = {
+    signal,
+    notice: (message) => bar.say(message.startsWith('tierkv: ') ? message : `tierkv: ${message}`),
+    progress(state) {
+      const seconds = (performance.now() - startMs) / 1000;
+      bar.update({
+        share: shareDone(options, state),
+        done: state.requests,
+        note: `${formatBytesPerS(state.bytesMoved / seconds)} moved`,
+      });
+    },
+  };
+  return await runReplay(options, listener);
 }

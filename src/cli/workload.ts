@@ -1,6 +1,6 @@
 /**
- * `tierkv workload`: makes, inspects and translates workloads. This file turns command lines into calls and their results
- * into files and tables; formats, generation and summaries are the library's.
+ * `tierkv workload`: makes, inspects and translates workloads. This file turns command lines into calls and
+ * their results into files and tables; formats, generation and summaries are the library's.
  */
 
 import { Command } from 'commander';
@@ -16,15 +16,14 @@ import {
   WorkloadSummarizer,
 } from '../sim/workload/index.ts';
 import { renderSvg } from './chart.ts';
-import { writeJsonFile } from './output/index.ts';
+import { printable, writeJsonFile, writeResults, writeText } from './output/index.ts';
 import { renderSummary } from './workload/describe.ts';
-import { writeText } from './workload/files.ts';
-import { type OpenedWorkload, openWorkload, readSpec, servegenSpec } from './workload/open.ts';
+import { formatOf, type OpenedWorkload, openWorkload, readSpec, servegenSpec } from './workload/open.ts';
 import {
   addCommonOptions,
   addPresetOptions,
   adjustmentOf,
-  numberOption,
+  numberWithin,
   type Options,
   openFrom,
   openOptions,
@@ -76,9 +75,11 @@ function writeTrace(opened: OpenedWorkload, output: string | boolean | undefined
     return;
   }
   const stem = output.replace(/\.(csv|ya?ml)$/, '');
-  writeText(`${stem}.yaml`, [headerOf(opened)]);
-  writeText(`${stem}.csv`, traceLines(opened));
-  process.stderr.write(`wrote ${stem}.yaml and ${stem}.csv\n`);
+  writeResults([
+    { target: `${stem}.yaml`, parts: [headerOf(opened)] },
+    { target: `${stem}.csv`, parts: traceLines(opened) },
+  ]);
+  process.stderr.write(`wrote ${printable(`${stem}.yaml and ${stem}.csv`)}\n`);
 }
 
 function noteSessions(opened: OpenedWorkload): void {
@@ -113,10 +114,9 @@ async function describe(file: string | undefined, options: Options): Promise<voi
   process.stdout.write(`digest ${digest}\n`);
   noteSessions(opened);
   if (typeof options.plot === 'string') {
-    writeText(options.plot, [
-      await renderSvg(workloadChart(file ?? String(options.workload ?? 'distribution'), summarizer)),
-    ]);
-    process.stderr.write(`wrote ${options.plot}\n`);
+    const title = file ?? String(options.workload ?? 'distribution');
+    writeText(options.plot, await renderSvg(workloadChart(title, summarizer)));
+    process.stderr.write(`wrote ${printable(options.plot)}\n`);
   }
 }
 
@@ -133,7 +133,7 @@ function convert(input: string, options: Options): void {
   }
   if (to !== 'spec') throw configError('--to', `is "${to}"`, 'Use tracev2 or spec.');
   const text = formatWorkloadSpec(specOf(input, options));
-  if (typeof options.output === 'string') writeText(options.output, [text]);
+  if (typeof options.output === 'string') writeText(options.output, text);
   else process.stdout.write(text);
 }
 
@@ -142,12 +142,27 @@ function specOf(input: string, options: Options): WorkloadSpec {
   const seed = seedOption(options);
   if (options.from === 'preset') return presetSpec({ ...options, workload: input });
   if (options.from === 'servegen') {
-    const windowDurationS = numberOption(options, 'windowDurationSeconds', '--window-duration-seconds');
-    const drainTimeoutS = numberOption(options, 'drainTimeoutSeconds', '--drain-timeout-seconds');
+    const day = 86_400;
+    const windowDurationS = numberWithin(options, 'windowDurationSeconds', '--window-duration-seconds', {
+      min: 1,
+      max: day,
+      whole: true,
+    });
+    const drainTimeoutS = numberWithin(options, 'drainTimeoutSeconds', '--drain-timeout-seconds', {
+      min: 0,
+      max: day,
+      whole: true,
+    });
     return servegenSpec(input, seed ?? 42n, {
       ...(windowDurationS === undefined ? {} : { windowDurationS }),
       ...(drainTimeoutS === undefined ? {} : { drainTimeoutS }),
     });
+  }
+  const format = options.from === undefined || options.from === 'auto' ? formatOf(input) : options.from;
+  if (format === 'servegen') return specOf(input, { ...options, from: format });
+  if (format !== 'spec') {
+    const problem = `is spec, and ${input} is a recorded trace (${String(format)}), behind which there is no spec`;
+    throw configError('--to', problem, 'Use --to tracev2.');
   }
   const spec = adjustmentOf(options, false)(readSpec(input));
   return seed === undefined ? spec : { ...spec, seed };

@@ -15,8 +15,15 @@ function distance(a: string, b: string): number {
   return rows[a.length][b.length];
 }
 
-/** The closest name, if it is close enough to be what was meant: at most a third of its length in edits, or a prefix. */
+/** A word longer than this is no mistyped name; comparing it would take memory for each of its letters. */
+const longestName = 64;
+
+/**
+ * The closest name, if it is close enough to be what was meant: at most a third of its length in edits, or a
+ * prefix.
+ */
 export function nearestName(typed: string, names: readonly string[]): string | undefined {
+  if (typed.length > longestName) return undefined;
   let best: string | undefined;
   let least = Infinity;
   const plain = typed.toLowerCase().replaceAll('-', '_');

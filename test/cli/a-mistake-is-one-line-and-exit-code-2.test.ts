@@ -17,6 +17,14 @@ describe('the tierkv binary', () => {
     [[], /^tierkv: no command\. See tierkv --help\.$/],
     [['nonsense'], /^tierkv: unknown command 'nonsense'\. See tierkv --help\.$/],
     [['replay'], /^tierkv: missing required argument 'trace'\. See tierkv replay --help\.$/],
+    [
+      ['workload', 'generate', '--bad'],
+      /^tierkv: unknown option '--bad'\. See tierkv workload generate --help\.$/,
+    ],
+    [['latency', 'fit'], /--out <file>' not specified\. See tierkv latency fit --help\.$/],
+    [['disk', 'stat'], /missing required argument 'dir'\. See tierkv disk stat --help\.$/],
+    [['workload', 'nonsense'], /^tierkv: unknown command 'nonsense'.* See tierkv workload --help\.$/],
+    [['workload'], /^tierkv: name one of the commands\. See tierkv workload --help\.$/],
     [['replay', 'x', '--hbm-block', '5'], /^tierkv: unknown option .* \(Did you mean --hbm-blocks\?\)/],
     [['replay', 'x', '--hbm-blocks', '-5'], /^tierkv: --hbm-blocks is -5, .* \[TKV_CONFIG\]$/],
     [['replay', 'x', '--json', '/no/such/dir/x'], /^tierkv: \/no\/such\/dir\/x cannot be written/],
@@ -87,6 +95,13 @@ describe('how an error ends the process', () => {
     const { exitCode, text } = endingOf(error, 'tierkv replay');
     expect(exitCode).toBe(2);
     expect(text).toBe('tierkv: a b.jsonl:3: hash_ids is ?[31m"x". Mend the line. [TKV_INPUT]');
+  });
+
+  it('a message of any length: its beginning and its end', () => {
+    const error = new TierKVError('TKV_INPUT', `file.csv:1: is "${'x'.repeat(1e6)}". Mend the line`);
+    const { text } = endingOf(error, 'tierkv');
+    expect(text.length).toBeLessThan(2100);
+    expect(text).toMatch(/^tierkv: file\.csv:1: is "xxx.*xxx"\. Mend the line \[TKV_INPUT\]$/);
   });
 
   it('what the system refused: one line, exit code 2', () => {

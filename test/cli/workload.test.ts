@@ -124,7 +124,7 @@ describe('tierkv workload', () => {
     [['generate', '--num-requests', '0'], /no end/],
     [['generate', '--timeout', '0'], /--timeout is 0/],
     [['generate', '--seed', '1.5'], /--seed is "1\.5"/],
-    [['generate', '--prompt-tokens', '9000'], /prompt tokens\.mean is 9000, outside \[2, 7000\]/],
+    [['generate', '--prompt-tokens', '9000'], /--prompt-tokens is 9000, outside \[2, 7000\]/],
     [['generate', '--profile', 'ramp:form=1'], /has the key "form"\. Did you mean "from"\?/],
     [['describe', '--from', 'mooncacke', 'x'], /--from is "mooncacke"\. Did you mean "mooncake"\?/],
     [['convert', 'x', '--to', 'csv'], /--to is "csv"/],
@@ -135,6 +135,42 @@ describe('tierkv workload', () => {
     );
     expect(error?.message).toMatch(message);
     expect(error?.message).not.toContain('\n');
+  });
+
+  it('says that a file is empty, and not that its format is unknown', async () => {
+    for (const [name, text] of [
+      ['empty.jsonl', ''],
+      ['blank.csv', '\n \n'],
+    ] as const) {
+      writeFileSync(file(name), text);
+      await expect(run('describe', file(name))).rejects.toThrow(
+        `${file(name)} is empty: there is no request in it. Name another file.`,
+      );
+    }
+  });
+
+  it('says that no spec is behind a recorded trace', async () => {
+    writeFileSync(
+      file('m.jsonl'),
+      '{"timestamp": 7, "input_length": 600, "output_length": 5, "hash_ids": [0, 1]}\n',
+    );
+    await expect(run('convert', file('m.jsonl'), '--to', 'spec')).rejects.toThrow(
+      /^--to is spec, and .*m\.jsonl is a recorded trace \(mooncake\), behind which there is no spec\. Use --to tracev2/,
+    );
+  });
+
+  it.each([
+    [['--block-tokens', '0'], /--block-tokens is 0\. Set it to an integer from 1 to 1048576/],
+    [['--session-gap', '1e300'], /--session-gap is 1e\+300/],
+    [['--rate', '1e308'], /--rate is 1e\+308/],
+    [['--timeout', '1e300'], /--timeout is 1e\+300/],
+    [['--prompt-tokens-max', '1e15'], /--prompt-tokens-max is 1000000000000000, not an integer from 2 to/],
+    [['--output-tokens-stdev', '9000'], /--output-tokens-stdev is 9000.*widen --output-tokens-min and/],
+    [['--profile', 'ramp:to=1e308,from=1,duration=1'], /--profile has to=1e308/],
+    [['--profile', 'step:toString=1'], /--profile has the key "toString"/],
+    [['--workload', 'constructor'], /--workload is "constructor", which is no preset/],
+  ])('refuses %j by the name of the option', async (args, message) => {
+    await expect(run('generate', ...args)).rejects.toThrow(message);
   });
 
   it('names file and line of a broken trace', async () => {

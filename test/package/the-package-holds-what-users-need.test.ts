@@ -32,14 +32,21 @@ function importsOf(path: string): { name: string; lazy: boolean }[] {
 }
 
 describe('the exports map', () => {
-  it('has the four doors, each with types and code made from one index.ts', () => {
+  it('has its doors, each with types and code made from one file', () => {
     const { './package.json': packageJson, ...doors } = manifest.exports;
     expect(packageJson).toBe('./package.json');
-    expect(Object.keys(doors)).toEqual(['./runtime', './backends', './sim', './testing']);
-    for (const [door, target] of Object.entries(doors)) {
-      const name = door.slice(2);
-      expect(target).toEqual({ types: `./dist/${name}/index.d.ts`, default: `./dist/${name}/index.js` });
-      expect(existsSync(join(root, 'src', name, 'index.ts')), `src/${name}/index.ts`).toBe(true);
+    const files = {
+      '.': 'index',
+      './runtime': 'runtime/index',
+      './backends': 'backends/index',
+      './sim': 'sim/index',
+      './testing': 'testing/index',
+      './testing/contract': 'testing/contract',
+    };
+    expect(Object.keys(doors)).toEqual(Object.keys(files));
+    for (const [door, file] of Object.entries(files)) {
+      expect(doors[door]).toEqual({ types: `./dist/${file}.d.ts`, default: `./dist/${file}.js` });
+      expect(existsSync(join(root, 'src', `${file}.ts`)), file).toBe(true);
     }
   });
 

@@ -1,7 +1,7 @@
 /** The stand-ins keep the contract of the stores that they stand in for, with and without a fault store around them. */
 
+import { tierContract } from '../../src/testing/contract.ts';
 import { FaultPlan, FaultStore, StandInDevice, StandInDisk } from '../../src/testing/faults/index.ts';
-import { tierContract } from '../../src/testing/index.ts';
 
 const flipBit =
   (store: StandInDevice | StandInDisk) => (slot: number, sizeClass: number, byteIndex: number) => {

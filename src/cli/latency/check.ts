@@ -1,9 +1,10 @@
 /**
- * `tierkv latency check`: how far `calibrated` is from what was measured. Each experiment is predicted by a fit on all the
- * others; prefills are held against measured kernels; one run of another GPU is replayed. Beside it stands what upstream's
- * two backends, without the floor, say about the same steps.
+ * `tierkv latency check`: how far `calibrated` is from what was measured. Each experiment is predicted by a
+ * fit on all the others; prefills are held against measured kernels; one run of another GPU is replayed.
+ * Beside it stands what upstream's two backends, without the floor, say about the same steps.
  */
 
+import { configError } from '../../runtime/errors.ts';
 import {
   batchOf,
   Calibrated,
@@ -29,12 +30,12 @@ import {
   prepareRecords,
   type RecordPrediction,
   regimeOf,
-  replayRun,
   type Score,
   scoreOf,
   scoresBy,
   sumBatch,
 } from '../../sim/latency/index.ts';
+import { withOptionNames } from '../optionNames.ts';
 import {
   latencyDataFile,
   loadCoefficients,
@@ -43,7 +44,9 @@ import {
   loadModel,
   readText,
 } from './dataFiles.ts';
+import { requireFiniteFit } from './fit.ts';
 import { fittableRuns, loadMeasurements, type Measurements, modelLookup } from './measurements.ts';
+import { type RunQuantity, runQuantities } from './runQuantities.ts';
 
 export interface CheckOptions {
   readonly gpu: string;
@@ -62,14 +65,6 @@ export interface CheckedStep {
   readonly predictedUs: number;
   readonly measuredUs: number;
   readonly floorUs: number;
-}
-
-export interface RunQuantity {
-  readonly what: string;
-  readonly measuredMeanMs: number;
-  readonly replayedMeanMs: number;
-  readonly meanErrorPercent: number;
-  readonly p90ErrorPercent: number;
 }
 
 export interface CheckReport {
@@ -172,52 +167,26 @@ export function otherGpuRun(): MeasuredRun {
   };
 }
 
-function p90(values: readonly number[]): number {
-  const sorted = [...values].sort((a, b) => a - b);
-  return sorted[Math.ceil(sorted.length * 0.9) - 1];
-}
-
-function mean(values: readonly number[]): number {
-  return values.reduce((sum, value) => sum + value, 0) / values.length;
-}
-
-/** Errors of a replay on the requests from `first` on. */
-export function runQuantities(
-  run: MeasuredRun,
-  coefficients: CalibratedCoefficients,
-  label: string,
-  first: number,
-): RunQuantity[] {
-  const times = replayRun(run, coefficients);
-  const judged = run.requests.map((request, i) => ({ request, replayed: times[i] })).slice(first);
-  const quantity = (
-    what: string,
-    of: (
-      at: { firstTokenUs: number; lastTokenUs: number },
-      request: MeasuredRun['requests'][number],
-    ) => number,
-  ): RunQuantity => {
-    const measured = judged.map(({ request }) => of(request, request) / 1000);
-    const replayed = judged.map((pair) => of(pair.replayed, pair.request) / 1000);
-    return {
-      what: `${label}: ${what}`,
-      measuredMeanMs: mean(measured),
-      replayedMeanMs: mean(replayed),
-      meanErrorPercent: 100 * (mean(replayed) / mean(measured) - 1),
-      p90ErrorPercent: 100 * (p90(replayed) / p90(measured) - 1),
-    };
-  };
-  return [
-    quantity('TTFT', (at, request) => at.firstTokenUs - request.arrivalUs),
-    quantity('TPOT', (at, request) => (at.lastTokenUs - at.firstTokenUs) / (request.outputTokens - 1)),
-    quantity('latency', (at, request) => at.lastTokenUs - request.arrivalUs),
-  ];
-}
-
 /** @throws {TierKVError} for a file, model or GPU that does not exist. */
 export function check(options: CheckOptions): CheckReport {
+  const report = withOptionNames({ records: '--steps', model: '--steps', GPU: '--gpu' }, () =>
+    judge(options),
+  );
+  requireFiniteFit(options.steps ?? options.gpu, report);
+  return report;
+}
+
+/** Most experiments that are held out in turn, each at the price of a fit on all the others. */
+const maxExperiments = 64;
+
+function judge(options: CheckOptions): CheckReport {
   const hardware = loadHardware(options.gpu);
   const measurements = loadMeasurements(options.steps, options.runs);
+  const experiments = new Set(measurements.steps.map(({ experiment }) => experiment)).size;
+  if (experiments < 2 || experiments > maxExperiments) {
+    const problem = `has steps of ${experiments} experiments; each is judged by a fit on the others`;
+    throw configError('--steps', problem, `Give steps of 2 to ${maxExperiments} experiments.`);
+  }
   const lookup = modelLookup();
   const start = kernelCoefficients(hardware, loadKernelTables());
   const runs = fittableRuns(measurements, lookup);

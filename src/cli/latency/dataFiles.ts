@@ -1,10 +1,9 @@
 /**
- * The data files that ship with tierkv, by name: models, GPUs, coefficients and measurements. A name that ends in `.json`
- * is a path instead, so that a new model or GPU can be tried before it is added.
+ * The data files that ship with tierkv, by name: models, GPUs, coefficients and measurements. A name that
+ * ends in `.json` is a path instead, so that a new model or GPU can be tried before it is added.
  */
 
 import fs from 'node:fs';
-import { gunzipSync } from 'node:zlib';
 import { TierKVError } from '../../runtime/errors.ts';
 import {
   type Coefficients,
@@ -22,22 +21,14 @@ import {
   requireKnownName,
 } from '../../sim/latency/index.ts';
 import { readYaml } from '../../sim/workload/spec/reader.ts';
+import { readText as readFileText } from '../input/index.ts';
 
 const data: URL = new URL('../../../data/', import.meta.url);
 
-/** The text of a file, unpacked if its name ends in `.gz`. */
+/** The text of a user's file, or of a data file by its URL; unpacked if its name ends in `.gz`. */
 export function readText(file: string | URL): string {
-  const name = typeof file === 'string' ? file : file.pathname.slice(data.pathname.length);
-  try {
-    const bytes = fs.readFileSync(file);
-    return name.endsWith('.gz') ? gunzipSync(bytes).toString('utf8') : bytes.toString('utf8');
-  } catch (cause) {
-    const reason = cause instanceof Error ? cause.message.replace(/, \w+ '.*$/, '') : String(cause);
-    throw new TierKVError('TKV_IO', `${name} cannot be read: ${reason}. Name a file that can.`, {
-      path: name,
-      cause,
-    });
-  }
+  if (typeof file === 'string') return readFileText(file);
+  return readFileText(file, `data/${file.pathname.slice(data.pathname.length)}`);
 }
 
 /** A file under data/latency. */
@@ -53,8 +44,8 @@ function names(folder: string): string[] {
 }
 
 /**
- * A model by name, with or without its organisation, or by the path of its config.json. A name may be cut short where
- * only one model starts with it.
+ * A model by name, with or without its organisation, or by the path of its config.json. A name may be cut
+ * short where only one model starts with it.
  */
 export function loadModel(asked: string): ModelConfig {
   if (asked.endsWith('.json')) {

@@ -1,6 +1,9 @@
-/** `tierkv latency fit`: coefficients of `calibrated` or `linear` from measured steps, written as a coefficient file. */
+/**
+ * `tierkv latency fit`: coefficients of `calibrated` or `linear` from measured steps, written as a
+ * coefficient file.
+ */
 
-import { configError } from '../../runtime/errors.ts';
+import { configError, TierKVError } from '../../runtime/errors.ts';
 import {
   type CalibratedCoefficients,
   coefficientSchema,
@@ -14,6 +17,7 @@ import {
   type Score,
   scoreOf,
 } from '../../sim/latency/index.ts';
+import { withOptionNames } from '../optionNames.ts';
 import { loadHardware, loadKernelTables, readText } from './dataFiles.ts';
 import { fittableRuns, loadMeasurements, modelLookup } from './measurements.ts';
 
@@ -41,8 +45,31 @@ export function rounded(value: unknown): unknown {
   return Object.fromEntries(Object.entries(value).map(([key, inner]) => [key, rounded(inner)]));
 }
 
+/**
+ * Refuses a fit that ended in no number, as measurements beyond all measure make it end.
+ * @throws {TierKVError} TKV_INPUT naming the file.
+ */
+export function requireFiniteFit(file: string, value: unknown): void {
+  if (typeof value === 'number' && !Number.isFinite(value)) {
+    const problem = `${file}: the fit gives no finite numbers`;
+    throw new TierKVError('TKV_INPUT', `${problem}. Leave out the measurements that cannot be right`, {
+      path: file,
+    });
+  }
+  if (typeof value !== 'object' || value === null) return;
+  for (const inner of Object.values(value)) requireFiniteFit(file, inner);
+}
+
 /** @throws {TierKVError} for a file, model, GPU or experiment that does not exist, or nothing left to fit. */
 export function fitCoefficients(options: FitOptions): FitReport {
+  const report = withOptionNames({ records: '--steps', model: '--steps', GPU: '--gpu' }, () =>
+    fitSteps(options),
+  );
+  requireFiniteFit(options.steps ?? options.gpu, report);
+  return report;
+}
+
+function fitSteps(options: FitOptions): FitReport {
   const hardware = loadHardware(options.gpu);
   const measurements = loadMeasurements(options.steps, options.runs);
   const lookup = modelLookup();
@@ -53,6 +80,9 @@ export function fitCoefficients(options: FitOptions): FitReport {
   }
   const judged = measurements.steps.filter(({ experiment }) => options.holdOut.includes(experiment));
   const steps = measurements.steps.filter(({ experiment }) => !options.holdOut.includes(experiment));
+  if (steps.length === 0) {
+    throw configError('--steps', 'holds no step to fit to', 'Give steps, or hold out fewer experiments.');
+  }
   const links = options.links === undefined ? {} : linksOf(options.links);
   const about = {
     experiments: [...new Set(steps.map(({ experiment }) => experiment))].join(', '),

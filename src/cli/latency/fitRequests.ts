@@ -1,6 +1,7 @@
 /**
- * `tierkv latency fit --requests`: coefficients of a GPU from the requests of one measured run, when no steps were logged.
- * The first share of the requests is fitted to, the rest judges; what is written is the fit on the first share alone.
+ * `tierkv latency fit --requests`: coefficients of a GPU from the requests of one measured run, when no steps
+ * were logged. The first share of the requests is fitted to, the rest judges; what is written is the fit on
+ * the first share alone.
  */
 
 import { requireFraction, requireInteger, TierKVError } from '../../runtime/errors.ts';
@@ -12,10 +13,12 @@ import {
   kernelCoefficients,
   parseMeasuredRequests,
 } from '../../sim/latency/index.ts';
-import { type RunQuantity, runQuantities } from './check.ts';
+import { withOptionNames } from '../optionNames.ts';
 import { loadHardware, loadKernelTables, loadModel, readText } from './dataFiles.ts';
-import { rounded } from './fit.ts';
+import { requireFiniteFit, rounded } from './fit.ts';
 import { fittableRuns, loadMeasurements, modelLookup } from './measurements.ts';
+import { engineOptions } from './predict.ts';
+import { type RunQuantity, runQuantities } from './runQuantities.ts';
 
 export interface FitRequestsOptions {
   readonly requests: string;
@@ -36,6 +39,12 @@ export interface FitRequestsReport {
 
 /** @throws {TierKVError} for a file, model or GPU that does not exist, or too few requests. */
 export function fitToRequests(options: FitRequestsOptions): FitRequestsReport {
+  const report = withOptionNames(engineOptions, () => fitOneRun(options));
+  requireFiniteFit(options.requests, report);
+  return report;
+}
+
+function fitOneRun(options: FitRequestsOptions): FitRequestsReport {
   const hardware = loadHardware(options.gpu);
   const requests = parseMeasuredRequests(readText(options.requests), options.requests);
   const fitted = Math.floor(requests.length * requireFraction('--fit-share', options.fitShare));
@@ -53,11 +62,11 @@ export function fitToRequests(options: FitRequestsOptions): FitRequestsReport {
   const run = {
     requests,
     limits: {
-      requests: requireInteger('--max-num-seqs', options.maxNumSeqs, 1),
-      tokensPerStep: requireInteger('--max-num-batched-tokens', options.maxNumBatchedTokens, 1),
+      requests: requireInteger('--max-num-seqs', options.maxNumSeqs, 1, 65_536),
+      tokensPerStep: requireInteger('--max-num-batched-tokens', options.maxNumBatchedTokens, 1, 10_000_000),
     },
     shape: engineShape(loadModel(options.model), hardware, {
-      tp: requireInteger('--tp', options.tp, 1),
+      tp: requireInteger('--tp', options.tp, 1, 1024),
       dp: 1,
     }),
     interconnectGbPerS: hardware.interconnectGbPerS,

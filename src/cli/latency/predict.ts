@@ -1,6 +1,9 @@
-/** `tierkv latency predict`: how long a batch takes on a GPU, what that is made of, and how far above the floor it lies. */
+/**
+ * `tierkv latency predict`: how long a batch takes on a GPU, what that is made of, and how far above the
+ * floor it lies.
+ */
 
-import { requireInteger } from '../../runtime/errors.ts';
+import { requireFraction, requireInteger, TierKVError } from '../../runtime/errors.ts';
 import {
   automaticBlockCount,
   engineShape,
@@ -11,7 +14,8 @@ import {
   PhysicalFloor,
   type StepPart,
 } from '../../sim/latency/index.ts';
-import { renderTable } from '../output/index.ts';
+import { withOptionNames } from '../optionNames.ts';
+import { printable, renderTable } from '../output/index.ts';
 import { parseBatch } from './batchText.ts';
 import { loadCoefficients, loadHardware, loadModel, modelDefaults } from './dataFiles.ts';
 
@@ -53,8 +57,22 @@ export interface PredictReport {
   readonly batches: readonly BatchPrediction[];
 }
 
+/** The options behind the names that the library gives to what it checks. */
+export const engineOptions: Readonly<Record<string, string>> = {
+  tp: '--tp',
+  dp: '--dp',
+  blockTokens: '--block-size',
+  memoryUtilization: '--gpu-memory-utilization',
+  model: '--model',
+  GPU: '--gpu',
+};
+
 /** @throws {TierKVError} for anything unknown or out of range. */
 export function predict(options: PredictOptions): PredictReport {
+  return withOptionNames(engineOptions, () => predictBatches(options));
+}
+
+function predictBatches(options: PredictOptions): PredictReport {
   const model = loadModel(options.model);
   const defaults = modelDefaults(model.name);
   const hardware = loadHardware(options.gpu ?? defaults?.gpu ?? 'H100');
@@ -74,12 +92,14 @@ export function predict(options: PredictOptions): PredictReport {
     };
   });
   let blocks: { kvBlocks: number } | { kvBlocksProblem: string };
-  const { blockTokens, memoryUtilization } = options;
+  const blockTokens = requireInteger('--block-size', options.blockTokens, 1, 2 ** 20);
+  const memoryUtilization = requireFraction('--gpu-memory-utilization', options.memoryUtilization);
   try {
     const limits = { tp, dp, blockTokens, memoryUtilization, adapterBytes: 0 };
     blocks = { kvBlocks: automaticBlockCount(model, hardware, limits) };
   } catch (error) {
-    blocks = { kvBlocksProblem: (error as Error).message };
+    if (!(error instanceof TierKVError)) throw error;
+    blocks = { kvBlocksProblem: error.message };
   }
   return {
     model: model.name,
@@ -102,7 +122,7 @@ const ms = (us: number): string => (us / 1000).toFixed(3);
 export function renderPrediction(report: PredictReport): string {
   const { model, gpu, tp, dp, backend, kvBlocks, kvBlocksProblem } = report;
   const engine = `${gpu} x ${tp}${dp > 1 ? ` x ${dp} ranks` : ''}`;
-  const head = `${model} on ${engine}, ${backend}${report.floor ? '' : ', without the physical floor'}\n`;
+  const head = `${printable(`${model} on ${engine}`)}, ${backend}${report.floor ? '' : ', without the physical floor'}\n`;
   const rows = report.batches.map(({ batch, stepUs, floorUs, parts }) => [
     batch,
     ms(stepUs),
@@ -124,6 +144,8 @@ export function renderPrediction(report: PredictReport): string {
     rows,
   );
   const blocks =
-    kvBlocks === undefined ? `no automatic block count: ${kvBlocksProblem}` : `KV blocks ${kvBlocks}`;
+    kvBlocks === undefined
+      ? `no automatic block count: ${printable(kvBlocksProblem ?? '')}`
+      : `KV blocks ${kvBlocks}`;
   return `${head}${table}KV bytes/token/GPU ${report.kvBytesPerToken}, ${blocks}\n`;
 }

@@ -1,4 +1,6 @@
-/** What `tierkv latency check` shows: a table a question, and the plot of predicted against measured steps. */
+/**
+ * What `tierkv latency check` shows: a table a question, and the plot of predicted against measured steps.
+ */
 
 import type { VegaLiteSpec } from '../chart.ts';
 import { renderTable, type TableColumn } from '../output/index.ts';
@@ -61,7 +63,8 @@ export function checkChart(report: CheckReport): VegaLiteSpec {
     regime: step.regime,
   }));
   const all = values.flatMap(({ measured, predicted }) => [measured, predicted]);
-  const [least, most] = [Math.min(...all) * 0.9, Math.max(...all) * 1.1];
+  const least = all.reduce((a, b) => Math.min(a, b), Infinity) * 0.9;
+  const most = all.reduce((a, b) => Math.max(a, b), 0) * 1.1;
   const range = [least, most].map((at) => ({ measured: at, predicted: at }));
   const axis = (field: string, title: string): VegaLiteSpec => ({
     field,

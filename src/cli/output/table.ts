@@ -1,16 +1,28 @@
 /**
- * Tables for people: plain text without colour codes, so that a pipe or a file gets the same bytes as a terminal.
- * Columns of numbers are aligned to the right.
+ * Tables for people: plain text without colour codes, so that a pipe or a file gets the same bytes as a
+ * terminal. Columns of numbers are aligned to the right.
  */
 
 import Table from 'cli-table3';
+import { printable } from './printable.ts';
+
+/** Characters of a cell; a name out of a file may have millions. */
+const longestCell = 200;
+
+function cellText(cell: string | number): string | number {
+  if (typeof cell === 'number') return cell;
+  return printable(cell.length <= longestCell ? cell : `${cell.slice(0, longestCell)}...`);
+}
 
 export interface TableColumn {
   readonly title: string;
   readonly align?: 'left' | 'right';
 }
 
-/** The table as text with a newline at its end. Every row has one cell a column. */
+/**
+ * The table as text with a newline at its end. Every row has one cell a column; cells are made printable and
+ * cut.
+ */
 export function renderTable(
   columns: readonly TableColumn[],
   rows: readonly (readonly (string | number)[])[],
@@ -20,6 +32,6 @@ export function renderTable(
     colAligns: columns.map((column) => column.align ?? 'left'),
     style: { head: [], border: [], compact: true },
   });
-  table.push(...rows.map((row) => [...row]));
+  for (const row of rows) table.push(row.map(cellText));
   return `${table.toString()}\n`;
 }

@@ -3,11 +3,10 @@
  * report says which.
  */
 
-import { readFileSync } from 'node:fs';
-
 import { type KVManager, tierName } from '../../runtime/index.ts';
 import { LinkModel, ModeledDriver, TransferTimeline } from '../../sim/driver/index.ts';
 import { type LinkCalibration, parseLinkCalibration } from '../../sim/latency/index.ts';
+import { readText } from '../input/index.ts';
 import type { ReplayListener, ReplayOptions } from './options.ts';
 import { type ReplayTiers, trafficOf } from './tiers.ts';
 
@@ -45,7 +44,5 @@ export async function openTiers(
 }
 
 function profileOf({ linksPath }: ReplayOptions): LinkCalibration | undefined {
-  return linksPath === undefined
-    ? undefined
-    : parseLinkCalibration(readFileSync(linksPath, 'utf8'), linksPath);
+  return linksPath === undefined ? undefined : parseLinkCalibration(readText(linksPath), linksPath);
 }

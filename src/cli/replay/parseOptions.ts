@@ -1,6 +1,7 @@
 /**
- * From what the user wrote to `ReplayOptions`. Everything that can be known to be wrong before the run is found here, each
- * error naming the option and the remedy, so that no long run ends on a mistake that was there at its start.
+ * From what the user wrote to `ReplayOptions`. Everything that can be known to be wrong before the run is
+ * found here, each error naming the option and the remedy, so that no long run ends on a mistake that was
+ * there at its start.
  */
 
 import fs from 'node:fs';
@@ -13,9 +14,11 @@ import {
   requirePositive,
   TierKVError,
 } from '../../runtime/errors.ts';
+import { systemReason } from '../input/index.ts';
 import { parseBytes, requireWritableTarget } from '../output/index.ts';
 import { mooncakeBlockTokens } from '../trace/index.ts';
 import type { BlockBudget, DriverName, ReplayOptions } from './options.ts';
+import { maxBlocks, requireHoldable, requireRoom } from './tierSizes.ts';
 
 /** The options as commander hands them over: text, under camel-case names. */
 export interface RawReplayOptions {
@@ -26,9 +29,9 @@ export interface RawReplayOptions {
   readonly blockTokens: string;
   readonly driver: string;
   readonly offloadThreshold: string;
-  readonly linkGbps: string;
-  readonly linkLatencyUs: string;
   readonly skipBad: boolean;
+  readonly linkGbps?: string;
+  readonly linkLatencyUs?: string;
   readonly requests?: string;
   readonly dir?: string;
   readonly links?: string;
@@ -38,9 +41,11 @@ export interface RawReplayOptions {
 }
 
 /** Enough for every tier to serve some of the bundled excerpt, at a total of about 400 MB. */
-export const replayDefaults: Omit<
-  RawReplayOptions,
-  'skipBad' | 'requests' | 'dir' | 'links' | 'log' | 'inputs' | 'json'
+export const replayDefaults: Required<
+  Pick<
+    RawReplayOptions,
+    'hbmBlocks' | 'ddrBlocks' | 'nvmeBlocks' | 'blockBytes' | 'blockTokens' | 'driver' | 'offloadThreshold'
+  >
 > = {
   hbmBlocks: '1000',
   ddrBlocks: '4000',
@@ -49,29 +54,27 @@ export const replayDefaults: Omit<
   blockTokens: String(mooncakeBlockTokens),
   driver: 'real',
   offloadThreshold: '1',
-  linkGbps: '10',
-  linkLatencyUs: '10',
 };
 
-/** Slots are numbered with 32-bit integers. */
-const maxBlocks = 2 ** 31 - 1;
+/**
+ * What the modeled driver assumes of links that no profile gives. Apart, since with the real driver they mean
+ * nothing.
+ */
+export const linkDefaults: { readonly gbps: string; readonly latencyUs: string } = {
+  gbps: '10',
+  latencyUs: '10',
+};
 
-function decimal(option: string, text: string): number {
+function decimal(option: string, text: string, remedy: string = `Set ${option} to a number.`): number {
   if (!/^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(text.trim())) {
-    throw configError(option, `is "${text}", not a number`, `Set ${option} to a number.`);
+    throw configError(option, `is "${text}", not a number`, remedy);
   }
   return Number(text);
 }
 
 function integer(option: string, text: string, min: number, max?: number): number {
-  if (!/^[+-]?\d+(\.\d+)?$/.test(text.trim())) {
-    throw configError(
-      option,
-      `is "${text}", not a number`,
-      `Set ${option} to an integer of at least ${min}.`,
-    );
-  }
-  return requireInteger(option, Number(text), min, max);
+  const value = decimal(option, text, `Set ${option} to an integer of at least ${min}.`);
+  return requireInteger(option, value, min, max);
 }
 
 function budget(option: string, text: string, min: number): BlockBudget {
@@ -103,33 +106,50 @@ function blockBytesOf(text: string): number {
   return bytes;
 }
 
-function requireAddressable(option: string, blocks: BlockBudget, blockBytes: number): void {
-  if (blocks !== 'all' && blocks * blockBytes > Number.MAX_SAFE_INTEGER) {
-    const problem = `makes ${blocks} blocks of ${blockBytes} bytes, more than can be addressed`;
-    throw configError(option, problem, `Lower ${option} or --block-bytes.`);
-  }
-}
-
 function driverOf(text: string): DriverName {
   if (text === 'real' || text === 'modeled') return text;
   throw configError('--driver', `is "${text}"`, 'Set it to real or modeled.');
 }
 
 function requireDirectory(dir: string): void {
-  const stat = fs.statSync(dir, { throwIfNoEntry: false });
+  const stat = statOf(dir);
   const problem = stat === undefined ? 'which does not exist' : 'which is not a directory';
   if (stat?.isDirectory() !== true) {
     throw configError('--dir', `is ${dir}, ${problem}`, 'Make the directory, or leave --dir out.');
   }
   try {
-    fs.accessSync(dir, fs.constants.W_OK);
+    // permissions alone do not say it: nobody can make a file in /proc
+    fs.rmdirSync(fs.mkdtempSync(path.join(dir, '.tierkv-')));
   } catch (cause) {
-    throw new TierKVError('TKV_IO', `--dir is ${dir}, which cannot be written. Name another directory.`, {
+    const problem = `--dir is ${dir}, in which nothing can be written (${systemReason(cause)})`;
+    throw new TierKVError('TKV_IO', `${problem}. Name another directory.`, {
       field: '--dir',
       path: dir,
       cause,
     });
   }
+}
+
+/** Undefined for what does not exist, cannot be reached, or cannot be a path. */
+function statOf(file: string): fs.Stats | undefined {
+  try {
+    return fs.statSync(file, { throwIfNoEntry: false });
+  } catch {
+    return undefined;
+  }
+}
+
+/** A file that only the modeled driver reads. */
+function requireModelFile(option: string, file: string | undefined, driver: DriverName, made: string): void {
+  if (file === undefined) return;
+  requireModeled(option, driver);
+  if (statOf(file)?.isFile() === true) return;
+  throw configError(option, `is ${file}, which is not a file`, `Name what ${made} wrote.`);
+}
+
+function requireModeled(option: string, driver: DriverName): void {
+  if (driver === 'modeled') return;
+  throw configError(option, 'needs the modeled driver', `Add --driver modeled, or leave ${option} out.`);
 }
 
 function requireDifferentFiles(files: readonly (readonly [name: string, file: string | undefined])[]): void {
@@ -145,7 +165,8 @@ function requireDifferentFiles(files: readonly (readonly [name: string, file: st
 }
 
 /**
- * @param scratchDir makes the directory for the NVMe tier where the user named none; called once all else is right.
+ * @param scratchDir makes the directory for the NVMe tier where the user named none; called once all else is
+ * right.
  * @throws {TierKVError} TKV_CONFIG naming the option; TKV_IO for a place that cannot be written.
  */
 export function parseReplayOptions(
@@ -162,33 +183,25 @@ export function parseReplayOptions(
     ['--nvme-blocks', nvmeBlocks],
   ]);
   const blockBytes = blockBytesOf(raw.blockBytes);
-  requireAddressable('--hbm-blocks', hbmBlocks, blockBytes);
-  requireAddressable('--ddr-blocks', ddrBlocks, blockBytes);
-  requireAddressable('--nvme-blocks', nvmeBlocks, blockBytes);
+  requireHoldable({ hbmBlocks, ddrBlocks, nvmeBlocks, blockBytes });
   const blockTokens = integer('--block-tokens', raw.blockTokens, 1);
   const requests = raw.requests === undefined ? undefined : integer('--requests', raw.requests, 1);
 
   const driver = driverOf(raw.driver);
-  if (raw.inputs !== undefined && driver !== 'modeled') {
-    throw configError('--inputs', 'needs the modeled driver', 'Add --driver modeled, or leave --inputs out.');
-  }
-  if (raw.inputs !== undefined && fs.statSync(raw.inputs, { throwIfNoEntry: false })?.isFile() !== true) {
-    throw configError('--inputs', `is ${raw.inputs}, which is not a file`, 'Name what --log of a run wrote.');
-  }
-
-  if (raw.links !== undefined && driver !== 'modeled') {
-    throw configError('--links', 'needs the modeled driver', 'Add --driver modeled, or leave --links out.');
-  }
-  if (raw.links !== undefined && fs.statSync(raw.links, { throwIfNoEntry: false })?.isFile() !== true) {
-    throw configError('--links', `is ${raw.links}, which is not a file`, 'Name what tierkv calibrate wrote.');
-  }
+  requireModelFile('--inputs', raw.inputs, driver, '--log of a run');
+  requireModelFile('--links', raw.links, driver, 'tierkv calibrate');
+  if (raw.linkGbps !== undefined) requireModeled('--link-gbps', driver);
+  if (raw.linkLatencyUs !== undefined) requireModeled('--link-latency-us', driver);
 
   const offloadThreshold = requireFraction(
     '--offload-threshold',
     decimal('--offload-threshold', raw.offloadThreshold),
   );
-  const linkGbps = requirePositive('--link-gbps', decimal('--link-gbps', raw.linkGbps));
-  const linkLatencyUs = requireFinite('--link-latency-us', decimal('--link-latency-us', raw.linkLatencyUs));
+  const linkGbps = requirePositive('--link-gbps', decimal('--link-gbps', raw.linkGbps ?? linkDefaults.gbps));
+  const linkLatencyUs = requireFinite(
+    '--link-latency-us',
+    decimal('--link-latency-us', raw.linkLatencyUs ?? linkDefaults.latencyUs),
+  );
 
   requireDifferentFiles([
     ['TRACE', tracePath],
@@ -200,6 +213,7 @@ export function parseReplayOptions(
   if (raw.log !== undefined) requireWritableTarget(raw.log);
   if (raw.json !== undefined) requireWritableTarget(raw.json);
   if (raw.dir !== undefined) requireDirectory(raw.dir);
+  if (driver === 'real') requireRoom({ ddrBlocks, nvmeBlocks, blockBytes, dir: raw.dir });
 
   return {
     tracePath,

@@ -2,7 +2,8 @@
 
 import type { DevicePool } from '../../backends/webgpu/index.ts';
 import { openStores } from '../../embed/index.ts';
-import { type KVManager, Outcome, TierKVError } from '../../runtime/index.ts';
+import { type KVManager, Outcome } from '../../runtime/index.ts';
+import { inOptionNames } from '../optionNames.ts';
 import type { BlockBytes, BlockPlace } from './blockBytes.ts';
 import type { ReplayListener, ReplayOptions } from './options.ts';
 import { type ReplayTiers, trafficOf } from './tiers.ts';
@@ -15,7 +16,7 @@ export async function openTiers(
 ): Promise<ReplayTiers> {
   const stores = await openStores({ nvme: { dir: options.dir }, notice: listener.notice }, manager).catch(
     (error) => {
-      throw inOptions(error);
+      throw inOptionNames(optionOf, error);
     },
   );
   const { engine, hbm } = stores;
@@ -33,18 +34,12 @@ export async function openTiers(
 
 const optionOf: Readonly<Record<string, string>> = {
   'hbm.capacityBytes': '--hbm-blocks',
+  hbmBytes: '--hbm-blocks',
   'ddr.capacityBytes': '--ddr-blocks',
+  ddrBytes: '--ddr-blocks',
+  'nvme.dir': '--dir',
   dir: '--dir',
 };
-
-/** The library's error in the words of the command line. */
-function inOptions(error: unknown): unknown {
-  const field = error instanceof TierKVError ? error.field : undefined;
-  const option = field === undefined ? undefined : optionOf[field];
-  if (!(error instanceof TierKVError) || field === undefined || option === undefined) return error;
-  const message = error.message.replace(new RegExp(`\\b${field.replace('.', '\\.')}\\b`, 'g'), option);
-  return new TierKVError(error.code, message, { field: option, cause: error });
-}
 
 /** Blocks whose bytes the device generates from the trace's id, so that only this block can have them. */
 function patternBytes(hbm: DevicePool): BlockBytes {

@@ -1,6 +1,7 @@
 /**
- * The report as text for people: what each tier served, what moved how fast on what, and the digests by which two runs are
- * compared. Figures of a software adapter or a model are labelled where they stand. The last line is the verdict.
+ * The report as text for people: what each tier served, what moved how fast on what, and the digests by which
+ * two runs are compared. Figures of a software adapter or a model are labelled where they stand. The last
+ * line is the verdict.
  */
 
 import {
@@ -9,6 +10,7 @@ import {
   formatCount,
   formatSeconds,
   formatShare,
+  printable,
   renderTable,
 } from '../output/index.ts';
 import { type LinkName, linkNames, type ReplayReport } from './report.ts';
@@ -30,7 +32,7 @@ const lineWidth = 110;
 function factText(name: string, fact: string | number | boolean): string {
   if (fact === true) return name;
   if (fact === false) return `no ${name}`;
-  return `${name} ${typeof fact === 'number' && /bytes/i.test(name) ? formatBytes(fact) : fact}`;
+  return printable(`${name} ${typeof fact === 'number' && /bytes/i.test(name) ? formatBytes(fact) : fact}`);
 }
 
 /** `title` and its facts, broken into lines under each other. Facts without a value are left out. */
@@ -110,7 +112,10 @@ export function renderReport(report: ReplayReport): string {
         `dropped ${formatCount(demotions.dropped)}`,
     ],
     ['verified blocks', formatCount(report.verified)],
-    ['adapter', `${adapter.name}${adapter.software && report.driver === 'real' ? ' (software)' : ''}`],
+    [
+      'adapter',
+      `${printable(adapter.name)}${adapter.software && report.driver === 'real' ? ' (software)' : ''}`,
+    ],
     ['driver', report.driver],
     ['time', formatSeconds(report.wallSeconds)],
     ['hit digest', report.hitDigest],

@@ -48,6 +48,7 @@ export async function runReplay(options: ReplayOptions, listener: ReplayListener
     ...traceOptions(options),
     progress,
     onSkip,
+    signal: listener.signal,
   })) {
     listener.signal.throwIfAborted();
     hits.update(`${await session.request(request.hashIds)}\n`);

@@ -1,13 +1,15 @@
 /**
- * The lines of a text file, plain or compressed (`.gz`, `.zst`), as a stream: memory stays at a few chunks however long
- * the file is, and stopping early closes it. What cannot be read to its end is an error and never a short file: a cut
- * compressed stream, a second zstd frame that would be passed over, a directory, binary data without line ends.
+ * The lines of a text file, plain or compressed (`.gz`, `.zst`), as a stream: memory stays at a few chunks
+ * however long the file is, and stopping early closes it. What cannot be read to its end is an error and
+ * never a short file: a cut compressed stream, a second zstd frame that would be passed over, a directory,
+ * binary data without line ends.
  */
 
 import { type FileHandle, open } from 'node:fs/promises';
 import { Readable } from 'node:stream';
 import zlib from 'node:zlib';
 import { TierKVError } from '../../runtime/errors.ts';
+import { inputError, lineTooLong, maxLineBytes, refuseHiddenCompression } from '../input/index.ts';
 
 /** How far the reading is. `bytesTotal` is the file's size, or 0 while unknown (a pipe). */
 export interface ReadProgress {
@@ -16,13 +18,11 @@ export interface ReadProgress {
   lines: number;
 }
 
-/** A line longer than this is not a record of any trace, but a file of another kind. */
-const maxLineBytes = 64 * 1024 * 1024;
 const newline = 0x0a;
 const chunkBytes = 64 * 1024;
 
 function unreadable(path: string, problem: string, remedy: string, cause?: unknown): TierKVError {
-  return new TierKVError('TKV_INPUT', `${path} ${problem}. ${remedy}`, { path, cause });
+  return inputError(path, problem, remedy, { cause });
 }
 
 function errorCode(error: unknown): string {
@@ -58,12 +58,6 @@ function damage(path: string, cause: unknown, lines: number): TierKVError {
   return unreadable(path, `cannot be read ${after} (${code})`, 'Check the disk and the file.', cause);
 }
 
-function refuseHiddenCompression(path: string, head: Buffer): void {
-  const magic = head.length >= 4 ? head.readUInt32BE(0) : 0;
-  const suffix = magic >>> 16 === 0x1f8b ? '.gz' : magic === 0x28b52ffd ? '.zst' : '';
-  if (suffix !== '') throw unreadable(path, `holds ${suffix} data`, `Give it a name that ends in ${suffix}.`);
-}
-
 function createZstdEngine(path: string): zlib.ZstdDecompress {
   if (typeof zlib.createZstdDecompress === 'function') return zlib.createZstdDecompress();
   throw unreadable(path, 'is zstd data, which this Node cannot read', 'Use Node 22.15 or newer.');
@@ -79,7 +73,10 @@ async function* stored(file: FileHandle, start: number | undefined): AsyncGenera
   }
 }
 
-/** Decompressed chunks of what begins at `start` and ends where the engine says: all members of gzip, one zstd frame. */
+/**
+ * Decompressed chunks of what begins at `start` and ends where the engine says: all members of gzip, one zstd
+ * frame.
+ */
 async function* inflate(
   file: FileHandle,
   engine: zlib.Gunzip | zlib.ZstdDecompress,
@@ -141,15 +138,17 @@ async function* chunks(path: string, progress: ReadProgress): AsyncGenerator<Buf
 }
 
 /**
- * Yields each line without its end; a byte-order mark is left out, and a last line need not end. `progress.lines` is
- * the number of the line just yielded, from 1.
- * @throws {TierKVError} TKV_INPUT when the file is missing, a directory, unreadable, damaged or cut short.
+ * Yields each line without its end; a byte-order mark is left out, and a last line need not end.
+ * `progress.lines` is the number of the line just yielded, from 1.
+ * @throws {TierKVError} TKV_INPUT when the file is missing, a directory, unreadable, damaged or cut short, or
+ * has a line above the limit.
  */
 export async function* readLines(path: string, progress: ReadProgress): AsyncGenerator<string> {
   let pieces: Buffer[] = []; // of a line whose end has not come yet
   let pieceBytes = 0;
   const take = (last: Buffer): string => {
-    const whole = pieces.length === 0 ? last : Buffer.concat([...pieces, last]);
+    const whole = pieceBytes === 0 ? last : Buffer.concat([...pieces, last]);
+    if (whole.length > maxLineBytes) throw lineTooLong(path, progress.lines + 1);
     pieces = [];
     pieceBytes = 0;
     const text = whole.toString('utf8');
@@ -161,11 +160,10 @@ export async function* readLines(path: string, progress: ReadProgress): AsyncGen
       yield take(chunk.subarray(start, end));
       start = end + 1;
     }
+    if (start === chunk.length) continue;
     pieces.push(chunk.subarray(start));
     pieceBytes += chunk.length - start;
-    if (pieceBytes > maxLineBytes) {
-      throw unreadable(path, `has a line of more than ${maxLineBytes} bytes`, 'Name a JSONL trace.');
-    }
+    if (pieceBytes > maxLineBytes) throw lineTooLong(path, progress.lines + 1);
   }
   if (pieceBytes > 0) yield take(Buffer.alloc(0));
 }

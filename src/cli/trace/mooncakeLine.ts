@@ -1,23 +1,18 @@
 /**
- * One line of a Mooncake-format trace, checked field by field: `timestamp` (ms), `input_length` and `output_length`
- * (tokens) and `hash_ids` (one id per block of the input), all of them integers from 0 to 2^53 - 1. Other fields are
- * ignored. A line passes whole or is an error that names file, line and field; no value is ever mended.
+ * One line of a Mooncake-format trace, checked field by field: `timestamp` (ms), `input_length` and
+ * `output_length` (tokens) and `hash_ids` (one id per block of the input), all of them integers from 0 to
+ * 2^53 - 1. Other fields are ignored. A line passes whole or is an error that names file, line and field; no
+ * value is ever mended.
  */
 
 import { TierKVError } from '../../runtime/errors.ts';
+import { shown } from '../../sim/workload/shown.ts';
+import { maxRecordedBlocks } from '../../sim/workload/trace/lines.ts';
 import type { TraceRequest } from './request.ts';
 
 export interface LinePlace {
   readonly path: string;
   readonly line: number;
-}
-
-const shownCharacters = 40;
-
-/** How a value looks in a message: as JSON, cut where it gets long. */
-function shown(value: unknown): string {
-  const text = JSON.stringify(value) ?? String(value);
-  return text.length <= shownCharacters ? text : `${text.slice(0, shownCharacters)}...`;
 }
 
 export function traceError(place: LinePlace, field: string | undefined, problem: string): TierKVError {
@@ -70,7 +65,15 @@ export function parseMooncakeLine(text: string, place: LinePlace, blockTokens: n
         ' (--block-tokens sets the tokens a block)',
     );
   }
+  if (blocks > maxRecordedBlocks) {
+    throw traceError(place, 'hash_ids', `has ${blocks} ids, more than the ${maxRecordedBlocks} of a request`);
+  }
   const hashIds = new Float64Array(blocks);
-  for (let i = 0; i < blocks; i++) hashIds[i] = requireCount(hash_ids[i], `hash_ids[${i}]`, place);
+  for (let i = 0; i < blocks; i++) {
+    const id: unknown = hash_ids[i];
+    // the name of the field costs more than the check, so it is made only for what may be wrong
+    const isPlain = typeof id === 'number' && id > 0 && Number.isSafeInteger(id);
+    hashIds[i] = isPlain ? id : requireCount(id, `hash_ids[${i}]`, place);
+  }
   return { timestampMs, inputTokens, outputTokens, hashIds, line: place.line };
 }

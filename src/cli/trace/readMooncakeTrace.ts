@@ -1,7 +1,8 @@
 /**
- * A Mooncake-format trace (JSON lines, plain, `.gz` or `.zst`) as a stream of checked requests in file order. Empty lines
- * pass unnoticed. Every other line is a request or an error; with `skipBad` it is a request or is counted. A trace
- * without a single request is an error too: nothing that could be replayed is never reported as a run.
+ * A Mooncake-format trace (JSON lines, plain, `.gz` or `.zst`) as a stream of checked requests in file order.
+ * Empty lines pass unnoticed. Every other line is a request or an error; with `skipBad` it is a request or is
+ * counted. A trace without a single request is an error too: nothing that could be replayed is never reported
+ * as a run.
  */
 
 import { requireInteger, TierKVError } from '../../runtime/errors.ts';
@@ -20,13 +21,16 @@ export interface ReadTraceOptions {
   readonly onSkip?: (error: TierKVError) => void;
   /** Kept up to date while reading, for a progress bar. */
   readonly progress?: ReadProgress;
+  /** Ends the reading with its reason, also while no line holds a request. */
+  readonly signal?: AbortSignal;
 }
 
 export const mooncakeBlockTokens = 512;
 
 /**
- * @throws {TierKVError} TKV_INPUT for a file that is missing, unreadable, damaged or without requests, and for the
- * first malformed line unless `skipBad`; TKV_CONFIG for an option out of range.
+ * @throws {TierKVError} TKV_INPUT for a file that is missing, unreadable, damaged or without requests, and
+ * for the first malformed line unless `skipBad`; TKV_CONFIG for an option out of range. Throws the signal's
+ * reason after a stop.
  */
 export async function* readMooncakeTrace(
   path: string,
@@ -40,6 +44,7 @@ export async function* readMooncakeTrace(
   let requests = 0;
   let skipped = 0;
   for await (const text of readLines(path, progress)) {
+    options.signal?.throwIfAborted();
     if (text.trim() === '') continue;
     let request: TraceRequest;
     try {

@@ -1,6 +1,6 @@
 /**
- * Opens anything that holds a workload: finds out its format, or takes the one that was named, and hands out its requests.
- * Only this file knows which reader belongs to which format.
+ * Opens anything that holds a workload: finds out its format, or takes the one that was named, and hands out
+ * its requests. Only this file knows which reader belongs to which format.
  */
 
 import path from 'node:path';
@@ -28,7 +28,8 @@ import {
   type WorkloadSpec,
   wekaRequests,
 } from '../../sim/workload/index.ts';
-import { exists, fileLines, firstLine, folderFiles, isFolder, readText } from './files.ts';
+import { fileLines, firstLine, inputError, readText } from '../input/index.ts';
+import { exists, folderFiles, isFolder } from './files.ts';
 
 export const FORMATS = [
   'spec',
@@ -76,10 +77,12 @@ export function requireFormat(name: string): Format {
 
 const plainName = (file: string): string => file.replace(/\.(gz|zst)$/, '');
 
-function detect(file: string): Format {
+/** The format of a file or folder by its name and its first line. */
+export function formatOf(file: string): Format {
   if (isFolder(file)) return folderFiles(file, /^chunk-.*-trace\.csv$/).length > 0 ? 'servegen' : 'miniswe';
   if (/\.ya?ml$/.test(file)) return traceData(file) === undefined ? 'spec' : 'tracev2';
   const line = firstLine(file);
+  if (line === '') throw inputError(file, 'is empty: there is no request in it', 'Name another file.');
   if (line.startsWith('{')) return detectJson(line) ?? unknownFormat(file);
   if (/^request_id,/.test(line)) return 'tracev2';
   if (/^TIMESTAMP,/.test(line)) return 'azure';
@@ -114,7 +117,7 @@ function traceHeaderOf(data: string): string | undefined {
 }
 
 export function openWorkload(file: string, options: OpenOptions = {}): OpenedWorkload {
-  const format = options.format ?? detect(file);
+  const format = options.format ?? formatOf(file);
   switch (format) {
     case 'spec':
       return openSpec(readSpec(file), options, format);

@@ -1,6 +1,6 @@
 /**
- * The options of `tierkv workload`, from what the user wrote to what the library takes. Every error names the option and
- * says what to write instead.
+ * The options of `tierkv workload`, from what the user wrote to what the library takes. Every error names the
+ * option and says what to write instead.
  */
 
 import type { Command } from 'commander';
@@ -12,6 +12,7 @@ import {
   type Limits,
   parseProfile,
   presetLengths,
+  shownPlain,
   type WorkloadSpec,
   withProfile,
   withTimeout,
@@ -25,7 +26,21 @@ export function numberOption(options: Options, name: string, flag: string): numb
   if (text === undefined || typeof text === 'boolean') return undefined;
   const value = text.trim() === '' ? Number.NaN : Number(text);
   if (Number.isFinite(value)) return value;
-  throw configError(flag, `is "${text}", not a number`, `Set ${flag} to a number.`);
+  throw configError(flag, `is "${shownPlain(text)}", not a number`, `Set ${flag} to a number.`);
+}
+
+/** A number from `min` to `max`. */
+export function numberWithin(
+  options: Options,
+  name: string,
+  flag: string,
+  { min, max, whole = false }: { readonly min: number; readonly max: number; readonly whole?: boolean },
+): number | undefined {
+  const value = numberOption(options, name, flag);
+  if (value === undefined) return undefined;
+  if (value >= min && value <= max && (!whole || Number.isInteger(value))) return value;
+  const wanted = `${whole ? 'an integer' : 'a number'} from ${min} to ${max}`;
+  throw configError(flag, `is ${value}`, `Set it to ${wanted}.`);
 }
 
 export function seedOption(options: Options): bigint | undefined {
@@ -107,8 +122,12 @@ export function presetSpec(options: Options): WorkloadSpec {
 export function openOptions(options: Options): OpenOptions {
   const seed = seedOption(options);
   const rate = numberOption(options, 'rate', '--rate');
-  const blockTokens = numberOption(options, 'blockTokens', '--block-tokens');
-  const sessionGapS = numberOption(options, 'sessionGap', '--session-gap');
+  const blockTokens = numberWithin(options, 'blockTokens', '--block-tokens', {
+    min: 1,
+    max: 2 ** 20,
+    whole: true,
+  });
+  const sessionGapS = numberWithin(options, 'sessionGap', '--session-gap', { min: 0, max: 1_000_000 });
   return {
     limits: limitsOf(options),
     adjust: adjustmentOf(options, false),
@@ -123,10 +142,13 @@ export function openOptions(options: Options): OpenOptions {
 }
 
 export function openFrom(file: string | undefined, options: Options): OpenedWorkload {
-  if (file !== undefined && options.workload === undefined) return openWorkload(file, openOptions(options));
+  const checked = openOptions(options); // also what only a file would need
+  if (file !== undefined && options.workload === undefined) return openWorkload(file, checked);
   if (file !== undefined) throw configError('--workload', `excludes the file ${file}`, 'Keep one of them.');
-  const { limits, adjust } = { limits: limitsOf(options), adjust: adjustmentOf(options, true) };
-  return openSpec(presetSpec(options), { limits, adjust });
+  return openSpec(presetSpec(options), {
+    ...(checked.limits === undefined ? {} : { limits: checked.limits }),
+    adjust: adjustmentOf(options, true),
+  });
 }
 
 export function addPresetOptions(command: Command): Command {

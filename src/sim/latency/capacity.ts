@@ -1,6 +1,7 @@
 /**
- * How many KV blocks fit: GPU memory at its permitted utilisation, less weights, activations and what the runtime of the
- * GPU takes. The same figures and the same truncations as upstream, so that a run without an explicit block count agrees.
+ * How many KV blocks fit: GPU memory at its permitted utilisation, less weights, activations and what the
+ * runtime of the GPU takes. The same figures and the same truncations as upstream, so that a run without an
+ * explicit block count agrees.
  */
 
 import { configError, requireInteger, requirePositive, TierKVError } from '../../runtime/errors.ts';
@@ -13,7 +14,10 @@ const activationGib = { dense: 5.5, moe: 8 };
 const runtimeGib = { alone: 0.15, eachOfSeveral: 0.6 };
 const gatedActivations: readonly string[] = ['', 'silu', 'swiglu', 'geglu', 'situ'];
 
-/** KV bytes of one token on one GPU of `tp`. The compressed latent of MLA is not shared out, every GPU holds it whole. */
+/**
+ * KV bytes of one token on one GPU of `tp`. The compressed latent of MLA is not shared out, every GPU holds
+ * it whole.
+ */
 export function kvBytesPerToken(model: ModelConfig, tp: number): number {
   requireInteger('tp', tp, 1);
   if (model.kvLoraRank > 0) {
@@ -54,7 +58,8 @@ export interface BlockCountOptions {
 
 /**
  * KV blocks of one engine (of all its ranks, for a mixture-of-experts model).
- * @throws {TierKVError} TKV_CONFIG for a model whose size this formula does not describe; TKV_CAPACITY when it does not fit.
+ * @throws {TierKVError} TKV_CONFIG for a model whose size this formula does not describe; TKV_CAPACITY when
+ * it does not fit.
  */
 export function automaticBlockCount(
   model: ModelConfig,
@@ -69,7 +74,7 @@ export function automaticBlockCount(
     throw configError('memoryUtilization', `is ${memoryUtilization}, above 1`, 'Set a share of the memory.');
   }
   if (!gatedActivations.includes(model.hiddenAct)) {
-    const remedy = 'Give the number of blocks explicitly (--total-kv-blocks).';
+    const remedy = 'Take the number of blocks from the log of its engine.';
     throw configError('hidden_act', `of ${model.name} is "${model.hiddenAct}", not a gated one`, remedy);
   }
   if (model.kvHeads >= tp && model.kvHeads % tp !== 0) {
@@ -77,6 +82,13 @@ export function automaticBlockCount(
     throw configError('tp', `is ${tp}, which does not divide the ${model.kvHeads} KV heads`, remedy);
   }
   const blockBytes = Math.trunc(kvBytesPerToken(model, tp) * blockTokens);
+  if (blockBytes < 1) {
+    throw configError(
+      'blockTokens',
+      `makes blocks of ${blockBytes} bytes of ${model.name}`,
+      'Raise it, or lower tp.',
+    );
+  }
   const availableGib = hardware.memoryGib * memoryUtilization * tp;
   const weightsGib = weightBytes(model) / gib;
   const activations = model.experts > 0 ? activationGib.moe : activationGib.dense;

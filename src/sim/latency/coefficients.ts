@@ -1,6 +1,7 @@
 /**
- * Coefficient files: what a fit found, or what upstream ships, with where it came from. One file is one backend's
- * parameters; a file written by hand and one written by `tierkv latency fit` are read by the same strict rules.
+ * Coefficient files: what a fit found, or what upstream ships, with where it came from. One file is one
+ * backend's parameters; a file written by hand and one written by `tierkv latency fit` are read by the same
+ * strict rules.
  */
 
 import type { LinkProfiles } from '../driver/linkModel.ts';
@@ -25,20 +26,27 @@ export type Coefficients =
   | { readonly backend: 'roofline'; readonly values: { readonly alpha: readonly number[] } }
   | { readonly backend: 'linear'; readonly values: LinearCoefficients };
 
-function numberOf(node: SpecNode, key: string, min: number, max: number = Infinity): number {
+/** Most of a coefficient; in µs a month. */
+const maxCoefficient = 1e12;
+/** Least share that a kernel may reach of a peak. */
+const leastShare = 1e-6;
+
+function numberOf(node: SpecNode, key: string, min: number, max: number = maxCoefficient): number {
   const value = node.optionalNumber(key, { min, max });
   if (value === undefined)
     throw node.error(key, 'is missing', 'Run tierkv latency fit, or start from data/latency');
   return value;
 }
 
-/** Coefficients that lie under numbered or named keys, in the order of `names`; the last ones may be left out. */
+/**
+ * Coefficients that lie under numbered or named keys, in the order of `names`; the last ones may be left out.
+ */
 function valuesOf(node: SpecNode, key: string, names: readonly string[], least: number): number[] {
   const section = node.section(key);
   if (section === undefined) throw node.error(key, 'is missing', `Give ${names.slice(0, least).join(', ')}`);
   const values: number[] = [];
   for (const name of names) {
-    const value = section.optionalNumber(name, { min: 0 });
+    const value = section.optionalNumber(name, { min: 0, max: maxCoefficient });
     if (value !== undefined && values.length < names.indexOf(name)) {
       throw section.error(name, 'follows a coefficient that is missing', 'Give all before it too');
     }
@@ -59,8 +67,8 @@ function sectionOf(node: SpecNode, key: string): SpecNode {
 function gemmOf(node: SpecNode, key: string): GemmEfficiency {
   const gemm = sectionOf(node, key);
   const efficiency = {
-    memory: gemm.number('memory', { above: 0, max: 1 }, Number.NaN),
-    compute: gemm.number('compute', { above: 0, max: 1 }, Number.NaN),
+    memory: gemm.number('memory', { min: leastShare, max: 1 }, Number.NaN),
+    compute: gemm.number('compute', { min: leastShare, max: 1 }, Number.NaN),
     exponent: numberOf(gemm, 'exponent', 1, 32),
     launchUs: numberOf(gemm, 'launchUs', 0),
   };
@@ -76,7 +84,7 @@ function calibratedOf(root: SpecNode): CalibratedCoefficients {
   const engine = sectionOf(root, 'engine');
   const request = sectionOf(root, 'request');
   const share = (node: SpecNode, key: string): number => {
-    const value = node.optionalNumber(key, { above: 0, max: 1 });
+    const value = node.optionalNumber(key, { min: leastShare, max: 1 });
     if (value === undefined) throw node.error(key, 'is missing', 'Set it to a share above 0');
     return value;
   };

@@ -1,7 +1,7 @@
 /**
- * The link profile that `tierkv calibrate` writes: for each direction between tiers a base latency and a bandwidth, or the
- * measured sizes they are fitted from. The result is what the modeled driver takes, so that a simulated transfer lasts as
- * long as a real one on the machine that was measured.
+ * The link profile that `tierkv calibrate` writes: for each direction between tiers a base latency and a
+ * bandwidth, or the measured sizes they are fitted from. The result is what the modeled driver takes, so that
+ * a simulated transfer lasts as long as a real one on the machine that was measured.
  *
  *     { "schema": "tierkv.links/1", "device": "...", "software": false,
  *       "links": { "hbmToDdr": { "baseLatencyUs": 12.5, "bandwidthBytesPerS": 2.1e10 },
@@ -66,19 +66,24 @@ const directions: readonly string[] = Object.values(Tier).flatMap((from) =>
     .map((to) => linkName(from, to)),
 );
 
+/** Most bytes of a transfer, or of a link in a second. */
+const maxBytes = 1e15;
+/** Longest time of a transfer: a day. */
+const maxUs = 86_400e6;
+
 function linkOf(node: SpecNode): LinkProfile {
   const samples = node.list('sizes').map((sample): LinkSample => {
-    const bytes = sample.integer('bytes', { min: 1 }, Number.NaN);
-    const latencyUs = sample.number('latencyUs', { above: 0 }, Number.NaN);
+    const bytes = sample.integer('bytes', { min: 1, max: maxBytes }, Number.NaN);
+    const latencyUs = sample.number('latencyUs', { min: 1e-3, max: maxUs }, Number.NaN);
     if (Number.isNaN(bytes)) throw sample.error('bytes', 'is missing', 'Give the size of the transfer');
     if (Number.isNaN(latencyUs)) throw sample.error('latencyUs', 'is missing', 'Give the time it took');
     sample.close();
     return { bytes, latencyUs };
   });
-  const baseLatencyUs = node.optionalNumber('baseLatencyUs', { min: 0 });
-  const bandwidthBytesPerS = node.optionalNumber('bandwidthBytesPerS', { above: 0 });
-  const delayUs = node.optionalNumber('delayUs', { min: 0 });
-  const bothWaysShare = node.optionalNumber('bothWaysShare', { above: 0, max: 1 });
+  const baseLatencyUs = node.optionalNumber('baseLatencyUs', { min: 0, max: maxUs });
+  const bandwidthBytesPerS = node.optionalNumber('bandwidthBytesPerS', { min: 1, max: maxBytes });
+  const delayUs = node.optionalNumber('delayUs', { min: 0, max: maxUs });
+  const bothWaysShare = node.optionalNumber('bothWaysShare', { min: 1e-3, max: 1 });
   node.close();
   const more = {
     ...(delayUs === undefined ? {} : { delayUs }),

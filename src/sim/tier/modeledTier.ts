@@ -101,6 +101,6 @@ async function report(
   ended: ItemEnded | undefined,
 ): Promise<readonly StoreResult[]> {
   await undefined;
-  if (ended !== undefined) results.forEach((result, index) => ended(index, result));
+  for (const [index, result] of results.entries()) ended?.(index, result);
   return results;
 }

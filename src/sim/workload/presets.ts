@@ -1,11 +1,12 @@
 /**
- * Workloads without a file: one client with constant arrivals and Gaussian lengths, from numbers or from a named preset.
- * The four presets are upstream's (Apache-2.0, `data/workload-presets/`).
+ * Workloads without a file: one client with constant arrivals and Gaussian lengths, from numbers or from a
+ * named preset. The four presets are upstream's (Apache-2.0, `data/workload-presets/`).
  */
 
 import { configError, requireInteger, TierKVError } from '../../runtime/errors.ts';
 import { nearestName } from '../../runtime/nearestName.ts';
 import { expandClients } from './generate/expand.ts';
+import { maxRequestTokens } from './request.ts';
 import type { ClientSpec, WorkloadSpec } from './spec/types.ts';
 
 export interface LengthRange {
@@ -38,6 +39,8 @@ const range = (mean: number, stdDev: number, min: number, max: number): LengthRa
 
 const DEFAULT_LENGTHS: LengthRange = range(512, 256, 2, 7000);
 const DEFAULT_TIMEOUT_S = 300;
+/** Arrivals lie at least a microsecond apart. */
+const maxRatePerS = 1e6;
 
 export const PRESETS: Readonly<
   Record<string, { readonly prompt: LengthRange; readonly output: LengthRange }>
@@ -51,8 +54,7 @@ export const PRESETS: Readonly<
 /** The options of `distribution` mode for a preset name; `distribution` itself is the default lengths. */
 export function presetLengths(name: string): Pick<DistributionOptions, 'prompt' | 'output'> {
   if (name === 'distribution') return {};
-  const preset = PRESETS[name];
-  if (preset !== undefined) return preset;
+  if (Object.hasOwn(PRESETS, name)) return PRESETS[name];
   const names = [...Object.keys(PRESETS), 'distribution'];
   const near = nearestName(name, names);
   throw new TierKVError(
@@ -62,30 +64,33 @@ export function presetLengths(name: string): Pick<DistributionOptions, 'prompt' 
   );
 }
 
+/** @param field the option of the mean; those of the others begin with it. */
 function requireRange(field: string, lengths: LengthRange): void {
-  requireInteger(`${field}.min`, lengths.min, 0);
-  requireInteger(`${field}.max`, lengths.max, lengths.min);
-  for (const [key, value] of [
-    ['mean', lengths.mean],
-    ['stdDev', lengths.stdDev],
+  requireInteger(`${field}-min`, lengths.min, 0, maxRequestTokens);
+  requireInteger(`${field}-max`, lengths.max, lengths.min, maxRequestTokens);
+  for (const [option, value] of [
+    [field, lengths.mean],
+    [`${field}-stdev`, lengths.stdDev],
   ] as const) {
-    if (key === 'stdDev' && value === 0) continue;
+    if (option !== field && value === 0) continue;
     if (value >= lengths.min && value <= lengths.max) continue;
     throw configError(
-      `${field}.${key}`,
+      option,
       `is ${value}, outside [${lengths.min}, ${lengths.max}]`,
-      'Move it inside, or widen min and max.',
+      `Move it inside, or widen ${field}-min and ${field}-max.`,
     );
   }
 }
 
+const maxTimeoutS = 1e9;
+
 /** Timeouts in µs as every client of a spec gets them when asked for by option: negative = none. */
 export function timeoutUsOf(timeoutS: number): number {
-  if (timeoutS === 0 || !Number.isFinite(timeoutS)) {
+  if (timeoutS === 0 || !(timeoutS <= maxTimeoutS)) {
     throw configError(
       '--timeout',
       `is ${timeoutS}`,
-      'Give seconds above 0, or a negative number for no timeout.',
+      `Give seconds above 0 and at most ${maxTimeoutS}, or a negative number for no timeout.`,
     );
   }
   return timeoutS < 0 ? 0 : Math.trunc(timeoutS * 1e6);
@@ -95,17 +100,21 @@ export function timeoutUsOf(timeoutS: number): number {
 export function distributionSpec(options: DistributionOptions): WorkloadSpec {
   const prompt = options.prompt ?? DEFAULT_LENGTHS;
   const output = options.output ?? DEFAULT_LENGTHS;
-  requireRange('prompt tokens', prompt);
-  requireRange('output tokens', output);
+  requireRange('--prompt-tokens', prompt);
+  requireRange('--output-tokens', output);
   const concurrency = requireInteger('--concurrency', options.concurrency ?? 0, 0, 10_000_000);
   const rate = options.rate ?? 1;
   if (concurrency > 0 && options.rate !== undefined) {
     throw configError('--concurrency', 'excludes --rate', 'Keep one of them.');
   }
-  if (!(rate > 0) || !Number.isFinite(rate)) {
-    throw configError('--rate', `is ${rate}`, 'Set it to requests per second above 0.');
+  if (!(rate > 0 && rate <= maxRatePerS)) {
+    throw configError(
+      '--rate',
+      `is ${rate}`,
+      `Set it to requests per second above 0 and at most ${maxRatePerS}.`,
+    );
   }
-  const prefixTokens = requireInteger('--prefix-tokens', options.prefixTokens ?? 0, 0, 2 ** 31 - 1);
+  const prefixTokens = requireInteger('--prefix-tokens', options.prefixTokens ?? 0, 0, maxRequestTokens);
   const gaussian = (lengths: LengthRange): ClientSpec['inputLength'] => ({
     type: 'gaussian',
     mean: lengths.mean,

@@ -1,6 +1,7 @@
 /**
- * Load profiles: how the rate of a workload changes over time, as windows that carry their own rates. A profile turns any
- * spec into one whose aggregate follows it, in upstream's terms only, so the result can be written as a v2 spec.
+ * Load profiles: how the rate of a workload changes over time, as windows that carry their own rates. A
+ * profile turns any spec into one whose aggregate follows it, in upstream's terms only, so the result can be
+ * written as a v2 spec.
  */
 
 import { configError } from '../../runtime/errors.ts';
@@ -54,7 +55,9 @@ function segmentsOf(profile: LoadProfile): Segment[] {
   }
 }
 
-/** The windows of a profile for a client with a share of its rate. Empty segments and rates of 0 give none. */
+/**
+ * The windows of a profile for a client with a share of its rate. Empty segments and rates of 0 give none.
+ */
 export function profileWindows(profile: LoadProfile, share: number = 1): ActiveWindow[] {
   return segmentsOf(profile)
     .map(({ startS, endS, rate }) => ({
@@ -65,7 +68,9 @@ export function profileWindows(profile: LoadProfile, share: number = 1): ActiveW
     .filter((window) => window.endUs > window.startUs && window.traceRate > 0);
 }
 
-/** The spec with its aggregate rate replaced by a profile; shares between clients stay, their own windows go. */
+/**
+ * The spec with its aggregate rate replaced by a profile; shares between clients stay, their own windows go.
+ */
 export function withProfile(spec: WorkloadSpec, profile: LoadProfile): WorkloadSpec {
   if (spec.cohorts.length > 0 || spec.inferencePerf !== undefined || spec.servegen !== undefined) {
     throw configError(
@@ -94,8 +99,15 @@ const FIELDS: Readonly<Record<LoadProfile['kind'], Readonly<Record<string, numbe
   spike: { rate: undefined, peak: undefined, at: undefined, spike: undefined, duration: undefined },
 };
 
+const rates: readonly string[] = ['rate', 'from', 'to', 'peak', 'trough'];
+/** Arrivals lie at least a microsecond apart. */
+const maxRatePerS = 1e6;
+/** Thirty years. */
+const maxSeconds = 1e9;
+
 /**
- * Reads `kind:key=value,…`, rates in requests per second and times in seconds, as `ramp:from=2,to=20,duration=600`.
+ * Reads `kind:key=value,…`, rates in requests per second and times in seconds, as
+ * `ramp:from=2,to=20,duration=600`.
  * @throws {TierKVError} TKV_CONFIG naming the key, with the nearest valid one.
  */
 export function parseProfile(text: string): LoadProfile {
@@ -114,7 +126,7 @@ export function parseProfile(text: string): LoadProfile {
   const values: Record<string, number> = {};
   for (const pair of list.split(',').filter((part) => part.trim() !== '')) {
     const [key, value = ''] = pair.split('=', 2).map((part) => part.trim());
-    if (!(key in known)) {
+    if (!Object.hasOwn(known, key)) {
       const near = nearestName(key, Object.keys(known));
       throw configError(
         '--profile',
@@ -123,26 +135,27 @@ export function parseProfile(text: string): LoadProfile {
       );
     }
     const number = value === '' ? Number.NaN : Number(value);
-    if (!(number >= 0) || !Number.isFinite(number))
-      throw configError(`--profile ${key}`, `is "${value}"`, 'Set it to a number of at least 0.');
+    const most = rates.includes(key) ? maxRatePerS : maxSeconds;
+    if (!(number >= 0 && number <= most))
+      throw configError('--profile', `has ${key}=${value}`, `Set ${key} to a number from 0 to ${most}.`);
     values[key] = number;
   }
   const get = (key: string): number => {
     const value = values[key] ?? known[key];
     if (value === undefined)
-      throw configError(`--profile ${key}`, 'is missing', `${kind} takes: ${Object.keys(known).join(', ')}.`);
+      throw configError('--profile', `lacks ${key}`, `${kind} takes: ${Object.keys(known).join(', ')}.`);
     return value;
   };
   const durationS = get('duration');
   const inside = (key: string, atS: number): number => {
     if (atS <= durationS) return atS;
     throw configError(
-      `--profile ${key}`,
-      `is ${atS}, after the end at ${durationS}`,
+      '--profile',
+      `has ${key} at ${atS} s, after the end at ${durationS} s`,
       'Let the profile last longer.',
     );
   };
-  if (durationS <= 0) throw configError('--profile duration', 'is 0', 'Set it to seconds above 0.');
+  if (durationS <= 0) throw configError('--profile', 'has duration=0', 'Set duration to seconds above 0.');
   switch (kind) {
     case 'constant':
       return { kind, rate: get('rate'), durationS };
@@ -168,5 +181,5 @@ export function parseProfile(text: string): LoadProfile {
 
 function wholeSegments(value: number): number {
   if (Number.isInteger(value) && value >= 1 && value <= 100_000) return value;
-  throw configError('--profile segments', `is ${value}`, 'Set it to an integer from 1 to 100000.');
+  throw configError('--profile', `has segments=${value}`, 'Set segments to an integer from 1 to 100000.');
 }

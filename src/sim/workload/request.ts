@@ -1,9 +1,13 @@
 /**
- * One request of a workload. A prompt is an identity and a length: where its tokens come from is said, the tokens are drawn
- * only when somebody asks (`tokens.ts`), so a million requests cost a million small objects and no token arrays.
+ * One request of a workload. A prompt is an identity and a length: where its tokens come from is said, the
+ * tokens are drawn only when somebody asks (`tokens.ts`), so a million requests cost a million small objects
+ * and no token arrays.
  */
 
 import type { SloClass } from './spec/types.ts';
+
+/** Most tokens of one side of a request: some ten times the longest contexts of models. */
+export const maxRequestTokens: number = 100_000_000;
 
 /** `tokens` draws of the random stream `seed` from word `position` on. Equal spans are equal tokens. */
 export interface TokenSpan {
@@ -12,7 +16,9 @@ export interface TokenSpan {
   readonly tokens: number;
 }
 
-/** Blocks known by id only, as traces give them: pairs of first id and count, each block `blockTokens` long. */
+/**
+ * Blocks known by id only, as traces give them: pairs of first id and count, each block `blockTokens` long.
+ */
 export interface BlockRuns {
   readonly kind: 'blocks';
   /** Ids are equal only within one namespace. */
@@ -94,7 +100,10 @@ export function* requestsOf(stream: RequestStream): Generator<WorkloadRequest> {
 /** Upstream's default deadline after arrival for sessions. */
 export const SESSION_TIMEOUT_US = 300_000_000;
 
-/** Absolute deadline of a request: without a timeout, sessions get 300 s and others none; a timeout of 0 is none. */
+/**
+ * Absolute deadline of a request: without a timeout, sessions get 300 s and others none; a timeout of 0 is
+ * none.
+ */
 export function deadlineUs(arrivalUs: number, timeoutUs: number | undefined, session: boolean): number {
   if (timeoutUs === undefined) return session ? arrivalUs + SESSION_TIMEOUT_US : 0;
   return timeoutUs === 0 ? 0 : arrivalUs + timeoutUs;

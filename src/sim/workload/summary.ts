@@ -1,11 +1,12 @@
 /**
- * What a workload looks like: arrivals, lengths, sharing of prefixes, tenants. One pass over a stream; arrival times and
- * lengths are kept as numbers (16 bytes a request) so that percentiles are exact.
+ * What a workload looks like: arrivals, lengths, sharing of prefixes, tenants. One pass over a stream;
+ * arrival times and lengths are kept as numbers (16 bytes a request) so that percentiles are exact.
  */
 
 import { fnv1a64 } from '../random/index.ts';
 import { NumberColumn } from './columns.ts';
-import type { PromptIdentity, WorkloadRequest } from './request.ts';
+import type { WorkloadRequest } from './request.ts';
+import { maxRemembered, ReuseCounter, tooMuch } from './reuse.ts';
 
 /** Distribution of a column of numbers. */
 export interface Distribution {
@@ -52,6 +53,8 @@ interface MutableGroup {
   outputTokens: number;
 }
 
+/** Most requests of a summary; each takes 24 bytes, and as much again to find percentiles. */
+const maxRequests = 2 ** 24;
 const MAX_GROUPS = 10_000;
 const OTHERS = '(others)';
 
@@ -59,6 +62,7 @@ export class WorkloadSummarizer {
   readonly arrivalsUs: NumberColumn = new NumberColumn();
   readonly inputTokens: NumberColumn = new NumberColumn();
   readonly outputTokens: NumberColumn = new NumberColumn();
+  #requests = 0;
   readonly #reuse = new ReuseCounter();
   readonly #sessions = new Set<string>();
   readonly #groups = {
@@ -67,11 +71,17 @@ export class WorkloadSummarizer {
     clients: new Map<string, MutableGroup>(),
   };
 
+  /**
+   * @throws {TierKVError} TKV_CAPACITY for more requests, or more different parts of prompts, than can be
+   * remembered.
+   */
   add(request: WorkloadRequest): void {
+    if (this.#requests++ === maxRequests) throw tooMuch(`${maxRequests} requests`);
     this.arrivalsUs.push(request.arrivalUs);
     this.inputTokens.push(request.inputTokens);
     this.outputTokens.push(request.outputTokens);
     if (request.sessionId !== '') this.#sessions.add(request.sessionId);
+    if (this.#sessions.size > maxRemembered) throw tooMuch(`${maxRemembered} sessions`);
     this.#reuse.add(request);
     const { origin } = request;
     this.#count(this.#groups.tenants, origin.tenantId, request);
@@ -139,86 +149,6 @@ export function distributionOf(values: Float64Array): Distribution {
   const at = (share: number): number => sorted[Math.max(0, Math.ceil(share * sorted.length) - 1)];
   const mean = values.reduce((sum, value) => sum + value, 0) / values.length;
   return { mean, p50: at(0.5), p90: at(0.9), p99: at(0.99), max: sorted[sorted.length - 1] };
-}
-
-const LIST_BLOCK_TOKENS = 16;
-
-/** Counts what an unlimited prefix cache would find. */
-class ReuseCounter {
-  reusedTokens = 0;
-  blocks = 0;
-  reusedBlocks = 0;
-  readonly #blocksSeen = new Map<string, Set<number>>();
-  readonly #chains = new Set<number>();
-  readonly #spans = new Set<string>();
-
-  add(request: WorkloadRequest): void {
-    const { prompt } = request;
-    if (prompt.kind === 'blocks') this.#addBlocks(prompt, request.inputTokens);
-    else if (prompt.kind === 'tokens') this.#addTokens(prompt.tokens);
-    else if (prompt.kind === 'drawn') this.#addSpans(request, prompt.spans);
-  }
-
-  #addBlocks(prompt: PromptIdentity & { kind: 'blocks' }, inputTokens: number): void {
-    let seen = this.#blocksSeen.get(prompt.namespace);
-    if (seen === undefined) this.#blocksSeen.set(prompt.namespace, (seen = new Set()));
-    let leading = 0;
-    let broken = false;
-    for (let i = 0; i < prompt.runs.length; i += 2) {
-      for (let id = prompt.runs[i], end = id + prompt.runs[i + 1]; id < end; id++) {
-        this.blocks++;
-        if (!broken && seen.has(id)) leading++;
-        else {
-          broken = true;
-          seen.add(id);
-        }
-      }
-    }
-    this.reusedBlocks += leading;
-    this.reusedTokens += Math.min(leading * prompt.blockTokens, inputTokens);
-  }
-
-  /** Token lists in blocks of 16, each identified by a hash of everything up to its end. */
-  #addTokens(tokens: Int32Array): void {
-    let low = 0x811c9dc5;
-    let high = 0x01000193;
-    let broken = false;
-    for (let at = 0; at + LIST_BLOCK_TOKENS <= tokens.length; at += LIST_BLOCK_TOKENS) {
-      for (let i = at; i < at + LIST_BLOCK_TOKENS; i++) {
-        low = Math.imul(low ^ tokens[i], 0x01000193);
-        high = Math.imul(high + tokens[i], 0x85ebca6b) ^ (high >>> 15);
-      }
-      const key = (high >>> 11) * 2 ** 32 + (low >>> 0);
-      this.blocks++;
-      if (!broken && this.#chains.has(key)) {
-        this.reusedBlocks++;
-        this.reusedTokens += LIST_BLOCK_TOKENS;
-      } else {
-        broken = true;
-        this.#chains.add(key);
-      }
-    }
-  }
-
-  /** Drawn prompts share whole spans: prefixes of groups, and the history of a session. */
-  #addSpans(request: WorkloadRequest, spans: (PromptIdentity & { kind: 'drawn' })['spans']): void {
-    const shared = request.sessionId === '' ? spans.length - 1 : spans.length;
-    let broken = false;
-    for (let i = 0; i < shared; i++) {
-      const key = `${spans[i].seed}/${spans[i].position}/${spans[i].tokens}`;
-      if (!broken && this.#spans.has(key)) this.reusedTokens += spans[i].tokens;
-      else {
-        broken = true;
-        this.#spans.add(key);
-      }
-    }
-    if (request.sessionId === '' || request.output.kind !== 'drawn') return;
-    // a follow-up repeats the output too, whole or without its last token
-    for (const span of request.output.spans) {
-      this.#spans.add(`${span.seed}/${span.position}/${span.tokens}`);
-      this.#spans.add(`${span.seed}/${span.position}/${span.tokens - 1}`);
-    }
-  }
 }
 
 /** A number that names a workload: equal for equal requests in equal order. */

@@ -5,7 +5,7 @@ import { FileStore, type FileStoreOptions } from '../../../src/backends/file/ind
 import { fileLayout, recordOffset } from '../../../src/backends/file/record/fileLayout.ts';
 import { digestWords } from '../../../src/runtime/digest.ts';
 import type { PoolShape } from '../../../src/runtime/pool/shape.ts';
-import { type TierUnderTest, tierContract } from '../../../src/testing/index.ts';
+import { type TierUnderTest, tierContract } from '../../../src/testing/contract.ts';
 import { editFile } from './scratch.ts';
 
 const kinds: Record<string, FileStoreOptions> = {

@@ -4,13 +4,13 @@ import { loadLibc } from '../../../src/backends/posix/index.ts';
 import { TierKVError } from '../../../src/runtime/errors.ts';
 import { poolShape } from '../../../src/runtime/pool/shape.ts';
 import { Outcome } from '../../../src/runtime/transfer/outcome.ts';
+import { tierContract } from '../../../src/testing/contract.ts';
 import {
   emptyItem,
   mismatchedWords,
   patternItem,
   SeededRandom,
   testSeed,
-  tierContract,
 } from '../../../src/testing/index.ts';
 
 for (const native of [true, false]) {

@@ -1,5 +1,5 @@
 import { HbmStore, type HbmStoreOptions } from '../../../src/backends/webgpu/index.ts';
-import { type TierUnderTest, tierContract } from '../../../src/testing/index.ts';
+import { type TierUnderTest, tierContract } from '../../../src/testing/contract.ts';
 import { softwareDevice } from './softwareDevice.ts';
 
 const device = softwareDevice();

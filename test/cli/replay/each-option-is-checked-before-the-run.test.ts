@@ -55,11 +55,31 @@ describe('good options', () => {
   });
 
   it('the modeled links in the units of the options', () => {
-    expect(parse({ linkGbps: '.5', linkLatencyUs: '0', offloadThreshold: '0.9' })).toMatchObject({
+    const given = { driver: 'modeled', linkGbps: '.5', linkLatencyUs: '0', offloadThreshold: '0.9' };
+    expect(parse(given)).toMatchObject({
       linkBandwidthBytesPerS: 5e8,
       linkBaseLatencyUs: 0,
       offloadThreshold: 0.9,
     });
+  });
+
+  it('a count in the notation of a number, as long as it is whole', () => {
+    expect(parse({ hbmBlocks: '1e3', ddrBlocks: '+2.5e3', nvmeBlocks: '2e4' })).toMatchObject({
+      hbmBlocks: 1000,
+      ddrBlocks: 2500,
+      nvmeBlocks: 20_000,
+    });
+  });
+
+  it('as many blocks as a replay can manage, of which a model holds no byte', () => {
+    const sizes = {
+      driver: 'modeled',
+      hbmBlocks: '1',
+      ddrBlocks: '0',
+      nvmeBlocks: '16777215',
+      blockBytes: '64KiB',
+    };
+    expect(parse(sizes)).toMatchObject({ nvmeBlocks: 2 ** 24 - 1 });
   });
 
   it.each([
@@ -96,7 +116,8 @@ describe('a bad option is an error that names it, and no scratch directory is ma
     'Infinity',
     '',
     'ten',
-    '1e3',
+    '1e-3',
+    '1e999',
     '0x10',
     '12abc',
     '10,000',
@@ -118,14 +139,24 @@ describe('a bad option is an error that names it, and no scratch directory is ma
       ]),
     ),
     ['--hbm-blocks', { hbmBlocks: '0' }, /from 1 to/],
-    ['--hbm-blocks', { hbmBlocks: '2147483648' }, /from 1 to 2147483647/],
+    ['--hbm-blocks', { hbmBlocks: '2147483648' }, /from 1 to 16777216/],
+    ['--nvme-blocks', { nvmeBlocks: '1e12' }, /is 1000000000000, not an integer from 0 to 16777216/],
+    ['--nvme-blocks', { nvmeBlocks: '1000000000', driver: 'modeled' }, /not an integer from 0 to 16777216/],
+    ['--nvme-blocks', { nvmeBlocks: '16777216' }, /all tiers together would have 16782216 blocks, more than/],
+    [
+      '--ddr-blocks',
+      { ddrBlocks: '16000000', blockBytes: '1GiB', nvmeBlocks: '0' },
+      /more than can be addressed/,
+    ],
+    ['--ddr-blocks', { ddrBlocks: '8000000', blockBytes: '1GiB' }, /this machine has a memory of/],
+    ['--nvme-blocks', { ddrBlocks: '0', nvmeBlocks: '8000000', blockBytes: '1GiB' }, /has free/],
     ['--requests', { requests: '0' }, /at least 1/],
     ['--requests', { requests: 'all' }, /not a number/],
     ['--block-tokens', { blockTokens: '0' }, /at least 1/],
     ['--hbm-blocks', { hbmBlocks: 'all' }, /turn the lower tier off with --ddr-blocks 0/],
     ['--hbm-blocks', { hbmBlocks: 'all', ddrBlocks: '0' }, /turn the lower tier off with --nvme-blocks 0/],
     ['--ddr-blocks', { ddrBlocks: 'all' }, /nothing would ever reach the tier of --nvme-blocks/],
-    ['--nvme-blocks', { nvmeBlocks: '2000000000', blockBytes: '1GiB' }, /more than can be addressed/],
+    ['--nvme-blocks', { nvmeBlocks: '10000000', blockBytes: '1GiB' }, /more than can be addressed/],
     ['--block-bytes', { blockBytes: '0' }, /not a positive multiple of 4/],
     ['--block-bytes', { blockBytes: '6' }, /is 6, not a positive multiple of 4/],
     ['--block-bytes', { blockBytes: '-4' }, /not a size/],
@@ -138,19 +169,23 @@ describe('a bad option is an error that names it, and no scratch directory is ma
     ...['0', '-3', 'NaN', 'Infinity', '1e999', '', 'fast'].map(
       (text): [string, Partial<RawReplayOptions>, RegExp] => [
         '--link-gbps',
-        { linkGbps: text },
+        { driver: 'modeled', linkGbps: text },
         /not a (positive finite )?number/,
       ],
     ),
     ...['-1', 'NaN', 'Infinity', '1e999', '', 'none'].map(
       (text): [string, Partial<RawReplayOptions>, RegExp] => [
         '--link-latency-us',
-        { linkLatencyUs: text },
+        { driver: 'modeled', linkLatencyUs: text },
         /not a|below|at least/,
       ],
     ),
     ['--driver', { driver: 'fast' }, /is "fast"\. Set it to real or modeled/],
+    ['--link-gbps', { linkGbps: '5' }, /needs the modeled driver.*leave --link-gbps out/],
+    ['--link-latency-us', { linkLatencyUs: '5' }, /needs the modeled driver/],
+    ['--links', { links: 'package.json' }, /needs the modeled driver/],
     ['--inputs', { inputs: 'package.json' }, /needs the modeled driver/],
+    ['--inputs', { inputs: 'package.json/x', driver: 'modeled' }, /is not a file/],
     ['--inputs', { inputs: 'no such file', driver: 'modeled' }, /is not a file/],
     ['--dir', { dir: join('no', 'such', 'directory') }, /does not exist\. Make the directory/],
     ['--dir', { dir: 'package.json' }, /is not a directory/],
@@ -167,6 +202,16 @@ describe('a bad option is an error that names it, and no scratch directory is ma
     const raw = change.dir === undefined ? noDir : { ...noDir, dir: change.dir };
     expect(() => parseReplayOptions(trace, raw, neverScratch)).toThrow(
       expect.objectContaining({ code: 'TKV_CONFIG', field, message: expect.stringMatching(says) }),
+    );
+  });
+
+  it.skipIf(!fs.existsSync('/proc/self'))('--dir where nobody can make a file', () => {
+    expect(() => parse({ dir: '/proc' })).toThrow(
+      expect.objectContaining({
+        code: 'TKV_IO',
+        field: '--dir',
+        message: expect.stringMatching(/^--dir is \/proc, in which nothing can be written \(E.*Name another/),
+      }),
     );
   });
 

@@ -1,6 +1,6 @@
 import { Tier } from '../../../src/runtime/tier.ts';
 import { ModeledTier } from '../../../src/sim/tier/modeledTier.ts';
-import { tierContract } from '../../../src/testing/index.ts';
+import { tierContract } from '../../../src/testing/contract.ts';
 
 tierContract('modeled', (shape) => {
   const store = new ModeledTier(Tier.NVME, shape);

@@ -4,8 +4,10 @@
  * `@sparticuz/chromium`, whose small archive holds the driver, its manifest and the Vulkan loader. It is
  * unpacked once into a cache folder of the user's.
  *
- * Unpacking is safe between processes: each fills a folder of its own and renames it to the final name, and a
- * rename that fails because the name is taken means that another process was first with the same files.
+ * The unpacked files are code that this process runs. So nobody but the user and root may be able to change
+ * them, their folder, or any folder above it; a place where somebody else could is refused. Unpacking is safe
+ * between processes: each fills a folder of its own and renames it into place, and a rename that finds the
+ * place taken means that another process was first with the same files.
  */
 
 import { createHash } from 'node:crypto';
@@ -42,6 +44,7 @@ export function systemSoftwareIcd(): string | undefined {
 
 /**
  * The archive in the npm package, as seen from tierkv or from the program's folder; undefined where it is
+ * missing. A package that another user put above the program's folder, as /tmp/node_modules, counts as
  * missing.
  */
 export function softwareArchive(): string | undefined {
@@ -53,7 +56,8 @@ export function softwareArchive(): string | undefined {
         entry.lastIndexOf(path.normalize(SOFTWARE_PACKAGE)) + SOFTWARE_PACKAGE.length,
       );
       const archive = path.join(root, 'bin', 'swiftshader.tar.br');
-      if (fs.existsSync(archive)) return archive;
+      const stat = fs.statSync(archive, { throwIfNoEntry: false });
+      if (stat !== undefined && isOwnedByUserOrRoot(stat)) return archive;
     } catch {
       // Not installed as seen from there.
     }
@@ -61,37 +65,54 @@ export function softwareArchive(): string | undefined {
   return undefined;
 }
 
-/** @throws TKV_DEVICE when the archive cannot be unpacked anywhere, or has no driver in it */
-export function unpackSoftwareDriver(archive: string, cacheDir: string = defaultCacheDir()): SoftwareDriver {
+/**
+ * @param cacheDir where to unpack; default: `tierkv` in the user's cache folder, or a private folder for
+ * temporary files where that one cannot be used.
+ * @throws {TierKVError} TKV_DEVICE when the archive cannot be unpacked anywhere, has no driver in it, or when
+ * other users can write to every place where it could lie.
+ */
+export function unpackSoftwareDriver(archive: string, cacheDir?: string): SoftwareDriver {
   if (process.arch !== 'x64') {
     throw softwareError(`${SOFTWARE_PACKAGE} has a software device for x64, not for ${process.arch}`);
   }
   const packed = fs.readFileSync(archive);
   const name = `swiftshader-${createHash('sha256').update(packed).digest('hex').slice(0, 16)}`;
-  const folder = path.join(cacheDir, name);
-  try {
-    if (!isOwnDriver(folder)) {
-      fs.mkdirSync(cacheDir, { recursive: true, mode: 0o700 });
-      const scratch = fs.mkdtempSync(path.join(cacheDir, `${name}.unpacking-`));
-      try {
-        unpack(brotliDecompressSync(packed), scratch);
-        discardDamaged(folder);
-        fs.renameSync(scratch, folder);
-      } catch (error) {
-        fs.rmSync(scratch, { recursive: true, force: true });
-        if (!isOwnDriver(folder)) throw error;
-      }
+  const problems: string[] = [];
+  for (const folder of cacheDir === undefined ? defaultCacheDirs() : [cacheDir]) {
+    try {
+      const place = unpackInto(folder, name, packed);
+      return {
+        icdPath: path.join(place, 'vk_swiftshader_icd.json'),
+        loaderPath: path.join(place, 'libvulkan.so.1'),
+      };
+    } catch (cause) {
+      problems.push(`${folder} (${(cause as Error).message})`);
     }
-  } catch (cause) {
-    throw softwareError(
-      `the software device cannot be unpacked into ${cacheDir} (${(cause as Error).message})`,
-      'Set XDG_CACHE_HOME to a folder that you may write to.',
-    );
   }
-  return {
-    icdPath: path.join(folder, 'vk_swiftshader_icd.json'),
-    loaderPath: path.join(folder, 'libvulkan.so.1'),
-  };
+  throw softwareError(
+    `it cannot be unpacked into ${problems.join(' nor into ')}`,
+    'Set XDG_CACHE_HOME to a folder that only you may write to.',
+  );
+}
+
+/** The folder with the driver's files inside `cacheDir`, unpacked if it is not there yet. */
+function unpackInto(cacheDir: string, name: string, packed: Buffer): string {
+  fs.mkdirSync(cacheDir, { recursive: true, mode: 0o700 });
+  // Links are followed once, here: what is checked is what is loaded.
+  const folder = fs.realpathSync(cacheDir);
+  requireOwnPath(folder);
+  const place = path.join(folder, name);
+  if (isOwnDriver(place)) return place;
+  const scratch = fs.mkdtempSync(path.join(folder, `${name}.unpacking-`));
+  try {
+    unpack(brotliDecompressSync(packed), scratch);
+    discardDamaged(place);
+    fs.renameSync(scratch, place);
+  } catch (error) {
+    fs.rmSync(scratch, { recursive: true, force: true });
+    if (!isOwnDriver(place)) throw error;
+  }
+  return place;
 }
 
 /** Whether the dynamic linker finds a Vulkan loader by itself. */
@@ -116,36 +137,59 @@ function tryLoad(library: string): boolean {
   }
 }
 
-function defaultCacheDir(): string {
+function defaultCacheDirs(): string[] {
   const base = process.env.XDG_CACHE_HOME || path.join(os.homedir(), '.cache');
-  const own = path.join(base, 'tierkv');
-  try {
-    fs.mkdirSync(own, { recursive: true, mode: 0o700 });
-    fs.accessSync(own, fs.constants.W_OK);
-    return own;
-  } catch {
-    return path.join(os.tmpdir(), `tierkv-${process.getuid?.() ?? 'user'}`);
+  return [path.join(base, 'tierkv'), path.join(os.tmpdir(), `tierkv-${process.geteuid?.() ?? 'user'}`)];
+}
+
+const GROUP_OR_OTHERS_WRITE = 0o022;
+const STICKY = 0o1000;
+
+/** Always true where files have no owner, as on Windows. */
+function isOwnedByUserOrRoot({ uid }: fs.Stats): boolean {
+  const user = process.geteuid?.();
+  return user === undefined || uid === user || uid === 0;
+}
+
+/** Whether only this user and root can change the file. */
+function isOwn(stat: fs.Stats): boolean {
+  const open = process.platform !== 'win32' && (stat.mode & GROUP_OR_OTHERS_WRITE) !== 0;
+  return isOwnedByUserOrRoot(stat) && !open;
+}
+
+/**
+ * Refuses a folder whose files another user could exchange: every folder from the root down must belong to
+ * this user or to root and be closed to others. One with the sticky bit, like /tmp, may be open: what lies in
+ * it is its owner's alone.
+ * @param folder absolute, without links.
+ */
+function requireOwnPath(folder: string): void {
+  for (let at = folder; ; at = path.dirname(at)) {
+    const stat = fs.lstatSync(at);
+    if (!stat.isDirectory()) throw new Error(`${at} is not a folder`);
+    const sticky = at !== folder && (stat.mode & STICKY) !== 0 && isOwnedByUserOrRoot(stat);
+    if (!sticky && !isOwn(stat)) {
+      const why = isOwnedByUserOrRoot(stat) ? 'is open to others' : `belongs to user ${stat.uid}`;
+      throw new Error(`${at} ${why}, who could exchange the driver`);
+    }
+    if (path.dirname(at) === at) return;
   }
 }
 
-/** Code is loaded from there, so files that another user could have put there do not count. */
-function isOwnDriver(folder: string): boolean {
-  const uid = process.getuid?.();
-  return [folder, ...DRIVER_FILES.map((name) => path.join(folder, name))].every((file) => {
+/** Whether `place` holds the whole driver, in files that only this user and root can change. */
+function isOwnDriver(place: string): boolean {
+  return [place, ...DRIVER_FILES.map((name) => path.join(place, name))].every((file) => {
     const stat = fs.lstatSync(file, { throwIfNoEntry: false });
-    return stat !== undefined && stat.size > 0 && (stat.isFile() || file === folder) && isOwn(stat, uid);
+    if (stat === undefined || stat.size === 0 || !isOwn(stat)) return false;
+    return file === place ? stat.isDirectory() : stat.isFile();
   });
 }
 
-function isOwn(stat: fs.Stats, uid: number | undefined): boolean {
-  return !stat.isSymbolicLink() && (uid === undefined || stat.uid === uid);
-}
-
-/** A copy of our own with files missing or empty, as a cleaner or a power cut leaves it. */
-function discardDamaged(folder: string): void {
-  const stat = fs.lstatSync(folder, { throwIfNoEntry: false });
-  if (stat === undefined || !isOwn(stat, process.getuid?.()) || isOwnDriver(folder)) return;
-  fs.rmSync(folder, { recursive: true, force: true });
+/** A copy with files missing, empty or open to others: a cleaner or a power cut left it, or an old umask. */
+function discardDamaged(place: string): void {
+  const stat = fs.lstatSync(place, { throwIfNoEntry: false });
+  if (stat === undefined || isOwnDriver(place)) return;
+  fs.rmSync(place, { recursive: true, force: true });
 }
 
 /** The driver's files out of a ustar archive: blocks of 512 bytes, a header before each file. */
@@ -158,7 +202,10 @@ function unpack(tar: Buffer, into: string): void {
     if (!(size >= 0)) throw new Error('the archive is damaged');
     const name = path.basename(field(0, 100));
     if (DRIVER_FILES.includes(name)) {
-      fs.writeFileSync(path.join(into, name), tar.subarray(at + 512, at + 512 + size), { mode: 0o600 });
+      fs.writeFileSync(path.join(into, name), tar.subarray(at + 512, at + 512 + size), {
+        mode: 0o600,
+        flag: 'wx',
+      });
       found.add(name);
     }
     at += 512 * (1 + Math.ceil(size / 512));

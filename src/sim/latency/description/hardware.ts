@@ -5,6 +5,7 @@
 
 import { TierKVError } from '../../../runtime/errors.ts';
 import { nearestName } from '../../../runtime/nearestName.ts';
+import { shownPlain } from '../../workload/shown.ts';
 import { readYaml, type SpecNode } from '../../workload/spec/reader.ts';
 
 export interface Hardware {
@@ -25,6 +26,9 @@ export interface Hardware {
   readonly interconnectGbPerS: number;
 }
 
+/** What a data sheet may say of a GPU, in any of the units here. */
+const figure = { min: 1e-4, max: 1e7 } as const;
+
 function readOurs(node: SpecNode): Hardware {
   const hardware: Hardware = {
     name: node.text('name'),
@@ -32,13 +36,13 @@ function readOurs(node: SpecNode): Hardware {
       .text('aliases')
       .split(/\s*,\s*/)
       .filter((alias) => alias !== ''),
-    peakTflops: node.number('peakTflops', { above: 0 }, Number.NaN),
-    peakTflops8bit: node.number('peakTflops8bit', { min: 0 }, 0),
-    memoryTbPerS: node.number('memoryTbPerS', { above: 0 }, Number.NaN),
-    memoryGib: node.number('memoryGib', { above: 0 }, Number.NaN),
-    mfuPrefill: node.number('mfuPrefill', { above: 0, max: 1 }, Number.NaN),
-    mfuDecode: node.number('mfuDecode', { above: 0, max: 1 }, Number.NaN),
-    interconnectGbPerS: node.number('interconnectGbPerS', { min: 0 }, 0),
+    peakTflops: node.number('peakTflops', figure, Number.NaN),
+    peakTflops8bit: node.number('peakTflops8bit', { min: 0, max: figure.max }, 0),
+    memoryTbPerS: node.number('memoryTbPerS', figure, Number.NaN),
+    memoryGib: node.number('memoryGib', figure, Number.NaN),
+    mfuPrefill: node.number('mfuPrefill', { ...figure, max: 1 }, Number.NaN),
+    mfuDecode: node.number('mfuDecode', { ...figure, max: 1 }, Number.NaN),
+    interconnectGbPerS: node.number('interconnectGbPerS', { min: 0, max: figure.max }, 0),
   };
   node.text('source');
   node.close();
@@ -58,7 +62,8 @@ export function parseHardware(text: string, file: string): Hardware {
 }
 
 /**
- * Reads upstream's `hardware_config.json`: GPU name to TFlopsPeak, TFlopsFP8, BwPeakTBs, mfuPrefill, mfuDecode, MemoryGiB.
+ * Reads upstream's `hardware_config.json`: GPU name to TFlopsPeak, TFlopsFP8, BwPeakTBs, mfuPrefill,
+ * mfuDecode, MemoryGiB.
  * @throws {TierKVError} TKV_INPUT with file, line and key.
  */
 export function parseUpstreamHardware(text: string, file: string): Hardware[] {
@@ -66,8 +71,8 @@ export function parseUpstreamHardware(text: string, file: string): Hardware[] {
   return root.keys().map((name) => {
     const node = root.section(name);
     if (node === undefined) throw root.error(name, 'is empty', 'Give it the figures of the GPU');
-    const need = (key: string, max: number = Infinity): number => {
-      const value = node.optionalNumber(key, { above: 0, max });
+    const need = (key: string, max: number = figure.max): number => {
+      const value = node.optionalNumber(key, { ...figure, max });
       if (value === undefined) throw node.error(key, 'is missing', "Take it from the vendor's data sheet");
       return value;
     };
@@ -76,7 +81,7 @@ export function parseUpstreamHardware(text: string, file: string): Hardware[] {
       name,
       aliases: [],
       peakTflops: need('TFlopsPeak'),
-      peakTflops8bit: node.number('TFlopsFP8', { min: 0 }, 0),
+      peakTflops8bit: node.number('TFlopsFP8', { min: 0, max: figure.max }, 0),
       memoryTbPerS: need('BwPeakTBs'),
       memoryGib: need('MemoryGiB'),
       mfuPrefill: need('mfuPrefill', 1),
@@ -105,7 +110,7 @@ export function requireKnownName(
   const hint = near === undefined ? '' : ` Did you mean ${near}?`;
   throw new TierKVError(
     'TKV_CONFIG',
-    `there is no ${what} "${asked}".${hint} Known: ${[...names].sort().join(', ')}. ${remedy}`,
+    `there is no ${what} "${shownPlain(asked)}".${hint} Known: ${[...names].sort().join(', ')}. ${remedy}`,
     { field: what },
   );
 }

@@ -1,10 +1,12 @@
 /**
- * What a latency model knows about an LLM, read from the `config.json` that HuggingFace publishes with it. Several
- * families spell one thing in several ways; here each fact has one name and one unit. A fact that the file must have and
- * has not, or has out of range, is an error that names file, line and key; keys that no model of time needs are ignored.
+ * What a latency model knows about an LLM, read from the `config.json` that HuggingFace publishes with it.
+ * Several families spell one thing in several ways; here each fact has one name and one unit. A fact that the
+ * file must have and has not, or has out of range, is an error that names file, line and key; keys that no
+ * model of time needs are ignored.
  */
 
 import type { TierKVError } from '../../../runtime/errors.ts';
+import { shownPlain } from '../../workload/shown.ts';
 import { readYaml, type SpecNode } from '../../workload/spec/reader.ts';
 
 /** Architecture of one model. Sizes are in elements; 0 stands for "absent" only where a field says so. */
@@ -66,6 +68,10 @@ const expertKeys = [
   'num_routed_experts',
 ] as const;
 
+/** Most of any size in a configuration; layers and experts have a lower limit. */
+const maxSize = 1e9;
+const maxParts = 100_000;
+
 /** Looks a key up in `text_config` first, which multimodal models nest their language model in. */
 class Config {
   readonly #nodes: readonly SpecNode[];
@@ -82,7 +88,7 @@ class Config {
   /** The first of `keys` that is present and not 0, or 0. */
   count(...keys: readonly string[]): number {
     for (const key of keys) {
-      const value = this.holder(key).optionalInteger(key, { min: 0 });
+      const value = this.holder(key).optionalInteger(key, { min: 0, max: maxSize });
       if (value !== undefined && value !== 0) return value;
     }
     return 0;
@@ -105,9 +111,9 @@ class Config {
 
 function activationBytesOf(config: Config): number {
   const dtype = config.text('torch_dtype') || config.text('dtype');
-  const bytes = dtypeBytes[dtype];
+  const bytes = Object.hasOwn(dtypeBytes, dtype) ? dtypeBytes[dtype] : undefined;
   if (bytes === undefined) {
-    const problem = dtype === '' ? 'is missing' : `is "${dtype}"`;
+    const problem = dtype === '' ? 'is missing' : `is "${shownPlain(dtype)}"`;
     throw config.error('torch_dtype', problem, `Set it to one of: ${Object.keys(dtypeBytes).join(', ')}`);
   }
   return bytes;
@@ -116,23 +122,29 @@ function activationBytesOf(config: Config): number {
 function groupBits(quantization: SpecNode): number {
   const groups = quantization.section('config_groups');
   for (const name of groups?.keys().sort() ?? []) {
-    const bits = groups!.section(name)?.section('weights')?.optionalNumber('num_bits', { min: 0 });
+    const bits = groups!
+      .section(name)
+      ?.section('weights')
+      ?.optionalNumber('num_bits', { min: 0, max: maxBits });
     if (bits !== undefined && bits > 0) return bits;
   }
   return 0;
 }
 
+const maxBits = 64;
+
 /** Bits by the naming custom of quantised checkpoints: `w4a16`, `fp8`. 0 when the name says nothing. */
 function bitsByName(name: string): number {
   const scheme = /(?:^|[.\-_/])w(\d+)a\d+(?:$|[.\-_])/i.exec(name);
-  if (scheme !== null && Number(scheme[1]) > 0) return Number(scheme[1]);
+  if (scheme !== null && Number(scheme[1]) > 0 && Number(scheme[1]) <= maxBits) return Number(scheme[1]);
   return /(?:^|[.\-_/])fp8(?:$|[.\-_])/i.test(name) ? 8 : 0;
 }
 
 function weightBytesOf(config: Config, name: string, activationBytes: number): number {
   const quantization = config.holder('quantization_config').section('quantization_config');
   if (quantization !== undefined) {
-    const bits = Number.parseInt(quantization.text('bits', '0'), 10);
+    const bits = Number(quantization.text('bits', '0'));
+    if (bits > maxBits) throw quantization.error('bits', `is ${bits}`, `Set it to at most ${maxBits}`);
     if (bits > 0) return bits / 8;
     const method = quantization.text('quant_method').toLowerCase();
     if (method === 'fp8') return 1;
@@ -151,7 +163,7 @@ function maxModelTokensOf(config: Config): number {
   const rope = config.holder('rope_scaling').section('rope_scaling');
   if (rope === undefined || config.text('model_type').includes('gemma3')) return positions;
   const type = rope.text('rope_type') || rope.text('type');
-  const factor = rope.number('factor', { above: 0 }, 1);
+  const factor = rope.number('factor', { above: 0, max: 1e6 }, 1);
   if (unscaledRope.includes(type) || factor <= 1) return positions;
   const original = rope.optionalInteger('original_max_position_embeddings', { min: 1 });
   return Math.trunc((type === 'yarn' ? (original ?? positions) : positions) * factor);
@@ -170,8 +182,15 @@ export function modelFileName(model: string): string {
 export function parseModelConfig(text: string, file: string, name: string): ModelConfig {
   const config = new Config(readYaml(text, file));
   const heads = config.required('num_attention_heads');
+  const layers = config.required('num_hidden_layers');
+  if (layers > maxParts)
+    throw config.error('num_hidden_layers', `is ${layers}`, `Set it to at most ${maxParts}`);
   const ffnSize = config.required('intermediate_size', 'ffn_hidden_size', 'moe_intermediate_size');
   const experts = expertKeys.map((key) => config.count(key)).find((count) => count >= 2) ?? 0;
+  if (experts > maxParts) {
+    const key = expertKeys.find((one) => config.count(one) >= 2) ?? expertKeys[0];
+    throw config.error(key, `is ${experts}`, `Set it to at most ${maxParts}`);
+  }
   const expertsPerToken = config.count('num_experts_per_tok');
   if (experts > 0 && (expertsPerToken < 1 || expertsPerToken > experts)) {
     const problem = `is ${expertsPerToken} for a model of ${experts} experts`;
@@ -187,7 +206,7 @@ export function parseModelConfig(text: string, file: string, name: string): Mode
   const activationBytes = activationBytesOf(config);
   return {
     name: modelFileName(name),
-    layers: config.required('num_hidden_layers'),
+    layers,
     hiddenSize,
     heads,
     kvHeads: config.count('num_key_value_heads', 'num_kv_heads', 'multi_query_group_num') || heads,
@@ -225,7 +244,8 @@ export function trueHeadDim(model: ModelConfig): number {
 
 /**
  * Layers with and without experts.
- * @param prefix whether the first `firstDenseLayers` count as dense, as they truly are; upstream's step times leave them MoE.
+ * @param prefix whether the first `firstDenseLayers` count as dense, as they truly are; upstream's step times
+ * leave them MoE.
  */
 export function layerSplit(model: ModelConfig, prefix: boolean): { moe: number; dense: number } {
   let moe = 0;

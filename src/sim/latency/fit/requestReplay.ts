@@ -1,7 +1,8 @@
 /**
- * Replays the requests of a measured run through a model of time, with the continuous batching of vLLM: each step gives the
- * running requests their next token or the next piece of their prompt, then admits waiting ones in order while requests and
- * tokens of the step allow. KV memory is taken as enough, which holds for the runs this is for.
+ * Replays the requests of a measured run through a model of time, with the continuous batching of vLLM: each
+ * step gives the running requests their next token or the next piece of their prompt, then admits waiting
+ * ones in order while requests and tokens of the step allow. KV memory is taken as enough, which holds for
+ * the runs this is for.
  */
 
 import { requireInteger } from '../../../runtime/errors.ts';
@@ -28,18 +29,32 @@ export interface BatchLimits {
   readonly tokensPerStep: number;
 }
 
+/** Of all requests together: a fit replays the run some hundred times. */
+const maxTokens = 10_000_000;
+
 /** Reads arrival_us, prompt_tokens, output_tokens, first_token_us, last_token_us, sorted by arrival. */
 export function parseMeasuredRequests(text: string, file: string): MeasuredRequest[] {
   const columns = ['arrival_us', 'prompt_tokens', 'output_tokens', 'first_token_us', 'last_token_us'];
-  return [...readTable(text, file, columns)]
-    .map((row) => ({
+  let tokens = 0;
+  return Array.from(readTable(text, file, columns), (row) => {
+    const request: MeasuredRequest = {
       arrivalUs: row.number('arrival_us'),
-      promptTokens: row.number('prompt_tokens'),
-      outputTokens: row.number('output_tokens'),
+      promptTokens: row.integer('prompt_tokens', 0, maxTokens),
+      outputTokens: row.integer('output_tokens', 1, maxTokens),
       firstTokenUs: row.number('first_token_us'),
       lastTokenUs: row.number('last_token_us'),
-    }))
-    .sort((a, b) => a.arrivalUs - b.arrivalUs);
+    };
+    const { arrivalUs, firstTokenUs, lastTokenUs } = request;
+    if (firstTokenUs < arrivalUs || lastTokenUs < firstTokenUs || lastTokenUs === arrivalUs) {
+      const problem = 'arrival_us, first_token_us and last_token_us do not follow each other';
+      throw row.error(problem, 'Mend or remove the line');
+    }
+    tokens += request.promptTokens + request.outputTokens;
+    if (tokens > maxTokens) {
+      throw row.error(`brings the run to more than ${maxTokens} tokens`, 'Give a part of the run');
+    }
+    return request;
+  }).sort((a, b) => a.arrivalUs - b.arrivalUs);
 }
 
 interface Running {

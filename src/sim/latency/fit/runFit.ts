@@ -1,8 +1,8 @@
 /**
- * Fits the coefficients of a GPU to one measured run of an engine, of which only the requests' times are known: the run is
- * replayed, and the shares of bandwidth and compute and the time a layer adds are moved until the replay agrees. Requests
- * before a given one are fitted to; the rest judge. They belong to one run and share its load, so this is a weaker test
- * than another run would be.
+ * Fits the coefficients of a GPU to one measured run of an engine, of which only the requests' times are
+ * known: the run is replayed, and the shares of bandwidth and compute and the time a layer adds are moved
+ * until the replay agrees. Requests before a given one are fitted to; the rest judge. They belong to one run
+ * and share its load, so this is a weaker test than another run would be.
  */
 
 import { Calibrated, type CalibratedCoefficients } from '../backends/calibrated.ts';
@@ -42,14 +42,18 @@ function withShares(
   };
 }
 
-/** Mean distance of time per output token and of whole latency from the measured ones, relative, over `fitted` requests. */
+/**
+ * Mean distance of time per output token and of whole latency from the measured ones, relative, over `fitted`
+ * requests.
+ */
 function distance(run: MeasuredRun, times: readonly RequestTimes[], fitted: number): number {
   let sum = 0;
   for (let i = 0; i < fitted; i++) {
     const measured = run.requests[i];
     const replayed = times[i];
-    const decode =
-      (replayed.lastTokenUs - replayed.firstTokenUs) / (measured.lastTokenUs - measured.firstTokenUs);
+    // a request of one token has no time between tokens
+    const decodeUs = measured.lastTokenUs - measured.firstTokenUs;
+    const decode = decodeUs > 0 ? (replayed.lastTokenUs - replayed.firstTokenUs) / decodeUs : 1;
     const whole = (replayed.lastTokenUs - measured.arrivalUs) / (measured.lastTokenUs - measured.arrivalUs);
     sum += Math.abs(decode - 1) + Math.abs(whole - 1);
   }

@@ -1,10 +1,11 @@
 /**
- * Steps of a real engine as its scheduler logged them. A step's own duration leaves out what the GPU does after the
- * scheduler returned, so the time of a step is taken from its start to the start of the next, where the log has both.
+ * Steps of a real engine as its scheduler logged them. A step's own duration leaves out what the GPU does
+ * after the scheduler returned, so the time of a step is taken from its start to the start of the next, where
+ * the log has both.
  */
 
 import { BatchSums } from '../batchSums.ts';
-import { readTable } from './table.ts';
+import { readTable, type TableRow } from './table.ts';
 
 export interface StepRecord {
   readonly experiment: string;
@@ -36,27 +37,46 @@ const engineColumns = [
 
 const blockTokens = 16;
 
+/** What a step or a run can have at most: requests in a batch, tokens of it, GPUs of an engine. */
+const maxRequests = 65_536;
+const maxTokens = 100_000_000;
+const maxTp = 1024;
+/** Of all steps of a table together: the batch of a step is built prefill by prefill. */
+const maxPrefills = 20_000_000;
+
+class PrefillCount {
+  #requests = 0;
+
+  add(requests: number, row: TableRow): number {
+    this.#requests += requests;
+    if (this.#requests <= maxPrefills) return requests;
+    throw row.error(`brings the steps to more than ${maxPrefills} prefills`, 'Give a part of them');
+  }
+}
+
 /**
  * Pairs of consecutive steps in the log of vLLM's scheduler.
  * @throws {TierKVError} TKV_INPUT with the line.
  */
 export function parseEngineLog(text: string, file: string): StepRecord[] {
   const records: StepRecord[] = [];
+  const prefills = new PrefillCount();
   let before: { record: Omit<StepRecord, 'measuredUs'>; id: number; startNs: bigint } | undefined;
   for (const row of readTable(text, file, engineColumns)) {
-    const prefillRequests = row.number('batch.num_prefill_reqs');
-    const decodeRequests = row.number('batch.num_decode_reqs');
-    const used = row.number('kv.blocks_total_gpu') - row.number('kv.blocks_free_gpu');
-    row.number('step.ts_start_ns');
+    const prefillRequests = row.integer('batch.num_prefill_reqs', 0, maxRequests);
+    const decodeRequests = row.integer('batch.num_decode_reqs', 0, maxRequests);
+    prefills.add(prefillRequests, row);
+    const used = row.number('kv.blocks_total_gpu', maxTokens) - row.number('kv.blocks_free_gpu', maxTokens);
+    if (used < 0) throw row.error('kv.blocks_free_gpu is more than all blocks', 'Mend or remove the line');
     const now = {
       id: row.number('step.id'),
-      startNs: BigInt(row.text('step.ts_start_ns')),
+      startNs: row.digits('step.ts_start_ns'),
       record: {
         experiment: row.text('experiment_id'),
         model: row.text('model'),
-        tp: row.number('tp'),
+        tp: row.integer('tp', 1, maxTp),
         prefillRequests,
-        prefillTokens: row.number('batch.prefill_tokens'),
+        prefillTokens: row.integer('batch.prefill_tokens', 0, maxTokens),
         decodeRequests,
         contextTokens: Math.trunc((used * blockTokens) / Math.max(1, prefillRequests + decodeRequests)),
       },
@@ -87,14 +107,15 @@ const recordColumns = [
 
 /** Step records as this project keeps them. */
 export function parseStepRecords(text: string, file: string): StepRecord[] {
-  return [...readTable(text, file, recordColumns)].map((row) => ({
+  const prefills = new PrefillCount();
+  return Array.from(readTable(text, file, recordColumns), (row) => ({
     experiment: row.text('experiment'),
     model: row.text('model'),
-    tp: row.number('tp'),
-    prefillRequests: row.number('prefill_requests'),
-    prefillTokens: row.number('prefill_tokens'),
-    decodeRequests: row.number('decode_requests'),
-    contextTokens: row.number('context_tokens'),
+    tp: row.integer('tp', 1, maxTp),
+    prefillRequests: prefills.add(row.integer('prefill_requests', 0, maxRequests), row),
+    prefillTokens: row.integer('prefill_tokens', 0, maxTokens),
+    decodeRequests: row.integer('decode_requests', 0, maxRequests),
+    contextTokens: row.number('context_tokens', maxTokens),
     measuredUs: row.positive('measured_us'),
   }));
 }
@@ -115,7 +136,10 @@ export function formatStepRecords(records: readonly StepRecord[]): string {
   return `${recordColumns.join(',')}\n${lines.join('\n')}\n`;
 }
 
-/** The batch of a record, every request with the average context; prompts end in the step, as all but chunked ones do. */
+/**
+ * The batch of a record, every request with the average context; prompts end in the step, as all but chunked
+ * ones do.
+ */
 export function batchOf(record: StepRecord): BatchSums {
   const { prefillRequests, prefillTokens, decodeRequests, contextTokens } = record;
   const sums = new BatchSums();
@@ -156,21 +180,40 @@ const runColumns = [
 ] as const;
 
 export function parseRunSummaries(text: string, file: string): RunSummary[] {
-  return [...readTable(text, file, runColumns)].map((row) => ({
-    experiment: row.text('experiment'),
-    model: row.text('model'),
-    tp: row.number('tp'),
-    promptTokens: row.number('prompt_tokens'),
-    outputTokens: row.number('output_tokens'),
-    requestsPerS: row.number('requests_per_s'),
-    endToEndUs: row.number('e2e_ms') * 1000,
-    firstTokenUs: row.number('ttft_ms') * 1000,
-  }));
+  return Array.from(readTable(text, file, runColumns), (row) => {
+    const run: RunSummary = {
+      experiment: row.text('experiment'),
+      model: row.text('model'),
+      tp: row.integer('tp', 1, maxTp),
+      promptTokens: row.number('prompt_tokens', maxTokens),
+      outputTokens: row.number('output_tokens', maxTokens),
+      requestsPerS: row.number('requests_per_s', 1e6),
+      endToEndUs: row.positive('e2e_ms') * 1000,
+      firstTokenUs: row.number('ttft_ms') * 1000,
+    };
+    if (run.outputTokens < 2) {
+      throw row.error(
+        `output_tokens is ${run.outputTokens}`,
+        'A run without decodes has no step time: remove the line',
+      );
+    }
+    if (run.endToEndUs <= run.firstTokenUs) {
+      throw row.error('e2e_ms is not above ttft_ms', 'Mend or remove the line');
+    }
+    if (averageStep(run).decodeRequests > maxRequests) {
+      throw row.error(
+        `requests_per_s x e2e_ms is more than ${maxRequests} requests at once`,
+        'Mend the line',
+      );
+    }
+    return run;
+  });
 }
 
 /**
- * The average step of a run as a record: a request decodes for (E2E - TTFT) over one step less than its tokens, and by
- * Little's law rate x that time of them decode at once, half way through their output on average.
+ * The average step of a run as a record: a request decodes for (E2E - TTFT) over one step less than its
+ * tokens, and by Little's law rate x that time of them decode at once, half way through their output on
+ * average.
  */
 export function averageStep(run: RunSummary): StepRecord {
   const decodeUs = run.endToEndUs - run.firstTokenUs;

@@ -1,9 +1,10 @@
 /**
- * What every client stream needs: its place in the list, its random stream, its lengths, its prefix, and the drawing of one
- * turn. The order of draws is upstream's: lengths of input and output, then input tokens, then output tokens. Tokens are
- * passed over, not kept.
+ * What every client stream needs: its place in the list, its random stream, its lengths, its prefix, and the
+ * drawing of one turn. The order of draws is upstream's: lengths of input and output, then input tokens, then
+ * output tokens. Tokens are passed over, not kept.
  */
 
+import { TierKVError } from '../../../runtime/errors.ts';
 import {
   type GoRandom,
   type LengthSampler,
@@ -14,6 +15,7 @@ import {
 import type { ModalityTokens, RequestOrigin, TokenSpan, WorkloadRequest } from '../request.ts';
 import type { ActiveWindow, ClientSpec, ModalitySpec, MultimodalSpec } from '../spec/types.ts';
 import { VOCABULARY } from '../tokens.ts';
+import type { HeldMemory } from './heldMemory.ts';
 
 /** The shared prefix of a group: nothing, or one span of the workload stream. */
 export interface Prefix {
@@ -44,6 +46,8 @@ export class Client {
   readonly prefix: Prefix;
   readonly horizonUs: number;
   readonly seed: bigint;
+  /** What all clients of the stream hold together. */
+  readonly held: HeldMemory;
   readonly #pool: StreamPool;
   readonly #stream: PooledStream;
   readonly inputLength: LengthSampler;
@@ -57,7 +61,9 @@ export class Client {
     seed: bigint,
     horizonUs: number,
     pool: StreamPool,
+    held: HeldMemory,
   ) {
+    this.held = held;
     this.index = index;
     this.spec = spec;
     this.origin = originOf(spec);
@@ -83,7 +89,10 @@ export class Client {
     return spanTurn(this.seed, random, inputTokens, outputTokens);
   }
 
-  /** As `drawTurn`, with a modality mix as input where the client has one: then the output length follows the input. */
+  /**
+   * As `drawTurn`, with a modality mix as input where the client has one: then the output length follows the
+   * input.
+   */
   drawRequest(random: GoRandom): Turn {
     if (this.#drawModalities === undefined) return this.drawTurn(random, this.inputLength, this.outputLength);
     const modalities = this.#drawModalities(random);
@@ -131,6 +140,17 @@ export function originOf(spec: ClientSpec): RequestOrigin {
   };
 }
 
+/** Most images, sounds or films of one request. */
+const maxModalityParts = 10_000;
+
+function tooManyParts(parts: number): TierKVError {
+  return new TierKVError(
+    'TKV_INPUT',
+    `multimodal: a count distribution drew ${parts} parts of one request, more than ${maxModalityParts}. Give it a max`,
+    { field: 'multimodal' },
+  );
+}
+
 function modalityDrawer(spec: MultimodalSpec): (random: GoRandom) => ModalityTokens {
   const text = spec.text === undefined ? undefined : lengthSampler(spec.text);
   const drawer = (modality: ModalitySpec | undefined): ((random: GoRandom) => number) => {
@@ -139,7 +159,9 @@ function modalityDrawer(spec: MultimodalSpec): (random: GoRandom) => ModalityTok
     const length = lengthSampler(modality.length);
     return (random) => {
       let tokens = 0;
-      for (let left = count.next(random); left > 0; left--) tokens += length.next(random);
+      const parts = count.next(random);
+      if (parts > maxModalityParts) throw tooManyParts(parts);
+      for (let left = parts; left > 0; left--) tokens += length.next(random);
       return tokens;
     };
   };
@@ -154,6 +176,22 @@ function modalityDrawer(spec: MultimodalSpec): (random: GoRandom) => ModalityTok
   });
 }
 
+const maxMisses = 20_000_000;
+
+/**
+ * Refuses to go on drawing arrivals of which none falls into a window.
+ * @param misses how many have missed, one after the other. @throws {TierKVError} TKV_INPUT naming the client.
+ */
+export function requireHits(misses: number, spec: ClientSpec): void {
+  if (misses <= maxMisses) return;
+  throw new TierKVError(
+    'TKV_INPUT',
+    `client "${spec.id.slice(0, 100)}": ${maxMisses} arrivals in a row fall outside its windows. ` +
+      'Lower its rate, or move the windows together',
+    { field: 'lifecycle.windows' },
+  );
+}
+
 export function isActive(timeUs: number, windows: readonly ActiveWindow[]): boolean {
   if (windows.length === 0) return true;
   return windows.some((window) => timeUs >= window.startUs && timeUs < window.endUs);
@@ -161,5 +199,6 @@ export function isActive(timeUs: number, windows: readonly ActiveWindow[]): bool
 
 /** The end of the last window; Infinity for a client that is always on. */
 export function lastEndUs(windows: readonly ActiveWindow[]): number {
-  return windows.length === 0 ? Infinity : Math.max(...windows.map((window) => window.endUs));
+  if (windows.length === 0) return Infinity;
+  return windows.reduce((last, window) => Math.max(last, window.endUs), -Infinity);
 }

@@ -1,8 +1,10 @@
 /**
- * Users in closed loop: each sends one request at the start, spread over a think time, and from then on one a think time
- * after the last has finished. Seeds of users and of their sessions come in turns from one stream, client by client.
+ * Users in closed loop: each sends one request at the start, spread over a think time, and from then on one a
+ * think time after the last has finished. Seeds of users and of their sessions come in turns from one stream,
+ * client by client.
  */
 
+import { TierKVError } from '../../../runtime/errors.ts';
 import { GoRandom, lengthSampler } from '../../random/index.ts';
 import { deadlineUs, type WorkloadRequest } from '../request.ts';
 import type { ClientSpec } from '../spec/types.ts';
@@ -10,6 +12,7 @@ import { NO_PREFIX, originOf, type Prefix, spanTurn } from './client.ts';
 import { EarliestFirst } from './earliest.ts';
 
 const CONCURRENCY_SEED_OFFSET = 10_007n;
+const MAX_USERS = 10_000_000;
 
 /** The users of all concurrency clients, as far as the request limit lets them in. */
 export interface ConcurrencyUsers {
@@ -28,6 +31,13 @@ export function admitUsers(clients: readonly ClientSpec[], seed: bigint, room: n
   let asked = 0;
   for (const client of clients) asked += client.concurrency;
   const admitted = Math.max(0, Math.min(asked, room));
+  if (admitted > MAX_USERS) {
+    throw new TierKVError(
+      'TKV_INPUT',
+      `concurrency asks for ${admitted} users in all, more than ${MAX_USERS}. Lower it, or set num_requests`,
+      { field: 'concurrency' },
+    );
+  }
   const users: ConcurrencyUsers = {
     clientOf: new Int32Array(admitted),
     userOf: new Int32Array(admitted),

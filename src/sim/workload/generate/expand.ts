@@ -1,6 +1,7 @@
 /**
- * From a spec to the flat list of clients that generate: inference_perf and cohorts become clients, in upstream's order.
- * Members of one cohort share their windows by reference, which keeps later sums over clients linear.
+ * From a spec to the flat list of clients that generate: inference_perf and cohorts become clients, in
+ * upstream's order. Members of one cohort share their windows by reference, which keeps later sums over
+ * clients linear.
  */
 
 import { TierKVError } from '../../../runtime/errors.ts';
@@ -9,7 +10,7 @@ import type { ActiveWindow, ClientSpec, CohortSpec, InferencePerfSpec, WorkloadS
 
 const HOUR_US = 3_600_000_000;
 const DRAIN_SEGMENTS = 10;
-const MAX_INFERENCE_PERF_CLIENTS = 1_000_000;
+const MAX_CLIENTS = 500_000;
 
 export interface ExpandedSpec {
   readonly clients: readonly ClientSpec[];
@@ -19,9 +20,17 @@ export interface ExpandedSpec {
 /** All clients of a spec; servegen_data must have been turned into cohorts before. */
 export function expandClients(spec: WorkloadSpec): ExpandedSpec {
   const perf = spec.inferencePerf === undefined ? undefined : expandInferencePerf(spec.inferencePerf);
+  const members = spec.cohorts.reduce((sum, cohort) => sum + cohort.population, 0);
+  requireCount('cohorts', (perf?.clients ?? spec.clients).length + members, 'Lower the populations');
   const clients = [...(perf?.clients ?? spec.clients)];
-  for (const cohort of spec.cohorts) clients.push(...expandCohort(cohort));
+  for (const cohort of spec.cohorts) for (const member of expandCohort(cohort)) clients.push(member);
   return { clients, aggregateRate: perf?.aggregateRate ?? spec.aggregateRate };
+}
+
+function requireCount(field: string, clients: number, remedy: string): void {
+  if (clients <= MAX_CLIENTS) return;
+  const problem = `${field} asks for ${clients} clients, more than ${MAX_CLIENTS}`;
+  throw new TierKVError('TKV_INPUT', `${problem}. ${remedy}`, { field });
 }
 
 function expandCohort(cohort: CohortSpec): ClientSpec[] {
@@ -88,13 +97,7 @@ function evenShares(total: number, parts: number): number[] {
 
 function expandInferencePerf(perf: InferencePerfSpec): ExpandedSpec {
   const perStage = perf.systemPrompts * perf.usersPerPrompt;
-  if (perStage * perf.stages.length > MAX_INFERENCE_PERF_CLIENTS) {
-    throw new TierKVError(
-      'TKV_INPUT',
-      `inference_perf asks for ${perStage * perf.stages.length} clients, more than ${MAX_INFERENCE_PERF_CLIENTS}. Lower the prompts or the users`,
-      { field: 'inference_perf' },
-    );
-  }
+  requireCount('inference_perf', perStage * perf.stages.length, 'Lower the prompts or the users');
   const staged = perf.stages.length > 1;
   const clients: ClientSpec[] = [];
   let aggregateRate = 0;

@@ -1,6 +1,7 @@
 /**
- * The fixed part of generating a workload: prefix tokens first, then one seed for every client that generates, all from the
- * stream `workload-gen`. From a plan the requests can be streamed any number of times, always the same.
+ * The fixed part of generating a workload: prefix tokens first, then one seed for every client that
+ * generates, all from the stream `workload-gen`. From a plan the requests can be streamed any number of
+ * times, always the same.
  */
 
 import { TierKVError } from '../../../runtime/errors.ts';
@@ -20,6 +21,7 @@ import { Client, type ClientStream, NO_PREFIX, type Prefix } from './client.ts';
 import { ConversationStream } from './conversation.ts';
 import { EarliestFirst } from './earliest.ts';
 import { expandClients } from './expand.ts';
+import { HeldMemory } from './heldMemory.ts';
 import { clientRatesPerUs, hasWindowParameters, WindowRates } from './rates.ts';
 import { SingleStream } from './single.ts';
 import { WindowedStream } from './windowed.ts';
@@ -33,8 +35,8 @@ export interface Limits {
   /** At most so many requests, conversation rounds counted; 0 = no limit. */
   readonly maxRequests: number;
   /**
-   * Whether single requests of windows with parameters of their own keep the prefix and the deadline of their client.
-   * Upstream drops both there, so this is off unless asked for.
+   * Whether single requests of windows with parameters of their own keep the prefix and the deadline of their
+   * client. Upstream drops both there, so this is off unless asked for.
    */
   readonly keepInWindows?: boolean;
 }
@@ -46,6 +48,7 @@ export interface Plan {
   readonly prefixes: ReadonlyMap<string, Prefix>;
   /** Seed of each client's stream; undefined for clients that draw nothing. */
   readonly seeds: ReadonlyArray<bigint | undefined>;
+  /** Requests per µs of each client; zeros where windows have rates of their own. */
   readonly rates: Float64Array;
   readonly windowRates: WindowRates | undefined;
 }
@@ -53,8 +56,8 @@ export interface Plan {
 /** @throws {TierKVError} when nothing bounds the workload. */
 export function planWorkload(spec: WorkloadSpec, limits: Limits): Plan {
   const { clients, aggregateRate } = expandClients(spec);
-  const rates = clientRatesPerUs(clients, aggregateRate);
   const windowed = hasWindowParameters(clients);
+  const rates = windowed ? new Float64Array(clients.length) : clientRatesPerUs(clients, aggregateRate);
   const random = new PartitionedRandom(spec.seed).stream(WORKLOAD_STREAM);
   const prefixes = drawPrefixes(clients, random, partitionSeed(spec.seed, WORKLOAD_STREAM));
   const seeds = clients.map((client, i) => {
@@ -104,12 +107,17 @@ function requireBound(clients: readonly ClientSpec[], seeds: Plan['seeds'], limi
 }
 
 /** Streams the requests of one client, or undefined for a client that draws nothing. */
-function clientStream(plan: Plan, index: number, pool: StreamPool): ClientStream | undefined {
+function clientStream(
+  plan: Plan,
+  index: number,
+  pool: StreamPool,
+  held: HeldMemory,
+): ClientStream | undefined {
   const seed = plan.seeds[index];
   const spec = plan.clients[index];
   if (seed === undefined) return undefined;
   const prefix = plan.prefixes.get(spec.prefixGroup) ?? NO_PREFIX;
-  const client = new Client(index, spec, prefix, seed, plan.limits.horizonUs, pool);
+  const client = new Client(index, spec, prefix, seed, plan.limits.horizonUs, pool, held);
   if (plan.windowRates !== undefined)
     return new WindowedStream(client, plan.windowRates, plan.limits.keepInWindows === true);
   const gaps = gapsOf(client, plan.rates[index]);
@@ -117,7 +125,7 @@ function clientStream(plan: Plan, index: number, pool: StreamPool): ClientStream
   return new ConversationStream(
     client,
     gaps,
-    plan.limits.maxRequests > 0 ? 2 * plan.limits.maxRequests : Infinity,
+    plan.limits.maxRequests > 0 ? plan.limits.maxRequests : Infinity,
   );
 }
 
@@ -131,15 +139,19 @@ function gapsOf(client: Client, ratePerUs: number): ArrivalSampler {
     : arrivalSampler({ process: 'poisson' }, own.ratePerUs);
 }
 
-/** All requests of the plan but those of concurrency clients, merged by arrival (ties: order of clients) and cut. */
+/**
+ * All requests of the plan but those of concurrency clients, merged by arrival (ties: order of clients) and
+ * cut.
+ */
 export class MergedStream {
   readonly #heap = new EarliestFirst<{ request: WorkloadRequest; stream: ClientStream; index: number }>();
   #left: number;
 
   constructor(plan: Plan, pool: StreamPool = new StreamPool()) {
     this.#left = plan.limits.maxRequests > 0 ? plan.limits.maxRequests : Infinity;
+    const held = new HeldMemory();
     for (let index = 0; index < plan.clients.length; index++) {
-      const stream = clientStream(plan, index, pool);
+      const stream = clientStream(plan, index, pool, held);
       const request = stream?.next();
       if (request !== undefined)
         this.#heap.push(request.arrivalUs, index, { request, stream: stream!, index });

@@ -1,11 +1,31 @@
 /**
- * How the aggregate rate is shared. Sums run over clients in order, as upstream's do, since the order decides the last bit;
- * clients that share their windows (by reference) share the sum.
+ * How the aggregate rate is shared. Sums run over clients in order, as upstream's do, since the order decides
+ * the last bit; clients that share their windows (by reference) share the sum.
  */
 
+import { TierKVError } from '../../../runtime/errors.ts';
 import type { ActiveWindow, ClientSpec } from '../spec/types.ts';
 
 type Windows = readonly ActiveWindow[];
+
+/** Most comparisons of windows; more than this is a spec that nobody wrote by hand, and a wait of minutes. */
+const MAX_COMPARISONS = 2e9;
+
+function requireComparable(clients: readonly ClientSpec[]): void {
+  const lists = new Set<Windows>();
+  let windows = 0;
+  for (const client of clients) {
+    if (lists.has(client.windows)) continue;
+    lists.add(client.windows);
+    windows += client.windows.length;
+  }
+  if (windows ** 2 + clients.length * lists.size <= MAX_COMPARISONS) return;
+  throw new TierKVError(
+    'TKV_INPUT',
+    `clients have ${windows} windows in all, too many to tell which overlap. Give every window a trace_rate, or fewer windows`,
+    { field: 'clients' },
+  );
+}
 
 function overlap(a: Windows, b: Windows): boolean {
   if (a === b || a.length === 0 || b.length === 0) return true;
@@ -25,8 +45,8 @@ class PairMemo<V> {
 }
 
 /**
- * Requests per µs of every client: the aggregate rate times its fraction over the sum of the fractions of the clients that
- * are active together with it (all of them when nobody has windows).
+ * Requests per µs of every client: the aggregate rate times its fraction over the sum of the fractions of the
+ * clients that are active together with it (all of them when nobody has windows).
  */
 export function clientRatesPerUs(clients: readonly ClientSpec[], aggregateRate: number): Float64Array {
   const rates = new Float64Array(clients.length);
@@ -37,6 +57,7 @@ export function clientRatesPerUs(clients: readonly ClientSpec[], aggregateRate: 
     if (total === 0) return rates;
     return rates.map((_, i) => (aggregateRate * (clients[i].rateFraction / total)) / 1e6);
   }
+  requireComparable(clients);
   const sums = new Map<Windows | 'always', number>();
   const overlaps = new PairMemo<boolean>();
   clients.forEach((client, i) => {
@@ -74,7 +95,10 @@ export function hasWindowParameters(clients: readonly ClientSpec[]): boolean {
   });
 }
 
-/** Requests per second of one window: its own trace rate, or its share of the aggregate among clients active with it. */
+/**
+ * Requests per second of one window: its own trace rate, or its share of the aggregate among clients active
+ * with it.
+ */
 export class WindowRates {
   readonly #clients: readonly ClientSpec[];
   readonly #aggregateRate: number;

@@ -1,9 +1,20 @@
-/** Requests that have nothing to do with one another: one arrival, one turn, behind the prefix of the client's group. */
+/**
+ * Requests that have nothing to do with one another: one arrival, one turn, behind the prefix of the client's
+ * group.
+ */
 
 import type { ArrivalSampler } from '../../random/index.ts';
 import { deadlineUs, type WorkloadRequest } from '../request.ts';
 import { isClosedLoop } from '../spec/types.ts';
-import { type Client, type ClientStream, isActive, lastEndUs, type Prefix, type Turn } from './client.ts';
+import {
+  type Client,
+  type ClientStream,
+  isActive,
+  lastEndUs,
+  type Prefix,
+  requireHits,
+  type Turn,
+} from './client.ts';
 
 export class SingleStream implements ClientStream {
   readonly #client: Client;
@@ -11,6 +22,7 @@ export class SingleStream implements ClientStream {
   readonly #lastEndUs: number;
   readonly #session: boolean;
   #nowUs = 0;
+  #misses = 0;
 
   constructor(client: Client, gaps: ArrivalSampler) {
     this.#client = client;
@@ -28,10 +40,12 @@ export class SingleStream implements ClientStream {
       this.#nowUs += gapUs;
       if (this.#nowUs >= horizonUs) return undefined;
       if (isActive(this.#nowUs, spec.windows)) {
+        this.#misses = 0;
         const deadline = deadlineUs(this.#nowUs, spec.timeoutUs, this.#session);
         return singleRequest(this.#client, this.#nowUs, this.#client.drawRequest(random), prefix, deadline);
       }
       if (this.#nowUs >= this.#lastEndUs) return undefined;
+      requireHits(++this.#misses, spec);
     }
     return undefined;
   }

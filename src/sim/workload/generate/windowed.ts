@@ -1,8 +1,8 @@
 /**
- * Generation window by window, for clients whose windows carry rates or distributions of their own: the expected number
- * of gaps is drawn first and stretched so that they fill the window exactly; then the requests follow. Upstream's rules
- * hold here as they are unless told otherwise: single requests get no prefix and no deadline, and the last gap ends on
- * the window's end, so its request falls out.
+ * Generation window by window, for clients whose windows carry rates or distributions of their own: the
+ * expected number of gaps is drawn first and stretched so that they fill the window exactly; then the
+ * requests follow. Upstream's rules hold here as they are unless told otherwise: single requests get no
+ * prefix and no deadline, and the last gap ends on the window's end, so its request falls out.
  */
 
 import { arrivalSampler, type LengthSampler, lengthSampler } from '../../random/index.ts';
@@ -11,6 +11,7 @@ import { type ActiveWindow, isClosedLoop } from '../spec/types.ts';
 import { type Client, type ClientStream, NO_PREFIX } from './client.ts';
 import { SessionDrawer } from './conversation.ts';
 import { EarliestFirst } from './earliest.ts';
+import { gapBytes, roundBytes } from './heldMemory.ts';
 import type { WindowRates } from './rates.ts';
 import { singleRequest } from './single.ts';
 
@@ -28,6 +29,8 @@ export function stretchGaps(gapsUs: Float64Array, durationUs: number): void {
   gapsUs[gapsUs.length - 1] += durationUs - reached;
 }
 
+const noGaps = new Float64Array(0);
+
 export class WindowedStream implements ClientStream {
   readonly #client: Client;
   readonly #rates: WindowRates;
@@ -40,7 +43,7 @@ export class WindowedStream implements ClientStream {
   readonly #waiting = new EarliestFirst<WorkloadRequest>();
   #rank = 0;
   #opened = 0;
-  #gapsUs: Float64Array = new Float64Array(0);
+  #gapsUs: Float64Array = noGaps;
   #used = 0;
   #atUs = 0;
   #endUs = 0;
@@ -66,12 +69,14 @@ export class WindowedStream implements ClientStream {
     for (;;) {
       const laterUs = this.#laterStartUs[this.#opened];
       const nextUs = this.#nextArrivalUs();
-      if (this.#waiting.size > 0 && this.#waiting.timeUs <= Math.min(nextUs, laterUs))
+      if (this.#waiting.size > 0 && this.#waiting.timeUs <= Math.min(nextUs, laterUs)) {
+        this.#client.held.give(roundBytes);
         return this.#waiting.pop();
+      }
       if (nextUs <= laterUs && nextUs !== Infinity) return this.#take(nextUs);
       if (this.#opened === this.#windows.length) return undefined;
       for (let us = nextUs; us !== Infinity; us = this.#nextArrivalUs()) {
-        this.#waiting.push(us, this.#rank++, this.#take(us));
+        this.#wait(this.#take(us));
       }
       this.#open(this.#windows[this.#opened++]);
     }
@@ -82,6 +87,11 @@ export class WindowedStream implements ClientStream {
     if (this.#used >= this.#gapsUs.length) return Infinity;
     const arrivalUs = this.#atUs + this.#gapsUs[this.#used];
     return arrivalUs < this.#endUs ? arrivalUs : Infinity;
+  }
+
+  #wait(request: WorkloadRequest): void {
+    this.#client.held.take(roundBytes, this.#client.spec.id);
+    this.#waiting.push(request.arrivalUs, this.#rank++, request);
   }
 
   #take(arrivalUs: number): WorkloadRequest {
@@ -108,6 +118,10 @@ export class WindowedStream implements ClientStream {
     const ratePerS = this.#rates.ratePerS(spec, window, endUs);
     const durationUs = endUs - window.startUs;
     const count = ratePerS > 0 ? Math.ceil(ratePerS * (durationUs / 1e6)) : 0;
+    const { held } = this.#client;
+    held.give(this.#gapsUs.length * gapBytes);
+    this.#gapsUs = noGaps;
+    held.take(count * gapBytes, spec.id);
     this.#gapsUs = new Float64Array(count);
     this.#used = 0;
     this.#atUs = window.startUs;
@@ -132,14 +146,12 @@ export class WindowedStream implements ClientStream {
       const rounds = this.#sessions!.draw(
         this.#client.random,
         us,
+        { rounds: Infinity, untilUs: this.#endUs },
         this.#inputLength,
         this.#outputLength,
         this.#silentOrigin,
       );
-      for (const request of rounds) {
-        if (request.arrivalUs >= this.#endUs) break;
-        this.#waiting.push(request.arrivalUs, this.#rank++, request);
-      }
+      for (const request of rounds) this.#wait(request);
       if (single) break;
     }
     this.#used = this.#gapsUs.length;

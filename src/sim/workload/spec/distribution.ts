@@ -1,12 +1,15 @@
 /**
- * Length distributions and arrival processes of a spec: which parameters each type has, and what values have a meaning.
- * A distribution without mass (no positive weight, an empty interval) is an error here and not a surprise at generation.
+ * Length distributions and arrival processes of a spec: which parameters each type has, and what values have
+ * a meaning. A distribution without mass (no positive weight, an empty interval) is an error here and not a
+ * surprise at generation.
  */
 
 import { TierKVError } from '../../../runtime/errors.ts';
 import { nearestName } from '../../../runtime/nearestName.ts';
 import type { ArrivalProcess, ArrivalSpec, LengthSpec } from '../../random/index.ts';
-import type { Range, SpecNode } from './reader.ts';
+import { maxRequestTokens } from '../request.ts';
+import { shown, shownPlain } from '../shown.ts';
+import { describeRange, type Range, type SpecNode } from './reader.ts';
 
 type Fail = (key: string, problem: string, remedy: string) => TierKVError;
 
@@ -14,24 +17,34 @@ interface Parameter extends Range {
   readonly optional?: true;
 }
 
-const NOT_NEGATIVE: Parameter = { min: 0 };
-const POSITIVE: Parameter = { above: 0 };
-const BOUND: Parameter = { min: 0, optional: true };
-const FREE: Parameter = {};
+const TOKENS: Parameter = { min: 0, max: maxRequestTokens };
+const SOME_TOKENS: Parameter = { above: 0, max: maxRequestTokens };
+const BOUND: Parameter = { ...TOKENS, optional: true };
+/**
+ * Mean of the logarithm of a length: e^18 is 66 million tokens. Above, upstream's sampler overflows and gives
+ * 1 token.
+ */
+const LOG_MEAN: Parameter = { min: -100, max: 18 };
+const LOG_DEVIATION: Parameter = { min: 0, max: 10 };
 
 /** The parameters of every type but `empirical`, whose keys are token counts. */
 const PARAMETERS: Readonly<Record<string, Readonly<Record<string, Parameter>>>> = {
-  gaussian: { mean: FREE, std_dev: NOT_NEGATIVE, min: NOT_NEGATIVE, max: NOT_NEGATIVE },
-  exponential: { mean: POSITIVE, min: BOUND, max: BOUND },
-  lognormal: { mu: FREE, sigma: NOT_NEGATIVE, min: BOUND, max: BOUND },
+  gaussian: {
+    mean: { min: -maxRequestTokens, max: maxRequestTokens },
+    std_dev: TOKENS,
+    min: TOKENS,
+    max: TOKENS,
+  },
+  exponential: { mean: SOME_TOKENS, min: BOUND, max: BOUND },
+  lognormal: { mu: LOG_MEAN, sigma: LOG_DEVIATION, min: BOUND, max: BOUND },
   pareto_lognormal: {
-    alpha: POSITIVE,
-    xm: POSITIVE,
-    mu: FREE,
-    sigma: NOT_NEGATIVE,
+    alpha: { min: 0.1, max: 1000 },
+    xm: SOME_TOKENS,
+    mu: LOG_MEAN,
+    sigma: LOG_DEVIATION,
     mix_weight: { min: 0, max: 1 },
   },
-  constant: { value: NOT_NEGATIVE },
+  constant: { value: TOKENS },
 };
 export const LENGTH_TYPES: readonly string[] = [...Object.keys(PARAMETERS), 'empirical'];
 
@@ -45,11 +58,14 @@ function empiricalOf(params: Readonly<Record<string, number>>, fail: Fail): Leng
     const tokens = /^\d+$/.test(key) ? Number(key) : Number.NaN;
     if (!Number.isSafeInteger(tokens))
       throw fail(key, 'is not a token count', 'Name every bin by a whole number of tokens');
+    if (tokens > maxRequestTokens)
+      throw fail(key, 'is no length of a request', `Name bins up to ${maxRequestTokens} tokens`);
     if (!(weight >= 0) || !Number.isFinite(weight))
       throw fail(key, `has weight ${weight}`, 'Give every bin a weight of at least 0');
     bins.push([tokens, weight]);
     mass += weight;
   }
+  if (mass === Infinity) throw fail('', 'has weights without a finite sum', 'Make the weights smaller');
   if (!(mass > 0)) throw fail('', 'has no mass', 'Give at least one bin a positive weight');
   return { type: 'empirical', bins };
 }
@@ -64,18 +80,18 @@ export function lengthSpecOf(
   fail: Fail = plainError,
 ): LengthSpec {
   if (type === 'empirical') return empiricalOf(params, fail);
-  const known = PARAMETERS[type];
+  const known = Object.hasOwn(PARAMETERS, type) ? PARAMETERS[type] : undefined;
   if (known === undefined) {
     const near = nearestName(type, LENGTH_TYPES);
     const hint = near === undefined ? '' : `Did you mean "${near}"? `;
     throw fail(
       '',
-      type === '' ? 'has no type' : `has the unknown type "${type}"`,
+      type === '' ? 'has no type' : `has the unknown type "${shownPlain(type)}"`,
       `${hint}Valid: ${LENGTH_TYPES.join(', ')}`,
     );
   }
   for (const key of Object.keys(params)) {
-    if (known[key] !== undefined) continue;
+    if (Object.hasOwn(known, key)) continue;
     const near = nearestName(key, Object.keys(known));
     const hint = near === undefined ? '' : `Did you mean "${near}"? `;
     throw fail(key, `is not a parameter of ${type}`, `${hint}It has: ${Object.keys(known).join(', ')}`);
@@ -88,15 +104,7 @@ export function lengthSpecOf(
     }
     const low = range.above !== undefined ? value > range.above : value >= (range.min ?? -Infinity);
     if (Number.isFinite(value) && low && value <= (range.max ?? Infinity)) continue;
-    const bounds =
-      range.above === 0
-        ? 'above 0'
-        : range.max === 1
-          ? 'from 0 to 1'
-          : range.min === 0
-            ? 'of at least 0'
-            : 'that is finite';
-    throw fail(key, `is ${value}`, `Set it to a number ${bounds}`);
+    throw fail(key, `is ${value}`, `Set it to ${describeRange(range, 'a number')}`);
   }
   const { min, max } = params;
   const bounded = type === 'gaussian' || (min > 0 && max > 0);
@@ -113,7 +121,7 @@ export function readLength(
   const section = node.section(key);
   if (section === undefined) return undefined;
   const type = section.text('type');
-  const params: Record<string, number> = {};
+  const params: Record<string, number> = Object.create(null);
   const inside = section.section('params');
   for (const name of inside?.keys() ?? []) params[name] = inside!.number(name, {}, 0);
   const file = section.text('file');
@@ -134,14 +142,17 @@ export function readLength(
   });
 }
 
+const maxBinCharacters = 2 ** 24;
+
 /** Bins of an empirical distribution: a JSON object from token count to weight, or lines `tokens,weight`. */
 export function binsOf(text: string, file: string): Record<string, number> {
-  const bins: Record<string, number> = {};
+  const bins: Record<string, number> = Object.create(null);
   const bad = (line: number, what: string): TierKVError =>
     new TierKVError('TKV_INPUT', `${file}:${line}: ${what}. Write lines "tokens,weight" or one JSON object`, {
       path: file,
       line,
     });
+  if (text.length > maxBinCharacters) throw bad(1, `has more than ${maxBinCharacters} characters`);
   if (text.trimStart().startsWith('{')) {
     let parsed: unknown;
     try {
@@ -150,7 +161,7 @@ export function binsOf(text: string, file: string): Record<string, number> {
       throw bad(1, 'is not valid JSON');
     }
     for (const [key, value] of Object.entries(parsed as Record<string, unknown>)) {
-      if (typeof value !== 'number') throw bad(1, `${key} has no weight`);
+      if (typeof value !== 'number') throw bad(1, `${shownPlain(key)} has no weight`);
       bins[key] = value;
     }
     return bins;
@@ -160,7 +171,7 @@ export function binsOf(text: string, file: string): Record<string, number> {
     if (line === '' || line.startsWith('#') || (i === 0 && /^[a-z_]+\s*,/i.test(line))) return;
     const [tokens, weight, ...rest] = line.split(',').map((cell) => cell.trim());
     if (rest.length > 0 || weight === undefined || Number.isNaN(Number(weight)))
-      throw bad(i + 1, `"${line}" is not a bin`);
+      throw bad(i + 1, `${shown(line)} is not a bin`);
     bins[tokens] = (bins[tokens] ?? 0) + Number(weight);
   });
   return bins;
@@ -170,7 +181,9 @@ const PROCESSES: readonly ArrivalProcess[] = ['poisson', 'gamma', 'weibull', 'co
 const WEIBULL_CV_MIN = 0.01;
 const WEIBULL_CV_MAX = 10.4;
 
-/** Reads an arrival process; `required` says whether it may be left out (then it is poisson and never used). */
+/**
+ * Reads an arrival process; `required` says whether it may be left out (then it is poisson and never used).
+ */
 export function readArrival(node: SpecNode, key: string, required: boolean): ArrivalSpec {
   const section = node.section(key);
   if (section === undefined) {

@@ -1,13 +1,14 @@
 /**
- * Reads a v2 workload spec from YAML text (a v1 text is upgraded). What comes out is complete and consistent: a spec that
- * parses can be generated from. File access, for distributions that name a file, is the caller's.
+ * Reads a v2 workload spec from YAML text (a v1 text is upgraded). What comes out is complete and consistent:
+ * a spec that parses can be generated from. File access, for distributions that name a file, is the caller's.
  */
 
 import { TierKVError } from '../../../runtime/errors.ts';
 import { horizonFromInt64 } from '../../kernel/index.ts';
+import { maxRequestTokens } from '../request.ts';
 import { readArrival, readLength } from './distribution.ts';
 import { readYaml, type SpecNode } from './reader.ts';
-import { MAX_TOKENS, type Reading, readTraffic } from './traffic.ts';
+import { type Reading, readTraffic } from './traffic.ts';
 import {
   type ActiveWindow,
   CATEGORIES,
@@ -149,7 +150,7 @@ function readInferencePerf(node: SpecNode): InferencePerfSpec {
   if (shared === undefined)
     throw node.error('shared_prefix', 'is missing', 'Say how many prompts and users there are');
   const count = { min: 1, max: 1_000_000 };
-  const tokens = { min: 0, max: MAX_TOKENS };
+  const tokens = { min: 0, max: maxRequestTokens };
   const spec: InferencePerfSpec = {
     stages,
     systemPrompts: requiredNumber(shared, 'num_unique_system_prompts', count),

@@ -1,22 +1,14 @@
 /**
- * Strict reading of a YAML mapping. Every key is asked for by name and kind; what was not asked for is an error that names
- * its path, its line and the nearest key that exists there. Numbers come back only when they lie in their range, 64-bit
- * integers keep all their bits.
+ * Strict reading of a YAML mapping. Every key is asked for by name and kind; what was not asked for is an
+ * error that names its path, its line and the nearest key that exists there. Numbers come back only when they
+ * lie in their range, 64-bit integers keep all their bits.
  */
 
-import {
-  isAlias,
-  isMap,
-  isScalar,
-  isSeq,
-  LineCounter,
-  type Node,
-  parseDocument,
-  visit,
-  type YAMLMap,
-} from 'yaml';
+import { isMap, isScalar, isSeq, type Node, type YAMLMap } from 'yaml';
 import { TierKVError } from '../../../runtime/errors.ts';
 import { nearestName } from '../../../runtime/nearestName.ts';
+import { shownPlain } from '../shown.ts';
+import { parseYamlMap, type YamlSource } from './yamlText.ts';
 
 /** Bounds of a number; `above` excludes its value. */
 export interface Range {
@@ -25,7 +17,7 @@ export interface Range {
   readonly max?: number;
 }
 
-function describeRange(range: Range, kind: string): string {
+export function describeRange(range: Range, kind: string): string {
   const low =
     range.above !== undefined
       ? `above ${range.above}`
@@ -45,32 +37,53 @@ function within(value: number, range: Range): boolean {
   );
 }
 
-interface Source {
-  readonly file: string;
-  readonly lines: LineCounter;
+interface Entry {
+  readonly key: unknown;
+  readonly value: unknown;
 }
 
 export class SpecNode {
   /** Where this mapping lies in the document, as `clients[2].arrival`. */
   readonly path: string;
-  readonly #source: Source;
+  readonly #source: YamlSource;
   readonly #node: YAMLMap;
+  readonly #entries = new Map<string, Entry>();
   readonly #asked = new Set<string>();
 
-  constructor(source: Source, node: YAMLMap, path: string) {
+  constructor(source: YamlSource, node: YAMLMap, path: string) {
     this.#source = source;
     this.#node = node;
     this.path = path;
+    source.countMapping(node);
+    for (const entry of node.items) {
+      const name = this.#nameOf(entry.key);
+      if (this.#entries.has(name)) {
+        const line = source.line((entry.key as Node).range?.[0]);
+        const problem = `not valid YAML: keys must be unique, and ${shownPlain(this.#join(name))} is there twice`;
+        throw source.error(line, problem, 'Keep one of them');
+      }
+      this.#entries.set(name, entry);
+    }
   }
 
-  /** An error about `key` of this mapping (or about the mapping itself, for ''), with file, line, path and remedy. */
+  #nameOf(key: unknown): string {
+    const node = this.#source.resolve(key);
+    if (isScalar(node)) return String(node.value);
+    const line = this.#source.line((key as Node | null)?.range?.[0]);
+    throw this.#source.error(line, 'a key is a list or a mapping', 'Write a text as key');
+  }
+
+  /**
+   * An error about `key` of this mapping (or about the mapping itself, for ''), with file, line, path and
+   * remedy.
+   */
   error(key: string, problem: string, remedy: string): TierKVError {
     const field = key === '' ? this.path : this.#join(key);
-    const at = key === '' ? this.#node : (this.#pair(key)?.key ?? this.#node);
-    const offset = (at as Node).range?.[0];
-    const line = offset === undefined ? 1 : this.#source.lines.linePos(offset).line;
+    const at = key === '' ? this.#node : (this.#entries.get(key)?.key ?? this.#node);
+    const line = this.#source.line((at as Node).range?.[0]);
     const { file } = this.#source;
-    return new TierKVError('TKV_INPUT', `${file}:${line}: ${field || 'the spec'} ${problem}. ${remedy}`, {
+    const what = field === '' ? 'the file' : shownPath(field);
+    return new TierKVError('TKV_INPUT', `${file}:${line}: ${what} ${problem}. ${remedy}`, {
       field,
       path: file,
       line,
@@ -97,7 +110,7 @@ export class SpecNode {
     if (value === '') throw this.error(key, 'is missing', `Set it to one of: ${names}`);
     throw this.error(
       key,
-      `is "${value}"`,
+      `is "${shownPlain(value)}"`,
       near === undefined ? `Use one of: ${names}` : `Did you mean "${near}"? Valid: ${names}`,
     );
   }
@@ -105,7 +118,7 @@ export class SpecNode {
   flag(key: string): boolean | undefined {
     const value = this.#scalar(key);
     if (value === undefined || value === null) return undefined;
-    if (typeof value !== 'boolean') throw this.error(key, `is ${String(value)}`, 'Write true or false');
+    if (typeof value !== 'boolean') throw this.error(key, `is ${shownPlain(value)}`, 'Write true or false');
     return value;
   }
 
@@ -118,7 +131,7 @@ export class SpecNode {
     if (value === undefined || value === null) return undefined;
     const number = typeof value === 'number' || typeof value === 'bigint' ? Number(value) : Number.NaN;
     if (within(number, range)) return number;
-    throw this.error(key, `is ${String(value)}`, `Set it to ${describeRange(range, 'a finite number')}`);
+    throw this.error(key, `is ${shownPlain(value)}`, `Set it to ${describeRange(range, 'a finite number')}`);
   }
 
   integer(key: string, range: Range, fallback: number): number {
@@ -138,7 +151,7 @@ export class SpecNode {
     const whole =
       typeof value === 'bigint' ? value : Number.isInteger(value) ? BigInt(value as number) : undefined;
     if (whole === undefined || whole !== BigInt.asIntN(64, whole)) {
-      throw this.error(key, `is ${String(value)}`, 'Set it to an integer of 64 bits');
+      throw this.error(key, `is ${shownPlain(value)}`, 'Set it to an integer of 64 bits');
     }
     return whole;
   }
@@ -158,7 +171,8 @@ export class SpecNode {
     const value = this.#value(key);
     if (value === undefined || (isScalar(value) && value.value === null)) return [];
     if (!isSeq(value)) throw this.error(key, 'is not a list', 'Start each entry with a dash');
-    return value.items.map((item, i) => {
+    return value.items.map((given, i) => {
+      const item = this.#source.resolve(given);
       if (!isMap(item))
         throw this.error(key, `has an entry ${i} that is not a mapping`, 'Write keys and values there');
       return new SpecNode(this.#source, item, `${this.#join(key)}[${i}]`);
@@ -167,7 +181,7 @@ export class SpecNode {
 
   /** The keys of this mapping, for maps whose keys are data. */
   keys(): string[] {
-    return this.#node.items.map((pair) => String(isScalar(pair.key) ? pair.key.value : pair.key));
+    return [...this.#entries.keys()];
   }
 
   /** Refuses every key that was not asked for. */
@@ -188,12 +202,8 @@ export class SpecNode {
     return this.path === '' ? key : `${this.path}.${key}`;
   }
 
-  #pair(key: string): { key: unknown; value: unknown } | undefined {
-    return this.#node.items.find((pair) => String(isScalar(pair.key) ? pair.key.value : pair.key) === key);
-  }
-
   #value(key: string): unknown {
-    return this.#pair(key)?.value ?? undefined;
+    return this.#source.resolve(this.#entries.get(key)?.value) ?? undefined;
   }
 
   #scalar(key: string): unknown {
@@ -205,60 +215,17 @@ export class SpecNode {
   }
 }
 
-/** Replaces aliases by what they stand for; a node inside itself is an error. */
-function resolveAliases(document: ReturnType<typeof parseDocument>, file: string, lines: LineCounter): void {
-  const open = new Set<unknown>();
-  const walk = (node: unknown): void => {
-    if (open.has(node)) {
-      const line = lines.linePos((node as Node).range?.[0] ?? 0).line;
-      throw new TierKVError(
-        'TKV_INPUT',
-        `${file}:${line}: an alias contains itself. Write the value out once more`,
-        {
-          path: file,
-          line,
-        },
-      );
-    }
-    if (!isMap(node) && !isSeq(node)) return;
-    open.add(node);
-    for (const item of node.items) {
-      const child = isMap(node) ? (item as { value: unknown }).value : item;
-      walk(isAlias(child) ? child.resolve(document) : child);
-    }
-    open.delete(node);
-  };
-  walk(document.contents);
-  visit(document, { Alias: (_key, alias) => alias.resolve(document) ?? undefined });
+/** A path in a message: the end of a long one, where the key at fault stands. */
+function shownPath(path: string): string {
+  return path.length <= 200 ? path : `...${path.slice(-200)}`;
 }
 
 /**
  * Parses YAML text into its top-level mapping.
- * @throws {TierKVError} TKV_INPUT with file and line for text that is not YAML, or not a mapping.
+ * @throws {TierKVError} TKV_INPUT with file and line for text that is not YAML, not a mapping, or beyond a
+ * limit.
  */
 export function readYaml(text: string, file: string): SpecNode {
-  const lines = new LineCounter();
-  const document = parseDocument(text, {
-    lineCounter: lines,
-    intAsBigInt: true,
-    prettyErrors: false,
-    merge: true,
-  });
-  const first = document.errors[0];
-  if (first !== undefined) {
-    const line = lines.linePos(first.pos[0]).line;
-    const what = first.message.split('\n')[0].replace(/\.$/, '');
-    throw new TierKVError('TKV_INPUT', `${file}:${line}: not valid YAML: ${what}. Mend the text there`, {
-      path: file,
-      line,
-    });
-  }
-  resolveAliases(document, file, lines);
-  if (!isMap(document.contents)) {
-    throw new TierKVError('TKV_INPUT', `${file}:1: holds no mapping of keys. Start from an example spec`, {
-      path: file,
-      line: 1,
-    });
-  }
-  return new SpecNode({ file, lines }, document.contents, '');
+  const { source, root } = parseYamlMap(text, file);
+  return new SpecNode(source, root, '');
 }

@@ -1,5 +1,9 @@
-/** Reading what clients and cohorts have in common: lengths, arrivals, prefixes, conversations, modalities, deadlines. */
+/**
+ * Reading what clients and cohorts have in common: lengths, arrivals, prefixes, conversations, modalities,
+ * deadlines.
+ */
 
+import { maxRequestTokens } from '../request.ts';
 import { readArrival, readLength } from './distribution.ts';
 import type { SpecNode } from './reader.ts';
 import {
@@ -11,8 +15,6 @@ import {
   type TrafficSpec,
 } from './types.ts';
 
-/** Most tokens that a length in a spec may have. */
-export const MAX_TOKENS: number = 2 ** 31 - 1;
 const V1_CLASSES: Readonly<Record<string, SloClass>> = { realtime: 'critical', interactive: 'standard' };
 
 /** What reading a part of a spec needs to know of the whole. */
@@ -28,7 +30,8 @@ function requiredLength(node: SpecNode, key: string, reading: Reading): TrafficS
 }
 
 function readSloClass(node: SpecNode, upgrade: boolean): SloClass {
-  const renamed = upgrade ? V1_CLASSES[node.text('slo_class')] : undefined;
+  const given = node.text('slo_class');
+  const renamed = upgrade && Object.hasOwn(V1_CLASSES, given) ? V1_CLASSES[given] : undefined;
   return renamed ?? node.choice('slo_class', SLO_CLASSES, '');
 }
 
@@ -85,7 +88,7 @@ export function readTraffic(
   concurrency: number,
 ): TrafficSpec {
   const prefixGroup = node.text('prefix_group');
-  const prefixLength = node.integer('prefix_length', { min: 0, max: MAX_TOKENS }, 0);
+  const prefixLength = node.integer('prefix_length', { min: 0, max: maxRequestTokens }, 0);
   if (prefixGroup === '' && prefixLength > 0) {
     throw node.error(
       'prefix_length',

@@ -59,9 +59,16 @@ export function runsOf(ids: readonly number[]): Int32Array {
   return Int32Array.from(runs);
 }
 
-/** Checks that prefix-chained ids are a tree: every id follows one and the same parent, none follows itself. */
+/**
+ * Checks that prefix-chained ids are a tree: every id follows one and the same parent, none follows itself.
+ */
 export class PrefixTree {
   readonly #parents = new Map<number, number>();
+
+  /** Different blocks so far. */
+  get blocks(): number {
+    return this.#parents.size;
+  }
 
   /** Returns what is wrong with a path from the root, or undefined; a correct path is remembered. */
   check(ids: readonly number[]): string | undefined {

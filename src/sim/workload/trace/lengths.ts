@@ -1,11 +1,12 @@
 /**
- * Files that hold lengths and nothing else, as CSV: input and output tokens a row under one of the usual column names. The
- * arrivals are drawn from a process of the caller's choice.
+ * Files that hold lengths and nothing else, as CSV: input and output tokens a row under one of the usual
+ * column names. The arrivals are drawn from a process of the caller's choice.
  */
 
 import { configError } from '../../../runtime/errors.ts';
 import { type ArrivalSpec, arrivalSampler, GoRandom, partitionSeed } from '../../random/index.ts';
 import type { WorkloadRequest } from '../request.ts';
+import { shownPlain } from '../shown.ts';
 import { splitCsv } from './csv.ts';
 import { importedRequest, ownTokens, traceOrigin } from './imported.ts';
 import { type Lines, numbered } from './lines.ts';
@@ -41,11 +42,11 @@ export function* lengthFileRequests(
   file: string,
   options: LengthFileOptions,
 ): Generator<WorkloadRequest> {
-  if (!(options.rate > 0) || !Number.isFinite(options.rate)) {
+  if (!(options.rate > 0 && options.rate <= 1e6)) {
     throw configError(
       '--rate',
       `is ${options.rate}`,
-      'Lengths have no arrivals: give requests per second above 0.',
+      'Lengths have no arrivals: give requests per second above 0 and at most 1000000.',
     );
   }
   const random = new GoRandom(partitionSeed(options.seed ?? 42n, 'workload-gen'));
@@ -63,12 +64,12 @@ export function* lengthFileRequests(
       if (input >= 0 && output >= 0) continue;
       throw at.error(
         '',
-        `no column of lengths among ${cells.join(', ')}`,
+        `no column of lengths among ${shownPlain(cells.join(', '))}`,
         `Name them ${INPUT_NAMES[1]} and ${OUTPUT_NAMES[1]}`,
       );
     }
-    const inputTokens = at.cell(cells[input], 'input tokens', 0);
-    const outputTokens = at.cell(cells[output], 'output tokens', 0);
+    const inputTokens = at.tokenCell(cells[input], 'input tokens');
+    const outputTokens = at.tokenCell(cells[output], 'output tokens');
     arrivalUs += gaps.next(random);
     const prompt = ownTokens('lengths', 'in', index, inputTokens);
     yield importedRequest({ index: index++, origin: ORIGIN, arrivalUs, inputTokens, outputTokens, prompt });

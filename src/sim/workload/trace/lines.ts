@@ -1,9 +1,22 @@
 /**
- * Reading recorded traces line by line: errors that name the file, the line and the field, and JSON objects whose fields are
- * checked one by one. Every importer is a generator over lines that its caller reads, so a trace of any size streams.
+ * Reading recorded traces line by line: errors that name the file, the line and the field, and JSON objects
+ * whose fields are checked one by one. Every importer is a generator over lines that its caller reads, so a
+ * trace of any size streams.
  */
 
 import { TierKVError } from '../../../runtime/errors.ts';
+import { maxRequestTokens } from '../request.ts';
+import { shown } from '../shown.ts';
+
+/** Most blocks of a recorded request. */
+export const maxRecordedBlocks: number = 2 ** 20;
+
+/** Refuses a request of more blocks than can be meant. */
+export function requireBlocks(field: string, blocks: number, at: TraceLine): void {
+  if (blocks <= maxRecordedBlocks) return;
+  const problem = `holds ${blocks} ids, more than the ${maxRecordedBlocks} of a request`;
+  throw at.error(field, problem, 'Mend or drop the line');
+}
 
 /** Lines of a text, without their line ends; from an array, a split string or a file reader. */
 export type Lines = Iterable<string>;
@@ -45,14 +58,31 @@ export class TraceLine {
     const value = row[field];
     if (value === undefined && fallback !== undefined) return fallback;
     if (typeof value === 'number' && Number.isFinite(value) && value >= min) return value;
-    const found = value === undefined ? 'is missing' : `is ${JSON.stringify(value)}`;
+    const found = value === undefined ? 'is missing' : `is ${shown(value)}`;
     throw this.error(field, found, `Set it to a number of at least ${min}`);
+  }
+
+  /** A time in seconds, up to thirty years. */
+  seconds(row: Readonly<Record<string, unknown>>, field: string, fallback?: number): number {
+    const value = this.number(row, field, 0, fallback);
+    if (value <= 1e9) return value;
+    throw this.error(field, `is ${value}`, 'Set it to seconds of at most 1000000000');
   }
 
   integer(row: Readonly<Record<string, unknown>>, field: string, min: number, fallback?: number): number {
     const value = this.number(row, field, min, fallback);
     if (Number.isSafeInteger(value)) return value;
     throw this.error(field, `is ${value}`, 'Set it to an integer');
+  }
+
+  /** A number of tokens of one request. */
+  tokens(row: Readonly<Record<string, unknown>>, field: string): number {
+    return this.#bounded(field, this.integer(row, field, 0), maxRequestTokens);
+  }
+
+  #bounded(field: string, value: number, max: number): number {
+    if (value <= max) return value;
+    throw this.error(field, `is ${value}`, `A request has at most ${max} tokens here: mend or drop the line`);
   }
 
   text(row: Readonly<Record<string, unknown>>, field: string): string {
@@ -65,12 +95,20 @@ export class TraceLine {
   cell(text: string | undefined, field: string, min: number): number {
     const value = text === undefined || text.trim() === '' ? Number.NaN : Number(text);
     if (Number.isSafeInteger(value) && value >= min) return value;
-    const found = text === undefined ? 'is missing' : `is "${text}"`;
+    const found = text === undefined ? 'is missing' : `is ${shown(text)}`;
     throw this.error(field, found, `Set it to an integer of at least ${min}`);
+  }
+
+  /** A number of tokens of one request, from a cell of a table. */
+  tokenCell(text: string | undefined, field: string): number {
+    return this.#bounded(field, this.cell(text, field, 0), maxRequestTokens);
   }
 
   /** Refuses a time before the one of the line above. */
   requireOrder(field: string, timeUs: number, previousUs: number): number {
+    if (!Number.isSafeInteger(timeUs)) {
+      throw this.error(field, `is ${timeUs} µs`, 'Times reach to 2^53 µs, 285 years: mend the line');
+    }
     if (timeUs >= previousUs) return timeUs;
     throw this.error(
       field,

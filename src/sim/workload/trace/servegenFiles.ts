@@ -1,8 +1,11 @@
 /**
- * The files of ServeGen client profiles: rates per 600 s window (`chunk-*-trace.csv`) and length distributions per some hours
- * (`chunk-*-dataset.json`), for every client ("chunk"). They are parameters, not requests.
+ * The files of ServeGen client profiles: rates per 600 s window (`chunk-*-trace.csv`) and length
+ * distributions per some hours (`chunk-*-dataset.json`), for every client ("chunk"). They are parameters, not
+ * requests.
  */
 
+import { maxRequestTokens } from '../request.ts';
+import { shown, shownPlain } from '../shown.ts';
 import { splitCsv } from './csv.ts';
 import { type Lines, numbered, TraceLine } from './lines.ts';
 
@@ -35,18 +38,26 @@ export interface ServeGenChunk {
   readonly hasReasonRatio: boolean;
 }
 
+/** Ten minutes each: almost two years. */
+const maxWindows = 100_000;
+const maxStarts = 10_000;
+/** Of a start in s, a rate a second, a CV, a shape or a scale. */
+const maxNumber = 1e9;
+
 /** Windows of a `chunk-*-trace.csv`: start, rate, CV, process and two parameters a row, without a header. */
 export function servegenWindows(lines: Lines, file: string): ServeGenWindow[] {
   const windows: ServeGenWindow[] = [];
   for (const [text, at] of numbered(lines, file)) {
+    if (windows.length === maxWindows)
+      throw at.error('', `is one of more than ${maxWindows} windows`, 'Split it');
     const cells = splitCsv(text)?.map((cell) => cell.trim()) ?? [];
     const number = (i: number, field: string): number => {
       const value = cells[i] === undefined || cells[i] === '' ? Number.NaN : Number(cells[i]);
-      if (Number.isFinite(value) && value >= 0) return value;
+      if (value >= 0 && value <= maxNumber) return value;
       throw at.error(
         field,
-        cells[i] === undefined ? 'is missing' : `is "${cells[i]}"`,
-        'Set it to a number of at least 0',
+        cells[i] === undefined ? 'is missing' : `is ${shown(cells[i])}`,
+        `Set it to a number from 0 to ${maxNumber}`,
       );
     };
     const process = (cells[3] ?? '').toLowerCase();
@@ -76,10 +87,10 @@ function histogram(text: unknown, field: string, at: TraceLine): Histogram {
       rest.length > 0 ||
       value === undefined ||
       key === '' ||
-      !Number.isFinite(Number(key)) ||
-      !(weight >= 0)
+      !(Math.abs(Number(key)) <= maxRequestTokens) ||
+      !(weight >= 0 && weight < Infinity)
     ) {
-      throw at.error(field, `holds "${pair.trim()}"`, 'Write value: weight with a weight of at least 0');
+      throw at.error(field, `holds ${shown(pair.trim())}`, 'Write value: weight with a weight of at least 0');
     }
     bins.set(Number(key), weight);
   }
@@ -95,8 +106,13 @@ export function servegenLengths(
   const lengths = new Map<number, ServeGenLengths>();
   let hasReasonRatio = false;
   for (const [start, value] of Object.entries(at.json(text))) {
-    if (!Number.isFinite(Number(start)) || typeof value !== 'object' || value === null) {
-      throw at.error(start, 'is not a window of distributions', 'Name windows by their start in s');
+    if (lengths.size === maxStarts) throw at.error('', `holds more than ${maxStarts} windows`, 'Split it');
+    if (!(Number(start) <= maxNumber) || typeof value !== 'object' || value === null) {
+      throw at.error(
+        shownPlain(start),
+        'is not a window of distributions',
+        'Name windows by their start in s',
+      );
     }
     const window = value as Record<string, unknown>;
     hasReasonRatio ||= 'reason_ratio' in window;

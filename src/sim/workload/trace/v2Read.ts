@@ -1,12 +1,13 @@
 /**
- * Reading the rows of TraceV2: one record a CSV row, columns found by name. `recordedRequests` turns records into
- * requests as upstream's fixed replay does: one random stream, first the prefixes of the groups in order of appearance,
- * then for every record its input and its output tokens.
+ * Reading the rows of TraceV2: one record a CSV row, columns found by name. `recordedRequests` turns records
+ * into requests as upstream's fixed replay does: one random stream, first the prefixes of the groups in order
+ * of appearance, then for every record its input and its output tokens.
  */
 
 import { nearestName } from '../../../runtime/nearestName.ts';
 import { GoRandom } from '../../random/index.ts';
 import type { TokenSpan, WorkloadRequest } from '../request.ts';
+import { shown, shownPlain } from '../shown.ts';
 import { VOCABULARY } from '../tokens.ts';
 import { splitCsv } from './csv.ts';
 import { type Lines, numbered, type TraceLine } from './lines.ts';
@@ -83,7 +84,7 @@ function columnIndex(names: readonly string[], at: TraceLine): ReadonlyMap<strin
     if (known.includes(name)) continue;
     const near = nearestName(name, known);
     throw at.error(
-      name,
+      shownPlain(name),
       'is not a column of TraceV2',
       near === undefined ? 'Drop it' : `Did you mean "${near}"?`,
     );
@@ -121,19 +122,20 @@ function readRecord(
 ): TraceRecord {
   const text = (name: string): string => cells[columns.get(name) ?? -1] ?? '';
   const integer = (name: string): number => (columns.has(name) ? at.cell(text(name), name, 0) : 0);
+  const tokens = (name: string): number => (columns.has(name) ? at.tokenCell(text(name), name) : 0);
   const streaming = text('streaming');
   if (streaming !== 'true' && streaming !== 'false')
-    throw at.error('streaming', `is "${streaming}"`, 'Write true or false');
+    throw at.error('streaming', `is ${shown(streaming)}`, 'Write true or false');
   const ratio = text('reason_ratio') === '' ? 0 : Number(text('reason_ratio'));
   if (!(ratio >= 0 && ratio <= 1))
-    throw at.error('reason_ratio', `is "${text('reason_ratio')}"`, 'Write a share from 0 to 1');
+    throw at.error('reason_ratio', `is ${shown(text('reason_ratio'))}`, 'Write a share from 0 to 1');
   const arrivalUs = integer('arrival_time_us');
   const deadline = integer('deadline_us');
   if (deadline > 0 && deadline < arrivalUs) {
     throw at.error('deadline_us', `is ${deadline}, before the arrival at ${arrivalUs}`, 'Write 0 for none');
   }
   const prefixGroup = text('prefix_group');
-  const prefixTokens = integer('prefix_length');
+  const prefixTokens = tokens('prefix_length');
   const sessionId = text('session_id');
   if (prefixTokens > 0 && prefixGroup === '' && sessionId === '') {
     throw at.error('prefix_length', `is ${prefixTokens} without a prefix_group`, 'Name the group');
@@ -148,19 +150,19 @@ function readRecord(
     prefixGroup,
     prefixTokens,
     streaming: streaming === 'true',
-    inputTokens: integer('input_tokens'),
-    outputTokens: integer('output_tokens'),
+    inputTokens: tokens('input_tokens'),
+    outputTokens: tokens('output_tokens'),
     modalities: [
-      integer('text_tokens'),
-      integer('image_tokens'),
-      integer('audio_tokens'),
-      integer('video_tokens'),
+      tokens('text_tokens'),
+      tokens('image_tokens'),
+      tokens('audio_tokens'),
+      tokens('video_tokens'),
     ],
     reasonRatio: ratio,
     model: text('model'),
     deadlineUs: deadline,
     sloTargetUs: integer('slo_target_us'),
-    serverInputTokens: integer('server_input_tokens'),
+    serverInputTokens: tokens('server_input_tokens'),
     arrivalUs,
     sendUs: integer('send_time_us'),
     firstChunkUs: integer('first_chunk_time_us'),
@@ -173,8 +175,8 @@ function readRecord(
 }
 
 /**
- * Requests of a trace with its recorded lengths. `records` is called twice, since the prefix tokens of all groups are drawn
- * before anything else.
+ * Requests of a trace with its recorded lengths. `records` is called twice, since the prefix tokens of all
+ * groups are drawn before anything else.
  */
 export function* recordedRequests(
   records: () => Iterable<TraceRecord>,

@@ -1,12 +1,13 @@
 /**
- * Coding-agent sessions in the compact form of WEKA's kv-cache-tester: one request a line with session `s`, agent `a`, start
- * `t` (s from the start of the session), `in`, `out`, `think` (s) and `h`, runs of 64-token block ids that are local to the
- * session. Sessions are numbered by id and start a fixed time apart; requests are ordered by (start, session, line).
+ * Coding-agent sessions in the compact form of WEKA's kv-cache-tester: one request a line with session `s`,
+ * agent `a`, start `t` (s from the start of the session), `in`, `out`, `think` (s) and `h`, runs of 64-token
+ * block ids that are local to the session. Sessions are numbered by id and start a fixed time apart; requests
+ * are ordered by (start, session, line).
  */
 
 import type { WorkloadRequest } from '../request.ts';
 import { importedRequest, traceOrigin } from './imported.ts';
-import { type Lines, numbered, type TraceLine } from './lines.ts';
+import { type Lines, numbered, requireBlocks, type TraceLine } from './lines.ts';
 
 export interface WekaOptions {
   /** Seconds between the starts of two sessions; 60 in the merged workload of the ground truth. */
@@ -25,7 +26,8 @@ interface Row {
 }
 
 /**
- * All requests merged. Sessions overlap for days, so the rows of the whole file are held, some hundred bytes each.
+ * All requests merged. Sessions overlap for days, so the rows of the whole file are held, some hundred bytes
+ * each.
  * @throws {TierKVError} TKV_INPUT naming file, line and field.
  */
 export function* wekaRequests(
@@ -70,14 +72,14 @@ export function* wekaRequests(
 }
 
 function readRow(row: Readonly<Record<string, unknown>>, at: TraceLine, blockTokens: number): Row {
-  const inputTokens = at.integer(row, 'in', 0);
+  const inputTokens = at.tokens(row, 'in');
   return {
     sessionId: at.text(row, 's'),
     agent: at.integer(row, 'a', 0, 0),
-    startS: at.number(row, 't', 0),
+    startS: at.seconds(row, 't'),
     inputTokens,
-    outputTokens: at.integer(row, 'out', 0),
-    thinkS: at.number(row, 'think', 0, 0),
+    outputTokens: at.tokens(row, 'out'),
+    thinkS: at.seconds(row, 'think', 0),
     runs: readRuns(row.h, at, Math.floor(inputTokens / blockTokens), blockTokens),
   };
 }
@@ -105,5 +107,6 @@ function readRuns(value: unknown, at: TraceLine, wanted: number, blockTokens: nu
       'Mend the line',
     );
   }
+  requireBlocks('h', blocks, at);
   return Int32Array.from(flat);
 }

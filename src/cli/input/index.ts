@@ -1,0 +1,5 @@
+/** What commands read: texts, lines and pipes, all of them up to a limit. */
+export { compressionOf, fileLines, firstLine, refuseHiddenCompression } from './fileLines.ts';
+export { inputError, lineTooLong, maxLineBytes, maxTextBytes } from './limits.ts';
+export { aboutPipe, type KeptPipe, keepPipe } from './pipe.ts';
+export { readText, systemReason, unreadable } from './readText.ts';

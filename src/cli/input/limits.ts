@@ -1,0 +1,44 @@
+/**
+ * How much of a file a command reads. Every input is bounded, so that a wrong or hostile file ends in one
+ * line and never in a full memory. The limits lie far above what traces, specs and measurements hold: the
+ * longest line of the published traces is 0.4 MB.
+ */
+
+import { TierKVError } from '../../runtime/errors.ts';
+
+const mib = 2 ** 20;
+
+/** Of a line of a trace. */
+export const maxLineBytes: number = 16 * mib;
+/** Of a file that is read as a whole: a spec, coefficients, a table of measurements. */
+export const maxTextBytes: number = 64 * mib;
+/** Of a compressed trace once it is unpacked, where that happens in memory. */
+export const maxUnpackedBytes: number = 256 * mib;
+/** Of a trace that comes through a pipe; it is kept in a file until the run ends. */
+export const maxPipeBytes: number = 4096 * mib;
+
+/** `problem` and `remedy` about the file, or about one line of it. */
+export function inputError(
+  path: string,
+  problem: string,
+  remedy: string,
+  facts: { line?: number; cause?: unknown } = {},
+): TierKVError {
+  const at = facts.line === undefined ? path : `${path}:${facts.line}:`;
+  return new TierKVError('TKV_INPUT', `${at} ${problem}. ${remedy}`, { path, ...facts });
+}
+
+export function lineTooLong(path: string, line: number): TierKVError {
+  const problem = `is longer than ${maxLineBytes / mib} MiB, the most that a line of a trace may have`;
+  return inputError(path, problem, 'Name a trace with one request a line.', { line });
+}
+
+export function fileTooLarge(path: string, maxBytes: number): TierKVError {
+  const problem = `holds more than ${maxBytes / mib} MiB, the most that is read of such a file`;
+  return inputError(path, problem, 'Name the right file, or split it.');
+}
+
+export function unpacksTooLarge(path: string): TierKVError {
+  const problem = `unpacks to more than ${maxUnpackedBytes / mib} MiB, the most that is unpacked in memory`;
+  return inputError(path, problem, 'Unpack it to a file and name that file.');
+}

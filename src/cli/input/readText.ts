@@ -1,0 +1,113 @@
+/**
+ * Files that are read as a whole, plain or compressed (`.gz`, `.zst`). Reading stops at a limit, also where
+ * the size is not known before: a pipe, a device, compressed data that unpack to a thousand times their size.
+ */
+
+import fs from 'node:fs';
+import zlib from 'node:zlib';
+import { TierKVError } from '../../runtime/errors.ts';
+import { fileTooLarge, inputError, maxTextBytes, maxUnpackedBytes, unpacksTooLarge } from './limits.ts';
+
+/** The system's word on why it refused, without the path, which the message names anyway. */
+export function systemReason(cause: unknown): string {
+  return cause instanceof Error ? cause.message.replace(/, \w+( '.*)?$/, '') : String(cause);
+}
+
+export function unreadable(file: string, cause: unknown): TierKVError {
+  if (cause instanceof TierKVError) return cause;
+  return new TierKVError('TKV_IO', `${file} cannot be read: ${systemReason(cause)}. Name a readable file.`, {
+    path: file,
+    cause,
+  });
+}
+
+const chunkBytes = 1 << 20;
+
+/** The bytes of the file, at most `maxBytes`. */
+function readBytes(file: string | URL, name: string, maxBytes: number): Buffer {
+  const handle = fs.openSync(file, 'r');
+  try {
+    const stat = fs.fstatSync(handle);
+    if (stat.isFile() && stat.size > maxBytes) throw fileTooLarge(name, maxBytes);
+    const pieces: Buffer[] = [];
+    for (let bytes = 0; ; ) {
+      const piece = Buffer.allocUnsafe(chunkBytes);
+      const count = fs.readSync(handle, piece);
+      if (count === 0) return pieces.length === 1 ? pieces[0] : Buffer.concat(pieces);
+      bytes += count;
+      if (bytes > maxBytes) throw fileTooLarge(name, maxBytes);
+      pieces.push(piece.subarray(0, count));
+    }
+  } finally {
+    fs.closeSync(handle);
+  }
+}
+
+function errorCode(error: unknown): string {
+  return error instanceof Error && 'code' in error ? String(error.code) : '';
+}
+
+/** All frames of zstd data; Node's own call stops after the first. */
+function unpackZstd(packed: Buffer, maxBytes: number, tooLarge: () => TierKVError): Buffer {
+  const frames: Buffer[] = [];
+  let left = maxBytes;
+  for (let at = 0; at < packed.length; ) {
+    const options = { maxOutputLength: left + 1, info: true };
+    const { buffer, engine } = zlib.zstdDecompressSync(packed.subarray(at), options) as unknown as {
+      buffer: Buffer;
+      engine: { bytesWritten: number };
+    };
+    left -= buffer.length;
+    if (left < 0) throw tooLarge();
+    if (engine.bytesWritten === 0) throw new Error('the data after a frame are none');
+    at += engine.bytesWritten;
+    frames.push(buffer);
+  }
+  return frames.length === 1 ? frames[0] : Buffer.concat(frames);
+}
+
+/** Unpacks data whose file is named `.gz` or `.zst`; `tooLarge` makes the error for more than `maxBytes`. */
+function unpack(name: string, packed: Buffer, maxBytes: number, tooLarge: () => TierKVError): Buffer {
+  if (name.endsWith('.zst') && typeof zlib.zstdDecompressSync !== 'function') {
+    throw inputError(name, 'is zstd data, which this Node cannot read', 'Use Node 22.15 or newer.');
+  }
+  try {
+    if (name.endsWith('.gz')) return zlib.gunzipSync(packed, { maxOutputLength: maxBytes });
+    return unpackZstd(packed, maxBytes, tooLarge);
+  } catch (cause) {
+    if (cause instanceof TierKVError) throw cause;
+    if (errorCode(cause) === 'ERR_BUFFER_TOO_LARGE') throw tooLarge();
+    const cut = errorCode(cause) === 'Z_BUF_ERROR';
+    const problem = cut ? 'is cut short: its compressed data have no end' : 'holds damaged compressed data';
+    throw inputError(name, problem, 'Fetch it again.', { cause });
+  }
+}
+
+export function isCompressed(name: string): boolean {
+  return /\.(gz|zst)$/.test(name);
+}
+
+/** A compressed trace, unpacked whole. */
+export function unpackedTrace(file: string): Buffer {
+  try {
+    const packed = readBytes(file, file, maxUnpackedBytes);
+    return unpack(file, packed, maxUnpackedBytes, () => unpacksTooLarge(file));
+  } catch (cause) {
+    throw unreadable(file, cause);
+  }
+}
+
+/**
+ * The text of a file, unpacked if its name says so.
+ * @param name how errors name it.
+ * @throws {TierKVError} TKV_IO for a file that cannot be read; TKV_INPUT for one above the limit, or damaged.
+ */
+export function readText(file: string | URL, name: string = String(file)): string {
+  try {
+    const bytes = readBytes(file, name, maxTextBytes);
+    if (!isCompressed(name)) return bytes.toString('utf8');
+    return unpack(name, bytes, maxTextBytes, () => fileTooLarge(name, maxTextBytes)).toString('utf8');
+  } catch (cause) {
+    throw unreadable(name, cause);
+  }
+}

@@ -1,0 +1,42 @@
+import { tmpdir } from 'node:os';
+import { expect, it } from 'vitest';
+import { testSeed } from '../../src/testing/index.ts';
+import { fuzzInputs } from './campaign.ts';
+import { inputKinds } from './goodInputs.ts';
+import { runCommand, wrongWith } from './judge.ts';
+
+const seed = testSeed(20_261);
+// a command that hangs is found by this limit; one that is only slow, on a busy machine, stays far below it
+const limitS = 100;
+
+it(`two damaged inputs of each kind end in results or in one line (TIERKV_SEED=${seed})`, async () => {
+  const findings: unknown[] = [];
+  const report = await fuzzInputs({
+    seed,
+    first: 0,
+    limitS,
+    goOn: (done) => done < 2 * inputKinds.length,
+    onFinding: (finding) => findings.push(finding),
+  });
+  expect(findings).toEqual([]);
+  expect(report.inputs).toBe(2 * inputKinds.length);
+}, 600_000);
+
+it('the judge sees what is wrong', async () => {
+  const good = {
+    status: 2,
+    stdout: '',
+    stderr: 'tierkv: x is y. Mend it. [TKV_INPUT]\n',
+    peakMib: 90,
+    seconds: 1,
+  };
+  expect(wrongWith(good)).toBeUndefined();
+  expect(wrongWith({ ...good, stderr: `${good.stderr}more\n` })).toMatch(/2 lines/);
+  expect(wrongWith({ ...good, status: 1 })).toMatch(/exit code 1/);
+  expect(wrongWith({ ...good, status: null })).toMatch(/killed/);
+  expect(wrongWith({ ...good, peakMib: 3000 })).toMatch(/3000 MiB/);
+  expect(wrongWith({ ...good, status: 0, stdout: 'MAPE NaN%' })).toMatch(/NaN/);
+  const ended = await runCommand(['--version'], tmpdir(), limitS);
+  expect(ended.status).toBe(0);
+  expect(ended.peakMib).toBeGreaterThan(10);
+});

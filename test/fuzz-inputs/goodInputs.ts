@@ -1,0 +1,230 @@
+/**
+ * Small inputs that are right, one for each kind of file that a command reads. The fuzzer starts from them.
+ */
+
+import { readFileSync } from 'node:fs';
+
+const shipped = (name: string): string => readFileSync(new URL(`../../${name}`, import.meta.url), 'utf8');
+const lines = (count: number, line: (i: number) => unknown): string =>
+  Array.from({ length: count }, (_, i) => `${JSON.stringify(line(i))}\n`).join('');
+const csv = (header: string, count: number, row: (i: number) => readonly unknown[]): string =>
+  `${header}\n${Array.from({ length: count }, (_, i) => `${row(i).join(',')}\n`).join('')}`;
+
+const specs = 'test/sim/workload/fixtures/';
+const links = { hbmToDdr: { baseLatencyUs: 7, bandwidthBytesPerS: 1e10 } };
+const sizes = [1e4, 1e6].map((bytes) => ({ bytes, latencyUs: 5 + bytes / 1e4 }));
+
+export interface InputKind {
+  readonly name: string;
+  /** With the suffix that a command knows it by. */
+  readonly file: string;
+  readonly good: string;
+  /** Command lines that read the file. */
+  readonly commands: readonly ((file: string, out: string) => readonly string[])[];
+}
+
+const describe = (file: string): string[] => ['workload', 'describe', file];
+const convert = (file: string, out: string): string[] => [
+  'workload',
+  'convert',
+  file,
+  '--to',
+  'tracev2',
+  '-o',
+  out,
+];
+const predict = (option: string) => (file: string) => [
+  'latency',
+  'predict',
+  '--model',
+  'qwen3-14b',
+  option,
+  file,
+  '--batch',
+  'decode=8@512,prefill=100',
+];
+const replay = (file: string): string[] => ['replay', file, '--driver', 'modeled'];
+
+const spec = (name: string): InputKind => ({
+  name: `spec ${name}`,
+  file: 'spec.yaml',
+  good: shipped(`${specs}${name}`),
+  commands: [
+    (file) => [...describe(file), '--num-requests', '40'],
+    (file, out) => ['workload', 'generate', file, '-o', out, '--num-requests', '40'],
+    (file) => ['workload', 'convert', file, '--to', 'spec'],
+    (file) => [...describe(file), '--num-requests', '40', '--profile', 'ramp:from=1,to=5,duration=20'],
+  ],
+});
+
+export const inputKinds: readonly InputKind[] = [
+  {
+    name: 'mooncake trace',
+    file: 'trace.jsonl',
+    good: lines(12, (i) => ({
+      timestamp: i * 1000,
+      input_length: 1500,
+      output_length: 20 + i,
+      hash_ids: [0, 2 * i + 1, 2 * i + 2],
+    })),
+    commands: [replay, (file) => [...replay(file), '--skip-bad', '--nvme-blocks', 'all'], describe, convert],
+  },
+  {
+    name: 'weka trace',
+    file: 'weka.jsonl',
+    good: lines(8, (i) => ({
+      s: `s${i % 2}`,
+      a: 0,
+      t: i,
+      in: 130,
+      out: 9,
+      think: 1.5,
+      h: [
+        [0, 1],
+        [i + 1, 1],
+      ],
+    })),
+    commands: [describe, convert],
+  },
+  {
+    name: 'token ids',
+    file: 'tokens.jsonl',
+    good: lines(6, (i) => ({
+      input_tok_ids: Array.from({ length: 40 }, (_, j) => j * i),
+      output_tok_ids: [1, 2, 3],
+      arrival_time_ns: i * 1_000_000,
+    })),
+    commands: [describe, convert],
+  },
+  {
+    name: 'miniswe',
+    file: 'mini.jsonl',
+    good: lines(6, (i) => ({
+      timestamp: i * 1e6,
+      session_id: `s${i % 2}`,
+      input: 'question',
+      output: 'answer',
+    })),
+    commands: [describe, convert],
+  },
+  {
+    name: 'azure',
+    file: 'azure.csv',
+    good: csv('TIMESTAMP,ContextTokens,GeneratedTokens', 8, (i) => [
+      `2023-11-16 18:17:0${i}.9799600`,
+      400 + i,
+      44,
+    ]),
+    commands: [describe, convert],
+  },
+  {
+    name: 'lengths',
+    file: 'lengths.csv',
+    good: csv('num_prefill_tokens,num_decode_tokens', 8, (i) => [100 + i, 20]),
+    commands: [describe, (file, out) => [...convert(file, out), '--rate', '3']],
+  },
+  {
+    name: 'tracev2',
+    file: 'pair.csv',
+    good: csv(
+      'request_id,client_id,tenant_id,slo_class,session_id,round_index,prefix_group,prefix_length,streaming,' +
+        'input_tokens,output_tokens,arrival_time_us,status',
+      8,
+      (i) => [i, 'c', 't', 'batch', '', 0, 'g', 32, 'false', 200, 30, i * 1000, 'ok'],
+    ),
+    commands: [describe, convert],
+  },
+  ...['every-key.yaml', 'specs/mixed-slo.yaml', 'specs/multiturn-chat-demo.yaml'].map(spec),
+  ...['specs/regression_workload_load_spikes.yaml', 'specs/prefix-churn.yaml'].map(spec),
+  {
+    name: 'coefficients',
+    file: 'coefficients.json',
+    good: shipped('data/latency/calibrated-h100.json'),
+    commands: [predict('--coefficients')],
+  },
+  {
+    name: 'hardware',
+    file: 'gpu.json',
+    good: shipped('data/hardware/h100.json'),
+    commands: [
+      predict('--gpu'),
+      (file) => [...predict('--gpu')(file), '--backend', 'trained-physics'],
+      (file) => [...predict('--gpu')(file), '--backend', 'roofline', '--no-floor'],
+    ],
+  },
+  ...['llama-3.1-8b-instruct', 'llama-4-scout-17b-16e-instruct-fp8-dynamic'].map(
+    (name): InputKind => ({
+      name: `model ${name}`,
+      file: 'model.json',
+      good: shipped(`data/models/${name}.json`),
+      commands: (['calibrated', 'trained-physics', 'roofline'] as const).map((backend) => (file: string) => [
+        'latency',
+        'predict',
+        '--model',
+        file,
+        '--gpu',
+        'H100',
+        '--backend',
+        backend,
+      ]),
+    }),
+  ),
+  {
+    name: 'steps',
+    file: 'steps.csv',
+    good: csv(
+      'experiment,model,tp,prefill_requests,prefill_tokens,decode_requests,context_tokens,measured_us',
+      12,
+      (i) => [`e${i % 2}`, 'qwen3-14b', 1, i % 3, 20 * (i % 3), 8 + i, 500, 9000 + 100 * i],
+    ),
+    commands: [
+      (file, out) => ['latency', 'fit', '--steps', file, '--out', out],
+      (file, out) => ['latency', 'fit', '--backend', 'linear', '--steps', file, '--out', out],
+    ],
+  },
+  {
+    name: 'runs',
+    file: 'runs.csv',
+    good: shipped('data/latency/h100-runs.csv'),
+    commands: [(file, out) => ['latency', 'fit', '--backend', 'linear', '--runs', file, '--out', out]],
+  },
+  {
+    name: 'requests',
+    file: 'requests.csv',
+    good: csv('arrival_us,prompt_tokens,output_tokens,first_token_us,last_token_us', 6, (i) => [
+      i * 1e5,
+      300 + i,
+      5 + i,
+      i * 1e5 + 4e4,
+      i * 1e5 + 9e4,
+    ]),
+    commands: [
+      (file, out) => [
+        'latency',
+        'fit',
+        '--requests',
+        file,
+        '--model',
+        'llama-3.1-8b-instruct',
+        '--gpu',
+        'RTX-PRO-6000',
+        '--out',
+        out,
+      ],
+    ],
+  },
+  {
+    name: 'links',
+    file: 'links.json',
+    good: JSON.stringify({ schema: 'tierkv.links/1', device: 'x', links: { ...links, ddrToHbm: { sizes } } }),
+    commands: [
+      (file) => [
+        ...replay('data/mooncake-conversation-excerpt.jsonl.gz'),
+        '--requests',
+        '3',
+        '--links',
+        file,
+      ],
+    ],
+  },
+];

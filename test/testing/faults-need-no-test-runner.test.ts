@@ -1,0 +1,30 @@
+import { spawnSync } from 'node:child_process';
+import { expect, it } from 'vitest';
+
+/**
+ * Imports `door` in a new process in which a package named vitest cannot be found, and prints what it
+ * exports.
+ */
+function exportsOf(door: string) {
+  const url = new URL(`../../src/testing/${door}`, import.meta.url).href;
+  const program = `
+    import { registerHooks } from 'node:module';
+    registerHooks({ resolve(name, context, next) {
+      if (name === 'vitest') throw new Error('vitest is not installed');
+      return next(name, context);
+    } });
+    console.log(Object.keys(await import(${JSON.stringify(url)})).join(' '));`;
+  return spawnSync(process.execPath, ['--input-type=module', '-e', program], { encoding: 'utf8' });
+}
+
+it('stores with faults are there without vitest', () => {
+  const { stdout, stderr } = exportsOf('index.ts');
+  expect(stderr).toBe('');
+  expect(stdout.trim().split(' ')).toEqual(
+    expect.arrayContaining(['FaultStore', 'FaultPlan', 'StandInDisk', 'SeededRandom', 'patternItem']),
+  );
+});
+
+it('the contract of stores is a suite of vitest, and asks for it', () => {
+  expect(exportsOf('contract.ts').stderr).toContain('vitest is not installed');
+});
