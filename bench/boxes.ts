@@ -12,8 +12,8 @@ import { choosePath, hardwareRule, softwareRule } from '../src/backends/webgpu/b
 import { type BoxPath, type BoxPlan, boxPlan, HbmStore, openDevice } from '../src/backends/webgpu/index.ts';
 import { type KVBox, type KVLayout, kvLayout, tokenBox } from '../src/runtime/geometry/index.ts';
 import { poolShape } from '../src/runtime/pool/shape.ts';
+import type { StoreItem, StoreResult } from '../src/runtime/tier/tierStore.ts';
 import { Outcome } from '../src/runtime/transfer/outcome.ts';
-import type { StoreItem, StoreResult } from '../src/runtime/transfer/tierStore.ts';
 
 const { values: options } = parseArgs({
   options: {

@@ -25,12 +25,8 @@ export * from './policy/index.ts';
 export { type PoolShape, poolShape, slotOffsetBytes } from './pool/shape.ts';
 export { SlotPool } from './pool/slotPool.ts';
 export * from './store/index.ts';
-export { linkName, Tier, type TierName, tierName, tierNames } from './tier.ts';
-export type { Completion, EndListener, TransferDriver } from './transfer/driver.ts';
-export { JobCarrier, type JobSource } from './transfer/jobCarrier.ts';
-export { type JobId, Priority } from './transfer/jobTable.ts';
-export { Outcome, type OutcomeName, outcomeNames } from './transfer/outcome.ts';
-export { SlotLocks, type SlotUse } from './transfer/slotLocks.ts';
+export { SlotLocks, type SlotUse } from './tier/slotLocks.ts';
+export { linkName, Tier, type TierName, tierName, tierNames } from './tier/tier.ts';
 export type {
   CopyItem,
   DeviceTierStore,
@@ -41,5 +37,9 @@ export type {
   StoreItem,
   StoreResult,
   TierStore,
-} from './transfer/tierStore.ts';
+} from './tier/tierStore.ts';
+export type { Completion, EndListener, TransferDriver } from './transfer/driver.ts';
+export { JobCarrier, type JobSource } from './transfer/jobCarrier.ts';
+export { type JobId, Priority } from './transfer/jobTable.ts';
+export { Outcome, type OutcomeName, outcomeNames } from './transfer/outcome.ts';
 export type { Place, Transfer } from './transfer/transfer.ts';

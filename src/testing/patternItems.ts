@@ -6,7 +6,7 @@
 import { type Digest, digestBytes } from '../runtime/digest.ts';
 import { countPatternMismatches, fillPattern, patternWord } from '../runtime/pattern.ts';
 import type { PoolShape } from '../runtime/pool/shape.ts';
-import type { StoreItem } from '../runtime/transfer/tierStore.ts';
+import type { StoreItem } from '../runtime/tier/tierStore.ts';
 
 /** The 128-bit key of what a test keeps in (slot, generation). */
 export function patternKey(slot: number, generation: number): Uint32Array {

@@ -1,5 +1,5 @@
 /**
- * The contract of a tier store (src/runtime/transfer/tierStore.ts) as tests. Every store passes it, also the modeled one
+ * The contract of a tier store (src/runtime/tier/tierStore.ts) as tests. Every store passes it, also the modeled one
  * that moves no bytes: what a store answers is the same everywhere, only the comparison of bytes depends on `movesBytes`.
  *
  *     tierContract('memory', async (shape) => ({ store: await MemoryStore.open(shape), movesBytes: true }));
@@ -9,8 +9,8 @@
 
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { type PoolShape, poolShape } from '../runtime/pool/shape.ts';
+import type { StoreItem, StoreResult, TierStore } from '../runtime/tier/tierStore.ts';
 import { Outcome, outcomeNames } from '../runtime/transfer/outcome.ts';
-import type { StoreItem, StoreResult, TierStore } from '../runtime/transfer/tierStore.ts';
 import { emptyItem, mismatchedWords, patternItem } from './patternItems.ts';
 import { SeededRandom, testSeed } from './seededRandom.ts';
 

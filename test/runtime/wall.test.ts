@@ -7,8 +7,7 @@ const rules: WallRules = {
   folder: 'src/runtime',
   mayImport: ['src/runtime'],
   typesOnly: {
-    'src/runtime/transfer/driver.ts': ['Promise'],
-    'src/runtime/transfer/tierStore.ts': ['Promise', 'AsyncDisposable'],
+    'src/runtime/tier/tierStore.ts': ['Promise', 'AsyncDisposable'],
   },
 };
 
@@ -108,7 +107,7 @@ const allowed: readonly string[] = [
   'export const x = Math.floor(Math.max(1.5, Math.PI));',
   'export const x = ["a", 1] as const;\nouter: for (const y of x) { if (y === 1) continue outer; }',
   "import { TierKVError } from '../errors.ts';\nexport type { Tier } from '../tier.ts';\nexport const x = TierKVError;",
-  "export type T = import('../tier.ts').Tier;",
+  "export type T = import('../tier/tier.ts').Tier;",
   'export type Pair<T> = { readonly [K in keyof T]: Partial<Record<string, T[K]>> };',
   'export function f(x: unknown): asserts x is number { if (x === undefined) throw new RangeError("x"); }',
   'export class A { #open = true; [Symbol.dispose](): void { this.#open = false; } get open(): boolean { return this.#open; } }',

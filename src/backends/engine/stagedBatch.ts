@@ -5,8 +5,8 @@
  * end. A staging slot is free again when its block has been written, whatever became of it.
  */
 
+import type { StoreItem, StoreResult, TierStore } from '../../runtime/tier/tierStore.ts';
 import { Outcome } from '../../runtime/transfer/outcome.ts';
-import type { StoreItem, StoreResult, TierStore } from '../../runtime/transfer/tierStore.ts';
 import type { StagingSlots } from './stagingSlots.ts';
 
 /** A block as its source knows it, and as its target will. */

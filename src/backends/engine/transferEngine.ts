@@ -8,17 +8,17 @@
  *      +------------------------------ staging ----------------------------+
  */
 
-import { linkName, Tier, tierName, tierNames } from '../../runtime/tier.ts';
-import type { Completion, EndListener, TransferDriver } from '../../runtime/transfer/driver.ts';
-import { Outcome } from '../../runtime/transfer/outcome.ts';
-import { refused } from '../../runtime/transfer/slotLedger.ts';
+import { refused } from '../../runtime/tier/slotLedger.ts';
+import { linkName, Tier, tierName, tierNames } from '../../runtime/tier/tier.ts';
 import type {
   DeviceTierStore,
   HostTierStore,
   StoreItem,
   StoreResult,
   TierStore,
-} from '../../runtime/transfer/tierStore.ts';
+} from '../../runtime/tier/tierStore.ts';
+import type { Completion, EndListener, TransferDriver } from '../../runtime/transfer/driver.ts';
+import { Outcome } from '../../runtime/transfer/outcome.ts';
 import type { Place, Transfer } from '../../runtime/transfer/transfer.ts';
 import { LinkMeter, type LinkTraffic } from './linkMeter.ts';
 import { type LinkLimits, LinkQueue } from './linkQueue.ts';

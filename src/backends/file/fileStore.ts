@@ -15,8 +15,8 @@
 import { dirname, join } from 'node:path';
 import { requireInteger } from '../../runtime/errors.ts';
 import type { PoolShape } from '../../runtime/pool/shape.ts';
-import { Tier } from '../../runtime/tier.ts';
-import type { ItemEnded, StoreItem, StoreResult, TierStore } from '../../runtime/transfer/tierStore.ts';
+import { Tier } from '../../runtime/tier/tier.ts';
+import type { ItemEnded, StoreItem, StoreResult, TierStore } from '../../runtime/tier/tierStore.ts';
 import { type Libc, loadLibc } from '../posix/index.ts';
 import {
   checkedOptions,

@@ -9,10 +9,10 @@
  */
 
 import { invariant } from '../../runtime/errors.ts';
+import { refused, SlotLedger } from '../../runtime/tier/slotLedger.ts';
+import { SlotLocks } from '../../runtime/tier/slotLocks.ts';
+import type { ItemEnded, StoreItem, StoreResult } from '../../runtime/tier/tierStore.ts';
 import { Outcome } from '../../runtime/transfer/outcome.ts';
-import { refused, SlotLedger } from '../../runtime/transfer/slotLedger.ts';
-import { SlotLocks } from '../../runtime/transfer/slotLocks.ts';
-import type { ItemEnded, StoreItem, StoreResult } from '../../runtime/transfer/tierStore.ts';
 import { startsAtPage } from '../arena/index.ts';
 import type { Libc } from '../posix/index.ts';
 import type { FileStoreSettings, StuckIo } from './fileStoreOptions.ts';

@@ -9,9 +9,9 @@
 
 import { configError, requireInteger, TierKVError } from '../../runtime/errors.ts';
 import { type PoolShape, slotOffsetBytes } from '../../runtime/pool/shape.ts';
-import { Tier } from '../../runtime/tier.ts';
-import { corrupt, loaded, refused, SlotLedger } from '../../runtime/transfer/slotLedger.ts';
-import type { HostTierStore, ItemEnded, StoreItem, StoreResult } from '../../runtime/transfer/tierStore.ts';
+import { corrupt, loaded, refused, SlotLedger } from '../../runtime/tier/slotLedger.ts';
+import { Tier } from '../../runtime/tier/tier.ts';
+import type { HostTierStore, ItemEnded, StoreItem, StoreResult } from '../../runtime/tier/tierStore.ts';
 import { HostArena } from '../arena/index.ts';
 import { hostDigest } from '../digest/index.ts';
 

@@ -10,9 +10,9 @@
 
 import { requireInteger } from '../../runtime/errors.ts';
 import type { PoolShape } from '../../runtime/pool/shape.ts';
-import { Tier } from '../../runtime/tier.ts';
-import { SlotLedger } from '../../runtime/transfer/slotLedger.ts';
-import { SlotLocks } from '../../runtime/transfer/slotLocks.ts';
+import { SlotLedger } from '../../runtime/tier/slotLedger.ts';
+import { SlotLocks } from '../../runtime/tier/slotLocks.ts';
+import { Tier } from '../../runtime/tier/tier.ts';
 import type {
   CopyItem,
   ItemEnded,
@@ -20,7 +20,7 @@ import type {
   SealResult,
   StoreItem,
   StoreResult,
-} from '../../runtime/transfer/tierStore.ts';
+} from '../../runtime/tier/tierStore.ts';
 import { type CallKinds, callKinds } from './calls/callKinds.ts';
 import { PoolWork } from './calls/poolWork.ts';
 import { StoreCalls } from './calls/storeCalls.ts';

@@ -7,7 +7,7 @@
  * Disposing of the pool leaves the device to its owner.
  */
 
-import type { DeviceTierStore, SealItem, StoreResult } from '../../runtime/transfer/tierStore.ts';
+import type { DeviceTierStore, SealItem, StoreResult } from '../../runtime/tier/tierStore.ts';
 import type { BoxPlan } from './boxes/boxPlan.ts';
 
 /** How the Vulkan driver, or the platform's own backend, was found. */

@@ -7,7 +7,7 @@ import type { TableMemory } from '../content/tableMemory.ts';
 import { configError, requireFraction, requireInteger } from '../errors.ts';
 import { type PolicyChoice, resolvePolicy } from '../policy/index.ts';
 import { type PoolShape, poolShape } from '../pool/shape.ts';
-import { Tier, tierName } from '../tier.ts';
+import { Tier, tierName } from '../tier/tier.ts';
 import { checkedBudget, type WriteBudgetConfig } from './residency/writeBudget.ts';
 
 export interface TierSize {

@@ -1,7 +1,7 @@
 /** A job as a driver sees it: from where to where, which bytes, and what they must be. */
 
 import type { Digest } from '../digest.ts';
-import type { Tier } from '../tier.ts';
+import type { Tier } from '../tier/tier.ts';
 import type { JobId, Priority } from './jobTable.ts';
 
 export interface Transfer {

@@ -5,7 +5,7 @@
  */
 
 import { requireFinite, requireFraction, requirePositive } from '../../runtime/errors.ts';
-import { linkName, type Tier } from '../../runtime/tier.ts';
+import { linkName, type Tier } from '../../runtime/tier/tier.ts';
 
 export interface LinkProfile {
   /** Time that each transfer takes of the link, beside its bytes. */

@@ -5,10 +5,10 @@
 
 import type { Digest } from '../../runtime/digest.ts';
 import type { ResolvedConfig } from '../../runtime/manager/config.ts';
-import { linkName, type Tier } from '../../runtime/tier.ts';
+import { linkName, type Tier } from '../../runtime/tier/tier.ts';
+import type { StoreItem, StoreResult } from '../../runtime/tier/tierStore.ts';
 import type { EndListener, TransferDriver } from '../../runtime/transfer/driver.ts';
 import { Outcome } from '../../runtime/transfer/outcome.ts';
-import type { StoreItem, StoreResult } from '../../runtime/transfer/tierStore.ts';
 import type { Place, Transfer } from '../../runtime/transfer/transfer.ts';
 import { ModeledTier } from '../tier/modeledTier.ts';
 import type { LinkModel } from './linkModel.ts';

@@ -9,7 +9,7 @@
  *                                "delayUs": 35, "bothWaysShare": 0.7 } } }
  */
 
-import { linkName, Tier } from '../../runtime/tier.ts';
+import { linkName, Tier } from '../../runtime/tier/tier.ts';
 import type { LinkProfile, LinkProfiles } from '../driver/linkModel.ts';
 import { readYaml, type SpecNode } from '../workload/spec/reader.ts';
 

@@ -5,9 +5,9 @@
  */
 
 import type { PoolShape } from '../../runtime/pool/shape.ts';
-import type { Tier } from '../../runtime/tier.ts';
-import { corrupt, loaded, refused, SlotLedger } from '../../runtime/transfer/slotLedger.ts';
-import type { ItemEnded, StoreItem, StoreResult, TierStore } from '../../runtime/transfer/tierStore.ts';
+import { corrupt, loaded, refused, SlotLedger } from '../../runtime/tier/slotLedger.ts';
+import type { Tier } from '../../runtime/tier/tier.ts';
+import type { ItemEnded, StoreItem, StoreResult, TierStore } from '../../runtime/tier/tierStore.ts';
 
 /** Words kept for a slot: its key and its digest. */
 const IDENTITY_WORDS = 6;

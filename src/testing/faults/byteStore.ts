@@ -7,9 +7,8 @@
 
 import { digestBytes } from '../../runtime/digest.ts';
 import { type PoolShape, slotOffsetBytes } from '../../runtime/pool/shape.ts';
-import { Tier } from '../../runtime/tier.ts';
-import { Outcome } from '../../runtime/transfer/outcome.ts';
-import { corrupt, loaded, refused, SlotLedger, type SlotPlace } from '../../runtime/transfer/slotLedger.ts';
+import { corrupt, loaded, refused, SlotLedger, type SlotPlace } from '../../runtime/tier/slotLedger.ts';
+import { Tier } from '../../runtime/tier/tier.ts';
 import type {
   CopyItem,
   DeviceTierStore,
@@ -19,7 +18,8 @@ import type {
   StoreItem,
   StoreResult,
   TierStore,
-} from '../../runtime/transfer/tierStore.ts';
+} from '../../runtime/tier/tierStore.ts';
+import { Outcome } from '../../runtime/transfer/outcome.ts';
 import { tellEnds } from './itemEnds.ts';
 
 export class ByteStore implements TierStore {

@@ -8,9 +8,8 @@
  * when the call does.
  */
 
-import type { Tier } from '../../runtime/tier.ts';
-import { Outcome } from '../../runtime/transfer/outcome.ts';
-import { refused } from '../../runtime/transfer/slotLedger.ts';
+import { refused } from '../../runtime/tier/slotLedger.ts';
+import type { Tier } from '../../runtime/tier/tier.ts';
 import type {
   CopyItem,
   DeviceTierStore,
@@ -21,7 +20,8 @@ import type {
   StoreItem,
   StoreResult,
   TierStore,
-} from '../../runtime/transfer/tierStore.ts';
+} from '../../runtime/tier/tierStore.ts';
+import { Outcome } from '../../runtime/transfer/outcome.ts';
 import { damageArrived, damaged, flipOneBit } from './damage.ts';
 import { type FaultKind, type FaultyOp, reportedKinds, type StoreKind } from './faultKinds.ts';
 import type { FaultPlan } from './faultPlan.ts';

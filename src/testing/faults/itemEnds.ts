@@ -1,6 +1,6 @@
 /** Telling of items whose results are all there: each once, after the call has returned. */
 
-import type { ItemEnded, StoreResult } from '../../runtime/transfer/tierStore.ts';
+import type { ItemEnded, StoreResult } from '../../runtime/tier/tierStore.ts';
 
 export async function tellEnds(
   results: readonly StoreResult[],

@@ -8,8 +8,8 @@ import {
 } from '../../../src/backends/file/index.ts';
 import { fileLayout, recordOffset } from '../../../src/backends/file/record/fileLayout.ts';
 import { poolShape } from '../../../src/runtime/pool/shape.ts';
+import type { StoreItem } from '../../../src/runtime/tier/tierStore.ts';
 import { outcomeNames } from '../../../src/runtime/transfer/outcome.ts';
-import type { StoreItem } from '../../../src/runtime/transfer/tierStore.ts';
 import { emptyItem, mismatchedWords, patternItem } from '../../../src/testing/index.ts';
 import { editFile, scratchDir, stopClock } from './scratch.ts';
 

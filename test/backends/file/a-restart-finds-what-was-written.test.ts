@@ -4,8 +4,8 @@ import { describe, expect, it } from 'vitest';
 import { FileStore, type FileStoreOptions, type StoreIdentity } from '../../../src/backends/file/index.ts';
 import { TierKVError } from '../../../src/runtime/errors.ts';
 import { type PoolShape, poolShape } from '../../../src/runtime/pool/shape.ts';
+import type { StoreItem } from '../../../src/runtime/tier/tierStore.ts';
 import { Outcome, outcomeNames } from '../../../src/runtime/transfer/outcome.ts';
-import type { StoreItem } from '../../../src/runtime/transfer/tierStore.ts';
 import {
   emptyItem,
   mismatchedWords,

@@ -14,8 +14,8 @@ import {
   StoreView,
 } from '../../../src/backends/file/index.ts';
 import { poolShape } from '../../../src/runtime/pool/shape.ts';
+import type { StoreItem } from '../../../src/runtime/tier/tierStore.ts';
 import { outcomeNames } from '../../../src/runtime/transfer/outcome.ts';
-import type { StoreItem } from '../../../src/runtime/transfer/tierStore.ts';
 import { emptyItem, mismatchedWords, patternItem, SeededRandom } from '../../../src/testing/index.ts';
 import { crashed, scratchDir, stopClock } from './scratch.ts';
 

@@ -4,8 +4,8 @@ import { describe, expect, it, vi } from 'vitest';
 import { type DataFile, FileStore, IoError, type StuckIo } from '../../../src/backends/file/index.ts';
 import { fileLayout, recordOffset } from '../../../src/backends/file/record/fileLayout.ts';
 import { type PoolShape, poolShape } from '../../../src/runtime/pool/shape.ts';
+import type { StoreItem, TierStore } from '../../../src/runtime/tier/tierStore.ts';
 import { outcomeNames } from '../../../src/runtime/transfer/outcome.ts';
-import type { StoreItem, TierStore } from '../../../src/runtime/transfer/tierStore.ts';
 import {
   emptyItem,
   mismatchedWords,

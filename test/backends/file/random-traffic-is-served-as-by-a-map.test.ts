@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import { FileStore, type FileStoreOptions } from '../../../src/backends/file/index.ts';
 import { poolShape } from '../../../src/runtime/pool/shape.ts';
+import type { StoreItem } from '../../../src/runtime/tier/tierStore.ts';
 import { outcomeNames } from '../../../src/runtime/transfer/outcome.ts';
-import type { StoreItem } from '../../../src/runtime/transfer/tierStore.ts';
 import {
   emptyItem,
   mismatchedWords,

@@ -7,8 +7,8 @@ import { expect } from 'vitest';
 import type { HbmStore } from '../../../src/backends/webgpu/index.ts';
 import { countRuns, type KVBox, type KVLayout, writeRuns } from '../../../src/runtime/geometry/index.ts';
 import type { PoolShape } from '../../../src/runtime/pool/shape.ts';
+import type { StoreItem, StoreResult } from '../../../src/runtime/tier/tierStore.ts';
 import { outcomeNames } from '../../../src/runtime/transfer/outcome.ts';
-import type { StoreItem, StoreResult } from '../../../src/runtime/transfer/tierStore.ts';
 import { emptyItem, patternItem } from '../../../src/testing/index.ts';
 
 export const names = (ends: readonly StoreResult[]): string[] => ends.map((end) => outcomeNames[end.outcome]);

@@ -23,7 +23,7 @@ import {
 } from '../../../src/runtime/geometry/index.ts';
 import { fillPattern } from '../../../src/runtime/pattern.ts';
 import { poolShape } from '../../../src/runtime/pool/shape.ts';
-import type { StoreItem } from '../../../src/runtime/transfer/tierStore.ts';
+import type { StoreItem } from '../../../src/runtime/tier/tierStore.ts';
 import { SeededRandom, testSeed } from '../../../src/testing/index.ts';
 import { boxesIn, layouts } from '../../runtime/geometry/arbitraries.ts';
 import { expectLoaded, expectPool, fillPool, gathered, runsOf, scatter } from './boxTruth.ts';

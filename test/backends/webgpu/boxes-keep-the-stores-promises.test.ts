@@ -3,7 +3,7 @@ import { type BoxItem, boxPlan, HbmStore, type HbmStoreOptions } from '../../../
 import { digestBytes } from '../../../src/runtime/digest.ts';
 import { blockBox, kvLayout, tokenBox } from '../../../src/runtime/geometry/index.ts';
 import { poolShape } from '../../../src/runtime/pool/shape.ts';
-import type { StoreItem } from '../../../src/runtime/transfer/tierStore.ts';
+import type { StoreItem } from '../../../src/runtime/tier/tierStore.ts';
 import { emptyItem, patternItem } from '../../../src/testing/index.ts';
 import { expectLoaded, expectPool, fillPool, gathered, names, scatter } from './boxTruth.ts';
 import { softwareDevice } from './softwareDevice.ts';

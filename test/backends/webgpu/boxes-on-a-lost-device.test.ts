@@ -9,7 +9,7 @@ import {
 } from '../../../src/backends/webgpu/index.ts';
 import { blockBox, kvLayout, tokenBox } from '../../../src/runtime/geometry/index.ts';
 import { poolShape } from '../../../src/runtime/pool/shape.ts';
-import type { StoreItem, StoreResult } from '../../../src/runtime/transfer/tierStore.ts';
+import type { StoreItem, StoreResult } from '../../../src/runtime/tier/tierStore.ts';
 import { expectLoaded, fillPool, names } from './boxTruth.ts';
 
 const layout = kvLayout({ layers: 8, kvHeads: 4, headDim: 32, dtype: 'f16', blockTokens: 16 });

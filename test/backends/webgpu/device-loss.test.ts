@@ -3,8 +3,8 @@ import vm from 'node:vm';
 import { beforeEach, describe, expect, it, vi } from 'vitest';
 import { HbmStore, type LiveDevice, openDevice } from '../../../src/backends/webgpu/index.ts';
 import { poolShape } from '../../../src/runtime/pool/shape.ts';
+import type { StoreResult } from '../../../src/runtime/tier/tierStore.ts';
 import { Outcome } from '../../../src/runtime/transfer/outcome.ts';
-import type { StoreResult } from '../../../src/runtime/transfer/tierStore.ts';
 import { emptyItem, patternItem } from '../../../src/testing/index.ts';
 
 const shape = poolShape(4, 1 << 20, [65_536]);

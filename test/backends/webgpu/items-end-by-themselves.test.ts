@@ -1,8 +1,8 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { HbmStore } from '../../../src/backends/webgpu/index.ts';
 import { poolShape } from '../../../src/runtime/pool/shape.ts';
+import type { StoreResult } from '../../../src/runtime/tier/tierStore.ts';
 import { outcomeNames } from '../../../src/runtime/transfer/outcome.ts';
-import type { StoreResult } from '../../../src/runtime/transfer/tierStore.ts';
 import { emptyItem, mismatchedWords, patternItem } from '../../../src/testing/index.ts';
 import { softwareDevice } from './softwareDevice.ts';
 

@@ -11,8 +11,8 @@ import { ReadbackBuffers } from '../../../src/backends/webgpu/staging/mappedBuff
 import { digestBytes, digestWords } from '../../../src/runtime/digest.ts';
 import { fillPattern, patternWord } from '../../../src/runtime/pattern.ts';
 import { poolShape } from '../../../src/runtime/pool/shape.ts';
+import type { StoreItem } from '../../../src/runtime/tier/tierStore.ts';
 import { Outcome } from '../../../src/runtime/transfer/outcome.ts';
-import type { StoreItem } from '../../../src/runtime/transfer/tierStore.ts';
 import { patternItem, SeededRandom, testSeed } from '../../../src/testing/index.ts';
 import { softwareDevice } from './softwareDevice.ts';
 

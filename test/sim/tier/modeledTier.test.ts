@@ -1,4 +1,4 @@
-import { Tier } from '../../../src/runtime/tier.ts';
+import { Tier } from '../../../src/runtime/tier/tier.ts';
 import { ModeledTier } from '../../../src/sim/tier/modeledTier.ts';
 import { tierContract } from '../../../src/testing/contract.ts';
 

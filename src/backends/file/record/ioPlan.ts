@@ -8,7 +8,7 @@
  *     I/Os       |     1     |  2  |      |    3    |    4    |    5    |
  */
 
-import type { StoreItem, StoreResult } from '../../../runtime/transfer/tierStore.ts';
+import type { StoreItem, StoreResult } from '../../../runtime/tier/tierStore.ts';
 import { BLOCK_BYTES } from '../io/dataFile.ts';
 import type { IoKind } from '../io/ioQueue.ts';
 import type { RecordShape } from './record.ts';

@@ -28,7 +28,7 @@
  */
 
 import { type Digest, digestWords } from '../../../runtime/digest.ts';
-import type { StoreItem } from '../../../runtime/transfer/tierStore.ts';
+import type { StoreItem } from '../../../runtime/tier/tierStore.ts';
 import { BLOCK_BYTES } from '../io/dataFile.ts';
 
 export const HEADER_BYTES = 128;

@@ -8,9 +8,9 @@
  * neighbours with it.
  */
 
+import { corrupt, loaded, refused } from '../../../runtime/tier/slotLedger.ts';
+import type { StoreResult } from '../../../runtime/tier/tierStore.ts';
 import { Outcome } from '../../../runtime/transfer/outcome.ts';
-import { corrupt, loaded, refused } from '../../../runtime/transfer/slotLedger.ts';
-import type { StoreResult } from '../../../runtime/transfer/tierStore.ts';
 import { hostDigest } from '../../digest/index.ts';
 import { BLOCK_BYTES, type DataFile, errnoOf } from '../io/dataFile.ts';
 import type { Extents } from '../io/extents.ts';

@@ -12,7 +12,7 @@
  */
 
 import { invariant } from '../../../runtime/errors.ts';
-import type { StoreItem } from '../../../runtime/transfer/tierStore.ts';
+import type { StoreItem } from '../../../runtime/tier/tierStore.ts';
 import { type DataFile, errnoOf } from '../io/dataFile.ts';
 import { IoWatch } from '../io/ioWatch.ts';
 import { type FileLayout, pageOf } from '../record/fileLayout.ts';

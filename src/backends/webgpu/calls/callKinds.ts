@@ -3,16 +3,16 @@
  * Everything else about a call (locks, ends) is the same for all and stands in storeCalls.ts.
  */
 
-import { Outcome } from '../../../runtime/transfer/outcome.ts';
-import { refused, type SlotLedger, type SlotPlace } from '../../../runtime/transfer/slotLedger.ts';
-import type { SlotUse } from '../../../runtime/transfer/slotLocks.ts';
+import { refused, type SlotLedger, type SlotPlace } from '../../../runtime/tier/slotLedger.ts';
+import type { SlotUse } from '../../../runtime/tier/slotLocks.ts';
 import type {
   CopyItem,
   SealItem,
   SealResult,
   StoreItem,
   StoreResult,
-} from '../../../runtime/transfer/tierStore.ts';
+} from '../../../runtime/tier/tierStore.ts';
+import { Outcome } from '../../../runtime/transfer/outcome.ts';
 import { bytesFault } from '../device/hostBytes.ts';
 import type { BoxItem, MismatchResult, PatternItem } from '../types.ts';
 import type { PoolWork } from './poolWork.ts';

@@ -4,7 +4,7 @@
  * used again.
  */
 
-import type { StoreResult } from '../../../runtime/transfer/tierStore.ts';
+import type { StoreResult } from '../../../runtime/tier/tierStore.ts';
 import type { LiveDevice } from '../device/liveDevice.ts';
 import type { KernelTable } from '../kernels/kernelTable.ts';
 import type { SlotKernel, SlotKernels } from '../kernels/slotKernels.ts';

@@ -12,9 +12,9 @@
 
 import type { Digest } from '../../../runtime/digest.ts';
 import { TierKVError } from '../../../runtime/errors.ts';
+import { corrupt, loaded, type SlotPlace } from '../../../runtime/tier/slotLedger.ts';
+import type { SealResult, StoreResult } from '../../../runtime/tier/tierStore.ts';
 import { Outcome } from '../../../runtime/transfer/outcome.ts';
-import { corrupt, loaded, type SlotPlace } from '../../../runtime/transfer/slotLedger.ts';
-import type { SealResult, StoreResult } from '../../../runtime/transfer/tierStore.ts';
 import { hostDigest } from '../../digest/index.ts';
 import { openBoxKernels } from '../boxes/boxKernels.ts';
 import { choosePath, hardwareRule, softwareRule } from '../boxes/boxPath.ts';

@@ -4,8 +4,8 @@
  * scratch buffer; between slabs one.
  */
 
-import { loaded } from '../../../runtime/transfer/slotLedger.ts';
-import type { StoreResult } from '../../../runtime/transfer/tierStore.ts';
+import { loaded } from '../../../runtime/tier/slotLedger.ts';
+import type { StoreResult } from '../../../runtime/tier/tierStore.ts';
 import { BufferUsage } from '../device/gpuConstants.ts';
 import type { LiveDevice } from '../device/liveDevice.ts';
 import type { Batch, BatchKind, Work } from '../pool/workLine.ts';

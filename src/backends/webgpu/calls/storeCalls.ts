@@ -5,9 +5,9 @@
  * before anybody learns that an item has ended.
  */
 
-import { refused } from '../../../runtime/transfer/slotLedger.ts';
-import type { SlotLocks, SlotUse } from '../../../runtime/transfer/slotLocks.ts';
-import type { StoreResult } from '../../../runtime/transfer/tierStore.ts';
+import { refused } from '../../../runtime/tier/slotLedger.ts';
+import type { SlotLocks, SlotUse } from '../../../runtime/tier/slotLocks.ts';
+import type { StoreResult } from '../../../runtime/tier/tierStore.ts';
 import type { LiveDevice } from '../device/liveDevice.ts';
 
 /** What a kind of call does with its items. */

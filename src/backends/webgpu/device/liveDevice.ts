@@ -14,8 +14,8 @@
  */
 
 import { invariant } from '../../../runtime/errors.ts';
-import { refused } from '../../../runtime/transfer/slotLedger.ts';
-import type { StoreResult } from '../../../runtime/transfer/tierStore.ts';
+import { refused } from '../../../runtime/tier/slotLedger.ts';
+import type { StoreResult } from '../../../runtime/tier/tierStore.ts';
 import type { AdapterReport } from '../types.ts';
 import { governed } from '../wait/waitGovernor.ts';
 

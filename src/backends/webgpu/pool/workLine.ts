@@ -14,7 +14,7 @@
  */
 
 import { invariant } from '../../../runtime/errors.ts';
-import type { StoreResult } from '../../../runtime/transfer/tierStore.ts';
+import type { StoreResult } from '../../../runtime/tier/tierStore.ts';
 import type { LiveDevice } from '../device/liveDevice.ts';
 
 /** Commands of one submit, and the items that end with them. */

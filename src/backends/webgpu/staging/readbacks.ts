@@ -4,8 +4,8 @@
  * to the items while the device fills the next ones. An item larger than a buffer takes several.
  */
 
-import { refused } from '../../../runtime/transfer/slotLedger.ts';
-import type { StoreResult } from '../../../runtime/transfer/tierStore.ts';
+import { refused } from '../../../runtime/tier/slotLedger.ts';
+import type { StoreResult } from '../../../runtime/tier/tierStore.ts';
 import type { BoxPlan } from '../boxes/boxPlan.ts';
 import { BYTES_TAKEN_AWAY } from '../device/hostBytes.ts';
 import type { LiveDevice } from '../device/liveDevice.ts';

@@ -4,8 +4,8 @@
  * buffer while the device empties others, and an item larger than a buffer takes several.
  */
 
-import { loaded, refused } from '../../../runtime/transfer/slotLedger.ts';
-import type { StoreResult } from '../../../runtime/transfer/tierStore.ts';
+import { loaded, refused } from '../../../runtime/tier/slotLedger.ts';
+import type { StoreResult } from '../../../runtime/tier/tierStore.ts';
 import type { BoxPlan } from '../boxes/boxPlan.ts';
 import { BYTES_TAKEN_AWAY } from '../device/hostBytes.ts';
 import type { LiveDevice } from '../device/liveDevice.ts';

@@ -1,7 +1,7 @@
 /** A tier's books: where its slots are in their lives, and how full it is. */
 
 import { State } from '../../replica/state.ts';
-import type { Tier } from '../../tier.ts';
+import type { Tier } from '../../tier/tier.ts';
 import type { Core } from '../core.ts';
 
 export interface TierUsage {

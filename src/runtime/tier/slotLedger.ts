@@ -9,7 +9,7 @@
  */
 
 import type { PoolShape } from '../pool/shape.ts';
-import { Outcome } from './outcome.ts';
+import { Outcome } from '../transfer/outcome.ts';
 import type { StoreItem, StoreResult } from './tierStore.ts';
 
 /** Where an item wants to go; `bytes` and `digest` do not matter to the ledger. */

@@ -17,8 +17,8 @@
  */
 
 import type { Digest } from '../digest.ts';
-import type { Tier } from '../tier.ts';
-import type { Outcome } from './outcome.ts';
+import type { Outcome } from '../transfer/outcome.ts';
+import type { Tier } from './tier.ts';
 
 export interface StoreItem {
   readonly slot: number;

@@ -1,0 +1,325 @@
+/**
+ * The calls on sequences: a block table is opened, filled, grown and given back. Every call is an input of the log, is done to its
+ * end before it returns, and then the listener is told what came of it.
+ */
+
+import { invariant, requireInteger, TierKVError } from '../errors.ts';
+import { DecisionOp, InputOp } from '../log/decisionSink.ts';
+import type { Retention } from '../policy/index.ts';
+import { Outcome } from '../transfer/outcome.ts';
+import { HBM } from './core.ts';
+import { drain } from './jobs/drain.ts';
+import type { ManagerListener } from './listener.ts';
+import { canBeCopied, copyBlock } from './sequences/copying.ts';
+import { load as loadBlock } from './sequences/loading.ts';
+import { match as matchBlock } from './sequences/matching.ts';
+import { release as releaseBlock } from './sequences/releasing.ts';
+import { Entry, Sequence, type SequenceId } from './sequences/sequence.ts';
+import { fail } from './sequences/settling.ts';
+import { open as openBlock, seal as sealBlock } from './sequences/writing.ts';
+import { ManagerViews } from './views/managerViews.ts';
+
+export abstract class SequenceCalls extends ManagerViews {
+  /** Whom the manager tells of jobs, settled sequences and room, in place of whoever was told before. */
+  listen(listener: ManagerListener): void {
+    this.core.listener = listener;
+  }
+
+  /**
+   * Begins a sequence: matches its leading blocks and pins every one of them, wherever it lies, before anything else may
+   * take a slot. Counts hits and misses over `count` blocks. At most `matchLimit` blocks are matched, so that a caller
+   * can leave the block of a prompt's last token to be computed again.
+   * @param owner whose room its blocks take, below `config.owners`
+   */
+  open(keys: Uint32Array, count: number, nowUs: number, matchLimit: number = count, owner = 0): Sequence {
+    return this.#open(keys, count, nowUs, matchLimit, owner, 0, 0) as Sequence;
+  }
+
+  /**
+   * As `open`, if a table of `units` units of the size class would then fit HBM beside what cannot be evicted.
+   * @returns null, with nothing changed, when it would not
+   */
+  openIfFits(
+    keys: Uint32Array,
+    count: number,
+    nowUs: number,
+    matchLimit: number,
+    units: number,
+    sizeClass = 0,
+    owner = 0,
+  ): Sequence | null {
+    return this.#open(keys, count, nowUs, matchLimit, owner, units, sizeClass);
+  }
+
+  #open(
+    keys: Uint32Array,
+    count: number,
+    nowUs: number,
+    matchLimit: number,
+    owner: number,
+    units: number,
+    sizeClass: number,
+  ): Sequence | null {
+    const core = this.core;
+    invariant(keys.length >= count * 4, 'four key words a block');
+    requireInteger('owner', owner, 0, this.config.owners - 1);
+    this.now(nowUs);
+    core.sink?.input(
+      InputOp.OPEN,
+      nowUs,
+      [count, matchLimit, owner, units, sizeClass],
+      keys.subarray(0, count * 4),
+    );
+    const matched = this.match(keys, Math.min(count, matchLimit));
+    if (units > 0 && !this.canAllocate(units - this.heldAlready(matched), sizeClass)) {
+      this.refuse(0, 0, units);
+      return null;
+    }
+    const visit = core.visitOf(count, matched);
+    const sequence = new Sequence(++core.sequencesOpened as SequenceId, visit, owner);
+    core.sequences.set(sequence.id, sequence);
+    sequence.extendTo(matched);
+    const before = core.sink === null ? null : Float64Array.from(core.counters.hits);
+    for (let i = 0; i < matched; i++) matchBlock(core, sequence, i, this.found[i]);
+    core.counters.misses += count - matched;
+    if (before !== null) {
+      const hits = core.counters.hits;
+      core.log(
+        DecisionOp.MATCH,
+        sequence.id,
+        count,
+        matched,
+        hits[0] - before[0],
+        (hits[1] ?? 0) - (before[1] ?? 0),
+      );
+    }
+    this.end();
+    return sequence;
+  }
+
+  /**
+   * Starts loading the matched blocks of [from, to) that lie in lower tiers.
+   * @returns false, with nothing changed, when they do not fit HBM beside what is held there
+   */
+  load(sequence: Sequence, nowUs: number, from = 0, to: number = sequence.matched): boolean {
+    const core = this.core;
+    this.live(sequence);
+    this.now(nowUs);
+    core.sink?.input(InputOp.LOAD, nowUs, [sequence.id, from, to]);
+    let bytes = 0;
+    for (let i = from; i < to; i++) {
+      if (sequence.state[i] === Entry.MATCHED)
+        bytes += core.unitBytes(core.contents.sizeClass[sequence.content[i]]);
+    }
+    if (!this.hasRoomFor(bytes)) return this.refuse(sequence.id, from, to);
+    for (let i = from; i < to; i++) {
+      if (sequence.state[i] === Entry.MATCHED && !loadBlock(core, sequence, i)) {
+        fail(core, sequence, i, Outcome.REFUSED);
+      }
+    }
+    this.end();
+    return true;
+  }
+
+  /**
+   * Opens private blocks for [from, to) where the table has none, and in place of failed ones. They are OPEN at once, or
+   * WAITING until a slot has drained.
+   * @returns false, with nothing changed, when they do not fit HBM beside what is held there
+   */
+  allocate(sequence: Sequence, from: number, to: number, nowUs: number, sizeClass = 0): boolean {
+    const core = this.core;
+    this.live(sequence);
+    requireInteger('sizeClass', sizeClass, 0, this.config.unitBytes.length - 1);
+    this.now(nowUs);
+    core.sink?.input(InputOp.ALLOCATE, nowUs, [sequence.id, from, to, sizeClass]);
+    let units = 0;
+    for (let i = from; i < to; i++) if (isVacant(sequence, i)) units++;
+    if (!this.canAllocate(units, sizeClass)) return this.refuse(sequence.id, from, to);
+    sequence.extendTo(to);
+    for (let i = from; i < to; i++) if (isVacant(sequence, i)) openBlock(core, sequence, i, sizeClass);
+    this.end();
+    return true;
+  }
+
+  /**
+   * Block `into` of `to`, vacant until now, becomes a private copy of block `at` of `from`: WAITING, then OPEN once its bytes
+   * are in place. For forks; where both name the same block, it is replaced by a private copy of itself, for rollbacks into a
+   * sealed block. Work that the device was given before is in the copy.
+   * @returns false, with nothing changed, when it does not fit HBM beside what is held there
+   * @throws TKV_STATE when the source is not in HBM or the target is not vacant
+   */
+  copy(from: Sequence, at: number, to: Sequence, into: number, nowUs: number): boolean {
+    const core = this.core;
+    this.live(from);
+    this.live(to);
+    if (!canBeCopied(from, at)) throw wrongState(at, 'is not in HBM. Copy a block that is loaded or open.');
+    const unshares = from === to && at === into;
+    if (!unshares && (into > to.length || !isVacant(to, into))) {
+      throw wrongState(into, 'is not vacant. Copy into the first free block of the sequence.');
+    }
+    this.now(nowUs);
+    core.sink?.input(InputOp.COPY, nowUs, [from.id, at, to.id, into]);
+    const sizeClass = core.sizeClassOf(from.replica[at], HBM);
+    if (!this.canAllocate(1, sizeClass)) return this.refuse(to.id, into, into + 1);
+    to.extendTo(into + 1);
+    if (!copyBlock(core, from, at, to, into)) fail(core, to, into, Outcome.REFUSED);
+    this.end();
+    return true;
+  }
+
+  /**
+   * The open blocks [from, to) hold their last token: `keys` has their keys from position `at` (in words). The driver
+   * takes their digests after a device fence, then they are published.
+   * @param tokens tokens of each block
+   */
+  seal(
+    sequence: Sequence,
+    from: number,
+    to: number,
+    keys: Uint32Array,
+    at: number,
+    tokens: number,
+    nowUs: number,
+  ): void {
+    const core = this.core;
+    this.live(sequence);
+    for (let i = from; i < to; i++) {
+      if (sequence.state[i] !== Entry.OPEN) {
+        throw wrongState(i, 'is not open. Seal a block once, after it was allocated.');
+      }
+    }
+    this.now(nowUs);
+    core.sink?.input(
+      InputOp.SEAL,
+      nowUs,
+      [sequence.id, from, to, tokens],
+      keys.subarray(at, at + (to - from) * 4),
+    );
+    for (let i = from; i < to; i++) sealBlock(core, sequence, i, keys, at + (i - from) * 4, tokens);
+    this.end();
+  }
+
+  /** Lets blocks [from, to) go, the last first, so that the tail of a prefix is evicted before its head. */
+  releaseRange(sequence: Sequence, from: number, to: number, nowUs: number): void {
+    const core = this.core;
+    this.live(sequence);
+    this.now(nowUs);
+    core.sink?.input(InputOp.RELEASE, nowUs, [sequence.id, from, to]);
+    for (let i = Math.min(to, sequence.length) - 1; i >= from; i--) releaseBlock(core, sequence, i, false);
+    this.end(true);
+  }
+
+  /**
+   * As `releaseRange` up to the table's end, which it then has no more: for tokens that are taken back. Loads that nobody else
+   * waits for are called off.
+   */
+  truncate(sequence: Sequence, length: number, nowUs: number): void {
+    const core = this.core;
+    this.live(sequence);
+    requireInteger('length', length, 0, sequence.length);
+    this.now(nowUs);
+    core.sink?.input(InputOp.TRUNCATE, nowUs, [sequence.id, length]);
+    for (let i = sequence.length - 1; i >= length; i--) releaseBlock(core, sequence, i, true);
+    sequence.shortenTo(length);
+    this.end(true);
+  }
+
+  /** Ends the sequence. What it computed or loaded stays cached; loads in flight go on. */
+  release(sequence: Sequence, nowUs: number): void {
+    this.live(sequence);
+    this.now(nowUs);
+    this.core.sink?.input(InputOp.RELEASE, nowUs, [sequence.id, 0, -1]);
+    this.#close(sequence, false);
+  }
+
+  /** Ends the sequence and calls off the loads that nobody else waits for. */
+  cancel(sequence: Sequence, nowUs: number): void {
+    this.live(sequence);
+    this.now(nowUs);
+    this.core.sink?.input(InputOp.CANCEL, nowUs, [sequence.id]);
+    this.#close(sequence, true);
+  }
+
+  /** Ends the sequence because others need its room: as `release`, and counted. */
+  preempt(sequence: Sequence, nowUs: number): void {
+    this.live(sequence);
+    this.now(nowUs);
+    this.core.sink?.input(InputOp.PREEMPT, nowUs, [sequence.id]);
+    this.core.counters.preemptions++;
+    this.#close(sequence, false);
+  }
+
+  /**
+   * How the caller would like the sequence's blocks to be kept, those it has and those it seals from now on, once it has let them
+   * go. A hint: the eviction policy makes of it what it can.
+   */
+  retain(sequence: Sequence, retention: Retention, nowUs: number): void {
+    const core = this.core;
+    this.live(sequence);
+    requireInteger('retention.priority', retention.priority, -100, 100);
+    requireInteger('retention.keepUntilUs', retention.keepUntilUs, 0);
+    this.now(nowUs);
+    core.sink?.input(InputOp.RETAIN, nowUs, [sequence.id, retention.priority, retention.keepUntilUs]);
+    sequence.retention = { ...retention };
+    for (let i = 0; i < sequence.length; i++) {
+      if (sequence.content[i] !== -1) core.policy.retain?.(sequence.content[i], retention);
+    }
+  }
+
+  /** The open block's slot was cleared: nothing of another owner lies in it. */
+  cleared(sequence: Sequence, i: number): void {
+    if (sequence.state[i] === Entry.OPEN) this.core.replicas.foreign[sequence.replica[i]] = 0;
+  }
+
+  #close(sequence: Sequence, cancel: boolean): void {
+    const core = this.core;
+    for (let i = sequence.length - 1; i >= 0; i--) releaseBlock(core, sequence, i, cancel);
+    core.sequences.delete(sequence.id);
+    this.end(true);
+  }
+
+  protected refuse(sequence: number, from: number, to: number): false {
+    this.core.counters.refusedAllocations++;
+    this.core.log(DecisionOp.REFUSE, sequence, from, to);
+    return false;
+  }
+
+  protected live(sequence: Sequence): void {
+    if (this.core.sequences.get(sequence.id) !== sequence) {
+      throw new TierKVError('TKV_UNKNOWN_ID', `sequence ${sequence.id} has ended. Open a new one.`, {
+        field: 'sequence',
+      });
+    }
+  }
+
+  protected now(nowUs: number): void {
+    const core = this.core;
+    if (!(nowUs >= core.nowUs)) {
+      const problem = `nowUs went back from ${core.nowUs} to ${nowUs}. Pass a clock that does not.`;
+      throw new TierKVError('TKV_INPUT', problem, { field: 'nowUs' });
+    }
+    core.nowUs = nowUs;
+  }
+
+  /** The end of every input: what it left to do is done, and then the listener is told what came of it. */
+  protected end(freesRoom = false): void {
+    const core = this.core;
+    drain(core, freesRoom);
+    const { listener, settled } = core;
+    if (freesRoom) listener.roomFreed?.();
+    if (settled.length > 0) {
+      for (const sequence of settled.splice(0)) if (sequence.pending === 0) listener.settled?.(sequence);
+    }
+    if (core.outbox.size > 0) listener.jobsIssued?.();
+  }
+}
+
+function isVacant(sequence: Sequence, i: number): boolean {
+  if (i >= sequence.length) return true;
+  const state = sequence.state[i];
+  return state === Entry.NONE || state === Entry.FAILED;
+}
+
+function wrongState(block: number, problem: string): TierKVError {
+  return new TierKVError('TKV_STATE', `block ${block} ${problem}`, { field: 'block' });
+}

@@ -1,0 +1,194 @@
+/**
+ * What can be asked of a manager: its books, and what a chain of keys would find. Nothing here changes or counts anything.
+ */
+
+import { invariant } from '../../errors.ts';
+import type { DecisionSink } from '../../log/decisionSink.ts';
+import type { Tier } from '../../tier/tier.ts';
+import type { JobId } from '../../transfer/jobTable.ts';
+import type { Transfer } from '../../transfer/transfer.ts';
+import { type ManagerConfig, type ResolvedConfig, resolveConfig } from '../config.ts';
+import { Core, HBM } from '../core.ts';
+import type { Counters } from '../counters.ts';
+import { LoadedBlock, OpenBlock } from '../sequences/handles.ts';
+import { Entry, type Sequence } from '../sequences/sequence.ts';
+import { describeTransfer } from './describe.ts';
+import { dump, type ManagerDump } from './dump.ts';
+import { checkIntegrity } from './integrity.ts';
+import { lookup, type Match, matchLength, matchLengths } from './lookup.ts';
+import { type TierUsage, tierUsage } from './usage.ts';
+
+export abstract class ManagerViews {
+  readonly config: ResolvedConfig;
+
+  protected readonly core: Core;
+
+  /** Contents of the leading blocks that the last match found. */
+  protected found: Int32Array = new Int32Array(64);
+
+  /** @throws TKV_CONFIG with the field at fault */
+  constructor(config: ManagerConfig, sink: DecisionSink | null = null) {
+    this.config = resolveConfig(config);
+    this.core = new Core(this.config, sink, config.tableMemory);
+  }
+
+  get tiers(): readonly Tier[] {
+    return this.config.tiers.map((tier) => tier.tier);
+  }
+
+  get counters(): Readonly<Counters> {
+    return this.core.counters;
+  }
+
+  /** Jobs that the driver has or will be given: 0 when everything has come to rest. */
+  get jobsInFlight(): number {
+    return this.core.jobs.count;
+  }
+
+  /** Of these, jobs past their deadline: they may never end, and keep their slots until they do. */
+  get jobsOverdue(): number {
+    return this.core.jobs.overdueCount;
+  }
+
+  get openSequences(): number {
+    return this.core.sequences.size;
+  }
+
+  /** When the next job in flight is past its deadline, in microseconds; Infinity when none has one. `tick` it then. */
+  get nextDeadlineUs(): number {
+    return this.core.deadlines.nextUs;
+  }
+
+  /** Whether no cached block lacks its prefix, so that lookups need not walk. */
+  get prefixesAreWhole(): boolean {
+    return this.core.contents.holes === 0;
+  }
+
+  usage(position: number): TierUsage {
+    return tierUsage(this.core, position);
+  }
+
+  /** Bytes that an owner's blocks take of the tier at `position`, those on their way in included. */
+  ownedBytes(owner: number, position: number): number {
+    return this.core.ownedBytes[owner * this.core.tiers + position];
+  }
+
+  /** What a request with these keys would find. Changes nothing, counts nothing. `keys` holds four words a block. */
+  lookup(keys: Uint32Array, count: number): Match {
+    return lookup(this.core, keys, count);
+  }
+
+  /** Leading blocks of the chain that are ready or on their way: the fast form of `lookup`. */
+  matchLength(keys: Uint32Array, count: number): number {
+    return matchLength(this.core, keys, count);
+  }
+
+  /**
+   * `out[r] = matchLength` of each of `requests` chains: for a scheduler or router that looks at its whole queue. Chain r
+   * has `counts[r]` blocks, and their keys lie in `keys` from block `firsts[r]` on, four words a block; chains may overlap
+   * and be empty. One chain's lookup is a few memory accesses that wait for each other, and with many blocks resident that
+   * wait is most of it; here the chains take each of the ceil(log2(blocks)) + 2 steps together and wait together. The
+   * more blocks are resident and the more chains are asked for, the more it gains. Changes nothing, counts nothing.
+   */
+  matchLengths(
+    keys: Uint32Array,
+    firsts: Uint32Array,
+    counts: Uint32Array,
+    out: Uint32Array,
+    requests: number = counts.length,
+  ): void {
+    invariant(
+      firsts.length >= requests && counts.length >= requests && out.length >= requests,
+      'a first key, a count and a place for the answer a request',
+    );
+    matchLengths(this.core, keys, firsts, counts, out, requests);
+  }
+
+  /** Content numbers of the leading blocks that are ready or on their way. A number is reused once its content is gone. */
+  blockIds(keys: Uint32Array, count: number): number[] {
+    return Array.from(this.found.subarray(0, this.match(keys, count)));
+  }
+
+  /** Whether `count` more units of a size class would fit HBM beside what cannot be evicted. */
+  canAllocate(count: number, sizeClass = 0): boolean {
+    return this.hasRoomFor(count * this.core.unitBytes(sizeClass));
+  }
+
+  /** Whether so many bytes more would fit HBM beside what cannot be evicted. */
+  hasRoomFor(bytes: number): boolean {
+    const core = this.core;
+    const fixed = core.residentBytes[HBM] - core.cachedBytes[HBM];
+    return fixed + bytes <= core.pools[HBM].shape.capacityBytes;
+  }
+
+  /**
+   * Whether a sequence of `units` units, the first `matched` of which are found under `keys`, would fit HBM once those
+   * are pinned: the check before `open`, `load` and `allocate` for callers that want all or nothing.
+   */
+  canOpen(keys: Uint32Array, matched: number, units: number, sizeClass = 0): boolean {
+    const found = this.match(keys, matched);
+    return this.canAllocate(units - this.heldAlready(found), sizeClass);
+  }
+
+  /** Bytes that such a sequence would take of HBM beside what is held there already. */
+  bytesToOpen(keys: Uint32Array, matched: number, units: number, sizeClass = 0): number {
+    const found = this.match(keys, matched);
+    return (units - this.heldAlready(found)) * this.core.unitBytes(sizeClass);
+  }
+
+  /** The block, if it may be read now: it is in HBM and its bytes were verified. */
+  loadedBlock(sequence: Sequence, i: number): LoadedBlock | undefined {
+    if (sequence.state[i] !== Entry.READY) return undefined;
+    const { slot, generation, sizeClass } = this.#placeOf(sequence.replica[i]);
+    return new LoadedBlock(slot, generation, sizeClass);
+  }
+
+  /** The block, if the sequence may write it now. */
+  openBlock(sequence: Sequence, i: number): OpenBlock | undefined {
+    if (sequence.state[i] !== Entry.OPEN) return undefined;
+    const { slot, generation, sizeClass } = this.#placeOf(sequence.replica[i]);
+    return new OpenBlock(slot, generation, sizeClass, this.core.replicas.foreign[sequence.replica[i]] === 1);
+  }
+
+  #placeOf(replica: number): { slot: number; generation: number; sizeClass: number } {
+    const core = this.core;
+    return {
+      slot: core.replicas.slotOf(replica, HBM),
+      generation: core.generationOf(replica),
+      sizeClass: core.sizeClassOf(replica, HBM),
+    };
+  }
+
+  /** What a job asks of the driver. */
+  transfer(job: JobId): Transfer {
+    return describeTransfer(this.core, this.core.jobs.rowOf(job));
+  }
+
+  checkIntegrity(): void {
+    checkIntegrity(this.core);
+  }
+
+  /** The whole state as plain data, for debuggers and model checkers. Walks everything. */
+  dump(): ManagerDump {
+    return dump(this.core);
+  }
+
+  /** Finds the leading blocks that are ready or on their way. @returns how many; `#found` has their contents */
+  protected match(keys: Uint32Array, count: number): number {
+    const matched = this.matchLength(keys, count);
+    if (matched > this.found.length) this.found = new Int32Array(matched * 2);
+    for (let i = 0; i < matched; i++) this.found[i] = this.core.contents.find(keys, i * 4);
+    return matched;
+  }
+
+  /** Of the blocks just matched, those in HBM that other sequences hold anyway. */
+  protected heldAlready(matched: number): number {
+    const core = this.core;
+    let held = 0;
+    for (let i = 0; i < matched; i++) {
+      const ready = core.readyIn(this.found[i], HBM);
+      if (ready !== -1 && core.replicas.refs[ready] > 0) held++;
+    }
+    return held;
+  }
+}
