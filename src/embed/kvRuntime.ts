@@ -48,7 +48,7 @@ import {
 import { type DeviceBlockTable, deviceTable, notInHbm, readableBlocks } from './requests/blockTables.ts';
 import { fork, truncate } from './requests/branching.ts';
 import { ComputingBlocks } from './requests/computing.ts';
-import type { RequestContext, StepEnd } from './requests/context.ts';
+import { type RequestContext, type StepEnd, tokensToFind } from './requests/context.ts';
 import { append, type EntryEnd, type StepEntry, seal, step } from './requests/growing.ts';
 import type { KVSequence } from './requests/kvSequence.ts';
 import { DeviceKeeper } from './stores/deviceKeeper.ts';
@@ -104,7 +104,10 @@ export class KVRuntime implements AsyncDisposable {
     const log = config.log === undefined ? null : openDecisionLog(config.log, managerConfig);
     const memory = await tableMemory();
     const manager = new KVManager({ ...managerConfig, tableMemory: memory }, log?.sink ?? null);
-    const stores = await openStores({ ...config, notice, nvme: warmNvme(config) }, manager);
+    const stores = await openStores({ ...config, notice, nvme: warmNvme(config) }, manager).catch((error) => {
+      log?.close();
+      throw inConfigNames(error);
+    });
     const events = new CacheEvents(manager.tiers.map((tier) => tierName(tier)));
     const loop = new ManagerLoop(manager, stores.engine, { also: events.listener });
     const closing = new AbortController();
@@ -161,7 +164,7 @@ export class KVRuntime implements AsyncDisposable {
   lookup(tokens: KeyElements, { tenant }: { readonly tenant: string }): Match {
     const [chain] = this.#context.chains.of(tenant);
     const keys = new BlockKeys();
-    chain.hashBlocks(tokens, 0, keys);
+    chain.hashBlocks(tokens, 0, keys, tokensToFind(this.#context, tokens));
     return this.manager.lookup(keys.words, keys.length);
   }
 
@@ -170,7 +173,7 @@ export class KVRuntime implements AsyncDisposable {
     let started = 0;
     for (const chain of this.#context.chains.of(tenant)) {
       const keys = new BlockKeys();
-      chain.hashBlocks(tokens, 0, keys);
+      chain.hashBlocks(tokens, 0, keys, tokensToFind(this.#context, tokens));
       started += this.manager.prefetch(keys.words, keys.length, this.nowUs());
     }
     return started;
@@ -382,6 +385,29 @@ function groupOf(sequence: KVSequence, group: number): KVSequence['groups'][numb
   const { length } = sequence.groups;
   throw new TierKVError('TKV_INPUT', `group is ${group}, and there are ${length}. Count them from 0.`, {
     field: 'group',
+  });
+}
+
+/** What the stores call their settings, in the words of the configuration. */
+const configNames: Readonly<Record<string, string>> = {
+  'hbm.capacityBytes': 'hbmBytes',
+  'ddr.capacityBytes': 'ddrBytes',
+  'nvme.capacityBytes': 'nvme.bytes',
+  dir: 'nvme.dir',
+  allocation: 'nvme.allocation',
+};
+
+function inConfigNames(error: unknown): unknown {
+  if (!(error instanceof TierKVError) || error.field === undefined) return error;
+  const name = configNames[error.field];
+  if (name === undefined) return error;
+  const message = error.message.replaceAll(error.field, name);
+  const { path, line } = error;
+  return new TierKVError(error.code, message, {
+    field: name,
+    cause: error,
+    ...(path === undefined ? {} : { path }),
+    ...(line === undefined ? {} : { line }),
   });
 }
 

@@ -4,7 +4,13 @@
  * one call of the manager looks all of them up and its waits for memory overlap.
  */
 
-import { BlockKeys, type KeyElements, type KVManager, wordsPerKey } from '../../runtime/index.ts';
+import {
+  BlockKeys,
+  type KeyElements,
+  type KVManager,
+  TierKVError,
+  wordsPerKey,
+} from '../../runtime/index.ts';
 import type { TenantChains } from './tenantChains.ts';
 
 export class WaitingRequest {
@@ -49,12 +55,23 @@ export class RequestQueue {
   /** @throws TKV_INPUT naming the token that is no valid id; the request then does not wait */
   add(tokens: KeyElements, tenant: string): WaitingRequest {
     const keys = new BlockKeys();
-    this.#chains.of(tenant)[0].hashBlocks(tokens, 0, keys, Math.max(tokens.length - 1, 0));
+    this.#chains.of(tenant)[0].hashBlocks(tokens, 0, keys, this.#countTokens(tokens));
     const request = new WaitingRequest(tokens, tenant);
     this.#spans.set(request, { first: this.#keys.length, count: keys.length });
     appendKeys(this.#keys, keys, 0, keys.length);
     this.#waitingKeys += keys.length;
     return request;
+  }
+
+  /** The last token is always left to compute, and no more can be cached than all tiers hold. */
+  #countTokens(tokens: KeyElements): number {
+    if (typeof tokens?.length !== 'number') {
+      throw new TierKVError('TKV_INPUT', 'tokens are no list. Pass an array of token ids.', {
+        field: 'tokens',
+      });
+    }
+    const slots = this.#manager.config.tiers.reduce((sum, { shape }) => sum + shape.slotLimit, 0);
+    return Math.min(Math.max(tokens.length - 1, 0), slots * this.#blockTokens);
   }
 
   /** The request waits no more. @returns whether it did */

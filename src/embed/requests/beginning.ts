@@ -48,7 +48,7 @@ export async function begin(
   throwIfAborted(signals);
   const priority = checkedPriority(options.priority);
   const shareWaitMs = checkedWait(options.shareWaitMs);
-  requireFits(context, Math.ceil(tokens.length / blockTokens));
+  requireFits(context, Math.ceil(tokens?.length / blockTokens));
   const list = new TokenList(tokens);
   const chains = context.chains.of(options.tenant);
   if (!keeper.present) await unlessAborted(signals, () => keeper.ready());
@@ -60,25 +60,38 @@ export async function begin(
   await waitForSame(context, groups[0].keys, list.length, shareWaitMs, signals);
   const owner = context.owners.of(options.tenant);
   const wish = { tokens: list.length, owner, priority, wait: options.wait === true };
-  const admitted = await admit(context, groups, wish, signals);
-  const sequence = new KVSequence(options.tenant, list, admitted, blockTokens);
-  if (options.retention !== undefined) retain(context, sequence, options.retention);
-  const tail = findTail(context, sequence, Math.min(...admitted.map(({ table }) => table.matched)));
-  let tailTokens = 0;
-  try {
-    tailTokens = await bringWithTail(context, sequence, tail, signals);
-  } catch (error) {
-    for (const { table } of admitted) {
-      if (signals.some(({ aborted }) => aborted)) manager.cancel(table, context.nowUs());
-      else manager.release(table, context.nowUs());
+  for (let attempt = 1; ; attempt++) {
+    const admitted = await admit(context, groups, wish, signals);
+    const sequence = new KVSequence(options.tenant, list, admitted, blockTokens);
+    try {
+      await fill(context, sequence, options.retention, signals);
+    } catch (error) {
+      for (const { table } of admitted) {
+        if (signals.some(({ aborted }) => aborted)) manager.cancel(table, context.nowUs());
+        else manager.release(table, context.nowUs());
+      }
+      const full = error instanceof TierKVError && error.code === 'TKV_FULL';
+      if (wish.wait && full && attempt < ATTEMPTS_MAX) continue;
+      throw error;
     }
-    throw error;
+    if (shareWaitMs > 0) context.computing.begin(sequence, admitted[0].keys, admitted[0].sealed);
+    return sequence;
   }
-  const ready = sequence.readyTokens / blockTokens;
-  sequence.cachedTokens = ready * blockTokens + tailTokens;
-  for (const group of admitted) group.sealed = ready;
-  if (shareWaitMs > 0) context.computing.begin(sequence, admitted[0].keys, ready);
-  return sequence;
+}
+
+/** The sequence's blocks are in HBM, cached or open. */
+async function fill(
+  context: RequestContext,
+  sequence: KVSequence,
+  retention: RetentionHint | undefined,
+  signals: readonly AbortSignal[],
+): Promise<void> {
+  if (retention !== undefined) retain(context, sequence, retention);
+  const tail = findTail(context, sequence, Math.min(...sequence.groups.map(({ table }) => table.matched)));
+  const tailTokens = await bringWithTail(context, sequence, tail, signals);
+  const ready = sequence.readyTokens / context.blockTokens;
+  sequence.cachedTokens = sequence.readyTokens + tailTokens;
+  for (const group of sequence.groups) group.sealed = ready;
 }
 
 /** Waits, for a while, as long as somebody computes the first block that this request misses. */

@@ -23,6 +23,7 @@ export async function append(
   sequence: KVSequence,
   tokens: KeyElements,
 ): Promise<StepEnd> {
+  await settled(context, sequence);
   const at = sequence.tokens.firstDifference(tokens);
   if (at !== -1) {
     throw new TierKVError(

@@ -1,7 +1,7 @@
 /**
  * Who stays in a tier. A tier never holds more than its capacity at rest: whoever adds to a tier calls `makeRoom`, which
- * evicts the replicas that the eviction policy names. An evicted block moves to the next lower tier that takes it, if no copy
- * lies below yet; otherwise it is dropped. What cannot be evicted yet (arriving, or held) is evicted as soon as it can.
+ * evicts the replicas that the eviction policy names. An evicted block moves to the next lower tier that takes it, if that has no
+ * copy yet; where none takes it, it is dropped. What cannot be evicted yet (arriving, or held) is evicted as soon as it can.
  */
 
 import { DecisionOp } from '../../log/decisionSink.ts';
@@ -30,13 +30,16 @@ export function evict(core: Core, victim: number, tier: number, patient = false)
   core.makeUnevictable(victim, tier);
   core.setResident(victim, 0);
   const content = replicas.content[victim];
-  if (hasOtherCopy(core, content, victim, tier)) {
-    if (tier === HBM && isLastIn(core, content, victim, tier)) countOffload(core, content);
-    core.unpublish(victim);
-  } else {
-    const sizeClass = core.sizeClassOf(victim, tier);
-    const lower = lowerTierFor(core, tier, sizeClass, patient);
-    if (lower === -1 || !demote(core, victim, tier, lower, patient)) drop(core, victim, tier, sizeClass);
+  const sizeClass = core.sizeClassOf(victim, tier);
+  const lower = isLastIn(core, content, victim, tier) ? lowerTierFor(core, tier, sizeClass, patient) : -1;
+  // A copy further down does not keep it from the next tier: what was just used is to be near, not on disk.
+  const goesDown = lower !== -1 && !hasCopyIn(core, content, lower);
+  if (!goesDown || !demote(core, victim, tier, lower, patient)) {
+    if (!hasOtherCopy(core, content, victim, tier)) drop(core, victim, tier, sizeClass);
+    else {
+      if (tier === HBM && isLastIn(core, content, victim, tier)) countOffload(core, content);
+      core.unpublish(victim);
+    }
   }
   core.freeIfDrained(victim);
 }
@@ -71,10 +74,12 @@ function isLastIn(core: Core, content: number, victim: number, tier: number): bo
 
 function hasOtherCopy(core: Core, content: number, victim: number, tier: number): boolean {
   if (!isLastIn(core, content, victim, tier)) return true;
-  for (let below = tier + 1; below < core.tiers; below++) {
-    if (core.readyIn(content, below) !== -1 || core.incomingTo(content, below) !== -1) return true;
-  }
+  for (let below = tier + 1; below < core.tiers; below++) if (hasCopyIn(core, content, below)) return true;
   return false;
+}
+
+function hasCopyIn(core: Core, content: number, tier: number): boolean {
+  return core.readyIn(content, tier) !== -1 || core.incomingTo(content, tier) !== -1;
 }
 
 /** The next lower tier that would take a block evicted from `tier`, or -1. */
