@@ -4,6 +4,12 @@
  */
 
 import {
+  FinishReason,
+  ManagerPort,
+  Scheduler,
+  type SchedulerConfig,
+} from '../../src/runtime/batching/index.ts';
+import {
   type BlockKeys,
   Granularity,
   KeyChain,
@@ -13,7 +19,6 @@ import {
   Outcome,
   unitSpec,
 } from '../../src/runtime/index.ts';
-import { ManagerPort, Scheduler, type SchedulerConfig } from '../../src/runtime/batching/index.ts';
 import type { ScheduledRequest } from '../../src/sim/latency/index.ts';
 import { request as scheduled } from '../sim/latency/setups.ts';
 import type { StepTrace, TraceRequest } from './stepTrace.ts';
@@ -47,7 +52,11 @@ export function keysOf(tokens: readonly number[], blockTokens: number): BlockKey
   const unit = unitSpec(layout, { granularity: Granularity.BLOCK });
   const secretKey = new Uint8Array(32);
   const keys = new MakeBlockKeys();
-  new KeyChain({ secretKey, tenant: '', epoch: 0, model: 'golden', layout, unit }).hashBlocks(tokens, 0, keys);
+  new KeyChain({ secretKey, tenant: '', epoch: 0, model: 'golden', layout, unit }).hashBlocks(
+    tokens,
+    0,
+    keys,
+  );
   return keys;
 }
 
@@ -78,7 +87,11 @@ export function schedulerConfigOf(trace: StepTrace): SchedulerConfig {
 
 /** A manager of one tier whose jobs end at once, and the scheduler's port to it. */
 export function instantTier(blocks: number, blockTokens: number): { manager: KVManager; port: ManagerPort } {
-  const manager = new KVManager({ unitBytes: [1], hbm: { capacityBytes: blocks } });
+  const manager = new KVManager({
+    unitBytes: [1],
+    hbm: { capacityBytes: blocks },
+    maxJobs: 2 * blocks,
+  });
   const afterCall = (nowUs: number): void => {
     for (let job = manager.nextJob(); job !== 0; job = manager.nextJob()) {
       manager.complete(job, Outcome.LOADED, nowUs);
@@ -89,6 +102,8 @@ export function instantTier(blocks: number, blockTokens: number): { manager: KVM
 
 /** The real scheduler on the real manager, as an engine of a trace. */
 export class SchedulerEngine implements TraceEngine {
+  /** Requests that ended at the model's length limit. */
+  cappedCount = 0;
   readonly #trace: StepTrace;
   readonly #manager: KVManager;
   readonly #scheduler: Scheduler<GoldenRequest>;
@@ -122,15 +137,18 @@ export class SchedulerEngine implements TraceEngine {
   }
 
   end(nowUs: number): StepState {
-    const { finished } = this.#scheduler.stepEnded({}, nowUs);
+    const { finished, reasons } = this.#scheduler.stepEnded({}, nowUs);
+    for (const reason of reasons) if (reason === FinishReason.CAPACITY) this.cappedCount++;
     this.#audit();
     this.#done += finished.length;
     const { hitBlocks, openedBlocks, preemptions } = this.#scheduler.counters;
-    const running = this.#scheduler.runningRequests().map(({ id }): [string, number, number] => [
-      id,
-      this.#scheduler.progress(id)?.computedTokens ?? -1,
-      this.#plan.find(([planned]) => planned === id)?.[2] ?? 0,
-    ]);
+    const running = this.#scheduler
+      .runningRequests()
+      .map(({ id }): [string, number, number] => [
+        id,
+        this.#scheduler.progress(id)?.computedTokens ?? -1,
+        this.#plan.find(([planned]) => planned === id)?.[2] ?? 0,
+      ]);
     return {
       batch_after: running,
       used: this.#manager.usage(0).heldBytes,

@@ -32,7 +32,11 @@ export const goldenModel: LatencyModel = modelOn(
 
 export function runTrace(trace: StepTrace, engine: TraceEngine): StepRow[] {
   const queued = trace.requests
-    .map((request, i) => ({ request, i, at: request.arrival + goldenModel.queueingTimeUs(request.input.length) }))
+    .map((request, i) => ({
+      request,
+      i,
+      at: request.arrival + goldenModel.queueingTimeUs(request.input.length),
+    }))
     .sort((a, b) => a.at - b.at || a.i - b.i);
   const rows: StepRow[] = [];
   let next = 0;

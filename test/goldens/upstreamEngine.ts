@@ -39,8 +39,13 @@ export class UpstreamEngine implements TraceEngine {
 
   plan(): PlannedStep {
     this.#sortQueue();
-    const budget = this.#planRunning();
-    if (budget.preempted === 0) this.#admit(budget.left);
+    const before = this.#preemptions;
+    let { left, preempted } = this.#planRunning();
+    while (this.#repairs.emptySteps && preempted > 0 && left === this.#trace.config.max_num_batched_tokens) {
+      ({ left, preempted } = this.#planRunning());
+    }
+    const isEmptied = this.#repairs.emptySteps && this.#running.length === 0;
+    if (before === this.#preemptions || isEmptied) this.#admit(left);
     const batch = this.#running.filter(({ newTokens }) => newTokens > 0).map(asScheduled);
     return { batch, waitq: this.#waiting.map(({ raw }) => raw.id) };
   }

@@ -1,8 +1,10 @@
 /**
- * A model of upstream's single-tier block store, written from its description (reference commit f90a1e3a): a doubly used list of
- * blocks, where a released block keeps its hash until it is taken again. It exists for comparison only. Each deviation of
+ * A model of upstream's single-tier block store, written from its description (reference commit f90a1e3a): one list of
+ * blocks that nobody holds, where a block keeps its hash until it is taken again. It exists for comparison only. Each deviation of
  * tierkv is one named repair: with none it does what upstream does, with all of them what tierkv does.
  */
+
+import { createHash } from 'node:crypto';
 
 export interface Repairs {
   /** D1: the newest token is always computed, so a fully cached prompt claims its blocks. */
@@ -15,6 +17,10 @@ export interface Repairs {
   readonly neverComputed: boolean;
   /** U3: blocks that hold nothing findable are taken before cached ones. */
   readonly emptyFirst: boolean;
+  /** U4: a block that a decode fills alone is found like any other. It differs for blocks of one token only. */
+  readonly decodedBlocks: boolean;
+  /** U5: where the first request of the batch gives way itself, the step computes the others and is not empty. */
+  readonly emptySteps: boolean;
 }
 
 export const asUpstream: Repairs = {
@@ -23,6 +29,8 @@ export const asUpstream: Repairs = {
   lastToken: false,
   neverComputed: false,
   emptyFirst: false,
+  decodedBlocks: false,
+  emptySteps: false,
 };
 export const repaired: Repairs = {
   fullHit: true,
@@ -30,7 +38,20 @@ export const repaired: Repairs = {
   lastToken: true,
   neverComputed: true,
   emptyFirst: true,
+  decodedBlocks: true,
+  emptySteps: true,
 };
+
+export interface UpstreamState {
+  /** Block, references, tokens, and the first digits of its hash. */
+  readonly blocks: readonly (readonly [number, number, number, string])[];
+  readonly free: readonly number[];
+  readonly hash_entries: number;
+  readonly hits: number;
+  readonly map: Readonly<Record<string, readonly number[]>>;
+  readonly misses: number;
+  readonly used: number;
+}
 
 interface Block {
   refs: number;
@@ -87,9 +108,10 @@ export class UpstreamStore {
     const last = own.length === 0 ? undefined : this.#blocks[own[own.length - 1]];
     const spare = last === undefined ? 0 : (this.blockTokens - last.tokens.length) % this.blockTokens;
     const need = Math.ceil(Math.max(0, tokens.length - spare) / this.blockTokens);
+    if (own.length > 0 && cached.length > 0) throw new Error('only a new request claims cached blocks');
     const claimed = cached.filter((block) => this.#blocks[block].refs === 0).length;
     if (need + claimed > this.#free.length) return false;
-    if (tokens.length === 0) return true;
+    if (tokens.length === 0 && !this.#repairs.fullHit) return true;
     if (!this.owned.has(id)) {
       for (const block of cached) this.#claim(block);
       own.push(...cached);
@@ -112,6 +134,22 @@ export class UpstreamStore {
     }
   }
 
+  /** The whole state in the form of the operation traces. */
+  state(): UpstreamState {
+    const blocks = this.#blocks
+      .map((block, id) => [id, block.refs, block.tokens.length, block.hash.slice(0, 8)] as const)
+      .filter(([, , tokens]) => tokens > 0);
+    return {
+      blocks,
+      free: [...this.#free],
+      hash_entries: this.#byHash.size,
+      hits: this.hits,
+      map: Object.fromEntries([...this.owned].sort(([a], [b]) => (a < b ? -1 : 1))),
+      misses: this.misses,
+      used: this.used,
+    };
+  }
+
   #claim(block: number): void {
     if (this.#blocks[block].refs++ === 0) this.#free.splice(this.#free.indexOf(block), 1);
     this.hits++;
@@ -129,7 +167,8 @@ export class UpstreamStore {
       this.#blocks[block].tokens.push(...part);
       if (isNew) own.push(block);
       at += part.length;
-      if (this.#blocks[block].tokens.length === this.blockTokens && (isPrefill || !isNew)) {
+      const isHashed = isPrefill || !isNew || this.#repairs.decodedBlocks;
+      if (this.#blocks[block].tokens.length === this.blockTokens && isHashed) {
         const parent = own.length > 1 ? this.#blocks[own[own.length - 2]].hash : '';
         this.#register(block, chained(parent, this.#blocks[block].tokens));
       }
@@ -164,7 +203,11 @@ export class UpstreamStore {
   }
 }
 
-/** Any one-to-one name of a prefix does for a hash. */
+const known: Map<string, string> = new Map();
+
 function chained(parent: string, tokens: readonly number[]): string {
-  return `${parent}${tokens.join('|')}|`;
+  const text = `${parent}${tokens.join('|')}|`;
+  let hash = known.get(text);
+  if (hash === undefined) known.set(text, (hash = createHash('sha256').update(text).digest('hex')));
+  return hash;
 }

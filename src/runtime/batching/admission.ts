@@ -26,7 +26,7 @@ export function returnLoaded<R extends ServingRequest>(core: SchedulerCore<R>): 
 /** @returns the tokens that are left of the budget */
 export function admitWaiting<R extends ServingRequest>(core: SchedulerCore<R>, budget: number): number {
   const { batch, waiting, config, plan } = core;
-  if (plan.preempted.length > 0) return budget;
+  if (plan.preempted.length > 0 && batch.size > 0) return budget;
   let left = budget;
   while (left > 0 && batch.size + core.loadingCount < config.maxSequences) {
     const state = waiting.head() as RequestState<R> | null;

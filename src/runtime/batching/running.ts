@@ -13,7 +13,7 @@ import { Phase, type RequestState, type ServingRequest } from './state/request.t
 /** Plans the running requests. @returns the tokens that are left of the step's budget */
 export function planRunning<R extends ServingRequest>(core: SchedulerCore<R>): number {
   const { batch, config, port } = core;
-  core.idleCount = 0;
+  core.restIdle();
   if (
     batch.prefills === 0 &&
     batch.stalledCount === 0 &&

@@ -160,6 +160,11 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
     plan.clear();
     if (core.loadingCount > 0) returnLoaded(core);
     let left = planRunning(core);
+    // A request that gives way to itself ends the round; when nothing was planned before it, the others get their turn now.
+    for (let gone = 0; left === this.config.maxBatchedTokens && gone < plan.preempted.length; ) {
+      gone = plan.preempted.length;
+      left = planRunning(core);
+    }
     if (this.config.publish === 'whenPlanned') this.#sealPlanned();
     left = admitWaiting(core, left);
 
