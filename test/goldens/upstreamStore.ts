@@ -144,7 +144,7 @@ export class UpstreamStore {
       free: [...this.#free],
       hash_entries: this.#byHash.size,
       hits: this.hits,
-      map: Object.fromEntries([...this.owned].sort(([a], [b]) => (a < b ? -1 : 1))),
+      map: Object.fromEntries([...this.owned].map(([id, own]) => [id, [...own]])),
       misses: this.misses,
       used: this.used,
     };

@@ -23,15 +23,14 @@ export function returnLoaded<R extends ServingRequest>(core: SchedulerCore<R>): 
   }
 }
 
-/** @returns the tokens that are left of the budget */
-export function admitWaiting<R extends ServingRequest>(core: SchedulerCore<R>, budget: number): number {
+/** Plans requests that join the batch, with what the running ones left of the budget. */
+export function admitWaiting<R extends ServingRequest>(core: SchedulerCore<R>): void {
   const { batch, waiting, config, plan } = core;
-  if (plan.preempted.length > 0 && batch.size > 0) return budget;
-  let left = budget;
-  while (left > 0 && batch.size + core.loadingCount < config.maxSequences) {
+  if (plan.preempted.length > 0 && batch.size > 0) return;
+  while (core.left > 0 && batch.size + core.loadingCount < config.maxSequences) {
     const state = waiting.head() as RequestState<R> | null;
     if (state === null) break;
-    if (state.sequence === null && !open(core, state, left)) {
+    if (state.sequence === null && !open(core, state)) {
       if (batch.size === 0 && yieldHeldBlocks(core, state)) continue;
       break;
     }
@@ -39,7 +38,7 @@ export function admitWaiting<R extends ServingRequest>(core: SchedulerCore<R>, b
       defer(core, state);
       continue;
     }
-    const tokens = chunk(core, state.known - state.computed, left);
+    const tokens = chunk(core, state.known - state.computed);
     if (!core.allocate(state, state.computed + tokens)) {
       if (batch.size === 0 && yieldHeldBlocks(core, state)) continue;
       break;
@@ -49,24 +48,18 @@ export function admitWaiting<R extends ServingRequest>(core: SchedulerCore<R>, b
       continue;
     }
     join(core, state, tokens);
-    left -= tokens;
   }
-  return left;
 }
 
 /** Matches and pins what is cached, and starts the loads. False, with nothing changed, when the request does not fit. */
-function open<R extends ServingRequest>(
-  core: SchedulerCore<R>,
-  state: RequestState<R>,
-  budget: number,
-): boolean {
+function open<R extends ServingRequest>(core: SchedulerCore<R>, state: RequestState<R>): boolean {
   const { port } = core;
   const { keys } = state.request;
   const { blockTokens } = port;
   // The newest token is always computed: that is what samples the next one.
   const most = Math.min(keys.length, Math.floor((state.known - 1) / blockTokens));
   const matched = port.matchLength(keys, most);
-  const tokens = chunk(core, state.known - matched * blockTokens, budget);
+  const tokens = chunk(core, state.known - matched * blockTokens);
   if (!port.canOpen(keys, matched, core.blocksFor(matched * blockTokens + tokens))) return false;
   const full = Math.min(keys.length, Math.floor(state.known / blockTokens));
   const sequence = port.open(keys, full, matched, core.nowUs);
@@ -98,6 +91,7 @@ function join<R extends ServingRequest>(
   core.stopHolding(state);
   const seat = core.batch.join(state);
   core.batch.newTokens[seat] = tokens;
+  core.left -= tokens;
   core.counters.admissions++;
   core.counters.hitBlocks += Math.min(sequenceOf(state).matched, state.blocks);
   core.decide(SchedulerDecision.ADMIT, state, state.computed, tokens);

@@ -63,6 +63,8 @@ export class SchedulerCore<R extends ServingRequest = ServingRequest> {
   idleCount = 0;
   /** Requests that wait beside the queue for their blocks. */
   loadingCount = 0;
+  /** Tokens that are left of the budget of the step now planned. */
+  left = 0;
   nowUs = 0;
 
   constructor(config: ResolvedSchedulerConfig, port: KVPort, sink: SchedulerSink | null) {

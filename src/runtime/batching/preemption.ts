@@ -45,8 +45,9 @@ export function victimOf<R extends ServingRequest>(core: SchedulerCore<R>): numb
   return victim;
 }
 
-/** The request gives up its blocks and its seat, and waits in front. */
+/** The request gives up its blocks and its seat, and waits in front. Tokens that the step had for it are left again. */
 export function preempt<R extends ServingRequest>(core: SchedulerCore<R>, seat: number): void {
+  core.left += core.batch.newTokens[seat];
   const state = core.batch.leave(seat) as RequestState<R>;
   core.decide(SchedulerDecision.PREEMPT, state, state.computed);
   core.counters.preemptions++;

@@ -10,8 +10,8 @@ import { preempt, victimOf, yieldHeldBlocks } from './preemption.ts';
 import { SchedulerDecision } from './schedulerSink.ts';
 import { Phase, type RequestState, type ServingRequest } from './state/request.ts';
 
-/** Plans the running requests. @returns the tokens that are left of the step's budget */
-export function planRunning<R extends ServingRequest>(core: SchedulerCore<R>): number {
+/** Plans the running requests, with the whole budget of the step. */
+export function planRunning<R extends ServingRequest>(core: SchedulerCore<R>): void {
   const { batch, config, port } = core;
   core.restIdle();
   if (
@@ -21,13 +21,13 @@ export function planRunning<R extends ServingRequest>(core: SchedulerCore<R>): n
     (batch.needingBlock === 0 || port.canAllocate(batch.needingBlock))
   ) {
     grantAll(core);
-    return config.maxBatchedTokens - batch.size + core.idleCount;
+    core.left = config.maxBatchedTokens - batch.size + core.idleCount;
+    return;
   }
-  const budget = planInOrder(core);
+  planInOrder(core);
   for (let seat = batch.first(); seat !== -1; seat = batch.next(seat)) {
     if (batch.newTokens[seat] === 0 && batch.isDecoding(seat)) core.leaveOut(seat);
   }
-  return budget;
 }
 
 /** Every seat that needs a block gets one: there is room for all. */
@@ -44,11 +44,11 @@ function grantAll<R extends ServingRequest>(core: SchedulerCore<R>): void {
   }
 }
 
-function planInOrder<R extends ServingRequest>(core: SchedulerCore<R>): number {
+function planInOrder<R extends ServingRequest>(core: SchedulerCore<R>): void {
   const { batch, config } = core;
   for (let seat = batch.first(); seat !== -1; seat = batch.next(seat)) batch.newTokens[seat] = 0;
-  let budget = config.maxBatchedTokens;
-  for (let seat = batch.first(); seat !== -1 && budget > 0; seat = batch.next(seat)) {
+  core.left = config.maxBatchedTokens;
+  for (let seat = batch.first(); seat !== -1 && core.left > 0; seat = batch.next(seat)) {
     const state = batch.state(seat) as RequestState<R>;
     if (batch.isStalled[seat] === 1) {
       if (core.isUnsettled(state)) continue;
@@ -56,11 +56,9 @@ function planInOrder<R extends ServingRequest>(core: SchedulerCore<R>): number {
       batch.setStalled(seat, 0);
     }
     const from = batch.computed(seat);
-    const tokens = chunk(core, batch.known(seat) - from, budget);
+    const tokens = chunk(core, batch.known(seat) - from);
     if (core.blocksFor(from + tokens) > state.blocks) {
-      const returned = allocateByForce(core, seat, from + tokens);
-      if (returned === -1) return budget;
-      budget += returned;
+      if (!allocateByForce(core, seat, from + tokens)) return;
       if (core.isUnsettled(state)) {
         batch.setStalled(seat, 1);
         continue;
@@ -68,37 +66,33 @@ function planInOrder<R extends ServingRequest>(core: SchedulerCore<R>): number {
     }
     if (batch.needsBlock(seat)) batch.grantBlock(seat);
     batch.newTokens[seat] = tokens;
-    budget -= tokens;
+    core.left -= tokens;
     if (state.phase === Phase.PREFILL) core.decide(SchedulerDecision.CHUNK, state, from, tokens);
   }
-  return budget;
 }
 
-/** Tokens of one request's step: what it lacks, within the long-prefill limit and the budget. */
-export function chunk(core: SchedulerCore, lacking: number, budget: number): number {
+/** Tokens of one request's step: what it lacks, within the long-prefill limit and what is left of the budget. */
+export function chunk(core: SchedulerCore, lacking: number): number {
   const { longPrefillTokens } = core.config;
   const wanted = longPrefillTokens > 0 ? Math.min(lacking, longPrefillTokens) : lacking;
-  return Math.min(wanted, budget);
+  return Math.min(wanted, core.left);
 }
 
 /**
  * Opens the blocks of the seat's first `tokens` tokens, and makes others give way until there is room.
- * @returns tokens of this step that those who gave way return to the budget, or -1 when the seat itself gave way
+ * @returns false when the seat itself gave way
  */
 function allocateByForce<R extends ServingRequest>(
   core: SchedulerCore<R>,
   seat: number,
   tokens: number,
-): number {
-  const { batch } = core;
-  const state = batch.state(seat);
-  let returned = 0;
+): boolean {
+  const state = core.batch.state(seat);
   while (!core.allocate(state, tokens)) {
     if (yieldHeldBlocks(core, null)) continue;
     const victim = victimOf(core);
-    returned += batch.newTokens[victim];
     preempt(core, victim);
-    if (victim === seat) return -1;
+    if (victim === seat) return false;
   }
-  return returned;
+  return true;
 }

@@ -159,14 +159,14 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
     this.#input(SchedulerInput.STEP, nowUs, 0);
     plan.clear();
     if (core.loadingCount > 0) returnLoaded(core);
-    let left = planRunning(core);
+    planRunning(core);
     // A request that gives way to itself ends the round; when nothing was planned before it, the others get their turn now.
-    for (let gone = 0; left === this.config.maxBatchedTokens && gone < plan.preempted.length; ) {
+    for (let gone = 0; core.left === this.config.maxBatchedTokens && gone < plan.preempted.length; ) {
       gone = plan.preempted.length;
-      left = planRunning(core);
+      planRunning(core);
     }
     if (this.config.publish === 'whenPlanned') this.#sealPlanned();
-    left = admitWaiting(core, left);
+    admitWaiting(core);
 
     let idleTokens = 0;
     for (let i = 0; i < core.idleCount; i++) idleTokens += batch.computed(core.idleSeat(i));
@@ -175,7 +175,7 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
     plan.decodes = batch.decodes - core.idleCount;
     plan.decodeContextTokens = batch.decodeContextTokens - idleTokens;
     plan.requests = plan.decodes + prefills;
-    plan.tokens = this.config.maxBatchedTokens - left;
+    plan.tokens = this.config.maxBatchedTokens - core.left;
     core.sink?.decision(SchedulerDecision.PLAN, plan.requests, plan.tokens, plan.decodes);
     this.#isComputing = plan.tokens > 0;
     if (!this.#isComputing) core.restIdle();
