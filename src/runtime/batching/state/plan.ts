@@ -37,7 +37,7 @@ export class StepPlan<R extends ServingRequest = ServingRequest> {
 
   /** The first seat with tokens to compute, or -1. */
   first(): number {
-    return this.#withTokens(this.#batch.first());
+    return this.tokens === 0 ? -1 : this.#withTokens(this.#batch.first());
   }
 
   next(seat: number): number {
