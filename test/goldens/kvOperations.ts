@@ -3,7 +3,7 @@
 import { existsSync, readFileSync } from 'node:fs';
 import type { ManagerPort } from '../../src/runtime/batching/index.ts';
 import type { BlockKeys, KVManager, Sequence } from '../../src/runtime/index.ts';
-import { instantTier, keysOf } from './schedulerRun.ts';
+import { instantTiers, keysOf } from './schedulerRun.ts';
 import { type Repairs, type UpstreamState, UpstreamStore } from './upstreamStore.ts';
 
 export interface KVOperation {
@@ -93,7 +93,7 @@ interface Opened extends Known {
 
 /** The manager through the scheduler's port, in the scheduler's order of calls: match, check, open, allocate, seal. */
 export function runPort(operations: readonly KVOperation[], blocks: number, blockTokens: number): Effect[] {
-  const { manager, port } = instantTier(blocks, blockTokens);
+  const { manager, port } = instantTiers(blocks, blockTokens);
   const requests = new Map<string, Opened>();
   const counts = { hits: 0, misses: 0 };
   return operations.map((operation, i) => {

@@ -49,7 +49,7 @@ function randomTrace(random: SeededRandom): StepTrace {
     scheduler: orders[random.below(orders.length)],
     preemption: random.chance(0.5) ? 'fcfs' : 'priority',
   };
-  return { config, requests, rows: [], preemptions: 0, lengthCapped: 0 };
+  return { config, requests, rows: [], preemptions: 0, lengthCapped: 0, meanFirstTokenUs: 0 };
 }
 
 /** Upstream shows a request that gave way in front until the queue is sorted again: order the queue alike in both. */

@@ -85,12 +85,17 @@ export function schedulerConfigOf(trace: StepTrace): SchedulerConfig {
   };
 }
 
-/** A manager of one tier whose jobs end at once, and the scheduler's port to it. */
-export function instantTier(blocks: number, blockTokens: number): { manager: KVManager; port: ManagerPort } {
+/** A manager whose jobs end at once, and the scheduler's port to it. Without blocks in host memory there is one tier. */
+export function instantTiers(
+  blocks: number,
+  blockTokens: number,
+  hostBlocks = 0,
+): { manager: KVManager; port: ManagerPort } {
   const manager = new KVManager({
     unitBytes: [1],
     hbm: { capacityBytes: blocks },
-    maxJobs: 2 * blocks,
+    ...(hostBlocks > 0 ? { ddr: { capacityBytes: hostBlocks } } : {}),
+    maxJobs: 2 * (blocks + hostBlocks),
   });
   const afterCall = (nowUs: number): void => {
     for (let job = manager.nextJob(); job !== 0; job = manager.nextJob()) {
@@ -100,6 +105,12 @@ export function instantTier(blocks: number, blockTokens: number): { manager: KVM
   return { manager, port: new ManagerPort(manager, { blockTokens, afterCall }) };
 }
 
+/** Blocks below HBM, and the bill that a step gets for those it reloads. */
+export interface HostTier {
+  readonly blocks: number;
+  readonly reloadUsPerBlock: number;
+}
+
 /** The real scheduler on the real manager, as an engine of a trace. */
 export class SchedulerEngine implements TraceEngine {
   /** Requests that ended at the model's length limit. */
@@ -107,11 +118,19 @@ export class SchedulerEngine implements TraceEngine {
   readonly #trace: StepTrace;
   readonly #manager: KVManager;
   readonly #scheduler: Scheduler<GoldenRequest>;
+  readonly #host: HostTier;
+  /** Step in which each request sampled its first token. */
+  readonly firstTokenStep: Map<string, number> = new Map();
+  /** Tokens of prefills that were computed. */
+  prefillTokens = 0;
+  #steps = 0;
+  #reloads = 0;
   #plan: [string, number, number][] = [];
   #done = 0;
 
-  constructor(trace: StepTrace, config: SchedulerConfig = {}) {
-    const { manager, port } = instantTier(trace.config.blocks, trace.config.block_size);
+  constructor(trace: StepTrace, config: SchedulerConfig = {}, host?: HostTier) {
+    this.#host = host ?? { blocks: 0, reloadUsPerBlock: 0 };
+    const { manager, port } = instantTiers(trace.config.blocks, trace.config.block_size, this.#host.blocks);
     this.#trace = trace;
     this.#manager = manager;
     this.#scheduler = new Scheduler({ ...schedulerConfigOf(trace), ...config }, port);
@@ -133,11 +152,21 @@ export class SchedulerEngine implements TraceEngine {
       this.#plan.push([id, from, tokens]);
       batch.push(scheduled(promptTokens, from, tokens, maxOutputTokens));
     }
-    return { batch, waitq: this.#scheduler.waitingRequests().map(({ id }) => id) };
+    for (let seat = plan.firstPrefill(); seat !== -1; seat = plan.nextPrefill(seat)) {
+      this.prefillTokens += plan.tokensOf(seat);
+    }
+    const waitq = this.#scheduler.waitingRequests().map(({ id }) => id);
+    const before = this.#reloads;
+    this.#reloads = this.#manager.counters.reloads.reduce((sum, reloads) => sum + reloads, 0);
+    return { batch, waitq, transferUs: (this.#reloads - before) * this.#host.reloadUsPerBlock };
   }
 
   end(nowUs: number): StepState {
-    const { finished, reasons } = this.#scheduler.stepEnded({}, nowUs);
+    const { finished, reasons, started } = this.#scheduler.stepEnded({}, nowUs);
+    for (const { id } of started) {
+      if (!this.firstTokenStep.has(id)) this.firstTokenStep.set(id, this.#steps);
+    }
+    this.#steps++;
     for (const reason of reasons) if (reason === FinishReason.CAPACITY) this.cappedCount++;
     this.#audit();
     this.#done += finished.length;

@@ -40,6 +40,7 @@ export interface StepTrace {
   readonly rows: readonly StepRow[];
   readonly preemptions: number;
   readonly lengthCapped: number;
+  readonly meanFirstTokenUs: number;
 }
 
 /** The trace in the folder, or undefined when it is not there. */
@@ -74,6 +75,7 @@ function parse(text: string): StepTrace {
     events: RawEvent[];
     preemptions: number;
     length_capped: number;
+    per_request: { ttft: number }[];
   };
   const rows = raw.events
     .filter(({ ev }) => ev === 'StepEvent')
@@ -92,6 +94,7 @@ function parse(text: string): StepTrace {
     rows,
     preemptions: raw.preemptions,
     lengthCapped: raw.length_capped,
+    meanFirstTokenUs: raw.per_request.reduce((sum, { ttft }) => sum + ttft, 0) / raw.per_request.length,
   };
 }
 

@@ -12,6 +12,8 @@ import type { StepRow, StepTrace, TraceRequest } from './stepTrace.ts';
 export interface PlannedStep {
   readonly batch: readonly ScheduledRequest[];
   readonly waitq: readonly string[];
+  /** Transfers that the step waits for. Default 0. */
+  readonly transferUs?: number;
 }
 
 export interface StepState extends Omit<StepRow, 't' | 'waitq'> {
@@ -24,21 +26,28 @@ export interface TraceEngine {
   end(nowUs: number): StepState;
 }
 
-export const goldenModel: LatencyModel = modelOn(
+/** The model that the traces were made with. */
+const model: LatencyModel = modelOn(
   'trained-physics',
   { model: 'llama-3.1-8b-instruct', tp: 1, dp: 1 },
   false,
 );
 
 export function runTrace(trace: StepTrace, engine: TraceEngine): StepRow[] {
+  return runTimed(trace, engine).rows;
+}
+
+/** The rows, and when each step ended. */
+export function runTimed(trace: StepTrace, engine: TraceEngine): { rows: StepRow[]; endsUs: number[] } {
   const queued = trace.requests
     .map((request, i) => ({
       request,
       i,
-      at: request.arrival + goldenModel.queueingTimeUs(request.input.length),
+      at: request.arrival + model.queueingTimeUs(request.input.length),
     }))
     .sort((a, b) => a.at - b.at || a.i - b.i);
   const rows: StepRow[] = [];
+  const endsUs: number[] = [];
   let next = 0;
   let nowUs = 0;
   let hasMore = false;
@@ -47,11 +56,12 @@ export function runTrace(trace: StepTrace, engine: TraceEngine): StepRow[] {
     for (; next < queued.length && queued[next].at <= nowUs; next++) {
       engine.enqueue(queued[next].request, queued[next].at);
     }
-    const { batch, waitq } = engine.plan(nowUs);
+    const { batch, waitq, transferUs } = engine.plan(nowUs);
     const { hasMore: more, batch_after, used, hit_rate, preempt, done } = engine.end(nowUs);
     hasMore = more;
     rows.push({ t: nowUs, batch_after, waitq, used, hit_rate, preempt, done });
-    nowUs += Math.max(1, goldenModel.stepTimeUs(sumBatch(batch)));
+    nowUs += Math.max(1, model.stepTimeUs(sumBatch(batch)) + (transferUs ?? 0));
+    endsUs.push(nowUs);
   }
-  return rows;
+  return { rows, endsUs };
 }
