@@ -14,12 +14,40 @@ export interface KVOperation {
   readonly input?: readonly number[];
   readonly output?: readonly number[];
   readonly ok?: boolean;
-  readonly state: UpstreamState & { readonly cpu_hits?: number; readonly promotions?: number };
+  readonly state: UpstreamState & TierState;
 }
 
 export function loadOperations(folder: URL, name: string): KVOperation[] {
   const file = new URL(`kvops-${name}.json`, folder);
   return existsSync(file) ? (JSON.parse(readFileSync(file, 'utf8')) as { ops: KVOperation[] }).ops : [];
+}
+
+/** What lower tiers have done so far; absent where there are none. */
+interface TierState {
+  readonly cpu_hits?: number;
+  readonly reloads?: number;
+  readonly promotions?: number;
+  readonly deferrals?: number;
+}
+
+/** The first operation in which a lower tier brings blocks or makes a request wait, or -1. */
+export function firstTierAct(operations: readonly KVOperation[]): number {
+  return operations.findIndex(({ state: { cpu_hits, reloads, promotions, deferrals } }) =>
+    [cpu_hits, reloads, promotions, deferrals].some((count) => (count ?? 0) > 0),
+  );
+}
+
+/** The upstream state of one tier, in the form of the model. */
+export function hbmState({
+  blocks,
+  free,
+  map,
+  hash_entries,
+  hits,
+  misses,
+  used,
+}: UpstreamState): UpstreamState {
+  return { blocks: blocks ?? [], free: free ?? [], map: map ?? {}, hash_entries, hits, misses, used };
 }
 
 /** What an operation came to, in numbers that do not depend on which slot a block lies in. */
@@ -92,8 +120,13 @@ interface Opened extends Known {
 }
 
 /** The manager through the scheduler's port, in the scheduler's order of calls: match, check, open, allocate, seal. */
-export function runPort(operations: readonly KVOperation[], blocks: number, blockTokens: number): Effect[] {
-  const { manager, port } = instantTiers(blocks, blockTokens);
+export function runPort(
+  operations: readonly KVOperation[],
+  blocks: number,
+  blockTokens: number,
+  hostBlocks = 0,
+): Effect[] {
+  const { manager, port } = instantTiers(blocks, blockTokens, hostBlocks);
   const requests = new Map<string, Opened>();
   const counts = { hits: 0, misses: 0 };
   return operations.map((operation, i) => {
@@ -113,6 +146,7 @@ export function runPort(operations: readonly KVOperation[], blocks: number, bloc
       if (ok) {
         const sequence = port.open(keys, keys.length, cached, i);
         counts.hits += sequence.matched;
+        port.load(sequence, i);
         const opened = { tokens, input, keys, sequence, stored: cached * blockTokens };
         requests.set(req, opened);
         ok = store(port, opened, to, i, counts);

@@ -6,7 +6,14 @@
 
 import { describe, expect, it } from 'vitest';
 import { fixtures, sharedGoldens } from './goldenFolders.ts';
-import { type KVOperation, loadOperations, runModel, runPort } from './kvOperations.ts';
+import {
+  firstTierAct,
+  hbmState,
+  type KVOperation,
+  loadOperations,
+  runModel,
+  runPort,
+} from './kvOperations.ts';
 import { asUpstream, repaired } from './upstreamStore.ts';
 
 interface Traced {
@@ -20,12 +27,7 @@ function account(operations: readonly KVOperation[], { blocks, blockTokens }: Tr
   const upstream = runModel(operations, blocks, blockTokens, asUpstream);
   for (const [i, { op, ok, state }] of operations.entries()) {
     if (ok !== undefined) expect(upstream.effects[i].ok, `operation ${i}, ${op}`).toBe(ok);
-    expect(upstream.states[i], `state after operation ${i}, ${op}`).toEqual({
-      ...state,
-      free: state.free ?? [],
-      blocks: state.blocks ?? [],
-      map: state.map ?? {},
-    });
+    expect(upstream.states[i], `state after operation ${i}, ${op}`).toEqual(hbmState(state));
   }
   const model = runModel(operations, blocks, blockTokens, repaired);
   const ours = runPort(operations, blocks, blockTokens);
@@ -37,14 +39,55 @@ const traces: readonly Traced[] = [1, 2].flatMap((seed) => [
   { name: `single-12x1-seed${seed}`, blocks: 12, blockTokens: 1 },
 ]);
 
+const shared = sharedGoldens('the KV operation traces kvops-*.json');
+
 describe('KV operations on one tier', () => {
   it('single-16x4-seed1, copied into the project', () => {
     account(loadOperations(fixtures, traces[0].name), traces[0]);
   });
 
-  const shared = sharedGoldens('the KV operation traces kvops-*.json');
-
   it.skipIf(shared === undefined).each(traces)('$name', (traced) => {
     account(loadOperations(shared ?? fixtures, traced.name), traced);
   });
+});
+
+/** `acts`: the first operation in which a lower tier of upstream brings blocks, or -1 where none ever does. */
+const tiered: readonly (Traced & { readonly hostBlocks: number; readonly acts: number })[] = [
+  { name: 'tiered-12x4-cpu10-seed1', blocks: 12, blockTokens: 4, hostBlocks: 10, acts: 25 },
+  { name: 'tiered-12x4-cpu10-seed2', blocks: 12, blockTokens: 4, hostBlocks: 10, acts: -1 },
+  { name: 'tiered-16x4-cpu64-seed1', blocks: 16, blockTokens: 4, hostBlocks: 64, acts: -1 },
+  { name: 'tiered-16x4-cpu64-seed2', blocks: 16, blockTokens: 4, hostBlocks: 64, acts: -1 },
+  { name: 'offload-12x4-cpu6-1tier-seed1', blocks: 12, blockTokens: 4, hostBlocks: 6, acts: 25 },
+  { name: 'offload-12x4-cpu6-1tier-seed2', blocks: 12, blockTokens: 4, hostBlocks: 6, acts: -1 },
+  { name: 'offload-12x4-cpu8-2tier-decode-seed1', blocks: 12, blockTokens: 4, hostBlocks: 8, acts: 25 },
+  { name: 'offload-12x4-cpu8-2tier-decode-seed2', blocks: 12, blockTokens: 4, hostBlocks: 8, acts: -1 },
+];
+
+describe.skipIf(shared === undefined)('KV operations with lower tiers', () => {
+  it.each(tiered)(
+    '$name: as on one tier until a lower tier acts; from there on D3, D4, D11, D12 and D13 hold',
+    ({ name, blocks, blockTokens, acts }) => {
+      const operations = loadOperations(shared ?? fixtures, name);
+      expect(firstTierAct(operations)).toBe(acts);
+      const upstream = runModel(operations, blocks, blockTokens, asUpstream);
+      for (const [i, { op, ok, state }] of operations
+        .slice(0, acts === -1 ? operations.length : acts)
+        .entries()) {
+        if (ok !== undefined) expect(upstream.effects[i].ok, `operation ${i}, ${op}`).toBe(ok);
+        expect(upstream.states[i], `state after operation ${i}, ${op}`).toEqual(hbmState(state));
+      }
+      const model = runModel(operations, blocks, blockTokens, repaired);
+      expect(runPort(operations, blocks, blockTokens)).toEqual(model.effects);
+    },
+  );
+
+  it.each(tiered)(
+    '$name: with host memory, all operations are sound and no hit is lost',
+    ({ name, blocks, blockTokens, hostBlocks }) => {
+      const operations = loadOperations(shared ?? fixtures, name);
+      const effects = runPort(operations, blocks, blockTokens, hostBlocks);
+      const alone = runPort(operations, blocks, blockTokens);
+      expect(effects.at(-1)?.hits).toBeGreaterThanOrEqual(alone.at(-1)?.hits ?? 0);
+    },
+  );
 });
