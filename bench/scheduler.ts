@@ -1,11 +1,12 @@
 /**
  * What the scheduler costs on one thread. Prints a table, and JSON with --json.
  *
- * - Steps of a full batch that decodes 256 to 768 tokens a request: the time to plan one (`step`) and to settle it
- *   (`stepEnded`), as median, mean and 99.9th percentile. `roomy`: HBM holds all. `tight`: requests give way. `counted`: the
- *   same as roomy with a port that only counts blocks, so that the scheduler's own share shows beside the manager's.
- * - A million requests through one scheduler (`--requests N`), with the heap after each tenth of them: it must not grow.
- *   Start it with `node --expose-gc`, so that the heap is what is still needed.
+ * - Steps of a full batch that decodes 256 to 768 tokens a request: the time to plan one (`step`) and to
+ *   settle it (`stepEnded`), as median, mean and 99.9th percentile. `roomy`: HBM holds all. `tight`: requests
+ *   give way. `counted`: the same as roomy with a port that only counts blocks, so that the scheduler's own
+ *   share shows beside the manager's.
+ * - A million requests through one scheduler (`--requests N`), with the heap after each tenth of them: it
+ *   must not grow. Start it with `node --expose-gc`, so that the heap is what is still needed.
  *
  * Blocks have 16 tokens, there is one tier, and every job ends at once.
  */
@@ -81,7 +82,9 @@ function newCountingPort(blocks: number): KVPort {
 const source = new ExternalKeys({ tenant: 'bench', epoch: 0 });
 let nextBlockId = 0;
 
-/** A request whose `shared` leading blocks are those of one of 32 prompts, and whose other blocks are its own. */
+/**
+ * A request whose `shared` leading blocks are those of one of 32 prompts, and whose other blocks are its own.
+ */
 function newRequest(
   number: number,
   promptTokens: number,

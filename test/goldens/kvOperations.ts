@@ -1,4 +1,6 @@
-/** Operation traces of upstream's block store, and the scheduler's way to the manager on the same operations. */
+/**
+ * Operation traces of upstream's block store, and the scheduler's way to the manager on the same operations.
+ */
 
 import { existsSync, readFileSync } from 'node:fs';
 import type { ManagerPort } from '../../src/runtime/batching/index.ts';
@@ -66,7 +68,10 @@ interface Known {
   stored: number;
 }
 
-/** Tokens [start, end) of an admission after a lookup of its own: the trace's end stays, where it is not cached already. */
+/**
+ * Tokens [start, end) of an admission after a lookup of its own: the trace's end stays, where it is not
+ * cached already.
+ */
 function rangeOf(operation: KVOperation, cachedTokens: number): [number, number] {
   return [cachedTokens, Math.max(operation.end, cachedTokens)];
 }
@@ -119,7 +124,10 @@ interface Opened extends Known {
   readonly sequence: Sequence;
 }
 
-/** The manager through the scheduler's port, in the scheduler's order of calls: match, check, open, allocate, seal. */
+/**
+ * The manager through the scheduler's port, in the scheduler's order of calls: match, check, open, allocate,
+ * seal.
+ */
 export function runPort(
   operations: readonly KVOperation[],
   blocks: number,

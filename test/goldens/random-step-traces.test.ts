@@ -1,6 +1,7 @@
 /**
- * The scheduler against the model of upstream with all repairs, on random requests and limits: small caches, shared prefixes,
- * chunks, both victim rules, all queue orders. Every step must agree in batch, tokens, queue, blocks, hits and preemptions.
+ * The scheduler against the model of upstream with all repairs, on random requests and limits: small caches,
+ * shared prefixes, chunks, both victim rules, all queue orders. Every step must agree in batch, tokens,
+ * queue, blocks, hits and preemptions.
  */
 
 import { expect, it } from 'vitest';
@@ -52,7 +53,10 @@ function randomTrace(random: SeededRandom): StepTrace {
   return { config, requests, rows: [], preemptions: 0, lengthCapped: 0, meanFirstTokenUs: 0 };
 }
 
-/** Upstream shows a request that gave way in front until the queue is sorted again: order the queue alike in both. */
+/**
+ * Upstream shows a request that gave way in front until the queue is sorted again: order the queue alike in
+ * both.
+ */
 function alike(rows: readonly StepRow[], trace: StepTrace): StepRow[] {
   if (trace.config.scheduler === 'fcfs') return [...rows];
   return rows.map((row) => ({ ...row, waitq: [...row.waitq].sort() }));

@@ -1,6 +1,7 @@
 /**
- * The scheduler and the manager on the requests of a step trace: one tier, every job ends at once, and step times are those of
- * the model that the traces were made with. Gives a row for each step, in the form of the traces.
+ * The scheduler and the manager on the requests of a step trace: one tier, every job ends at once, and step
+ * times are those of the model that the traces were made with. Gives a row for each step, in the form of the
+ * traces.
  */
 
 import {
@@ -85,7 +86,10 @@ export function schedulerConfigOf(trace: StepTrace): SchedulerConfig {
   };
 }
 
-/** A manager whose jobs end at once, and the scheduler's port to it. Without blocks in host memory there is one tier. */
+/**
+ * A manager whose jobs end at once, and the scheduler's port to it. Without blocks in host memory there is
+ * one tier.
+ */
 export function instantTiers(
   blocks: number,
   blockTokens: number,

@@ -23,7 +23,10 @@ export interface TraceRequest {
   readonly slo: string;
 }
 
-/** What is compared of a step: `batch_after` has [id, computed tokens, tokens of this step] of those still running. */
+/**
+ * What is compared of a step: `batch_after` has [id, computed tokens, tokens of this step] of those still
+ * running.
+ */
 export interface StepRow {
   readonly t: number;
   readonly batch_after: readonly (readonly [string, number, number])[];
@@ -98,7 +101,10 @@ function parse(text: string): StepTrace {
   };
 }
 
-/** The first step in which two runs differ, with both rows, or undefined when they are equal to the last digit. */
+/**
+ * The first step in which two runs differ, with both rows, or undefined when they are equal to the last
+ * digit.
+ */
 export function firstDifference(
   ours: readonly StepRow[],
   theirs: readonly StepRow[],

@@ -1,8 +1,8 @@
 /**
- * Upstream's clock: requests are queued after their queueing time, a step takes the time of the model that the traces were
- * made with, and the next step follows at its end. As upstream does, it settles a step at its start; so when nothing is left
- * the next request starts a step at once, though the last one still runs. Any engine runs on it: the real scheduler, or a
- * model of upstream's.
+ * Upstream's clock: requests are queued after their queueing time, a step takes the time of the model that
+ * the traces were made with, and the next step follows at its end. As upstream does, it settles a step at its
+ * start; so when nothing is left the next request starts a step at once, though the last one still runs. Any
+ * engine runs on it: the real scheduler, or a model of upstream's.
  */
 
 import { type LatencyModel, type ScheduledRequest, sumBatch } from '../../src/sim/latency/index.ts';

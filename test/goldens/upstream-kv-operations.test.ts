@@ -1,7 +1,8 @@
 /**
- * Upstream's operation traces of the single-tier store. The model without repairs equals them in every block, reference, hash
- * and list after every operation; the manager, called as the scheduler calls it, equals the model with all repairs in what
- * each operation answers and counts. Which block lies in which slot is tierkv's own affair.
+ * Upstream's operation traces of the single-tier store. The model without repairs equals them in every block,
+ * reference, hash and list after every operation; the manager, called as the scheduler calls it, equals the
+ * model with all repairs in what each operation answers and counts. Which block lies in which slot is
+ * tierkv's own affair.
  */
 
 import { describe, expect, it } from 'vitest';
@@ -51,7 +52,9 @@ describe('KV operations on one tier', () => {
   });
 });
 
-/** `acts`: the first operation in which a lower tier of upstream brings blocks, or -1 where none ever does. */
+/**
+ * `acts`: the first operation in which a lower tier of upstream brings blocks, or -1 where none ever does.
+ */
 const tiered: readonly (Traced & { readonly hostBlocks: number; readonly acts: number })[] = [
   { name: 'tiered-12x4-cpu10-seed1', blocks: 12, blockTokens: 4, hostBlocks: 10, acts: 25 },
   { name: 'tiered-12x4-cpu10-seed2', blocks: 12, blockTokens: 4, hostBlocks: 10, acts: -1 },

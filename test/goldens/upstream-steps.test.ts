@@ -1,8 +1,9 @@
 /**
- * Upstream's step traces of one tier, in two halves that account for every difference. A model of upstream with no repair
- * equals each trace to the last digit, so the model is right. The scheduler on the manager equals the model with the repairs
- * that stand beside the trace, and no others, so these defects explain all that differs; where none stands, the scheduler
- * equals the trace itself. Requests that give way start over, as upstream's do.
+ * Upstream's step traces of one tier, in two halves that account for every difference. A model of upstream
+ * with no repair equals each trace to the last digit, so the model is right. The scheduler on the manager
+ * equals the model with the repairs that stand beside the trace, and no others, so these defects explain all
+ * that differs; where none stands, the scheduler equals the trace itself. Requests that give way start over,
+ * as upstream's do.
  */
 
 import { describe, expect, it } from 'vitest';

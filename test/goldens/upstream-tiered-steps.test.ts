@@ -1,7 +1,7 @@
 /**
- * Upstream's step traces with lower tiers. They equal the scheduler's steps to the last digit until a lower tier acts for the
- * first time, and from there on upstream does what its named defects say; the table has that step and the first difference.
- * What tierkv does instead is shown on the same requests.
+ * Upstream's step traces with lower tiers. They equal the scheduler's steps to the last digit until a lower
+ * tier acts for the first time, and from there on upstream does what its named defects say; the table has
+ * that step and the first difference. What tierkv does instead is shown on the same requests.
  */
 
 import { describe, expect, it } from 'vitest';
@@ -57,7 +57,7 @@ describe.skipIf(shared === undefined)('step traces with lower tiers', () => {
   });
 
   it.each(['prefix-tiered', 'prefix6-tiered'])(
-    "%s: host memory saves prefill, and with upstream's bill for transfers first tokens come before upstream's",
+    "%s: host memory saves prefill; with the same bill for transfers first tokens come before upstream's",
     (name) => {
       const trace = load(name);
       const without = measure(trace, 0, 0);

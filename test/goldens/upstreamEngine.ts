@@ -1,6 +1,6 @@
 /**
- * A model of upstream's batch formation and step loop over one tier (reference commit f90a1e3a), written from its description
- * and for comparison only. A request that gives way starts over from its prompt.
+ * A model of upstream's batch formation and step loop over one tier (reference commit f90a1e3a), written from
+ * its description and for comparison only. A request that gives way starts over from its prompt.
  */
 
 import type { ScheduledRequest } from '../../src/sim/latency/index.ts';

@@ -1,7 +1,8 @@
 /**
- * A model of upstream's single-tier block store, written from its description (reference commit f90a1e3a): one list of
- * blocks that nobody holds, where a block keeps its hash until it is taken again. It exists for comparison only. Each deviation of
- * tierkv is one named repair: with none it does what upstream does, with all of them what tierkv does.
+ * A model of upstream's single-tier block store, written from its description (reference commit f90a1e3a):
+ * one list of blocks that nobody holds, where a block keeps its hash until it is taken again. It exists for
+ * comparison only. Each deviation of tierkv is one named repair: with none it does what upstream does, with
+ * all of them what tierkv does.
  */
 
 import { createHash } from 'node:crypto';
@@ -13,13 +14,19 @@ export interface Repairs {
   readonly duplicates: boolean;
   /** U1: a request that completes does not take a block for its last token, which is never computed. */
   readonly lastToken: boolean;
-  /** U2: a request that gives way in the step that was to compute its blocks does not leave them in the cache. */
+  /**
+   * U2: a request that gives way in the step that was to compute its blocks does not leave them in the cache.
+   */
   readonly neverComputed: boolean;
   /** U3: blocks that hold nothing findable are taken before cached ones. */
   readonly emptyFirst: boolean;
-  /** U4: a block that a decode fills alone is found like any other. It differs for blocks of one token only. */
+  /**
+   * U4: a block that a decode fills alone is found like any other. It differs for blocks of one token only.
+   */
   readonly decodedBlocks: boolean;
-  /** U5: where the first request of the batch gives way itself, the step computes the others and is not empty. */
+  /**
+   * U5: where the first request of the batch gives way itself, the step computes the others and is not empty.
+   */
   readonly emptySteps: boolean;
 }
 

@@ -1,8 +1,8 @@
 /**
- * The second half of a step: requests join the batch while it has seats and the step has budget, strictly from the head of
- * the waiting queue. What is cached of a request is matched and pinned first, in whatever tier; the rest is sized after it.
- * A request whose blocks are on their way waits beside the queue and lets those behind it pass; one that does not fit
- * holds up all behind it.
+ * The second half of a step: requests join the batch while it has seats and the step has budget, strictly
+ * from the head of the waiting queue. What is cached of a request is matched and pinned first, in whatever
+ * tier; the rest is sized after it. A request whose blocks are on their way waits beside the queue and lets
+ * those behind it pass; one that does not fit holds up all behind it.
  */
 
 import type { SchedulerCore } from './core.ts';
@@ -51,7 +51,10 @@ export function admitWaiting<R extends ServingRequest>(core: SchedulerCore<R>): 
   }
 }
 
-/** Matches and pins what is cached, and starts the loads. False, with nothing changed, when the request does not fit. */
+/**
+ * Matches and pins what is cached, and starts the loads. False, with nothing changed, when the request does
+ * not fit.
+ */
 function open<R extends ServingRequest>(core: SchedulerCore<R>, state: RequestState<R>): boolean {
   const { port } = core;
   const { keys } = state.request;

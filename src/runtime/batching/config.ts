@@ -1,4 +1,7 @@
-/** What a scheduler is built from, checked field by field. Policies are named, so that a log header can hold the whole. */
+/**
+ * What a scheduler is built from, checked field by field. Policies are named, so that a log header can hold
+ * the whole.
+ */
 
 import { configError, requireInteger } from '../errors.ts';
 import { named, queueOrder, queueOrderNames, victimRule, victimRuleNames } from './state/policies.ts';
@@ -14,18 +17,22 @@ export interface SchedulerConfig {
   maxModelTokens?: number;
   /** `fcfs` (default), `priority-fcfs`, `sjf` or `reverse-priority`. */
   queueOrder?: string;
-  /** Which running request gives way when blocks run out: `fcfs` (default) the last of the batch, or `priority`. */
+  /**
+   * Which running request gives way when blocks run out: `fcfs` (default) the last of the batch, or
+   * `priority`.
+   */
   victimRule?: string;
   /**
-   * What a request that gave way keeps. `recompute`, the default: its tokens; the KV that is still found when it comes back is
-   * used, and the rest is computed again. `offload`: the same, and its room in HBM is made at once by moving blocks to lower
-   * tiers. `restart`: nothing; it generates its tokens again from the first, as where output is only handed over whole.
+   * What a request that gave way keeps. `recompute`, the default: its tokens; the KV that is still found when
+   * it comes back is used, and the rest is computed again. `offload`: the same, and its room in HBM is made
+   * at once by moving blocks to lower tiers. `restart`: nothing; it generates its tokens again from the
+   * first, as where output is only handed over whole.
    */
   preemption?: string;
   /**
-   * When a full block may be found by other requests. `whenComputed`, the default: after the step that computes it, as where
-   * bytes are verified. `whenPlanned`: from its own step on, as in vLLM; the engine then computes the requests of a step in
-   * batch order, and the driver seals after the step's kernels.
+   * When a full block may be found by other requests. `whenComputed`, the default: after the step that
+   * computes it, as where bytes are verified. `whenPlanned`: from its own step on, as in vLLM; the engine
+   * then computes the requests of a step in batch order, and the driver seals after the step's kernels.
    */
   publish?: string;
 }

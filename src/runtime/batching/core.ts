@@ -1,6 +1,6 @@
 /**
- * The scheduler's state, and the small steps on it that its phases share: what a request holds, and how it lets go. A request
- * is in exactly one place: the waiting queue, the list of those that load, or the batch.
+ * The scheduler's state, and the small steps on it that its phases share: what a request holds, and how it
+ * lets go. A request is in exactly one place: the waiting queue, the list of those that load, or the batch.
  */
 
 import { invariant } from '../errors.ts';
@@ -15,7 +15,7 @@ import { queueOrder, type VictimRule, victimRule } from './state/policies.ts';
 import type { RequestState, ServingRequest } from './state/request.ts';
 import { WaitingQueue } from './state/waitingQueue.ts';
 
-/** What happened so far. Blocks are of HBM; each counter is moved by at least one test. */
+/** What happened so far. */
 export interface SchedulerCounters {
   steps: number;
   admissions: number;
@@ -40,7 +40,10 @@ export class SchedulerCore<R extends ServingRequest = ServingRequest> {
   readonly batch: Batch;
   readonly plan: StepPlan<R>;
   readonly outcome: StepOutcome<R> = new StepOutcome();
-  /** Waiting requests that hold a sequence: those that load, and those that have loaded and are back in the queue. */
+  /**
+   * Waiting requests that hold a sequence: those that load, and those that have loaded and are back in the
+   * queue.
+   */
   readonly holders: RequestState<R>[] = [];
   readonly counters: SchedulerCounters = {
     steps: 0,
@@ -93,19 +96,36 @@ export class SchedulerCore<R extends ServingRequest = ServingRequest> {
     this.decide(SchedulerDecision.SKIP, this.batch.state(seat));
   }
 
-  /** Nothing is computed, so the seats that were left out are as before. */
+  /** Seats that the last plan left out take part again. */
   restIdle(): void {
     for (let i = 0; i < this.idleCount; i++) this.batch.newTokens[this.#idle[i]] = 1;
     this.idleCount = 0;
   }
 
-  /** Tokens fill the blocks up to here. */
+  /**
+   * The plan's sums, from what the batch counts anyway and a walk over the seats that are not plain decodes.
+   */
+  sumUp(): void {
+    const { plan, batch } = this;
+    let idleTokens = 0;
+    for (let i = 0; i < this.idleCount; i++) idleTokens += batch.computed(this.#idle[i]);
+    let prefills = 0;
+    for (let seat = plan.firstPrefill(); seat !== -1; seat = plan.nextPrefill(seat)) prefills++;
+    plan.decodes = batch.decodes - this.idleCount;
+    plan.decodeContextTokens = batch.decodeContextTokens - idleTokens;
+    plan.requests = plan.decodes + prefills;
+    plan.tokens = this.config.maxBatchedTokens - this.left;
+  }
+
+  /** Blocks that so many tokens need. */
   blocksFor(tokens: number): number {
     return Math.ceil(tokens / this.port.blockTokens);
   }
 
-  /** Opens the blocks that the first `tokens` tokens need and the request does not have. False, with nothing changed,
-   * when they do not fit. */
+  /**
+   * Opens the blocks that the first `tokens` tokens need and the request does not have.
+   * @returns false, with nothing changed, when they do not fit
+   */
   allocate(state: RequestState, tokens: number): boolean {
     const end = this.blocksFor(tokens);
     if (end <= state.blocks) return true;
@@ -121,7 +141,10 @@ export class SchedulerCore<R extends ServingRequest = ServingRequest> {
     return sequence.pending > 0 && this.port.isUnsettled(sequence);
   }
 
-  /** Everything that was on its way has come, or failed: the request keeps the blocks before the first that failed. */
+  /**
+   * Everything that was on its way has come, or failed: the request keeps the blocks before the first that
+   * failed.
+   */
   keepPlaced(state: RequestState): void {
     const sequence = sequenceOf(state);
     const placed = this.port.placedBlocks(sequence);

@@ -1,13 +1,16 @@
 /**
- * What a computed step brings: prefills have come further, decodes have one token more, full blocks may be published, and
- * requests that are complete leave. Requests leave in batch order, each letting its last block go first.
+ * What a computed step brings: prefills have come further, decodes have one token more, full blocks may be
+ * published, and requests that are complete leave. Requests leave in batch order, each letting its last block
+ * go first.
  */
 
 import { type SchedulerCore, sequenceOf } from './core.ts';
 import { SchedulerDecision } from './schedulerSink.ts';
 import { FinishReason, Phase, type RequestState, type ServingRequest } from './state/request.ts';
 
-/** The planned step was computed. `stopped`: requests that hit a stop condition with the token they sampled. */
+/**
+ * The planned step was computed. `stopped`: requests that hit a stop condition with the token they sampled.
+ */
 export function endStep<R extends ServingRequest>(
   core: SchedulerCore<R>,
   stopped: readonly RequestState<R>[],
@@ -78,7 +81,9 @@ function reasonOf<R extends ServingRequest>(
   return state.known >= wanted ? FinishReason.LENGTH : FinishReason.CAPACITY;
 }
 
-/** The request ends and lets its blocks go; what it published stays cached. It is in no queue and has no seat. */
+/**
+ * The request ends and lets its blocks go; what it published stays cached. It is in no queue and has no seat.
+ */
 export function finish<R extends ServingRequest>(
   core: SchedulerCore<R>,
   state: RequestState<R>,

@@ -1,4 +1,7 @@
-/** The one scheduler: which requests run in a step, with how many tokens. It drives the manager, and runs nothing. */
+/**
+ * The one scheduler: which requests run in a step, with how many tokens. It drives the manager, and runs
+ * nothing.
+ */
 
 export {
   preemptionNames,

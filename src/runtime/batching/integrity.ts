@@ -1,4 +1,7 @@
-/** The scheduler's audit: each request is in exactly one place, holds what its phase says, and no budget is exceeded. */
+/**
+ * The scheduler's audit: each request is in exactly one place, holds what its phase says, and no budget is
+ * exceeded.
+ */
 
 import { invariant } from '../errors.ts';
 import { type SchedulerCore, sequenceOf } from './core.ts';

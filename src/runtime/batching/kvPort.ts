@@ -1,6 +1,7 @@
 /**
- * All that the scheduler asks of the KV manager, in blocks of one size class. The manager decides where blocks lie; the
- * scheduler only decides whose blocks are opened and let go. A change of the manager's calls ends in this file.
+ * All that the scheduler asks of the KV manager, in blocks of one size class. The manager decides where
+ * blocks lie; the scheduler only decides whose blocks are opened and let go. A change of the manager's calls
+ * ends in this file.
  */
 
 import { requireInteger } from '../errors.ts';
@@ -14,9 +15,14 @@ export interface KVPort {
   readonly capacityBlocks: number;
   /** Whether blocks that leave HBM can go to a lower tier. */
   readonly hasLowerTier: boolean;
-  /** Leading blocks under the first `count` keys that are ready or on their way, in any tier. Changes nothing. */
+  /**
+   * Leading blocks under the first `count` keys that are ready or on their way, in any tier. Changes nothing.
+   */
   matchLength(keys: BlockKeys, count: number): number;
-  /** Whether a sequence of `blocks` blocks, the first `matched` of which are found under `keys`, would fit HBM. */
+  /**
+   * Whether a sequence of `blocks` blocks, the first `matched` of which are found under `keys`, would fit
+   * HBM.
+   */
   canOpen(keys: BlockKeys, matched: number, blocks: number): boolean;
   /** Whether `blocks` more blocks would fit HBM beside what cannot be evicted. */
   canAllocate(blocks: number): boolean;
@@ -24,7 +30,10 @@ export interface KVPort {
   open(keys: BlockKeys, count: number, matchLimit: number, nowUs: number): Sequence;
   /** Starts to bring the matched blocks to HBM that lie below it. False when they do not fit. */
   load(sequence: Sequence, nowUs: number): boolean;
-  /** Opens the blocks [from, to) that the sequence does not have. False, with nothing changed, when they do not fit. */
+  /**
+   * Opens the blocks [from, to) that the sequence does not have. False, with nothing changed, when they do
+   * not fit.
+   */
   allocate(sequence: Sequence, from: number, to: number, nowUs: number): boolean;
   /** The blocks [from, to) hold their last token, and may be published under their keys. */
   seal(sequence: Sequence, from: number, to: number, keys: BlockKeys, nowUs: number): void;
@@ -34,7 +43,10 @@ export interface KVPort {
   release(sequence: Sequence, nowUs: number): void;
   /** As `release`, and calls off the loads that nobody else waits for. */
   cancel(sequence: Sequence, nowUs: number): void;
-  /** As `release`, for a running request that gives way; counted. With `offload` its room is made by moving blocks down. */
+  /**
+   * As `release`, for a running request that gives way; counted. With `offload` its room is made by moving
+   * blocks down.
+   */
   preempt(sequence: Sequence, offload: boolean, nowUs: number): void;
   /** Whether blocks of the sequence are still on their way, or wait for a slot. */
   isUnsettled(sequence: Sequence): boolean;
@@ -47,8 +59,8 @@ export interface ManagerPortConfig {
   /** Size class of a block in the manager's `unitBytes`. Default 0. */
   sizeClass?: number;
   /**
-   * Called after each call that may have made jobs. A driver whose jobs end at once, as a simulator's that bills transfers
-   * to the step, carries them out here. Default: nothing; jobs end when their driver says so.
+   * Called after each call that may have made jobs. A driver whose jobs end at once, as a simulator's that
+   * bills transfers to the step, carries them out here. Default: nothing; jobs end when their driver says so.
    */
   afterCall?: (nowUs: number) => void;
 }

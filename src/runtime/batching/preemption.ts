@@ -1,6 +1,7 @@
 /**
- * Making room for requests that run. First a waiting request gives up the blocks that it holds, the last in the queue's order
- * first: they stay cached and cost nothing but a second lookup. Then a running request gives way, by the victim rule.
+ * Making room for requests that run. First a waiting request gives up the blocks that it holds, the last in
+ * the queue's order first: they stay cached and cost nothing but a second lookup. Then a running request
+ * gives way, by the victim rule.
  */
 
 import { type SchedulerCore, sequenceOf } from './core.ts';
@@ -8,8 +9,8 @@ import { SchedulerDecision } from './schedulerSink.ts';
 import { Phase, type RequestState, type ServingRequest } from './state/request.ts';
 
 /**
- * The last in the queue's order of the waiting requests that hold blocks lets them go. With `head`, only those behind it are
- * asked.
+ * The last in the queue's order of the waiting requests that hold blocks lets them go. With `head`, only
+ * those behind it are asked.
  */
 export function yieldHeldBlocks<R extends ServingRequest>(
   core: SchedulerCore<R>,
@@ -45,7 +46,10 @@ export function victimOf<R extends ServingRequest>(core: SchedulerCore<R>): numb
   return victim;
 }
 
-/** The request gives up its blocks and its seat, and waits in front. Tokens that the step had for it are left again. */
+/**
+ * The request gives up its blocks and its seat, and waits in front. Tokens that the step had for it are left
+ * again.
+ */
 export function preempt<R extends ServingRequest>(core: SchedulerCore<R>, seat: number): void {
   core.left += core.batch.newTokens[seat];
   const state = core.batch.leave(seat) as RequestState<R>;

@@ -1,14 +1,14 @@
 /**
- * Continuous batching: it decides which requests run in a step and with how many tokens, and runs nothing itself. Calls go
- * in, each with `nowUs`; plans come out. Every call returns at once, and the same calls in the same order give the same
- * plans. Requests join and leave the batch between any two steps (Orca, OSDI 2022); prompts are computed in chunks beside
- * decodes (Sarathi-Serve, OSDI 2024); blocks are opened as tokens need them, and a request gives way when they run out
- * (PagedAttention, SOSP 2023).
+ * Continuous batching: it decides which requests run in a step and with how many tokens, and runs nothing
+ * itself. Calls go in, each with `nowUs`; plans come out. Every call returns at once, and the same calls in
+ * the same order give the same plans. Requests join and leave the batch between any two steps (Orca, OSDI
+ * 2022); prompts are computed in chunks beside decodes (Sarathi-Serve, OSDI 2024); blocks are opened as
+ * tokens need them, and a request gives way when they run out (PagedAttention, SOSP 2023).
  *
- *     add(request) ... step(nowUs) -> plan -> the engine runs it -> stepEnded(result, nowUs) -> outcome ... step(nowUs)
+ *     add(request) ... step(nowUs) -> plan -> the engine runs it -> stepEnded(result, nowUs) -> outcome ...
  */
 
-import { requireInteger, TierKVError } from '../errors.ts';
+import { TierKVError } from '../errors.ts';
 import { admitWaiting, returnLoaded } from './admission.ts';
 import { type ResolvedSchedulerConfig, resolveSchedulerConfig, type SchedulerConfig } from './config.ts';
 import { SchedulerCore, type SchedulerCounters } from './core.ts';
@@ -16,11 +16,12 @@ import { endStep, finish } from './ending.ts';
 import { checkIntegrity } from './integrity.ts';
 import type { KVPort } from './kvPort.ts';
 import { preempt } from './preemption.ts';
-import { planRunning } from './running.ts';
+import { planRunning, sealPlanned } from './running.ts';
 import { SchedulerDecision, SchedulerInput, type SchedulerSink } from './schedulerSink.ts';
 import type { StepOutcome } from './state/outcome.ts';
 import type { StepPlan } from './state/plan.ts';
 import { FinishReason, Phase, RequestState, type ServingRequest } from './state/request.ts';
+import { checkRequest, limitTokens } from './state/requestLimits.ts';
 
 /** What came of a step. Every request that samples in it has one token more. */
 export interface StepResult {
@@ -83,18 +84,18 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
 
   /**
    * A request joins the waiting queue.
-   * @throws TKV_INPUT for numbers out of range or an id in use, TKV_CAPACITY for a prompt that can never run
+   * @throws TKV_CONFIG for a number out of range, TKV_INPUT for an id in use, TKV_CAPACITY for a prompt that
+   * can never run
    */
   add(request: R, nowUs: number): void {
     const core = this.#core;
-    requireInteger('promptTokens', request.promptTokens, 1);
-    requireInteger('maxOutputTokens', request.maxOutputTokens, 0);
+    checkRequest(request);
     if (core.requests.has(request.id)) {
       throw new TierKVError('TKV_INPUT', `id ${request.id} is in use. Give each request an id of its own.`, {
         field: 'id',
       });
     }
-    const limit = this.#limitOf(request);
+    const limit = limitTokens(request, this.config, core.port);
     this.#tell(nowUs);
     const state = new RequestState(request, ++this.#added, limit, nowUs);
     core.sink?.input(
@@ -129,7 +130,8 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
   }
 
   /**
-   * A running request loses its blocks, for instance with the device that held them, and waits to be computed again.
+   * A running request loses its blocks, for instance with the device that held them, and waits to be computed
+   * again.
    * @throws TKV_UNKNOWN_ID, or TKV_STATE while a step is computed or for a request that does not run
    */
   requeue(id: string, nowUs: number): void {
@@ -146,13 +148,13 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
   }
 
   /**
-   * Plans the next step. With `plan.tokens` 0 there is nothing to compute: step again after a request was added or a block
-   * arrived. Otherwise call `stepEnded` before the next `step`.
+   * Plans the next step. With `plan.tokens` 0 there is nothing to compute: step again after a request was
+   * added or a block arrived. Otherwise call `stepEnded` before the next `step`.
    * @throws TKV_STATE while a step is computed
    */
   step(nowUs: number): StepPlan<R> {
     const core = this.#core;
-    const { plan, batch } = core;
+    const { plan } = core;
     if (this.#isComputing) {
       throw new TierKVError('TKV_STATE', 'A step is computing. Call stepEnded before the next step.');
     }
@@ -160,22 +162,16 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
     plan.clear();
     if (core.loadingCount > 0) returnLoaded(core);
     planRunning(core);
-    // A request that gives way to itself ends the round; when nothing was planned before it, the others get their turn now.
+    // A request that gives way to itself ends the round. When nothing was planned before it, the others get
+    // their turn.
     for (let gone = 0; core.left === this.config.maxBatchedTokens && gone < plan.preempted.length; ) {
       gone = plan.preempted.length;
       planRunning(core);
     }
-    if (this.config.publish === 'whenPlanned') this.#sealPlanned();
+    if (this.config.publish === 'whenPlanned') sealPlanned(core);
     admitWaiting(core);
 
-    let idleTokens = 0;
-    for (let i = 0; i < core.idleCount; i++) idleTokens += batch.computed(core.idleSeat(i));
-    let prefills = 0;
-    for (let seat = plan.firstPrefill(); seat !== -1; seat = plan.nextPrefill(seat)) prefills++;
-    plan.decodes = batch.decodes - core.idleCount;
-    plan.decodeContextTokens = batch.decodeContextTokens - idleTokens;
-    plan.requests = plan.decodes + prefills;
-    plan.tokens = this.config.maxBatchedTokens - core.left;
+    core.sumUp();
     core.sink?.decision(SchedulerDecision.PLAN, plan.requests, plan.tokens, plan.decodes);
     this.#isComputing = plan.tokens > 0;
     if (!this.#isComputing) core.restIdle();
@@ -183,8 +179,8 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
   }
 
   /**
-   * The planned step was computed: its tokens are in the blocks, and each request that samples has its next token. Keys of
-   * tokens known so far are in place in `request.keys`.
+   * The planned step was computed: its tokens are in the blocks, and each request that samples has its next
+   * token. Keys of tokens known so far are in place in `request.keys`.
    * @throws TKV_STATE without a planned step, or for a stopped request that sampled nothing; TKV_UNKNOWN_ID
    */
   stepEnded(result: StepResult, nowUs: number): StepOutcome<R> {
@@ -232,17 +228,6 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
     checkIntegrity(this.#core, this.#isComputing);
   }
 
-  #sealPlanned(): void {
-    const core = this.#core;
-    const { batch, plan } = core;
-    for (let seat = plan.firstPrefill(); seat !== -1; seat = plan.nextPrefill(seat)) {
-      core.seal(batch.state(seat), batch.computed(seat) + batch.newTokens[seat]);
-    }
-    for (let seat = batch.firstDue(); seat !== -1; seat = batch.nextAlike(seat)) {
-      if (batch.newTokens[seat] > 0) core.seal(batch.state(seat), batch.computed(seat) + 1);
-    }
-  }
-
   #sampling(id: string): RequestState<R> {
     const core = this.#core;
     const state = core.requests.get(id);
@@ -250,23 +235,6 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
     if (state.seat !== -1 && core.batch.newTokens[state.seat] > 0 && core.plan.samples(state.seat))
       return state;
     throw new TierKVError('TKV_STATE', `Request ${id} sampled no token in this step, so it cannot stop.`);
-  }
-
-  /** Known tokens at which the request ends: its own limit, the model's, or what HBM holds. */
-  #limitOf(request: R): number {
-    const { maxModelTokens } = this.config;
-    const { capacityBlocks, blockTokens } = this.#core.port;
-    const model = maxModelTokens > 0 ? maxModelTokens : Number.MAX_SAFE_INTEGER;
-    const most = Math.min(model, capacityBlocks * blockTokens + 1);
-    if (request.promptTokens >= most) {
-      throw new TierKVError(
-        'TKV_CAPACITY',
-        `promptTokens is ${request.promptTokens}, but at most ${most - 1} can run. Shorten the prompt, or raise ` +
-          `${most === model ? 'maxModelTokens' : "HBM's capacity"}.`,
-        { field: 'promptTokens' },
-      );
-    }
-    return Math.min(request.promptTokens + Math.max(request.maxOutputTokens, 1), most);
   }
 
   #input(op: SchedulerInput, nowUs: number, number: number): void {

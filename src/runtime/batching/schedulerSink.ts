@@ -1,11 +1,13 @@
 /**
- * The scheduler's part of the decision log: every input that it is given and every decision that it takes, as plain numbers
- * in one defined order. A request is named by its number, 1 for the first that was added. That a decoding request gets its
- * one token a step is not written; that a step leaves it out is.
+ * The scheduler's part of the decision log: every input that it is given and every decision that it takes, as
+ * plain numbers in one defined order. A request is named by its number, 1 for the first that was added. That
+ * a decoding request gets its one token a step is not written; that a step leaves it out is.
  */
 
 export const SchedulerInput = {
-  /** number, prompt tokens, most output tokens, priority, arrival; the id and the keys of the prompt follow */
+  /**
+   * number, prompt tokens, most output tokens, priority, arrival; the id and the keys of the prompt follow
+   */
   ADD: 0,
   /** number */
   ABORT: 1,

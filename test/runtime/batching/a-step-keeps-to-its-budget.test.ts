@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import { World } from './world.ts';
 
-it('decodes come first, a prompt takes what is left of the budget, and the rest follows in later steps', () => {
+it('decodes come first, a prompt takes what is left of the budget, and goes on in later steps', () => {
   const world = new World({ maxBatchedTokens: 8, hbmBlocks: 32 });
   world.add('a', 6, 4);
   world.add('b', 20, 2);

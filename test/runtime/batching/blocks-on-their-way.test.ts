@@ -110,7 +110,7 @@ describe('a request with blocks on their way', () => {
   });
 });
 
-it('a running request whose new block waits for a slot to drain sits a step out, and the others go on', () => {
+it('a running request whose new block waits for a slot sits a step out, and the others go on', () => {
   const world = new World({ hbmBlocks: 4, ddrBlocks: 8, isInstant: false });
   world.add('old', 8, 1, { keys: keysOf([1, 2]) });
   world.finish();
@@ -122,4 +122,26 @@ it('a running request whose new block waits for a slot to drain sits a step out,
   expect(world.step()).toMatchObject({ a: [4, 5] });
   world.finish();
   expect(world.outputs).toEqual({ old: 1, a: 9, b: 9 });
+});
+
+it('a running request that lost a computed block is computed again, and never runs on without it', () => {
+  const world = new World({ hbmBlocks: 3, ddrBlocks: 8, isInstant: false });
+  world.add('old', 4, 1, { keys: keysOf([1]) });
+  world.finish();
+  world.add('a', 8, 9, { keys: keysOf([11, 12, 13]) });
+  expect(world.step()).toEqual({ a: [0, 8] });
+  const seals = world.issued();
+  expect(seals.map(({ kind }) => kind)).toEqual(['seal', 'seal']);
+  expect(world.step()).toEqual({});
+  const [drain] = world.issued();
+  world.endJob(seals[0], Outcome.TIMED_OUT);
+  world.endJob(seals[1]);
+  world.endJob(drain);
+  const plan = world.scheduler.step(world.now);
+  expect(plan.preempted.map(({ id }) => id)).toEqual(['a']);
+  expect(plan.tokens).toBe(0);
+  world.settle();
+  expect(world.step()).toEqual({ a: [0, 9] });
+  world.finish();
+  expect(world.outputs).toEqual({ old: 1, a: 5 });
 });

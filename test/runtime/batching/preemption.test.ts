@@ -39,7 +39,7 @@ describe('a request that gives way', () => {
     expect(world.outputs).toEqual({ a: 8, b: 8 });
   });
 
-  it('offload: its room is made at once by moving blocks down, and it finds all of its full blocks again', () => {
+  it('offload: its room is made at once by moving blocks down, and it finds its full blocks again', () => {
     const world = crowded('offload', 16);
     while (world.scheduler.counters.preemptions === 0) world.step();
     expect(world.manager.counters.offloads).toBeGreaterThanOrEqual(2);

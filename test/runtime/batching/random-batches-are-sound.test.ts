@@ -1,7 +1,8 @@
 /**
- * Random requests on three settings of tiers, with jobs that end late, out of order or badly, aborts, stops and both ways to
- * publish. After every call scheduler and manager audit themselves; a log of the plan checks what no audit of one moment can:
- * each token of a request is computed in order, none is lost, and every request ends.
+ * Random requests on three settings of tiers, with jobs that end late, out of order or badly, aborts, stops
+ * and both ways to publish. After every call scheduler and manager audit themselves; a log of the plan checks
+ * what no audit of one moment can: each token of a request is computed in order, none is lost, and every
+ * request ends.
  */
 
 import { expect, it } from 'vitest';
@@ -30,7 +31,9 @@ function randomConfig(random: SeededRandom): WorldConfig {
   };
 }
 
-/** What the engine has seen of a request: how many of its tokens it has computed since its last preemption. */
+/**
+ * What the engine has seen of a request: how many of its tokens it has computed since its last preemption.
+ */
 interface Seen {
   readonly prompt: number;
   computed: number;

@@ -1,4 +1,7 @@
-/** What the sink is given is enough to run a scheduler again, and the second run decides the same, number for number. */
+/**
+ * What the sink is given is enough to run a scheduler again, and the second run decides the same, number for
+ * number.
+ */
 
 import { expect, it } from 'vitest';
 import {

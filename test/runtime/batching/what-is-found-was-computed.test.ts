@@ -13,7 +13,7 @@ describe('whenComputed', () => {
     expect(world.step()).toMatchObject({ c: [8, 9] });
   });
 
-  it('a block whose seal has not ended is on its way: the request waits for it, and computes nothing twice', () => {
+  it('a block whose seal has not ended is on its way: another request waits for it', () => {
     const world = new World({ publish: 'whenComputed', isInstant: false });
     world.add('a', 9, 9, { keys: keysOf([1, 2]) });
     world.step();
@@ -32,7 +32,7 @@ describe('whenPlanned', () => {
     expect(world.step()).toEqual({ a: [0, 9], b: [8, 9] });
   });
 
-  it('a request that gives way after it was planned leaves nothing in the cache that no step computed', () => {
+  it('a request that gives way after it was planned leaves nothing that no step computed', () => {
     const world = new World({
       publish: 'whenPlanned',
       victimRule: 'priority',
@@ -76,7 +76,7 @@ describe('corrections of upstream', () => {
     expect(world.manager.matchLength(keysOf([1, 2]).words, 2)).toBe(2);
   });
 
-  it('U1: the last token of a request takes no block, and its block is not found: its KV was never computed', () => {
+  it('U1: the last token takes no block, and its block is not found: its KV was never computed', () => {
     const world = new World({ hbmBlocks: 2 });
     world.add('a', 7, 2, { keys: keysOf([1, 2]) });
     world.finish();

@@ -1,6 +1,6 @@
 /**
- * A scheduler on a manager with the jobs in the test's hands. Keys name blocks by small numbers: requests with the same
- * leading numbers share blocks. Every call is followed by an audit of both.
+ * A scheduler on a manager with the jobs in the test's hands. Keys name blocks by small numbers: requests
+ * with the same leading numbers share blocks. Every call is followed by an audit of both.
  */
 
 import {

@@ -1,14 +1,15 @@
 /**
- * The running requests. Each has a seat; seats are listed in the order in which they were taken, which is the order of the
- * batch. A step in which every request decodes one token touches only the seats that something happens to:
+ * The running requests. Each has a seat; seats are listed in the order in which they were taken, which is the
+ * order of the batch. A step in which every request decodes one token touches only the seats that something
+ * happens to:
  *
- *     decoding seat:  needs a block --granted--> due at the step that fills its block or samples its last token --+
- *                          ^                                                                                     |
- *                          +----------------------------- block is full -----------------------------------------+
+ *     decoding seat:  needs a block --granted--> due after the step that fills it or is the last --+
+ *                          ^                                                                      |
+ *                          +--------------------------- block is full ----------------------------+
  *
- * A decoding seat computes one token a step, so its count of computed tokens is `clock - base`, and nobody has to write
- * it. The seats that are due after the same step form one list of a ring (a timing wheel, Varghese and Lauck 1987). A seat
- * that a step leaves out is idle: its base and its due step move on by one.
+ * A decoding seat computes one token a step, so its count of computed tokens is `clock - base`, and nobody
+ * has to write it. The seats that are due after the same step form one list of a ring (a timing wheel,
+ * Varghese and Lauck 1987). A seat that a step leaves out is idle: its base and its due step move on by one.
  */
 
 import { invariant } from '../../errors.ts';
@@ -34,7 +35,9 @@ export class Batch {
   /** Order of joining, for sorting a few seats without a walk. */
   readonly #joined: Float64Array;
   #joinedCount = 0;
-  /** Tokens that the seat computes in the step that is planned. A decoding seat keeps its 1 from step to step. */
+  /**
+   * Tokens that the seat computes in the step that is planned. A decoding seat keeps its 1 from step to step.
+   */
   readonly newTokens: Int32Array;
   /** 1 while blocks of the seat's sequence are not in place yet. */
   readonly isStalled: Uint8Array;

@@ -3,7 +3,9 @@
 import type { FinishReason, RequestState, ServingRequest } from './request.ts';
 
 export class StepOutcome<R extends ServingRequest = ServingRequest> {
-  /** Requests that sampled a token at the end of a prefill: their first one, or the first after a preemption. */
+  /**
+   * Requests that sampled a token at the end of a prefill: their first one, or the first after a preemption.
+   */
   readonly started: R[] = [];
   /** Requests that ended, in batch order. */
   readonly finished: R[] = [];

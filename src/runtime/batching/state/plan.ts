@@ -1,8 +1,8 @@
 /**
- * What a step computes. The plan is a view on the batch, made anew by each `step` without garbage: read it between `step`
- * and `stepEnded`. Requests go in batch order:
+ * What a step computes. The plan is a view on the batch, made anew by each `step` without garbage: read it
+ * between `step` and `stepEnded`. Requests go in batch order:
  *
- *     for (let seat = plan.first(); seat !== -1; seat = plan.next(seat)) run(plan.request(seat), plan.from(seat), ...)
+ *     for (let seat = plan.first(); seat !== -1; seat = plan.next(seat)) run(plan.sequence(seat), ...)
  *
  * A simulator that only needs sums takes `decodes` and `decodeContextTokens`, and walks the prefills alone.
  */

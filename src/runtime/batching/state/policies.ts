@@ -1,6 +1,7 @@
 /**
- * The policies of a scheduler by name: the order of the waiting queue, and which running request gives way. A log header
- * names a policy by the name it has here. Both rules are total orders, so equal inputs give equal decisions.
+ * The policies of a scheduler by name: the order of the waiting queue, and which running request gives way. A
+ * log header names a policy by the name it has here. Both rules are total orders, so equal inputs give equal
+ * decisions.
  */
 
 import { configError } from '../../errors.ts';

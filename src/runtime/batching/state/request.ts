@@ -6,8 +6,9 @@
  *       v  | loads ended   +------------- preempted -------------+--> WAITING
  *     LOADING
  *
- * `known` counts the tokens that exist (prompt and generated), `computed` those whose KV is in the blocks. A step computes
- * some of the tokens between the two; when it computes the last of them it samples the next token.
+ * `known` counts the tokens that exist (prompt and generated), `computed` those whose KV is in the blocks. A
+ * step computes some of the tokens between the two; when it computes the last of them it samples the next
+ * token.
  */
 
 import { invariant } from '../../errors.ts';
@@ -21,8 +22,8 @@ export interface ServingRequest {
   /** Most tokens to generate. 0 and 1 both end with the prefill, which samples one token. */
   readonly maxOutputTokens: number;
   /**
-   * Keys of the full blocks of tokens known so far. The owner of the request appends keys as tokens come; a block without a
-   * key stays private to its request and is never found by another one.
+   * Keys of the full blocks of tokens known so far. The owner of the request appends keys as tokens come; a
+   * block without a key stays private to its request and is never found by another one.
    */
   readonly keys: BlockKeys;
   /** Lower is more urgent. Default 0. */

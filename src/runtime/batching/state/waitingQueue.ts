@@ -1,6 +1,7 @@
 /**
- * The requests that wait for room in the batch, in the order of a policy. It is a binary heap: the head is known at once,
- * adding and removing cost O(log n), and equal requests keep one defined order (rank, arrival, id).
+ * The requests that wait for room in the batch, in the order of a policy. It is a binary heap: the head is
+ * known at once, adding and removing cost O(log n), and equal requests keep one defined order (rank, arrival,
+ * id).
  */
 
 import { invariant } from '../../errors.ts';
