@@ -5,6 +5,7 @@
  */
 
 import { type SchedulerCore, sequenceOf } from './core.ts';
+import { preempt } from './preemption.ts';
 import { SchedulerDecision } from './schedulerSink.ts';
 import { FinishReason, Phase, type RequestState, type ServingRequest } from './state/request.ts';
 
@@ -34,6 +35,24 @@ export function endStep<R extends ServingRequest>(
   }
   leaving.length = 0;
   if (core.abortedInStep.length > 0) core.abortedInStep.length = 0;
+}
+
+/**
+ * The planned step brought nothing: every running request gives way with the tokens it had, in an order that
+ * puts the first of the batch in front of the queue again.
+ */
+export function failStep<R extends ServingRequest>(core: SchedulerCore<R>): void {
+  const { batch } = core;
+  core.restIdle();
+  for (const state of core.abortedInStep) {
+    batch.leave(state.seat);
+    finish(core, state, FinishReason.ABORTED);
+    core.outcome.noteFinished(state, FinishReason.ABORTED);
+  }
+  core.abortedInStep.length = 0;
+  const seats: number[] = [];
+  for (let seat = batch.first(); seat !== -1; seat = batch.next(seat)) seats.push(seat);
+  for (const seat of seats.reverse()) preempt(core, seat);
 }
 
 /** Seats whose block is full, or whose request has all its tokens. */

@@ -12,7 +12,7 @@ import { TierKVError } from '../errors.ts';
 import { admitWaiting, returnLoaded } from './admission.ts';
 import { type ResolvedSchedulerConfig, resolveSchedulerConfig, type SchedulerConfig } from './config.ts';
 import { SchedulerCore, type SchedulerCounters } from './core.ts';
-import { endStep, finish } from './ending.ts';
+import { endStep, failStep, finish } from './ending.ts';
 import { checkIntegrity } from './integrity.ts';
 import type { KVPort } from './kvPort.ts';
 import { preempt } from './preemption.ts';
@@ -196,6 +196,24 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
     core.counters.steps++;
     this.#isComputing = false;
     endStep(core, this.#stopped);
+    return core.outcome;
+  }
+
+  /**
+   * The planned step brought nothing, for instance because the device was lost: every running request waits to be
+   * computed again, with the tokens it had. Call it instead of `stepEnded`. Where blocks are published `whenPlanned`,
+   * the driver fails the seals of the step too, so that none of its blocks is found.
+   * @returns with the requests that were aborted meanwhile
+   * @throws TKV_STATE without a planned step
+   */
+  stepFailed(nowUs: number): StepOutcome<R> {
+    const core = this.#core;
+    if (!this.#isComputing) throw new TierKVError('TKV_STATE', 'No step is computing. Call step first.');
+    this.#input(SchedulerInput.STEP_FAILED, nowUs, 0);
+    core.outcome.clear();
+    this.#isComputing = false;
+    failStep(core);
+    core.plan.clear();
     return core.outcome;
   }
 

@@ -17,9 +17,18 @@ export const SchedulerInput = {
   STEP_ENDED: 4,
   /** number */
   REQUEUE: 5,
+  STEP_FAILED: 6,
 } as const;
 export type SchedulerInput = (typeof SchedulerInput)[keyof typeof SchedulerInput];
-export const schedulerInputNames = ['add', 'abort', 'step', 'stop', 'stepEnded', 'requeue'] as const;
+export const schedulerInputNames = [
+  'add',
+  'abort',
+  'step',
+  'stop',
+  'stepEnded',
+  'requeue',
+  'stepFailed',
+] as const;
 
 export const SchedulerDecision = {
   /** number, tokens found cached, tokens of this step */

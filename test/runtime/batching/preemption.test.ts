@@ -77,7 +77,24 @@ describe('a request that gives way', () => {
   });
 });
 
-it('a request that lost its device is computed again from its tokens', () => {
+it('a step that failed brings nothing: all that ran are computed again, in order, with the tokens they had', () => {
+  const world = new World();
+  for (const id of ['a', 'b', 'c']) world.add(id, 4, 5);
+  world.step();
+  world.step();
+  world.plan();
+  expect(world.scheduler.abort('b', world.now)).toBe('endsWithStep');
+  const { finished } = world.scheduler.stepFailed(world.now);
+  world.audit();
+  expect(finished.map(({ id }) => id)).toEqual(['b']);
+  expect(world.scheduler.waitingRequests().map(({ id }) => id)).toEqual(['a', 'c']);
+  expect(() => world.scheduler.stepFailed(world.now)).toThrow(expect.objectContaining({ code: 'TKV_STATE' }));
+  expect(world.step()).toEqual({ a: [0, 6], c: [0, 6] });
+  world.finish();
+  expect(world.outputs).toEqual({ a: 5, c: 5 });
+});
+
+it('a request that lost its blocks is computed again from its tokens', () => {
   const world = new World();
   world.add('a', 8, 8);
   world.add('b', 8, 8);

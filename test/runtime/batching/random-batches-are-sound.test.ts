@@ -102,7 +102,12 @@ class Campaign {
     if (isOpen && random.chance(0.2)) this.add();
     if (random.chance(0.05)) this.abort();
     if (random.chance(0.3)) this.endJobs(0.5);
-    world.end();
+    if (!random.chance(0.02)) {
+      world.end();
+      return;
+    }
+    world.scheduler.stepFailed(world.now);
+    world.audit();
   }
 
   #check(id: string, [from, to]: [number, number]): void {
