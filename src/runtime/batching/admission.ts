@@ -1,0 +1,103 @@
+/**
+ * The second half of a step: requests join the batch while it has seats and the step has budget, strictly
+ * from the head of the waiting queue. What is cached of a request is matched and pinned first, in whatever
+ * tier; the rest is sized after it. A request whose blocks are on their way waits beside the queue and lets
+ * those behind it pass; one that does not fit holds up all behind it.
+ */
+
+import type { SchedulerCore } from './core.ts';
+import { sequenceOf } from './core.ts';
+import { yieldHeldBlocks } from './preemption.ts';
+import { chunk } from './running.ts';
+import { SchedulerDecision } from './schedulerSink.ts';
+import { Phase, type RequestState, type ServingRequest } from './state/request.ts';
+
+/** Requests whose blocks have all come, or failed, are back in the queue at their old place. */
+export function returnLoaded<R extends ServingRequest>(core: SchedulerCore<R>): void {
+  for (const state of core.holders) {
+    if (state.phase !== Phase.LOADING || core.isUnsettled(state)) continue;
+    core.keepPlaced(state);
+    state.phase = Phase.WAITING;
+    core.loadingCount--;
+    core.waiting.putBack(state);
+  }
+}
+
+/** Plans requests that join the batch, with what the running ones left of the budget. */
+export function admitWaiting<R extends ServingRequest>(core: SchedulerCore<R>): void {
+  const { batch, waiting, config, plan } = core;
+  if (plan.preempted.length > 0 && batch.size > 0) return;
+  while (core.left > 0 && batch.size + core.loadingCount < config.maxSequences) {
+    const state = waiting.head() as RequestState<R> | null;
+    if (state === null) break;
+    if (state.sequence === null && !open(core, state)) {
+      if (batch.size === 0 && yieldHeldBlocks(core, state)) continue;
+      break;
+    }
+    if (core.isUnsettled(state)) {
+      defer(core, state);
+      continue;
+    }
+    const tokens = chunk(core, state.known - state.computed);
+    if (!core.allocate(state, state.computed + tokens)) {
+      if (batch.size === 0 && yieldHeldBlocks(core, state)) continue;
+      break;
+    }
+    if (core.isUnsettled(state)) {
+      defer(core, state);
+      continue;
+    }
+    join(core, state, tokens);
+  }
+}
+
+/**
+ * Matches and pins what is cached, and starts the loads. False, with nothing changed, when the request does
+ * not fit.
+ */
+function open<R extends ServingRequest>(core: SchedulerCore<R>, state: RequestState<R>): boolean {
+  const { port } = core;
+  const { keys } = state.request;
+  const { blockTokens } = port;
+  // The newest token is always computed: that is what samples the next one.
+  const most = Math.min(keys.length, Math.floor((state.known - 1) / blockTokens));
+  const matched = port.matchLength(keys, most);
+  const tokens = chunk(core, state.known - matched * blockTokens);
+  if (!port.canOpen(keys, matched, core.blocksFor(matched * blockTokens + tokens))) return false;
+  const full = Math.min(keys.length, Math.floor(state.known / blockTokens));
+  const sequence = port.open(keys, full, matched, core.nowUs);
+  state.sequence = sequence;
+  state.blocks = sequence.matched;
+  state.sealed = sequence.matched;
+  state.computed = sequence.matched * blockTokens;
+  core.hold(state);
+  if (port.load(sequence, core.nowUs)) return true;
+  port.release(sequence, core.nowUs);
+  core.forgetSequence(state);
+  return false;
+}
+
+function defer<R extends ServingRequest>(core: SchedulerCore<R>, state: RequestState<R>): void {
+  core.decide(SchedulerDecision.DEFER, state);
+  core.counters.deferrals++;
+  core.waiting.remove(state);
+  core.loadingCount++;
+  state.phase = Phase.LOADING;
+}
+
+function join<R extends ServingRequest>(
+  core: SchedulerCore<R>,
+  state: RequestState<R>,
+  tokens: number,
+): void {
+  core.waiting.remove(state);
+  core.stopHolding(state);
+  const seat = core.batch.join(state);
+  core.batch.newTokens[seat] = tokens;
+  core.left -= tokens;
+  core.counters.admissions++;
+  core.counters.hitBlocks += Math.min(sequenceOf(state).matched, state.blocks);
+  core.decide(SchedulerDecision.ADMIT, state, state.computed, tokens);
+  core.plan.admitted.push(state.request);
+  if (core.config.publish === 'whenPlanned') core.seal(state, state.computed + tokens);
+}

@@ -1,0 +1,80 @@
+/**
+ * What a scheduler is built from, checked field by field. Policies are named, so that a log header can hold
+ * the whole.
+ */
+
+import { configError, requireInteger } from '../errors.ts';
+import { named, queueOrder, queueOrderNames, victimRule, victimRuleNames } from './state/policies.ts';
+
+export interface SchedulerConfig {
+  /** Most tokens that one step computes, over all requests. Default 2048. */
+  maxBatchedTokens?: number;
+  /** Most requests in the batch. Default 256. */
+  maxSequences?: number;
+  /** Most tokens of one request's prefill in one step; 0, the default, is no limit but that of the step. */
+  longPrefillTokens?: number;
+  /** Tokens, prompt and output together, at which a request ends. 0, the default, is no limit but its own. */
+  maxModelTokens?: number;
+  /** `fcfs` (default), `priority-fcfs`, `sjf` or `reverse-priority`. */
+  queueOrder?: string;
+  /**
+   * Which running request gives way when blocks run out: `fcfs` (default) the last of the batch, or
+   * `priority`.
+   */
+  victimRule?: string;
+  /**
+   * What a request that gave way keeps. `recompute`, the default: its tokens; the KV that is still found when
+   * it comes back is used, and the rest is computed again. `offload`: the same, and its room in HBM is made
+   * at once by moving blocks to lower tiers. `restart`: nothing; it generates its tokens again from the
+   * first, as where output is only handed over whole.
+   */
+  preemption?: string;
+  /**
+   * When a full block may be found by other requests. `whenComputed`, the default: after the step that
+   * computes it, as where bytes are verified. `whenPlanned`: from its own step on, as in vLLM; the engine
+   * then computes the requests of a step in batch order, and the driver seals after the step's kernels.
+   */
+  publish?: string;
+}
+
+export type PreemptionMode = 'recompute' | 'offload' | 'restart';
+export type PublishMode = 'whenComputed' | 'whenPlanned';
+
+export interface ResolvedSchedulerConfig {
+  readonly maxBatchedTokens: number;
+  readonly maxSequences: number;
+  readonly longPrefillTokens: number;
+  readonly maxModelTokens: number;
+  readonly queueOrder: string;
+  readonly victimRule: string;
+  readonly preemption: PreemptionMode;
+  readonly publish: PublishMode;
+}
+
+const preemptionModes = [{ name: 'recompute' }, { name: 'offload' }, { name: 'restart' }] as const;
+const publishModes = [{ name: 'whenComputed' }, { name: 'whenPlanned' }] as const;
+
+export { queueOrderNames, victimRuleNames };
+export const preemptionNames: readonly string[] = preemptionModes.map(({ name }) => name);
+export const publishNames: readonly string[] = publishModes.map(({ name }) => name);
+
+/** @throws TKV_CONFIG with the field that is wrong, and the nearest name where one is unknown */
+export function resolveSchedulerConfig(
+  config: SchedulerConfig,
+  hasLowerTier: boolean,
+): ResolvedSchedulerConfig {
+  const preemption = named('preemption', config.preemption ?? 'recompute', preemptionModes).name;
+  if (preemption === 'offload' && !hasLowerTier) {
+    throw configError('preemption', 'is offload, but there is no tier below HBM', "Use 'recompute'.");
+  }
+  return {
+    maxBatchedTokens: requireInteger('maxBatchedTokens', config.maxBatchedTokens ?? 2048, 1),
+    maxSequences: requireInteger('maxSequences', config.maxSequences ?? 256, 1, 2 ** 20),
+    longPrefillTokens: requireInteger('longPrefillTokens', config.longPrefillTokens ?? 0, 0),
+    maxModelTokens: requireInteger('maxModelTokens', config.maxModelTokens ?? 0, 0),
+    queueOrder: queueOrder(config.queueOrder ?? 'fcfs').name,
+    victimRule: victimRule(config.victimRule ?? 'fcfs').name,
+    preemption,
+    publish: named('publish', config.publish ?? 'whenComputed', publishModes).name,
+  };
+}

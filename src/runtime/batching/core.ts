@@ -1,0 +1,191 @@
+/**
+ * The scheduler's state, and the small steps on it that its phases share: what a request holds, and how it
+ * lets go. A request is in exactly one place: the waiting queue, the list of those that load, or the batch.
+ */
+
+import { invariant } from '../errors.ts';
+import type { Sequence } from '../manager/sequence.ts';
+import type { ResolvedSchedulerConfig } from './config.ts';
+import type { KVPort } from './kvPort.ts';
+import { SchedulerDecision, type SchedulerSink } from './schedulerSink.ts';
+import { Batch } from './state/batch.ts';
+import { StepOutcome } from './state/outcome.ts';
+import { StepPlan } from './state/plan.ts';
+import { queueOrder, type VictimRule, victimRule } from './state/policies.ts';
+import type { RequestState, ServingRequest } from './state/request.ts';
+import { WaitingQueue } from './state/waitingQueue.ts';
+
+/** What happened so far. */
+export interface SchedulerCounters {
+  steps: number;
+  admissions: number;
+  /** Prompt blocks that admitted requests found in the cache and did not compute. */
+  hitBlocks: number;
+  /** Blocks that were opened to be computed. */
+  openedBlocks: number;
+  preemptions: number;
+  /** Admissions that waited for blocks on their way. */
+  deferrals: number;
+  /** Waiting requests that gave up the blocks they held. */
+  yields: number;
+  finished: number;
+}
+
+export class SchedulerCore<R extends ServingRequest = ServingRequest> {
+  readonly config: ResolvedSchedulerConfig;
+  readonly port: KVPort;
+  readonly sink: SchedulerSink | null;
+  readonly victimRule: VictimRule;
+  readonly waiting: WaitingQueue;
+  readonly batch: Batch;
+  readonly plan: StepPlan<R>;
+  readonly outcome: StepOutcome<R> = new StepOutcome();
+  /**
+   * Waiting requests that hold a sequence: those that load, and those that have loaded and are back in the
+   * queue.
+   */
+  readonly holders: RequestState<R>[] = [];
+  readonly counters: SchedulerCounters = {
+    steps: 0,
+    admissions: 0,
+    hitBlocks: 0,
+    openedBlocks: 0,
+    preemptions: 0,
+    deferrals: 0,
+    yields: 0,
+    finished: 0,
+  };
+  /** Requests that have not ended, by id. */
+  readonly requests: Map<string, RequestState<R>> = new Map();
+  /** Requests that `abort` was called for while a step was computing them. */
+  readonly abortedInStep: RequestState<R>[] = [];
+  /** Requests that leave with the step that ends now. */
+  readonly leaving: RequestState<R>[] = [];
+  readonly #idle: Int32Array;
+  /** Decoding seats that the planned step leaves out. */
+  idleCount = 0;
+  /** Requests that wait beside the queue for their blocks. */
+  loadingCount = 0;
+  /** Tokens that are left of the budget of the step now planned. */
+  left = 0;
+  nowUs = 0;
+
+  constructor(config: ResolvedSchedulerConfig, port: KVPort, sink: SchedulerSink | null) {
+    this.config = config;
+    this.port = port;
+    this.sink = sink;
+    this.victimRule = victimRule(config.victimRule);
+    this.waiting = new WaitingQueue(queueOrder(config.queueOrder));
+    this.batch = new Batch(config.maxSequences, port.blockTokens);
+    this.plan = new StepPlan(this.batch);
+    this.#idle = new Int32Array(config.maxSequences);
+  }
+
+  decide(op: SchedulerDecision, state: RequestState, b = 0, c = 0): void {
+    this.sink?.decision(op, state.number, b, c);
+  }
+
+  idleSeat(i: number): number {
+    return this.#idle[i];
+  }
+
+  /** The planned step leaves this decoding seat out. */
+  leaveOut(seat: number): void {
+    this.batch.newTokens[seat] = 0;
+    this.#idle[this.idleCount++] = seat;
+    this.decide(SchedulerDecision.SKIP, this.batch.state(seat));
+  }
+
+  /** Seats that the last plan left out take part again. */
+  restIdle(): void {
+    for (let i = 0; i < this.idleCount; i++) this.batch.newTokens[this.#idle[i]] = 1;
+    this.idleCount = 0;
+  }
+
+  /**
+   * The plan's sums, from what the batch counts anyway and a walk over the seats that are not plain decodes.
+   */
+  sumUp(): void {
+    const { plan, batch } = this;
+    let idleTokens = 0;
+    for (let i = 0; i < this.idleCount; i++) idleTokens += batch.computed(this.#idle[i]);
+    let prefills = 0;
+    for (let seat = plan.firstPrefill(); seat !== -1; seat = plan.nextPrefill(seat)) prefills++;
+    plan.decodes = batch.decodes - this.idleCount;
+    plan.decodeContextTokens = batch.decodeContextTokens - idleTokens;
+    plan.requests = plan.decodes + prefills;
+    plan.tokens = this.config.maxBatchedTokens - this.left;
+  }
+
+  /** Blocks that so many tokens need. */
+  blocksFor(tokens: number): number {
+    return Math.ceil(tokens / this.port.blockTokens);
+  }
+
+  /**
+   * Opens the blocks that the first `tokens` tokens need and the request does not have.
+   * @returns false, with nothing changed, when they do not fit
+   */
+  allocate(state: RequestState, tokens: number): boolean {
+    const end = this.blocksFor(tokens);
+    if (end <= state.blocks) return true;
+    if (!this.port.allocate(sequenceOf(state), state.blocks, end, this.nowUs)) return false;
+    this.counters.openedBlocks += end - state.blocks;
+    state.blocks = end;
+    return true;
+  }
+
+  /** Whether blocks of the request are still on their way, or wait for a slot. */
+  isUnsettled(state: RequestState): boolean {
+    const sequence = sequenceOf(state);
+    return sequence.pending > 0 && this.port.isUnsettled(sequence);
+  }
+
+  /**
+   * Everything that was on its way has come, or failed: the request keeps the blocks before the first that
+   * failed.
+   */
+  keepPlaced(state: RequestState): void {
+    const sequence = sequenceOf(state);
+    const placed = this.port.placedBlocks(sequence);
+    if (placed >= state.blocks) return;
+    this.port.truncate(sequence, placed, this.nowUs);
+    state.blocks = placed;
+    state.sealed = Math.min(state.sealed, placed);
+    state.computed = Math.min(state.computed, placed * this.port.blockTokens);
+  }
+
+  /** Publishes the blocks that the first `tokens` tokens fill, as far as their keys are known. */
+  seal(state: RequestState, tokens: number): void {
+    const { keys } = state.request;
+    const full = Math.min(Math.floor(tokens / this.port.blockTokens), keys.length);
+    if (full <= state.sealed) return;
+    this.port.seal(sequenceOf(state), state.sealed, full, keys, this.nowUs);
+    state.sealed = full;
+  }
+
+  /** The request waits while it holds blocks. */
+  hold(state: RequestState<R>): void {
+    this.holders.push(state);
+  }
+
+  /** The request holds blocks no more, or runs. */
+  stopHolding(state: RequestState<R>): void {
+    const at = this.holders.indexOf(state);
+    if (at !== -1) this.holders.splice(at, 1);
+  }
+
+  /** The request's sequence is gone, and with it all that was computed. */
+  forgetSequence(state: RequestState<R>): void {
+    this.stopHolding(state);
+    state.sequence = null;
+    state.blocks = 0;
+    state.computed = 0;
+    state.sealed = 0;
+  }
+}
+
+export function sequenceOf(state: RequestState): Sequence {
+  invariant(state.sequence !== null, 'the request has a sequence');
+  return state.sequence;
+}

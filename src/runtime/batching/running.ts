@@ -1,0 +1,128 @@
+/**
+ * The first half of a step: tokens for the requests of the batch, in batch order, until the budget is spent.
+ * When every request only decodes and there is room for all of them, the order does not matter, and only the
+ * seats that need a block are touched.
+ */
+
+import { invariant } from '../errors.ts';
+import type { SchedulerCore } from './core.ts';
+import { preempt, victimOf, yieldHeldBlocks } from './preemption.ts';
+import { SchedulerDecision } from './schedulerSink.ts';
+import { Phase, type ServingRequest } from './state/request.ts';
+
+/** Plans the running requests, with the whole budget of the step. */
+export function planRunning<R extends ServingRequest>(core: SchedulerCore<R>): void {
+  const { batch, config, port } = core;
+  core.restIdle();
+  if (
+    batch.prefills === 0 &&
+    batch.stalledCount === 0 &&
+    batch.size <= config.maxBatchedTokens &&
+    (batch.needingBlock === 0 || port.canAllocate(batch.needingBlock))
+  ) {
+    grantAll(core);
+    core.left = config.maxBatchedTokens - batch.size + core.idleCount;
+    return;
+  }
+  planInOrder(core);
+  for (let seat = batch.first(); seat !== -1; seat = batch.next(seat)) {
+    if (batch.newTokens[seat] === 0 && batch.isDecoding(seat)) core.leaveOut(seat);
+  }
+}
+
+/** Every seat that needs a block gets one: there is room for all. */
+function grantAll<R extends ServingRequest>(core: SchedulerCore<R>): void {
+  const { batch } = core;
+  for (let left = batch.needingBlock; left > 0; left--) {
+    const seat = batch.firstNeedingBlock();
+    const state = batch.state(seat);
+    invariant(core.allocate(state, batch.known(seat)), 'there is room for a block for each that needs one');
+    batch.grantBlock(seat);
+    if (!core.isUnsettled(state)) continue;
+    batch.setStalled(seat, 1);
+    core.leaveOut(seat);
+  }
+}
+
+function planInOrder<R extends ServingRequest>(core: SchedulerCore<R>): void {
+  const { batch, config } = core;
+  for (let seat = batch.first(); seat !== -1; seat = batch.next(seat)) batch.newTokens[seat] = 0;
+  core.left = config.maxBatchedTokens;
+  let next = -1;
+  for (let seat = batch.first(); seat !== -1 && core.left > 0; seat = next) {
+    next = batch.next(seat);
+    if (batch.isStalled[seat] === 1 && !resume(core, seat)) continue;
+    const state = batch.state(seat);
+    const from = batch.computed(seat);
+    const tokens = chunk(core, batch.known(seat) - from);
+    if (core.blocksFor(from + tokens) > state.blocks) {
+      if (!allocateByForce(core, seat, from + tokens)) return;
+      next = batch.next(seat);
+      if (core.isUnsettled(state)) {
+        batch.setStalled(seat, 1);
+        continue;
+      }
+    }
+    if (batch.needsBlock(seat)) batch.grantBlock(seat);
+    batch.newTokens[seat] = tokens;
+    core.left -= tokens;
+    if (state.phase === Phase.PREFILL) core.decide(SchedulerDecision.CHUNK, state, from, tokens);
+  }
+}
+
+/**
+ * A stalled seat goes on when its blocks are in place. Blocks that failed are opened again where nothing was
+ * computed in them yet; otherwise the request gives way, to be computed again.
+ */
+function resume<R extends ServingRequest>(core: SchedulerCore<R>, seat: number): boolean {
+  const { batch, port } = core;
+  const state = batch.state(seat);
+  if (core.isUnsettled(state)) return false;
+  core.keepPlaced(state);
+  batch.setStalled(seat, 0);
+  if (state.blocks * port.blockTokens >= batch.computed(seat)) return true;
+  preempt(core, seat);
+  return false;
+}
+
+/**
+ * Publishes the blocks that the planned step fills for running requests: by now none of them gives way any
+ * more.
+ */
+export function sealPlanned(core: SchedulerCore): void {
+  const { batch, plan } = core;
+  for (let seat = plan.firstPrefill(); seat !== -1; seat = plan.nextPrefill(seat)) {
+    core.seal(batch.state(seat), batch.computed(seat) + batch.newTokens[seat]);
+  }
+  for (let seat = batch.firstDue(); seat !== -1; seat = batch.nextAlike(seat)) {
+    if (batch.newTokens[seat] > 0) core.seal(batch.state(seat), batch.computed(seat) + 1);
+  }
+}
+
+/**
+ * Tokens of one request's step: what it lacks, within the long-prefill limit and what is left of the budget.
+ */
+export function chunk(core: SchedulerCore, lacking: number): number {
+  const { longPrefillTokens } = core.config;
+  const wanted = longPrefillTokens > 0 ? Math.min(lacking, longPrefillTokens) : lacking;
+  return Math.min(wanted, core.left);
+}
+
+/**
+ * Opens the blocks of the seat's first `tokens` tokens, and makes others give way until there is room.
+ * @returns false when the seat itself gave way
+ */
+function allocateByForce<R extends ServingRequest>(
+  core: SchedulerCore<R>,
+  seat: number,
+  tokens: number,
+): boolean {
+  const state = core.batch.state(seat);
+  while (!core.allocate(state, tokens)) {
+    if (yieldHeldBlocks(core, null)) continue;
+    const victim = victimOf(core);
+    preempt(core, victim);
+    if (victim === seat) return false;
+  }
+  return true;
+}

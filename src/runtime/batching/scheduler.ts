@@ -1,0 +1,280 @@
+/**
+ * Continuous batching: it decides which requests run in a step and with how many tokens, and runs nothing
+ * itself. Calls go in, each with `nowUs`; plans come out. Every call returns at once, and the same calls in
+ * the same order give the same plans. Requests join and leave the batch between any two steps (Orca, OSDI
+ * 2022); prompts are computed in chunks beside decodes (Sarathi-Serve, OSDI 2024); blocks are opened as
+ * tokens need them, and a request gives way when they run out (PagedAttention, SOSP 2023).
+ *
+ *     add(request) ... step(nowUs) -> plan -> the engine runs it -> stepEnded(result, nowUs) -> outcome ...
+ */
+
+import { TierKVError } from '../errors.ts';
+import { admitWaiting, returnLoaded } from './admission.ts';
+import { type ResolvedSchedulerConfig, resolveSchedulerConfig, type SchedulerConfig } from './config.ts';
+import { SchedulerCore, type SchedulerCounters } from './core.ts';
+import { endStep, failStep, finish } from './ending.ts';
+import { checkIntegrity } from './integrity.ts';
+import type { KVPort } from './kvPort.ts';
+import { preempt } from './preemption.ts';
+import { planRunning, sealPlanned } from './running.ts';
+import { SchedulerDecision, SchedulerInput, type SchedulerSink } from './schedulerSink.ts';
+import type { StepOutcome } from './state/outcome.ts';
+import type { StepPlan } from './state/plan.ts';
+import { FinishReason, Phase, RequestState, type ServingRequest } from './state/request.ts';
+import { checkRequest, limitTokens } from './state/requestLimits.ts';
+
+/** What came of a step. Every request that samples in it has one token more. */
+export interface StepResult {
+  /** Ids of requests that hit a stop condition with the token they sampled. Default: none. */
+  readonly stopped?: readonly string[];
+}
+
+/** `endsWithStep`: a step is computing the request, so its blocks are let go when that step has ended. */
+export type AbortResult = 'ended' | 'endsWithStep' | 'unknown';
+
+export interface RequestProgress {
+  /** Prompt and generated tokens. */
+  readonly knownTokens: number;
+  /** Of these, tokens whose KV is in the request's blocks. */
+  readonly computedTokens: number;
+  /** How often it gave way. */
+  readonly preemptions: number;
+}
+
+export class Scheduler<R extends ServingRequest = ServingRequest> {
+  readonly config: ResolvedSchedulerConfig;
+  readonly #core: SchedulerCore<R>;
+  readonly #stopped: RequestState<R>[] = [];
+  #added = 0;
+  #isComputing = false;
+
+  /** @throws TKV_CONFIG with the field at fault, and the nearest name where a policy is unknown */
+  constructor(config: SchedulerConfig, port: KVPort, sink: SchedulerSink | null = null) {
+    this.config = resolveSchedulerConfig(config, port.hasLowerTier);
+    this.#core = new SchedulerCore(this.config, port, sink);
+  }
+
+  get counters(): Readonly<SchedulerCounters> {
+    return this.#core.counters;
+  }
+
+  /** Requests that have not ended. */
+  get size(): number {
+    return this.#core.requests.size;
+  }
+
+  get runningCount(): number {
+    return this.#core.batch.size;
+  }
+
+  /** Requests outside the batch, those included whose blocks are on their way. */
+  get waitingCount(): number {
+    return this.#core.requests.size - this.#core.batch.size;
+  }
+
+  /** Waiting requests whose blocks are on their way. */
+  get loadingCount(): number {
+    return this.#core.loadingCount;
+  }
+
+  /** Whether a step is planned and has not ended. */
+  get isComputing(): boolean {
+    return this.#isComputing;
+  }
+
+  /**
+   * A request joins the waiting queue.
+   * @throws TKV_CONFIG for a number out of range, TKV_INPUT for an id in use, TKV_CAPACITY for a prompt that
+   * can never run
+   */
+  add(request: R, nowUs: number): void {
+    const core = this.#core;
+    checkRequest(request);
+    if (core.requests.has(request.id)) {
+      throw new TierKVError('TKV_INPUT', `id ${request.id} is in use. Give each request an id of its own.`, {
+        field: 'id',
+      });
+    }
+    const limit = limitTokens(request, this.config, core.port);
+    this.#tell(nowUs);
+    const state = new RequestState(request, ++this.#added, limit, nowUs);
+    core.sink?.input(
+      SchedulerInput.ADD,
+      nowUs,
+      state.number,
+      request.promptTokens,
+      request.maxOutputTokens,
+      state.priority,
+      state.arrivalUs,
+      { id: request.id, keys: request.keys.words.subarray(0, 4 * request.keys.length) },
+    );
+    core.requests.set(request.id, state);
+    core.waiting.append(state);
+  }
+
+  /** Ends a request. What it published stays cached; loads that only it waits for are called off. */
+  abort(id: string, nowUs: number): AbortResult {
+    const core = this.#core;
+    const state = core.requests.get(id);
+    if (state === undefined) return 'unknown';
+    this.#input(SchedulerInput.ABORT, nowUs, state.number);
+    if (state.seat !== -1 && this.#isComputing) {
+      if (!core.abortedInStep.includes(state)) core.abortedInStep.push(state);
+      return 'endsWithStep';
+    }
+    if (state.seat !== -1) core.batch.leave(state.seat);
+    else if (state.phase === Phase.LOADING) core.loadingCount--;
+    else core.waiting.remove(state);
+    finish(core, state, FinishReason.ABORTED);
+    return 'ended';
+  }
+
+  /**
+   * A running request loses its blocks, for instance with the device that held them, and waits to be computed
+   * again.
+   * @throws TKV_UNKNOWN_ID, or TKV_STATE while a step is computed or for a request that does not run
+   */
+  requeue(id: string, nowUs: number): void {
+    const core = this.#core;
+    const state = core.requests.get(id);
+    if (state === undefined) throw unknown(id);
+    if (this.#isComputing || state.seat === -1) {
+      const why = this.#isComputing ? 'A step is computing' : `Request ${id} does not run`;
+      throw new TierKVError('TKV_STATE', `${why}. Requeue running requests between steps.`);
+    }
+    this.#input(SchedulerInput.REQUEUE, nowUs, state.number);
+    preempt(core, state.seat);
+    core.plan.preempted.length = 0;
+  }
+
+  /**
+   * Plans the next step. With `plan.tokens` 0 there is nothing to compute: step again after a request was
+   * added or a block arrived. Otherwise call `stepEnded` before the next `step`.
+   * @throws TKV_STATE while a step is computed
+   */
+  step(nowUs: number): StepPlan<R> {
+    const core = this.#core;
+    const { plan } = core;
+    if (this.#isComputing) {
+      throw new TierKVError('TKV_STATE', 'A step is computing. Call stepEnded before the next step.');
+    }
+    this.#input(SchedulerInput.STEP, nowUs, 0);
+    plan.clear();
+    if (core.loadingCount > 0) returnLoaded(core);
+    planRunning(core);
+    // A request that gives way to itself ends the round. When nothing was planned before it, the others get
+    // their turn.
+    for (let gone = 0; core.left === this.config.maxBatchedTokens && gone < plan.preempted.length; ) {
+      gone = plan.preempted.length;
+      planRunning(core);
+    }
+    if (this.config.publish === 'whenPlanned') sealPlanned(core);
+    admitWaiting(core);
+
+    core.sumUp();
+    core.sink?.decision(SchedulerDecision.PLAN, plan.requests, plan.tokens, plan.decodes);
+    this.#isComputing = plan.tokens > 0;
+    if (!this.#isComputing) core.restIdle();
+    return plan;
+  }
+
+  /**
+   * The planned step was computed: its tokens are in the blocks, and each request that samples has its next
+   * token. Keys of tokens known so far are in place in `request.keys`.
+   * @throws TKV_STATE without a planned step, or for a stopped request that sampled nothing; TKV_UNKNOWN_ID
+   */
+  stepEnded(result: StepResult, nowUs: number): StepOutcome<R> {
+    const core = this.#core;
+    if (!this.#isComputing) {
+      throw new TierKVError('TKV_STATE', 'No step is computing. Call step first.');
+    }
+    this.#stopped.length = 0;
+    if (result.stopped !== undefined) for (const id of result.stopped) this.#stopped.push(this.#sampling(id));
+    for (const state of this.#stopped) this.#input(SchedulerInput.STOP, nowUs, state.number);
+    this.#input(SchedulerInput.STEP_ENDED, nowUs, 0);
+    core.outcome.clear();
+    core.counters.steps++;
+    this.#isComputing = false;
+    endStep(core, this.#stopped);
+    return core.outcome;
+  }
+
+  /**
+   * The planned step brought nothing, for instance because the device was lost: every running request waits to be
+   * computed again, with the tokens it had. Call it instead of `stepEnded`. Where blocks are published `whenPlanned`,
+   * the driver fails the seals of the step too, so that none of its blocks is found.
+   * @returns with the requests that were aborted meanwhile
+   * @throws TKV_STATE without a planned step
+   */
+  stepFailed(nowUs: number): StepOutcome<R> {
+    const core = this.#core;
+    if (!this.#isComputing) throw new TierKVError('TKV_STATE', 'No step is computing. Call step first.');
+    this.#input(SchedulerInput.STEP_FAILED, nowUs, 0);
+    core.outcome.clear();
+    this.#isComputing = false;
+    failStep(core);
+    core.plan.clear();
+    return core.outcome;
+  }
+
+  /** Requests in the order in which they would be admitted; an array made for inspection. */
+  waitingRequests(): R[] {
+    return this.#core.waiting.toArray().map((state) => state.request as R);
+  }
+
+  /** Requests of the batch, in its order; an array made for inspection. */
+  runningRequests(): R[] {
+    const { batch } = this.#core;
+    const running: R[] = [];
+    for (let seat = batch.first(); seat !== -1; seat = batch.next(seat)) {
+      running.push(batch.state(seat).request as R);
+    }
+    return running;
+  }
+
+  /** How far a request is, or undefined when it has ended. A token is known before its KV is computed. */
+  progress(id: string): RequestProgress | undefined {
+    const { batch, requests } = this.#core;
+    const state = requests.get(id);
+    if (state === undefined) return undefined;
+    const { seat, preemptions } = state;
+    if (seat === -1) return { knownTokens: state.known, computedTokens: state.computed, preemptions };
+    return { knownTokens: batch.known(seat), computedTokens: batch.computed(seat), preemptions };
+  }
+
+  checkIntegrity(): void {
+    checkIntegrity(this.#core, this.#isComputing);
+  }
+
+  #sampling(id: string): RequestState<R> {
+    const core = this.#core;
+    const state = core.requests.get(id);
+    if (state === undefined) throw unknown(id);
+    if (state.seat !== -1 && core.batch.newTokens[state.seat] > 0 && core.plan.samples(state.seat))
+      return state;
+    throw new TierKVError('TKV_STATE', `Request ${id} sampled no token in this step, so it cannot stop.`);
+  }
+
+  #input(op: SchedulerInput, nowUs: number, number: number): void {
+    this.#tell(nowUs);
+    this.#core.sink?.input(op, nowUs, number, 0, 0, 0, 0);
+  }
+
+  #tell(nowUs: number): void {
+    const core = this.#core;
+    if (!(nowUs >= core.nowUs)) {
+      throw new TierKVError(
+        'TKV_INPUT',
+        `nowUs went back from ${core.nowUs} to ${nowUs}. Pass a clock that does not.`,
+        { field: 'nowUs' },
+      );
+    }
+    core.nowUs = nowUs;
+  }
+}
+
+function unknown(id: string): TierKVError {
+  return new TierKVError('TKV_UNKNOWN_ID', `There is no request ${id}. It has ended, or was never added.`, {
+    field: 'id',
+  });
+}

@@ -1,0 +1,82 @@
+/**
+ * The scheduler's part of the decision log: every input that it is given and every decision that it takes, as
+ * plain numbers in one defined order. A request is named by its number, 1 for the first that was added. That
+ * a decoding request gets its one token a step is not written; that a step leaves it out is.
+ */
+
+export const SchedulerInput = {
+  /**
+   * number, prompt tokens, most output tokens, priority, arrival; the id and the keys of the prompt follow
+   */
+  ADD: 0,
+  /** number */
+  ABORT: 1,
+  STEP: 2,
+  /** number: the engine saw a stop condition in the step that ends next */
+  STOP: 3,
+  STEP_ENDED: 4,
+  /** number */
+  REQUEUE: 5,
+  STEP_FAILED: 6,
+} as const;
+export type SchedulerInput = (typeof SchedulerInput)[keyof typeof SchedulerInput];
+export const schedulerInputNames = [
+  'add',
+  'abort',
+  'step',
+  'stop',
+  'stepEnded',
+  'requeue',
+  'stepFailed',
+] as const;
+
+export const SchedulerDecision = {
+  /** number, tokens found cached, tokens of this step */
+  ADMIT: 0,
+  /** number, first token, tokens of this step: a part of a prefill */
+  CHUNK: 1,
+  /** number: its matched blocks are on their way, so it waits beside the queue */
+  DEFER: 2,
+  /** number: it gives up the blocks that it held while waiting */
+  YIELD: 3,
+  /** number, computed tokens: it gives up its blocks and its place in the batch */
+  PREEMPT: 4,
+  /** number: the step leaves this decoding request out */
+  SKIP: 5,
+  /** requests, tokens, decodes: the step as a whole */
+  PLAN: 6,
+  /** number, reason, output tokens */
+  FINISH: 7,
+} as const;
+export type SchedulerDecision = (typeof SchedulerDecision)[keyof typeof SchedulerDecision];
+export const schedulerDecisionNames = [
+  'admit',
+  'chunk',
+  'defer',
+  'yield',
+  'preempt',
+  'skip',
+  'plan',
+  'finish',
+] as const;
+
+/** What a request brings beside numbers. Both must be copied to be kept. */
+export interface AddedRequest {
+  readonly id: string;
+  /** Four words a block. */
+  readonly keys: Uint32Array;
+}
+
+export interface SchedulerSink {
+  input(
+    op: SchedulerInput,
+    nowUs: number,
+    a: number,
+    b: number,
+    c: number,
+    d: number,
+    e: number,
+    added?: AddedRequest,
+  ): void;
+  decision(op: SchedulerDecision, a: number, b: number, c: number): void;
+}

@@ -1,0 +1,110 @@
+/** Which blocks other requests find, and when: never one whose KV no step has computed or is computing. */
+
+import { describe, expect, it } from 'vitest';
+import { keysOf, World } from './world.ts';
+
+describe('whenComputed', () => {
+  it('two requests with one prompt in one step both compute it; a later one finds it', () => {
+    const world = new World({ publish: 'whenComputed' });
+    world.add('a', 9, 2, { keys: keysOf([1, 2]) });
+    world.add('b', 9, 2, { keys: keysOf([1, 2]) });
+    expect(world.step()).toEqual({ a: [0, 9], b: [0, 9] });
+    world.add('c', 9, 2, { keys: keysOf([1, 2]) });
+    expect(world.step()).toMatchObject({ c: [8, 9] });
+  });
+
+  it('a block whose seal has not ended is on its way: another request waits for it', () => {
+    const world = new World({ publish: 'whenComputed', isInstant: false });
+    world.add('a', 9, 9, { keys: keysOf([1, 2]) });
+    world.step();
+    world.add('b', 9, 2, { keys: keysOf([1, 2]) });
+    expect(world.step()).toEqual({ a: [9, 10] });
+    world.settle();
+    expect(world.step()).toEqual({ a: [10, 11], b: [8, 9] });
+  });
+});
+
+describe('whenPlanned', () => {
+  it('a request finds what one before it computes in the same step', () => {
+    const world = new World({ publish: 'whenPlanned' });
+    world.add('a', 9, 2, { keys: keysOf([1, 2]) });
+    world.add('b', 9, 2, { keys: keysOf([1, 2]) });
+    expect(world.step()).toEqual({ a: [0, 9], b: [8, 9] });
+  });
+
+  it('a request that gives way after it was planned leaves nothing that no step computed', () => {
+    const world = new World({
+      publish: 'whenPlanned',
+      victimRule: 'priority',
+      hbmBlocks: 6,
+      maxBatchedTokens: 12,
+    });
+    world.add('urgent', 3, 9, { priority: 0 });
+    world.add('patient', 16, 9, { priority: 9, keys: keysOf([1, 2, 3, 4]) });
+    world.add('third', 4, 9, { priority: 1 });
+    const computed = new Set<number>();
+    for (let i = 0; i < 100 && world.scheduler.size > 0; i++) {
+      const planned = world.plan();
+      const cached = world.manager.matchLength(keysOf([1, 2, 3, 4]).words, 4);
+      const [, to] = planned.patient ?? [0, 0];
+      for (let block = 0; block < Math.floor(to / 4); block++) computed.add(block);
+      expect(cached).toBeLessThanOrEqual(computed.size);
+      if (Object.keys(planned).length > 0) world.end();
+    }
+    expect(world.scheduler.size).toBe(0);
+  });
+});
+
+describe('corrections of upstream', () => {
+  it('D1: a fully cached prompt claims its blocks, and computes only what samples its first token', () => {
+    const world = new World();
+    world.add('a', 16, 1, { keys: keysOf([1, 2, 3, 4]) });
+    world.step();
+    world.add('b', 16, 2, { keys: keysOf([1, 2, 3, 4]) });
+    expect(world.step()).toEqual({ b: [12, 16] });
+    expect(world.scheduler.counters.hitBlocks).toBe(3);
+    expect(world.manager.usage(0).heldBytes).toBe(4);
+  });
+
+  it('D2: of two copies of a block, the loss of one leaves the other findable', () => {
+    const world = new World({ hbmBlocks: 6 });
+    world.add('a', 8, 1, { keys: keysOf([1, 2]) });
+    world.add('b', 8, 1, { keys: keysOf([1, 2]) });
+    expect(world.step()).toEqual({ a: [0, 8], b: [0, 8] });
+    world.add('c', 16, 1);
+    world.step();
+    expect(world.manager.matchLength(keysOf([1, 2]).words, 2)).toBe(2);
+  });
+
+  it('U1: the last token takes no block, and its block is not found: its KV was never computed', () => {
+    const world = new World({ hbmBlocks: 2 });
+    world.add('a', 7, 2, { keys: keysOf([1, 2]) });
+    world.finish();
+    expect(world.outputs).toEqual({ a: 2 });
+    expect(world.manager.matchLength(keysOf([1, 2]).words, 2)).toBe(2);
+    world.add('b', 6, 2, { keys: keysOf([11, 12]) });
+    world.finish();
+    expect(world.manager.matchLength(keysOf([11, 12]).words, 2)).toBe(1);
+  });
+
+  it('U3: blocks that hold nothing findable are taken before cached ones', () => {
+    const world = new World({ hbmBlocks: 4 });
+    world.add('cached', 8, 1, { keys: keysOf([1, 2]) });
+    world.finish();
+    world.add('private', 8, 1);
+    world.finish();
+    world.add('again', 8, 1);
+    world.finish();
+    expect(world.manager.matchLength(keysOf([1, 2]).words, 2)).toBe(2);
+  });
+
+  it('D4, D12: a hit in a lower tier shortens the prefill, over all chunks', () => {
+    const world = new World({ hbmBlocks: 8, ddrBlocks: 16, maxBatchedTokens: 6 });
+    world.add('a', 16, 1, { keys: keysOf([1, 2, 3, 4]) });
+    world.finish();
+    world.manager.evict(0, 8, world.now);
+    world.settle();
+    world.add('b', 22, 1, { keys: keysOf([1, 2, 3, 4, 5]) });
+    expect(world.step()).toEqual({ b: [16, 22] });
+  });
+});
