@@ -1,5 +1,6 @@
 /** The manager and the stores on it: what decides where KV lies. It moves no bytes; drivers do. */
 
+export * from './batching/index.ts';
 export type { TableMemory } from './content/tableMemory.ts';
 export type { Digest } from './digest.ts';
 export { digestBytes, digestWords } from './digest.ts';

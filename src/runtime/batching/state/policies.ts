@@ -5,7 +5,7 @@
  */
 
 import { configError } from '../../errors.ts';
-import { nearestName } from './nearestName.ts';
+import { nearestName } from '../../nearestName.ts';
 import type { RequestState } from './request.ts';
 
 export interface QueueOrder {
