@@ -13,7 +13,7 @@
 
 import { type KVPort, ManagerPort, Scheduler, type ServingRequest } from '../src/runtime/batching/index.ts';
 import { BlockKeys, ExternalKeys, KVManager, Outcome, type SequenceId } from '../src/runtime/index.ts';
-import { Sequence } from '../src/runtime/manager/sequence.ts';
+import { Sequence } from '../src/runtime/manager/sequences/sequence.ts';
 import { SeededRandom } from '../src/testing/index.ts';
 
 const blockTokens = 16;
@@ -61,7 +61,7 @@ function newCountingPort(blocks: number): KVPort {
     matchLength: () => 0,
     canOpen: (_keys, _matched, wanted) => open + wanted <= blocks,
     canAllocate: (wanted) => open + wanted <= blocks,
-    open: () => new Sequence(0 as SequenceId, 0, 64),
+    open: () => new Sequence(0 as SequenceId, { number: 0, blocks: 64, matched: 0 }, 0),
     load: () => true,
     allocate: (sequence, from, to) => {
       if (open + to - from > blocks) return false;

@@ -4,7 +4,7 @@
  */
 
 import { invariant } from '../errors.ts';
-import type { Sequence } from '../manager/sequence.ts';
+import type { Sequence } from '../manager/sequences/sequence.ts';
 import type { ResolvedSchedulerConfig } from './config.ts';
 import type { KVPort } from './kvPort.ts';
 import { SchedulerDecision, type SchedulerSink } from './schedulerSink.ts';

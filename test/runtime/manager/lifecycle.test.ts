@@ -197,6 +197,9 @@ describe('loads that fail', () => {
     world.settle();
     world.manager.evict(0, 1, 0);
     world.settle();
+    expect(world.manager.lookup(world.keys(1), 1).byTier, 'what was just used is near').toEqual([0, 1, 0]);
+    world.manager.evict(1, 1, 0);
+    expect(world.issued(), 'its copy lies below already').toEqual([]);
     expect(world.manager.lookup(world.keys(1), 1).byTier).toEqual([0, 0, 1]);
     const sequence = world.manager.open(world.keys(1), 1, 0);
     world.manager.load(sequence, 0);

@@ -4,7 +4,7 @@ import type { Priority } from '../../transfer/jobTable.ts';
 import { type Core, HBM } from '../core.ts';
 import { claim } from '../jobs/issuing.ts';
 import { createLoad } from '../sequences/loading.ts';
-import { accepts, createDemotion, evict, makeRoom } from './residency.ts';
+import { accepts, createDemotion, giveUp, makeRoom } from './residency.ts';
 
 /**
  *   started   a job brings it there
@@ -56,7 +56,7 @@ function giveUpAbove(core: Core, content: number, tier: number): void {
   for (let replica = core.fastestReady(content, HBM); replica !== -1; ) {
     const next = replicas.alias[replica];
     const position = replicas.tierOf(replica);
-    if (position < tier && replicas.evictable[replica] === 1) evict(core, replica, position);
+    if (position < tier && replicas.evictable[replica] === 1) giveUp(core, replica, position);
     replica = next;
   }
 }

@@ -35,13 +35,26 @@ export function evict(core: Core, victim: number, tier: number, patient = false)
   // A copy further down does not keep it from the next tier: what was just used is to be near, not on disk.
   const goesDown = lower !== -1 && !hasCopyIn(core, content, lower);
   if (!goesDown || !demote(core, victim, tier, lower, patient)) {
-    if (!hasOtherCopy(core, content, victim, tier)) drop(core, victim, tier, sizeClass);
-    else {
-      if (tier === HBM && isLastIn(core, content, victim, tier)) countOffload(core, content);
-      core.unpublish(victim);
-    }
+    if (hasOtherCopy(core, content, victim, tier)) unpublish(core, victim, tier);
+    else drop(core, victim, tier, sizeClass);
   }
   core.freeIfDrained(victim);
+}
+
+/** Gives up a cached replica whose content lies, or will lie, elsewhere. */
+export function giveUp(core: Core, victim: number, tier: number): void {
+  core.logReplica(DecisionOp.EVICT, victim);
+  core.counters.evictions[tier]++;
+  core.makeUnevictable(victim, tier);
+  core.setResident(victim, 0);
+  unpublish(core, victim, tier);
+  core.freeIfDrained(victim);
+}
+
+function unpublish(core: Core, victim: number, tier: number): void {
+  const content = core.replicas.content[victim];
+  if (tier === HBM && isLastIn(core, content, victim, tier)) countOffload(core, content);
+  core.unpublish(victim);
 }
 
 function drop(core: Core, victim: number, tier: number, sizeClass: number): void {
