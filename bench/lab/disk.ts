@@ -16,7 +16,7 @@ import { parseArgs } from 'node:util';
 import { HostArena } from '../../src/backends/arena/index.ts';
 import { loadLibc } from '../../src/backends/posix/index.ts';
 import { median } from '../../src/cli/bench/measuring.ts';
-import { temporaryDirectory } from '../../src/cli/temporaryDirectory.ts';
+import { temporaryDirectory } from '../../src/cli/process/temporaryDirectory.ts';
 
 const { values: options } = parseArgs({
   options: {

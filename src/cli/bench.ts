@@ -3,7 +3,7 @@
 import { writeFileSync } from 'node:fs';
 import { Argument, Command } from 'commander';
 import { configError } from '../runtime/errors.ts';
-import { renderTable, requireWritableTarget, writeJsonFile } from './output/index.ts';
+import { renderSvg, renderTable, requireWritableTarget, writeJsonFile } from './output/index.ts';
 
 interface BenchOptions {
   readonly json?: string;
@@ -44,7 +44,6 @@ export function benchCommand(): Command {
 async function linksAsAsked({ plot, quick, dir, adapter: wanted }: BenchOptions): Promise<object> {
   const { benchLinks, fullSizes, plotOf, quickSizes, renderRows } = await import('./bench/links/index.ts');
   const say = (line: string): void => void process.stderr.write(`tierkv: ${line}\n`);
-  const { renderSvg } = await import('./chart.ts');
   if (plot !== undefined) await renderSvg(plotOf([], '')); // a missing package shows now, not after the bench
   const { adapter, rows } = await benchLinks(quick ? quickSizes : fullSizes, dir, wanted, say);
   const label = adapter.software ? ' (SW: a SOFTWARE device, whose times say nothing about a GPU)' : '';

@@ -7,7 +7,7 @@ import { Command, InvalidArgumentError, Option } from 'commander';
 import { configError } from '../runtime/errors.ts';
 import { latencyBackends, moeCommBackends } from '../sim/latency/index.ts';
 import type { FitRequestsOptions } from './latency/fitRequests.ts';
-import { requireWritableTarget, writeJsonFile, writeText } from './output/index.ts';
+import { renderSvg, requireWritableTarget, writeJsonFile, writeText } from './output/index.ts';
 
 function numberOption(text: string): number {
   const value = Number(text);
@@ -132,7 +132,6 @@ function checkCommand(): Command {
       const { checkChart, renderCheck } = await import('./latency/renderCheck.ts');
       const report = check(raw);
       if (raw.plot !== undefined) {
-        const { renderSvg } = await import('./chart.ts');
         writeText(raw.plot, await renderSvg(checkChart(report)));
       }
       if (raw.json !== undefined) writeJsonFile(raw.json, report);

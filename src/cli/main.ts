@@ -28,7 +28,7 @@ async function main(args: readonly string[]): Promise<never> {
     console.error(`tierkv: needs Node ${oldestNode.join('.')} or newer, this is ${process.versions.node}.`);
     return finish(2);
   }
-  const { endingOf, withStack } = await import('./errorFunnel.ts');
+  const { endingOf, withStack } = await import('./process/index.ts');
   let help = 'tierkv';
   const fail = (error: unknown): never => {
     const ending = endingOf(error, help);

@@ -6,8 +6,8 @@
 
 import { Command } from 'commander';
 import { aboutPipe, keepPipe } from './input/index.ts';
-import { interruptible } from './interrupt.ts';
 import { formatBytesPerS, startProgressBar, writeJsonFile } from './output/index.ts';
+import { interruptible, type TemporaryDirectory, temporaryDirectory } from './process/index.ts';
 import type { ReplayListener, ReplayOptions, ReplayProgress } from './replay/options.ts';
 import {
   linkDefaults,
@@ -15,9 +15,7 @@ import {
   type RawReplayOptions,
   replayDefaults,
 } from './replay/parseOptions.ts';
-import { renderReport } from './replay/renderReport.ts';
-import type { ReplayReport } from './replay/report.ts';
-import { type TemporaryDirectory, temporaryDirectory } from './temporaryDirectory.ts';
+import { type ReplayReport, renderReport } from './replay/report/index.ts';
 
 const helpEnd = `
 Blocks are the cache's units of --block-tokens tokens each. A lookup serves the leading blocks that are present in any

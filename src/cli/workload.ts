@@ -15,8 +15,7 @@ import {
   type WorkloadSpec,
   WorkloadSummarizer,
 } from '../sim/workload/index.ts';
-import { renderSvg } from './chart.ts';
-import { printable, writeJsonFile, writeResults, writeText } from './output/index.ts';
+import { printable, renderSvg, writeJsonFile, writeResults, writeText } from './output/index.ts';
 import { renderSummary } from './workload/describe.ts';
 import { formatOf, type OpenedWorkload, openWorkload, readSpec, servegenSpec } from './workload/open.ts';
 import {

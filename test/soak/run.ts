@@ -10,7 +10,7 @@
 import { spawnSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
-import { renderSvg } from '../../src/cli/chart.ts';
+import { renderSvg } from '../../src/cli/output/chart.ts';
 import {
   formatCount,
   formatSeconds,

@@ -10,7 +10,7 @@ import path from 'node:path';
 import { type Readable, Transform } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { TierKVError } from '../../runtime/errors.ts';
-import { temporaryDirectory } from '../temporaryDirectory.ts';
+import { temporaryDirectory } from '../process/index.ts';
 import { compressionOf } from './fileLines.ts';
 import { fileTooLarge, maxPipeBytes } from './limits.ts';
 import { unreadable } from './readText.ts';

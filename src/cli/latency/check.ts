@@ -35,7 +35,7 @@ import {
   scoresBy,
   sumBatch,
 } from '../../sim/latency/index.ts';
-import { withOptionNames } from '../optionNames.ts';
+import { withOptionNames } from '../process/index.ts';
 import {
   latencyDataFile,
   loadCoefficients,

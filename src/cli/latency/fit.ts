@@ -17,7 +17,7 @@ import {
   type Score,
   scoreOf,
 } from '../../sim/latency/index.ts';
-import { withOptionNames } from '../optionNames.ts';
+import { withOptionNames } from '../process/index.ts';
 import { loadHardware, loadKernelTables, readText } from './dataFiles.ts';
 import { fittableRuns, loadMeasurements, modelLookup } from './measurements.ts';
 

@@ -13,7 +13,7 @@ import {
   kernelCoefficients,
   parseMeasuredRequests,
 } from '../../sim/latency/index.ts';
-import { withOptionNames } from '../optionNames.ts';
+import { withOptionNames } from '../process/index.ts';
 import { loadHardware, loadKernelTables, loadModel, readText } from './dataFiles.ts';
 import { requireFiniteFit, rounded } from './fit.ts';
 import { fittableRuns, loadMeasurements, modelLookup } from './measurements.ts';

@@ -14,8 +14,8 @@ import {
   PhysicalFloor,
   type StepPart,
 } from '../../sim/latency/index.ts';
-import { withOptionNames } from '../optionNames.ts';
 import { printable, renderTable } from '../output/index.ts';
+import { withOptionNames } from '../process/index.ts';
 import { parseBatch } from './batchText.ts';
 import { loadCoefficients, loadHardware, loadModel, modelDefaults } from './dataFiles.ts';
 

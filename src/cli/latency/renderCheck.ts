@@ -2,8 +2,7 @@
  * What `tierkv latency check` shows: a table a question, and the plot of predicted against measured steps.
  */
 
-import type { VegaLiteSpec } from '../chart.ts';
-import { renderTable, type TableColumn } from '../output/index.ts';
+import { renderTable, type TableColumn, type VegaLiteSpec } from '../output/index.ts';
 import type { CheckReport, NamedScore } from './check.ts';
 
 const scoreColumns: readonly TableColumn[] = [

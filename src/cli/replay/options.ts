@@ -3,7 +3,7 @@
  * work starts, and `runReplay`, which may take them as right. All sizes are in bytes, all capacities in blocks.
  */
 
-import type { ReplayReport } from './report.ts';
+import type { ReplayReport } from './report/index.ts';
 
 /** Slots of a tier: a count, 0 for "this tier is off", or 'all' for "as many as the trace needs" (last tier only). */
 export type BlockBudget = number | 'all';

@@ -18,7 +18,7 @@ import { systemReason } from '../input/index.ts';
 import { parseBytes, requireWritableTarget } from '../output/index.ts';
 import { mooncakeBlockTokens } from '../trace/index.ts';
 import type { BlockBudget, DriverName, ReplayOptions } from './options.ts';
-import { maxBlocks, requireHoldable, requireRoom } from './tierSizes.ts';
+import { maxBlocks, requireHoldable, requireRoom } from './tiers/index.ts';
 
 /** The options as commander hands them over: text, under camel-case names. */
 export interface RawReplayOptions {

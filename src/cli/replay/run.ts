@@ -12,13 +12,12 @@ import {
 import { readMooncakeTrace } from '../trace/index.ts';
 import { readLines } from '../trace/lines.ts';
 import { DecisionLog } from './decisionLog.ts';
-import { openTiers as openModeledTiers } from './modeledTiers.ts';
 import type { DriverName, ReplayListener, ReplayOptions } from './options.ts';
-import type { ReplayReport } from './report.ts';
+import type { ReplayReport } from './report/index.ts';
 import { ReplaySession } from './session.ts';
 import { surveyTrace, traceOptions } from './survey.ts';
-import { replaySizes } from './tierSizes.ts';
-import type { OpenTiers, ReplayTiers } from './tiers.ts';
+import { type OpenTiers, type ReplayTiers, replaySizes } from './tiers/index.ts';
+import { openTiers as openModeledTiers } from './tiers/modeled.ts';
 
 /** @throws {TierKVError} for a bad trace, a device or a directory that cannot be used */
 export async function runReplay(options: ReplayOptions, listener: ReplayListener): Promise<ReplayReport> {
@@ -76,7 +75,7 @@ export async function runReplay(options: ReplayOptions, listener: ReplayListener
 
 /** Only a real run loads the GPU's binding. */
 function tiersFor(driver: DriverName): Promise<{ openTiers: OpenTiers }> {
-  return driver === 'real' ? import('./realTiers.ts') : import('./modeledTiers.ts');
+  return driver === 'real' ? import('./tiers/real.ts') : import('./tiers/modeled.ts');
 }
 
 async function replayInputs(

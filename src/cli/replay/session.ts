@@ -15,9 +15,8 @@ import {
   type KVManager,
   type Sequence,
 } from '../../runtime/index.ts';
-import type { BlockBytes, BlockPlace } from './blockBytes.ts';
 import { OrderedEnds } from './orderedEnds.ts';
-import type { ReplayTiers } from './tiers.ts';
+import type { BlockBytes, BlockPlace, ReplayTiers } from './tiers/index.ts';
 
 export class ReplaySession {
   readonly manager: KVManager;

@@ -1,7 +1,7 @@
 /** The picture of a workload: arrivals over time, lengths, and where prompt tokens come from, by tenant. */
 
 import type { WorkloadSummarizer } from '../../sim/workload/index.ts';
-import type { VegaLiteSpec } from '../chart.ts';
+import type { VegaLiteSpec } from '../output/index.ts';
 
 const TIME_BINS = 120;
 const LENGTH_BINS = 48;

@@ -3,10 +3,7 @@
  * inter-arrival times and token lengths. Everything random under `src/sim` comes from here.
  */
 
-export * from './arrival.ts';
 export * as elementary from './elementary.ts';
-export * from './length.ts';
-export * from './partition.ts';
-export * from './pool.ts';
-export * from './rand.ts';
-export type { SourceState } from './source.ts';
+export * from './samplers/index.ts';
+export type { SourceState } from './source/index.ts';
+export * from './streams/index.ts';

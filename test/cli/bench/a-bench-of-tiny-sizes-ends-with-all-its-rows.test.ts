@@ -6,7 +6,7 @@ import { tableMemory } from '../../../src/backends/arena/index.ts';
 import { benchLinks, type LinkRow, plotOf, renderRows } from '../../../src/cli/bench/links/index.ts';
 import { lookupRows } from '../../../src/cli/bench/lookups.ts';
 import { profileOf } from '../../../src/cli/calibrate.ts';
-import { renderSvg } from '../../../src/cli/chart.ts';
+import { renderSvg } from '../../../src/cli/output/chart.ts';
 import { parseLinkCalibration } from '../../../src/sim/latency/index.ts';
 
 const sizes = {

@@ -4,8 +4,8 @@ import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
-import { endingOf } from '../../../src/cli/errorFunnel.ts';
 import { latencyCommand } from '../../../src/cli/latency.ts';
+import { endingOf } from '../../../src/cli/process/errorFunnel.ts';
 
 let folder: string;
 beforeAll(() => {

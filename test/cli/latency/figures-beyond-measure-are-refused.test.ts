@@ -6,9 +6,9 @@ import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
-import { endingOf } from '../../../src/cli/errorFunnel.ts';
 import { latencyCommand } from '../../../src/cli/latency.ts';
-import { inOptionNames } from '../../../src/cli/optionNames.ts';
+import { endingOf } from '../../../src/cli/process/errorFunnel.ts';
+import { inOptionNames } from '../../../src/cli/process/optionNames.ts';
 import { configError, requireInteger, TierKVError } from '../../../src/runtime/errors.ts';
 
 let folder: string;

@@ -8,12 +8,12 @@ import {
   partitionSeed,
   StreamPool,
 } from '../../../src/sim/random/index.ts';
-import { advanceRegister, seedRegister } from '../../../src/sim/random/register.ts';
+import { advanceRegister, seedRegister } from '../../../src/sim/random/source/register.ts';
 import {
   advanceRegisterSimd,
   hasSimdRegister,
   seedRegisterSimd,
-} from '../../../src/sim/random/registerSimd.ts';
+} from '../../../src/sim/random/source/registerSimd.ts';
 
 interface Stream {
   seed: string;

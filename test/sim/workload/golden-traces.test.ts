@@ -12,7 +12,7 @@ import {
   type WorkloadRequest,
   type WorkloadSpec,
 } from '../../../src/sim/workload/index.ts';
-import { traceColumns, traceRow } from '../../../src/sim/workload/trace/v2Write.ts';
+import { traceColumns, traceRow } from '../../../src/sim/workload/trace/v2/write.ts';
 
 const fixture = (name: string): URL => new URL(`./fixtures/${name}`, import.meta.url);
 const goldenLines = (name: string): string[] =>

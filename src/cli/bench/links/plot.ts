@@ -3,7 +3,7 @@
  * beside.
  */
 
-import type { VegaLiteSpec } from '../../chart.ts';
+import type { VegaLiteSpec } from '../../output/index.ts';
 import type { LinkRow } from './row.ts';
 
 /** @param device what was measured, for the title */

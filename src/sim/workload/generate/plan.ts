@@ -17,14 +17,21 @@ import {
 import type { WorkloadRequest } from '../request.ts';
 import type { ClientSpec, WorkloadSpec } from '../spec/types.ts';
 import { VOCABULARY } from '../tokens.ts';
-import { Client, type ClientStream, NO_PREFIX, type Prefix } from './client.ts';
-import { ConversationStream } from './conversation.ts';
-import { EarliestFirst } from './earliest.ts';
+import {
+  Client,
+  type ClientStream,
+  ConversationStream,
+  clientRatesPerUs,
+  EarliestFirst,
+  HeldMemory,
+  hasWindowParameters,
+  NO_PREFIX,
+  type Prefix,
+  SingleStream,
+  WindowedStream,
+  WindowRates,
+} from './clients/index.ts';
 import { expandClients } from './expand.ts';
-import { HeldMemory } from './heldMemory.ts';
-import { clientRatesPerUs, hasWindowParameters, WindowRates } from './rates.ts';
-import { SingleStream } from './single.ts';
-import { WindowedStream } from './windowed.ts';
 
 const WORKLOAD_STREAM = 'workload-gen';
 const DEFAULT_PREFIX_TOKENS = 50;

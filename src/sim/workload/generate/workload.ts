@@ -7,10 +7,16 @@
 import { GoRandom } from '../../random/index.ts';
 import type { RequestStream, WorkloadRequest } from '../request.ts';
 import { type ClientSpec, isClosedLoop, type WorkloadSpec } from '../spec/types.ts';
-import { NO_PREFIX, type Prefix } from './client.ts';
-import { admitUsers, ConcurrencyStream, type ConcurrencyUsers } from './concurrency.ts';
+import { NO_PREFIX, type Prefix } from './clients/index.ts';
+import {
+  admitUsers,
+  ConcurrencyStream,
+  type ConcurrencyUsers,
+  leadingSpans,
+  type SessionKind,
+  type SessionPlan,
+} from './closedLoop/index.ts';
 import { type Limits, MergedStream, type Plan, planWorkload } from './plan.ts';
-import { leadingSpans, type SessionKind, type SessionPlan } from './sessions.ts';
 
 const BLUEPRINT_SEED_OFFSET = 7_919n;
 

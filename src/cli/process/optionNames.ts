@@ -1,0 +1,27 @@
+/** Errors of the library in the words of the command line: a field becomes the option that sets it. */
+
+import { TierKVError } from '../../runtime/errors.ts';
+
+/** Runs `act`; its errors about a field in `names` are about that option, which also begins their message. */
+export function withOptionNames<T>(names: Readonly<Record<string, string>>, act: () => T): T {
+  try {
+    return act();
+  } catch (error) {
+    throw inOptionNames(names, error);
+  }
+}
+
+export function inOptionNames(names: Readonly<Record<string, string>>, error: unknown): unknown {
+  if (!(error instanceof TierKVError) || error.field === undefined) return error;
+  const { field } = error;
+  const option = Object.hasOwn(names, field) ? names[field] : undefined;
+  if (option === undefined) return error;
+  let { message } = error;
+  if (message.startsWith(`${field} `)) message = option + message.slice(field.length);
+  return new TierKVError(error.code, message.replaceAll(`Set ${field} `, `Set ${option} `), {
+    field: option,
+    cause: error,
+    ...(error.path === undefined ? {} : { path: error.path }),
+    ...(error.line === undefined ? {} : { line: error.line }),
+  });
+}

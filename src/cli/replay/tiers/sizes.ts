@@ -1,0 +1,115 @@
+/**
+ * From blocks to a manager's configuration. A replay's tiers are exclusive and offload on demand only. HBM
+ * has a landing zone for one window of blocks; each lower tier has one for the largest request, whose blocks
+ * may leave it while as many arrive.
+ */
+
+import fs from 'node:fs';
+import os from 'node:os';
+import { configError } from '../../../runtime/errors.ts';
+import type { ManagerConfig } from '../../../runtime/index.ts';
+import { formatBytes } from '../../output/index.ts';
+import type { BlockBudget, ReplayOptions } from '../options.ts';
+import type { TraceSurvey } from '../survey.ts';
+
+const LANDING_BYTES = 32 * 1024 * 1024;
+const LANDING_BLOCKS = 64;
+
+/**
+ * Most blocks of all tiers together. The manager needs some 60 bytes of memory for each, so this is about 1
+ * GB.
+ */
+export const maxBlocks: number = 2 ** 24;
+
+/**
+ * Refuses tiers that no machine could manage or address. What `all` comes to is not known yet.
+ * @throws {TierKVError} TKV_CONFIG naming the largest tier's option.
+ */
+export function requireHoldable(
+  sizes: Pick<ReplayOptions, 'hbmBlocks' | 'ddrBlocks' | 'nvmeBlocks' | 'blockBytes'>,
+): void {
+  const tiers = [
+    ['--hbm-blocks', sizes.hbmBlocks],
+    ['--ddr-blocks', sizes.ddrBlocks],
+    ['--nvme-blocks', sizes.nvmeBlocks],
+  ] as const;
+  let total = 0;
+  let largest: readonly [option: string, blocks: number] = ['--hbm-blocks', 0];
+  for (const [option, blocks] of tiers) {
+    if (blocks === 'all') continue;
+    total += blocks;
+    if (blocks > largest[1]) largest = [option, blocks];
+  }
+  const [option, blocks] = largest;
+  if (total > maxBlocks) {
+    const problem = `is ${blocks}, and all tiers together would have ${total} blocks, more than ${maxBlocks}`;
+    throw configError(
+      option,
+      problem,
+      `Lower ${option}; larger blocks (--block-bytes) hold as much in fewer.`,
+    );
+  }
+  if (blocks * sizes.blockBytes > Number.MAX_SAFE_INTEGER) {
+    const problem = `makes ${blocks} blocks of ${sizes.blockBytes} bytes, more than can be addressed`;
+    throw configError(option, problem, `Lower ${option} or --block-bytes.`);
+  }
+}
+
+/**
+ * Refuses tiers of real bytes that this machine has no room for.
+ * @param sizes `dir` is where the disk tier lies; undefined for the system's directory of temporary files.
+ * @throws {TierKVError} TKV_CONFIG naming the option.
+ */
+export function requireRoom(
+  sizes: Pick<ReplayOptions, 'ddrBlocks' | 'nvmeBlocks' | 'blockBytes'> & {
+    readonly dir?: string | undefined;
+  },
+): void {
+  const require = (option: string, blocks: BlockBudget, bytes: number, where: string): void => {
+    if (blocks === 'all' || blocks * sizes.blockBytes <= bytes) return;
+    const problem = `asks for ${formatBytes(blocks * sizes.blockBytes)}, and ${where} ${formatBytes(bytes)}`;
+    throw configError(option, problem, `Lower ${option} or --block-bytes.`);
+  };
+  require('--ddr-blocks', sizes.ddrBlocks, os.totalmem(), 'this machine has a memory of');
+  const dir = sizes.dir ?? os.tmpdir();
+  const { bavail, bsize } = fs.statfsSync(dir);
+  require('--nvme-blocks', sizes.nvmeBlocks, bavail * bsize, `${dir} has free`);
+}
+
+export interface ReplaySizes {
+  readonly config: ManagerConfig;
+  readonly hbmBlocks: number;
+  /** Most blocks brought or computed at a time when a request is larger than HBM. */
+  readonly window: number;
+}
+
+export function replaySizes(options: ReplayOptions, survey: TraceSurvey): ReplaySizes {
+  const { blockBytes } = options;
+  const blocks = (budget: BlockBudget): number =>
+    budget === 'all' ? Math.max(1, survey.uniqueBlocks) : budget;
+  const window = Math.max(1, Math.min(LANDING_BLOCKS, Math.floor(LANDING_BYTES / blockBytes)));
+  const lower = (budget: BlockBudget): { capacityBytes: number; landingBytes: number } => ({
+    capacityBytes: blocks(budget) * blockBytes,
+    landingBytes: survey.longestRequest * blockBytes,
+  });
+  const hbmBlocks = blocks(options.hbmBlocks);
+  const largest = Math.max(hbmBlocks, blocks(options.ddrBlocks), blocks(options.nvmeBlocks));
+  if ((largest + survey.longestRequest + window) * blockBytes > Number.MAX_SAFE_INTEGER) {
+    const problem = `is ${blockBytes}, and tiers of ${largest} such blocks cannot be addressed`;
+    throw configError('--block-bytes', problem, 'Lower it.');
+  }
+  return {
+    hbmBlocks,
+    window,
+    config: {
+      unitBytes: [blockBytes],
+      hbm: { capacityBytes: hbmBlocks * blockBytes, landingBytes: window * blockBytes },
+      ...(options.ddrBlocks === 0 ? {} : { ddr: lower(options.ddrBlocks) }),
+      ...(options.nvmeBlocks === 0 ? {} : { nvme: lower(options.nvmeBlocks) }),
+      lowerCopy: 'move',
+      chainedKeys: false,
+      offloadThreshold: options.offloadThreshold,
+      maxJobs: Math.max(16_384, 4 * survey.longestRequest),
+    },
+  };
+}

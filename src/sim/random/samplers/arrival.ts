@@ -1,0 +1,178 @@
+/**
+ * Inter-arrival times in integer microseconds. A sampler draws from the stream it is given and from nothing else, always
+ * at least 1 µs; 0 means that a finite sampler has no more. Draw order and rounding (truncation) are upstream's, since its
+ * workloads are defined by them.
+ */
+
+import { invariant } from '../../../runtime/errors.ts';
+import { gamma, log, pow } from '../elementary.ts';
+import type { GoRandom } from '../streams/index.ts';
+
+export type ArrivalProcess = 'poisson' | 'gamma' | 'weibull' | 'constant';
+
+/** An arrival process as a spec writes it. `scale` is in microseconds. */
+export interface ArrivalSpec {
+  readonly process: ArrivalProcess;
+  readonly cv?: number;
+  readonly shape?: number;
+  readonly scale?: number;
+}
+
+export interface ArrivalSampler {
+  /** The next gap in µs, at least 1; 0 when a finite sampler is exhausted. */
+  next(random: GoRandom): number;
+}
+
+const SMALLEST_RATE_PER_US = 1e-15;
+const SMALLEST_GAMMA_SHAPE = 0.01;
+const SMALLEST_DOUBLE = 5e-324;
+
+/** Truncation to a gap; a value beyond 64 bits becomes 1, as Go's conversion leaves a negative number. */
+function toGapUs(value: number): number {
+  return value >= 1 && value < 2 ** 63 ? Math.trunc(value) : 1;
+}
+
+class PoissonGaps implements ArrivalSampler {
+  readonly #ratePerUs: number;
+  constructor(ratePerUs: number) {
+    this.#ratePerUs = ratePerUs;
+  }
+  next(random: GoRandom): number {
+    return toGapUs(random.expFloat64() / this.#ratePerUs);
+  }
+}
+
+class ConstantGaps implements ArrivalSampler {
+  readonly #gapUs: number;
+  constructor(gapUs: number) {
+    this.#gapUs = gapUs;
+  }
+  next(): number {
+    return this.#gapUs;
+  }
+}
+
+class GammaGaps implements ArrivalSampler {
+  readonly shape: number;
+  readonly scale: number;
+  constructor(shape: number, scale: number) {
+    this.shape = shape;
+    this.scale = scale;
+  }
+  next(random: GoRandom): number {
+    return toGapUs(gammaVariate(random, this.shape, this.scale));
+  }
+}
+
+class WeibullGaps implements ArrivalSampler {
+  readonly shape: number;
+  readonly scale: number;
+  constructor(shape: number, scale: number) {
+    this.shape = shape;
+    this.scale = scale;
+  }
+  next(random: GoRandom): number {
+    const u = random.float64() || SMALLEST_DOUBLE;
+    return toGapUs(this.scale * pow(-log(u), 1 / this.shape));
+  }
+}
+
+/**
+ * A Gamma(shape, scale) variate: Marsaglia and Tsang (2000) for shape >= 1; below, a uniform U is drawn first and the
+ * variate of shape + 1 multiplied by U^(1/shape).
+ */
+export function gammaVariate(random: GoRandom, shape: number, scale: number): number {
+  if (shape < 1) {
+    const u = random.float64();
+    return gammaVariate(random, shape + 1, scale) * pow(u, 1 / shape);
+  }
+  const d = shape - 1 / 3;
+  const c = 1 / Math.sqrt(9 * d);
+  for (;;) {
+    let x: number;
+    let v: number;
+    do {
+      x = random.normFloat64();
+      v = 1 + c * x;
+    } while (!(v > 0));
+    v = v * v * v;
+    const u = random.float64();
+    if (u < 1 - 0.0331 * (x * x) * (x * x)) return d * v * scale;
+    if (log(u) < 0.5 * x * x + d * (1 - v + log(v))) return d * v * scale;
+  }
+}
+
+/** The coefficient of variation of a Weibull distribution of shape k. */
+function weibullCv(k: number): number {
+  const g1 = gamma(1 + 1 / k);
+  return Math.sqrt(gamma(1 + 2 / k) / (g1 * g1) - 1);
+}
+
+/** The Weibull shape with the given coefficient of variation, to 0.001 by bisection on [0.1, 100]. */
+export function weibullShape(cv: number): number {
+  let low = 0.1;
+  let high = 100;
+  for (let step = 0; step < 100; step++) {
+    const middle = (low + high) / 2;
+    const found = weibullCv(middle);
+    if (Math.abs(found - cv) < 0.001) return middle;
+    if (found > cv) low = middle;
+    else high = middle;
+  }
+  return (low + high) / 2;
+}
+
+/** The Weibull scale λ in µs at which a shape has the given mean gap. */
+export function weibullScale(shape: number, meanUs: number): number {
+  return meanUs / gamma(1 + 1 / shape);
+}
+
+/**
+ * The sampler of a process at a rate in requests per µs. Explicit shape and scale win over the coefficient of variation
+ * and carry their own rate; a gamma shape below 0.01 falls back to a Poisson process.
+ */
+export function arrivalSampler(spec: ArrivalSpec, ratePerUs: number): ArrivalSampler {
+  const rate = Math.max(ratePerUs, SMALLEST_RATE_PER_US);
+  const explicit = (spec.shape ?? 0) > 0 && (spec.scale ?? 0) > 0;
+  const cv = spec.cv !== undefined && spec.cv > 0 ? spec.cv : 1;
+  switch (spec.process) {
+    case 'poisson':
+      return new PoissonGaps(rate);
+    case 'constant':
+      return new ConstantGaps(toGapUs(1 / rate));
+    case 'gamma': {
+      if (explicit) return new GammaGaps(spec.shape!, spec.scale!);
+      const shape = 1 / (cv * cv);
+      if (shape < SMALLEST_GAMMA_SHAPE) return new PoissonGaps(rate);
+      return new GammaGaps(shape, (1 / rate) * cv * cv);
+    }
+    case 'weibull': {
+      if (explicit) return new WeibullGaps(spec.shape!, spec.scale!);
+      const shape = weibullShape(cv);
+      return new WeibullGaps(shape, weibullScale(shape, 1 / rate));
+    }
+  }
+}
+
+/**
+ * Exactly `count` gaps drawn at once: exponentials scaled so that they sum to `durationUs` before truncation. The draws
+ * come from a stream of its own, so that they do not move the lengths drawn later.
+ */
+export function normalizedExponentialGaps(
+  random: GoRandom,
+  count: number,
+  durationUs: number,
+): ArrivalSampler & { readonly gapsUs: Float64Array } {
+  invariant(count > 0 && durationUs >= count, 'normalized gaps need a duration of at least 1 µs a gap');
+  const rate = count / durationUs;
+  const gapsUs = new Float64Array(count);
+  let sum = 0;
+  for (let i = 0; i < count; i++) {
+    gapsUs[i] = random.expFloat64() / rate;
+    sum += gapsUs[i];
+  }
+  const factor = durationUs / sum;
+  for (let i = 0; i < count; i++) gapsUs[i] = toGapUs(gapsUs[i] * factor);
+  let used = 0;
+  return { gapsUs, next: () => (used < count ? gapsUs[used++] : 0) };
+}

@@ -1,0 +1,11 @@
+/** Closed loops: users and sessions of which a request exists only once the one before it has finished. */
+
+export { admitUsers, ConcurrencyStream, type ConcurrencyUsers } from './concurrency.ts';
+export {
+  leadingSpans,
+  type RequestEnd,
+  type SessionKind,
+  SessionManager,
+  type SessionManagerState,
+  type SessionPlan,
+} from './sessions.ts';

@@ -1,0 +1,139 @@
+import { spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { closeSync, existsSync, openSync } from 'node:fs';
+import { join } from 'node:path';
+import { CommanderError } from 'commander';
+import { describe, expect, it } from 'vitest';
+import { endingOf } from '../../../src/cli/process/errorFunnel.ts';
+import { Interrupted } from '../../../src/cli/process/interrupt.ts';
+import { TierKVError } from '../../../src/runtime/errors.ts';
+
+const main = join(import.meta.dirname, '..', '..', '..', 'src', 'cli', 'main.ts');
+const tierkv = (args: string[], nodeArgs: string[] = []) =>
+  spawnSync(process.execPath, [...nodeArgs, main, ...args], { encoding: 'utf8', timeout: 30_000 });
+
+describe('the tierkv binary', () => {
+  it.each([
+    [[], /^tierkv: no command\. See tierkv --help\.$/],
+    [['nonsense'], /^tierkv: unknown command 'nonsense'\. See tierkv --help\.$/],
+    [['replay'], /^tierkv: missing required argument 'trace'\. See tierkv replay --help\.$/],
+    [
+      ['workload', 'generate', '--bad'],
+      /^tierkv: unknown option '--bad'\. See tierkv workload generate --help\.$/,
+    ],
+    [['latency', 'fit'], /--out <file>' not specified\. See tierkv latency fit --help\.$/],
+    [['disk', 'stat'], /missing required argument 'dir'\. See tierkv disk stat --help\.$/],
+    [['workload', 'nonsense'], /^tierkv: unknown command 'nonsense'.* See tierkv workload --help\.$/],
+    [['workload'], /^tierkv: name one of the commands\. See tierkv workload --help\.$/],
+    [['replay', 'x', '--hbm-block', '5'], /^tierkv: unknown option .* \(Did you mean --hbm-blocks\?\)/],
+    [['replay', 'x', '--hbm-blocks', '-5'], /^tierkv: --hbm-blocks is -5, .* \[TKV_CONFIG\]$/],
+    [['replay', 'x', '--json', '/no/such/dir/x'], /^tierkv: \/no\/such\/dir\/x cannot be written/],
+  ])('%j is one line on stderr, nothing on stdout, exit code 2', (args, says) => {
+    const { status, stdout, stderr } = tierkv(args);
+    expect(stderr.endsWith('\n')).toBe(true);
+    expect(stderr.slice(0, -1)).toMatch(says);
+    expect(stderr.trim().split('\n')).toHaveLength(1);
+    expect(stdout).toBe('');
+    expect(status).toBe(2);
+  });
+
+  it('TIERKV_DEBUG=1 adds the stack', () => {
+    const { stderr } = spawnSync(process.execPath, [main, 'replay', 'x', '--requests', '0'], {
+      encoding: 'utf8',
+      env: { ...process.env, TIERKV_DEBUG: '1' },
+    });
+    expect(stderr).toMatch(/\n {4}at /);
+  });
+
+  it('--help lists the commands without loading any of them, nor a GPU binding', () => {
+    const traceImports =
+      "import { registerHooks } from 'node:module'; registerHooks({ resolve(name, context, next) {" +
+      ' const found = next(name, context); console.error(found.url); return found; } });';
+    const { status, stdout, stderr } = tierkv(
+      ['--help'],
+      ['--import', `data:text/javascript,${traceImports}`],
+    );
+    expect(status).toBe(0);
+    const commands = [...stdout.matchAll(/^ {2}([a-z]+) /gm)].map(([, name]) => name);
+    expect(commands).toEqual(expect.arrayContaining(['replay', 'workload', 'latency', 'bench', 'help']));
+    expect(stderr).toMatch(/src\/cli\/program\.ts/); // the trace works
+    expect(stderr).not.toMatch(
+      /webgpu|koffi|cli-table3|src\/(backends|sim)\/|src\/cli\/(replay|workload|latency|bench)/,
+    );
+  });
+
+  it('--version is the version of the package', async () => {
+    const { version } = (await import('../../../package.json', { with: { type: 'json' } })).default;
+    expect(tierkv(['--version'])).toMatchObject({ status: 0, stdout: `${version}\n`, stderr: '' });
+  });
+
+  it.skipIf(!existsSync('/dev/full'))('results that find no room on the disk are one line too', () => {
+    const full = openSync('/dev/full', 'w');
+    const { status, stderr } = spawnSync(process.execPath, [main, '--help'], {
+      stdio: ['ignore', full, 'pipe'],
+      encoding: 'utf8',
+      timeout: 30_000,
+    });
+    closeSync(full);
+    expect(stderr).toMatch(/^tierkv: the system refused: ENOSPC: [^\n]*\n$/);
+    expect(status).toBe(2);
+  });
+
+  it('a reader that goes away ends it quietly', async () => {
+    const child = spawn(process.execPath, [main, 'replay', '--help'], { stdio: ['ignore', 'pipe', 'pipe'] });
+    child.stdout.destroy();
+    let stderr = '';
+    child.stderr.on('data', (chunk: Buffer) => (stderr += chunk.toString()));
+    const [code] = await once(child, 'close');
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+  });
+});
+
+describe('how an error ends the process', () => {
+  it('what the user can mend: one line with its code, whatever the message holds', () => {
+    const error = new TierKVError('TKV_INPUT', 'a\nb.jsonl:3: hash_ids is \u{1b}[31m"x". Mend the line.');
+    const { exitCode, text } = endingOf(error, 'tierkv replay');
+    expect(exitCode).toBe(2);
+    expect(text).toBe('tierkv: a b.jsonl:3: hash_ids is ?[31m"x". Mend the line. [TKV_INPUT]');
+  });
+
+  it('a message of any length: its beginning and its end', () => {
+    const error = new TierKVError('TKV_INPUT', `file.csv:1: is "${'x'.repeat(1e6)}". Mend the line`);
+    const { text } = endingOf(error, 'tierkv');
+    expect(text.length).toBeLessThan(2100);
+    expect(text).toMatch(/^tierkv: file\.csv:1: is "xxx.*xxx"\. Mend the line \[TKV_INPUT\]$/);
+  });
+
+  it('what the system refused: one line, exit code 2', () => {
+    const error = Object.assign(new Error('ENOSPC: no space left on device, write'), {
+      code: 'ENOSPC',
+      errno: -28,
+      syscall: 'write',
+    });
+    expect(endingOf(error, 'tierkv')).toEqual({
+      exitCode: 2,
+      text: 'tierkv: the system refused: ENOSPC: no space left on device, write [TKV_IO]',
+    });
+  });
+
+  it('a fault of ours: the message, a hint, exit code 1', () => {
+    for (const fault of [new TypeError('x is undefined'), 'a thrown text', undefined]) {
+      const { exitCode, text } = endingOf(fault, 'tierkv');
+      expect(exitCode).toBe(1);
+      expect(text.split('\n')).toHaveLength(2);
+      expect(text).toMatch(/TIERKV_DEBUG=1/);
+    }
+  });
+
+  it('a stop from outside: the exit code that shells expect', () => {
+    expect(endingOf(new Interrupted('SIGINT'), 'tierkv').exitCode).toBe(130);
+    expect(endingOf(new Interrupted('SIGTERM'), 'tierkv').exitCode).toBe(143);
+  });
+
+  it('help that was asked for: no error at all', () => {
+    expect(endingOf(new CommanderError(0, 'commander.helpDisplayed', '(outputHelp)'), 'tierkv')).toEqual({
+      exitCode: 0,
+      text: '',
+    });
+  });
+});
