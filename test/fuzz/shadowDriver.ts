@@ -81,7 +81,7 @@ export class ShadowDriver {
       this.#manager.complete(transfer.job, Outcome.LOADED, nowUs);
     } else {
       const value = target[transfer.target.slot];
-      const diverges = this.#random.chance(0.02) ? 1 : 0;
+      const diverges = this.#random.chance(0.1) ? 1 : 0;
       this.#manager.complete(transfer.job, Outcome.LOADED, nowUs, value, diverges);
     }
   }

@@ -6,7 +6,16 @@
 import { type BlockKeys, type KeyElements, TierKVError } from '../../runtime/index.ts';
 import { throwIfAborted, unlessAborted, type WaitOptions } from '../abort.ts';
 import { TokenList } from '../prompts/tokenList.ts';
-import { bytesOf, freshKeys, full, isWhole, type RequestContext, requireFits, settled } from './context.ts';
+import {
+  bytesOf,
+  freshKeys,
+  full,
+  isWhole,
+  type RequestContext,
+  requireFits,
+  requireList,
+  settled,
+} from './context.ts';
 import { type GroupTable, KVSequence } from './kvSequence.ts';
 import { scrub } from './scrubbing.ts';
 import { type FoundTail, findTail, takeTail } from './tails.ts';
@@ -48,7 +57,8 @@ export async function begin(
   throwIfAborted(signals);
   const priority = checkedPriority(options.priority);
   const shareWaitMs = checkedWait(options.shareWaitMs);
-  requireFits(context, Math.ceil(tokens?.length / blockTokens));
+  requireList(tokens);
+  requireFits(context, Math.ceil(tokens.length / blockTokens));
   const list = new TokenList(tokens);
   const chains = context.chains.of(options.tenant);
   if (!keeper.present) await unlessAborted(signals, () => keeper.ready());

@@ -51,24 +51,23 @@ export function hashFullBlocks(sequence: KVSequence): void {
   for (const { chain, keys } of sequence.groups) chain.hashBlocks(words, keys.length, keys, length);
 }
 
+/** @throws TKV_INPUT for what is no array of numbers, as far as its length says */
+export function requireList(tokens: KeyElements): void {
+  if (Number.isSafeInteger(tokens?.length) && typeof tokens !== 'string') return;
+  throw new TierKVError('TKV_INPUT', 'tokens are no list. Pass an array of token ids.', {
+    field: 'tokens',
+  });
+}
+
 /** Tokens that can be found at most: as many as all tiers hold. Longer prompts need not be hashed to their end. */
 export function tokensToFind({ manager, blockTokens }: RequestContext, tokens: KeyElements): number {
-  if (typeof tokens?.length !== 'number') {
-    throw new TierKVError('TKV_INPUT', 'tokens are no list. Pass an array of token ids.', {
-      field: 'tokens',
-    });
-  }
+  requireList(tokens);
   const slots = manager.config.tiers.reduce((sum, { shape }) => sum + shape.slotLimit, 0);
   return Math.min(tokens.length, slots * blockTokens);
 }
 
 /** Rejects a request that no release could ever make room for. @throws TKV_CAPACITY */
 export function requireFits({ manager, units }: RequestContext, blocks: number): void {
-  if (!Number.isFinite(blocks)) {
-    throw new TierKVError('TKV_INPUT', 'tokens are no list. Pass an array of token ids.', {
-      field: 'tokens',
-    });
-  }
   const bytes = bytesOf(units, blocks);
   const { capacityBytes } = manager.config.tiers[0].shape;
   if (bytes <= capacityBytes) return;

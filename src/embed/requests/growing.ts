@@ -10,6 +10,7 @@ import {
   isWhole,
   type RequestContext,
   requireFits,
+  requireList,
   type StepEnd,
   settled,
 } from './context.ts';
@@ -23,6 +24,7 @@ export async function append(
   sequence: KVSequence,
   tokens: KeyElements,
 ): Promise<StepEnd> {
+  requireList(tokens);
   await settled(context, sequence);
   const at = sequence.tokens.firstDifference(tokens);
   if (at !== -1) {
@@ -56,6 +58,7 @@ export type EntryEnd = StepEnd | 'full';
  * for its new tokens. Looks at the ends of the tables only.
  */
 export async function step(context: RequestContext, entries: readonly StepEntry[]): Promise<EntryEnd[]> {
+  for (const { tokens } of entries) requireList(tokens);
   const losses = context.keeper.losses;
   const ends = entries.map(({ sequence, tokens }): EntryEnd => {
     if (!context.keeper.present || isDisturbed(sequence)) return 'interrupted';

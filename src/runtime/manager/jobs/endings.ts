@@ -68,7 +68,9 @@ function finishSeal(core: Core, row: number, target: number, outcome: Outcome, l
   } else {
     counters.diverged++;
     replicas.become(target, State.PRIVATE);
-    if (replicas.refs[target] === 0) replicas.become(target, State.DRAINING);
+    // Sequences that joined the job hold the block only once they are served.
+    const wanted = replicas.refs[target] > 0 || jobs.waiter[row] !== -1;
+    if (!wanted) replicas.become(target, State.DRAINING);
   }
   core.end(row, outcome);
 }

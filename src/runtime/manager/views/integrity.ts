@@ -44,7 +44,8 @@ function checkTier(core: Core, tier: number): void {
           replicas.readers[r] === 0 &&
           replicas.writing[r] === 0 &&
           replicas.resident[r] === 0,
-        () => `free slot ${r} is free of everything`,
+        () =>
+          `free slot ${r} has refs ${replicas.refs[r]}, readers ${replicas.readers[r]}, writing ${replicas.writing[r]}, resident ${replicas.resident[r]}`,
       );
       continue;
     }
