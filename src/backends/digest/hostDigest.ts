@@ -28,11 +28,7 @@ export function digestEngine(): DigestEngine {
   return chosen.engine;
 }
 
-/**
- * Digest of the words of `bytes`, which are a unit's from word `firstWord` on. Memory of an arena is read in
- * place.
- * @param bytes a multiple of 4 long; they may start anywhere
- */
+/** Digest of `bytes`, a multiple of 4 long and anywhere: the words of a unit from `firstWord` on. */
 export function hostDigest(bytes: Uint8Array, firstWord = 0): Digest {
   return chosen.digest(bytes, firstWord);
 }

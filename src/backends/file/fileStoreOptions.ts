@@ -10,10 +10,7 @@ import type { StoreIdentity } from './record/superblock.ts';
 const MiB = 1024 * 1024;
 
 export interface FileStoreOptions {
-  /**
-   * `direct` insists on direct I/O, `buffered` on the page cache; `auto` takes direct I/O where a probe
-   * succeeds.
-   */
+  /** Direct I/O, or the page cache; `auto` takes direct I/O where a probe succeeds. Default `auto`. */
   readonly mode?: 'auto' | 'direct' | 'buffered';
   /** `extents` allocates disk space as slots are touched, `whole` all of it at open. Default `whole`. */
   readonly allocation?: 'whole' | 'extents';
@@ -24,10 +21,7 @@ export interface FileStoreOptions {
    * spares the index file and the durability points that a warm restart needs. Default `empty`.
    */
   readonly restart?: 'empty' | 'warm';
-  /**
-   * What gives the bytes their meaning. A warm restart refuses another one by name. Default: empty texts,
-   * epoch 0.
-   */
+  /** What gives the bytes their meaning; a warm restart refuses another. Default: empty texts, epoch 0. */
   readonly identity?: Partial<StoreIdentity>;
   /** A durability point (fdatasync) follows after so many bytes were written. Default 64 MiB. */
   readonly syncBytes?: number;

@@ -140,9 +140,7 @@ export class RecordScan {
     }
   }
 
-  /**
-   * @returns the errno, '' for none. What lies behind the end of the file is no error: there are no records.
-   */
+  /** @returns the errno, '' for none; 'EOF', where there are no records, is not counted as an error. */
   async #read(memory: Uint8Array, slot: number, sizeClass: number): Promise<string> {
     try {
       await this.#file.readv([memory], recordOffset(this.#layout, slot, sizeClass));

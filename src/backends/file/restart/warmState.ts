@@ -142,10 +142,7 @@ export class WarmState {
     this.#table.clear(slot);
   }
 
-  /**
-   * Fulfilled when every write that had ended before the call is durable.
-   * @throws with the errno as `code`
-   */
+  /** Fulfilled when every write that has ended is durable. @throws with the errno as `code` */
   sync(): Promise<void> {
     return this.#durability.sync();
   }
@@ -166,10 +163,7 @@ export class WarmState {
     await this.#parts.index.sync();
   }
 
-  /**
-   * Leaves everything durable and nothing marked, so that the next start reads no record. Nothing may be in
-   * flight.
-   */
+  /** With nothing in flight: leaves all durable and nothing marked, so the next start reads no record. */
   async close(): Promise<void> {
     await this.#checkpointing?.catch(() => {});
     this.#durability.stop();
@@ -199,9 +193,7 @@ export class WarmState {
     };
   }
 
-  /**
-   * @throws an invariant when the table does not agree with the marks. For tests, while nothing is in flight.
-   */
+  /** For tests, while nothing is in flight. @throws when table and marks disagree */
   checkIntegrity(): void {
     let records = 0;
     for (const slot of this.#table.byLastUse()) {

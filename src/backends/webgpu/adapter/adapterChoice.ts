@@ -33,9 +33,7 @@ import { anyManifest } from './vulkanManifests.ts';
 /** Choices change the environment for a moment, so they take turns. */
 let previousChoice: Promise<unknown> = Promise.resolve();
 
-/**
- * @throws TKV_DEVICE, with what was tried and a remedy, when there is no adapter that works or none as forced
- */
+/** @throws TKV_DEVICE, with what was tried and a remedy, when no adapter works or none as forced */
 export function openDevice(options: DeviceOptions = {}): Promise<LiveDevice> {
   const choice = previousChoice.then(() => new AdapterChoice(options).choose());
   previousChoice = choice.then(

@@ -40,10 +40,7 @@ export class SlabKernel implements CompiledKernel {
     this.#ownLayout = layouts[1];
   }
 
-  /**
-   * @param slabs `HbmStore.slabs`
-   * @throws TKV_DEVICE when the device does not compile the kernel
-   */
+  /** @param slabs `HbmStore.slabs` @throws TKV_DEVICE when the device does not compile the kernel */
   static async open(
     live: LiveDevice,
     slabs: readonly GPUBuffer[],
@@ -86,10 +83,7 @@ export class SlabKernel implements CompiledKernel {
     return resultBytesMax(this, itemsMax);
   }
 
-  /**
-   * Binds the kernel's own buffers, in the order of `spec.own`; make it once and give it to
-   * `KernelTable.encode`.
-   */
+  /** Binds the kernel's own buffers, in the order of `spec.own`; once, for `KernelTable.encode`. */
   bindOwn(buffers: readonly GPUBuffer[]): GPUBindGroup {
     const layout = this.#ownLayout;
     invariant(layout !== undefined, () => `the kernel ${this.spec.name} has buffers of its own`);

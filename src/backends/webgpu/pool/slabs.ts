@@ -19,10 +19,7 @@ import type { LiveDevice } from '../device/liveDevice.ts';
 import type { SlotBuffer, SlotLocation } from '../types.ts';
 
 const SLAB_BYTES_DEFAULT = 1024 ** 3;
-/**
- * A driver adds a little to each buffer: SwiftShader says 1 GiB is its limit and refuses a buffer of just
- * that.
- */
+/** What a driver adds to a buffer: SwiftShader's limit is 1 GiB, and it refuses a buffer of just that. */
 const DRIVER_BYTES = 1024 ** 2;
 /** Kernels read slabs in vectors of 16 bytes, also the last. */
 const VECTOR_BYTES = 16;
