@@ -70,22 +70,10 @@ export type FileStoreSettings = Required<
 
 /** @throws TKV_CONFIG naming the option at fault. */
 export function checkedOptions(options: FileStoreOptions): FileStoreSettings {
-  const mode = options.mode ?? 'auto';
-  if (!['auto', 'direct', 'buffered'].includes(mode)) {
-    throw configError('mode', `is '${mode}'`, "Set it to 'auto', 'direct' or 'buffered'.");
-  }
-  const allocation = options.allocation ?? 'whole';
-  if (!['whole', 'extents'].includes(allocation)) {
-    throw configError('allocation', `is '${allocation}'`, "Set it to 'whole' or 'extents'.");
-  }
-  const restart = options.restart ?? 'empty';
-  if (!['empty', 'warm'].includes(restart)) {
-    throw configError('restart', `is '${restart}'`, "Set it to 'empty' or 'warm'.");
-  }
   return {
-    mode,
-    allocation,
-    restart,
+    mode: oneOf('mode', options.mode ?? 'auto', ['auto', 'direct', 'buffered']),
+    allocation: oneOf('allocation', options.allocation ?? 'whole', ['whole', 'extents']),
+    restart: oneOf('restart', options.restart ?? 'empty', ['empty', 'warm']),
     extentBytes: requireInteger('extentBytes', options.extentBytes ?? 64 * MiB, 4096),
     identity: { model: '', layout: '', secretKey: '', extras: '', epoch: 0, ...options.identity },
     syncBytes: requireInteger('syncBytes', options.syncBytes ?? 64 * MiB, 1),
@@ -97,4 +85,11 @@ export function checkedOptions(options: FileStoreOptions): FileStoreSettings {
     verifyReads: options.verifyReads ?? true,
     native: options.native ?? true,
   };
+}
+
+function oneOf<Name extends string>(field: string, value: Name, names: readonly Name[]): Name {
+  if (names.includes(value)) return value;
+  const known = names.map((name) => `'${name}'`);
+  const remedy = `Set it to ${known.slice(0, -1).join(', ')} or ${known.at(-1)}.`;
+  throw configError(field, `is '${value}'`, remedy);
 }

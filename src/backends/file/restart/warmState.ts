@@ -114,19 +114,9 @@ export class WarmState {
     const { layout, geometry } = this.#parts;
     this.#marks.end(regionOf(layout, geometry, item.slot));
     if (sequence === 0) return;
-    const { slot, sizeClass, generation, key, digest, tokens = 0, parent } = item;
-    this.#table.set({
-      slot,
-      sizeClass,
-      generation,
-      key,
-      digest,
-      tokens,
-      sequence,
-      lastUse: this.#sequence,
-      parent,
-    });
-    const { recordBytes } = layout.records[sizeClass];
+    const { tokens = 0, parent } = item;
+    this.#table.set({ ...item, tokens, parent, sequence, lastUse: this.#sequence });
+    const { recordBytes } = layout.records[item.sizeClass];
     this.#writtenBytes += recordBytes;
     this.#durability.wrote(recordBytes);
     this.#checkpointIfWorth();
@@ -198,10 +188,7 @@ export class WarmState {
     let records = 0;
     for (const slot of this.#table.byLastUse()) {
       const entry = this.#table.entry(slot);
-      invariant(
-        entry.sequence <= this.#sequence && entry.lastUse <= this.#sequence,
-        'nothing is of the future',
-      );
+      invariant(Math.max(entry.sequence, entry.lastUse) <= this.#sequence, 'nothing is of the future');
       records++;
     }
     invariant(records === this.#table.records, 'the table counts its records');
