@@ -65,15 +65,8 @@ export class FileStore implements TierStore {
     this.#layout = layout;
     this.#settings = settings;
     this.#staging = staging;
-    this.#flow = new RequestFlow({
-      opened,
-      layout,
-      settings,
-      staging,
-      libc,
-      onStuck,
-      kept: this.records(),
-    });
+    const kept = this.records();
+    this.#flow = new RequestFlow({ opened, layout, settings, staging, libc, onStuck, kept });
   }
 
   /**

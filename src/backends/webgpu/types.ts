@@ -55,7 +55,7 @@ export type BoxPath = 'kernel' | 'copies';
 export interface HbmStoreOptions {
   /** Largest GPUBuffer of the pool, in bytes; the device's limits cap it. Default 1 GiB. */
   readonly slabBytesMax?: number;
-  /** Bytes of one mapped buffer, for each direction; the pool's capacity and the device cap it. Default 4 MiB. */
+  /** Bytes of one mapped buffer of each direction; the pool and the device cap it. Default 4 MiB. */
   readonly stagingBytes?: number;
   /** How many mapped buffers each direction has. Default 8. */
   readonly stagingBuffers?: number;

@@ -55,11 +55,8 @@ export class RecordScan {
       found.push(...(await this.#ofClass(page, sizeClass)));
     }
     const whole = found.filter(({ problem }) => problem === '');
-    const newest = whole.reduce<FoundRecord | undefined>(
-      (best, record) => (best === undefined || record.sequence > best.sequence ? record : best),
-      undefined,
-    );
-    if (newest === undefined) return found;
+    if (whole.length === 0) return found;
+    const newest = whole.reduce((best, record) => (record.sequence > best.sequence ? record : best));
     return found.filter(({ problem, sizeClass, sequence }) =>
       problem === '' ? sizeClass === newest.sizeClass : sequence > newest.sequence,
     );
