@@ -36,10 +36,8 @@ export function hostDigest(bytes: Uint8Array, firstWord = 0): Digest {
 /** As `hostDigest`, without WebAssembly. */
 export function portableDigest(bytes: Uint8Array, firstWord: number): Digest {
   const aligned = bytes.byteOffset % 4 === 0 ? bytes : bytes.slice();
-  return digestWordsFrom(
-    new Uint32Array(aligned.buffer, aligned.byteOffset, aligned.byteLength / 4),
-    firstWord,
-  );
+  const words = new Uint32Array(aligned.buffer, aligned.byteOffset, aligned.byteLength / 4);
+  return digestWordsFrom(words, firstWord);
 }
 
 /** As `hostDigest` in WebAssembly, or undefined where the engine does not run it. */

@@ -11,14 +11,12 @@ const STAGING_BYTES = 64 * 1024 * 1024;
 const SLOTS_MAX = 1024;
 
 export class StagingSlots implements Disposable {
-  readonly slots: number;
   readonly #arena: HostArena;
   readonly #slotBytes: number;
   readonly #free: number[];
   readonly #waiting: (() => void)[] = [];
 
   private constructor(arena: HostArena, slotBytes: number, slots: number) {
-    this.slots = slots;
     this.#arena = arena;
     this.#slotBytes = slotBytes;
     this.#free = Array.from({ length: slots }, (_, i) => i);

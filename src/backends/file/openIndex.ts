@@ -51,9 +51,7 @@ export async function openIndex(
     create: async () => open(INDEX_NAME + NEW_SUFFIX, O_CREAT | O_TRUNC).file,
   });
   if (started.created) {
-    undo(() => {
-      if (!blocks.kept) fs.rmSync(path, { force: true });
-    });
+    if (!blocks.kept) undo(() => fs.rmSync(path, { force: true }));
     await ops.rename(INDEX_NAME + NEW_SUFFIX, INDEX_NAME);
     await ops.sync();
   }
