@@ -116,7 +116,8 @@ export function lookupRows(
       resident.map(({ lookupsPerS }) => lookupsPerS(atOnce, queues)),
     );
     resident.forEach(({ blocks }, i) => {
-      const what = `lookups of cached 64-block chains, ${atOnce} at a time, ${blocks / 1e6} M blocks resident`;
+      const chains = `cached ${CHAIN_BLOCKS}-block chains`;
+      const what = `lookups of ${chains}, ${atOnce} at a time, ${blocks / 1e6} M blocks resident`;
       rows.push({ what, value: median(samples.map((round) => round[i])) / 1e6, unit: 'M/s' });
     });
   }

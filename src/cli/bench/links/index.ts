@@ -1,5 +1,5 @@
 /**
- * The link bench: for each unit size and pattern it opens the tiers, lets all that is compared run in the same
+ * The link bench: for each unit size and pattern it opens the tiers, lets all contestants run in the same
  * interleaved rounds, and makes one row of each link. For `tierkv bench links` and `tierkv calibrate`.
  */
 
