@@ -8,7 +8,7 @@
  *
  * The last quarter is the landing zone of demand loads, which therefore never wait behind write-backs. Where
  * not even two jobs fit, two go at once, so that the link is busy while one ends. What has not begun by its
- * deadline never begins. A batch past its deadline counts no longer, so one that never retires closes no link.
+ * deadline never begins. A batch past its deadline counts no longer: one that never retires closes no link.
  */
 
 import { Priority } from '../../runtime/index.ts';
