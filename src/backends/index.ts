@@ -1,4 +1,4 @@
-/** What moves bytes: one store for each tier, the engine between them, and the runtime that embedders open. */
+/** What moves bytes: one store for each tier, and the engine between them. */
 
 export { type ArenaFacts, type ArenaOptions, HostArena, startsAtPage, tableMemory } from './arena/index.ts';
 export * from './engine/index.ts';

@@ -57,11 +57,8 @@ async function managerAsAsked(quick: boolean): Promise<object> {
   const { tableMemory } = await import('../backends/arena/index.ts');
   const manager = benchManager(quick, await tableMemory());
   const figure = (value: number): string => value.toLocaleString('en-US', { maximumSignificantDigits: 4 });
-  process.stdout.write(
-    renderTable(
-      [{ title: 'manager' }, { title: 'value', align: 'right' }, { title: 'unit' }],
-      manager.map(({ what, value, unit }) => [what, figure(value), unit]),
-    ),
-  );
+  const columns = [{ title: 'manager' }, { title: 'value', align: 'right' as const }, { title: 'unit' }];
+  const cells = manager.map(({ what, value, unit }) => [what, figure(value), unit]);
+  process.stdout.write(renderTable(columns, cells));
   return { manager };
 }

@@ -139,10 +139,7 @@ export class HostArena implements Disposable {
 /** The buffers handed out here, all of which start at a page. */
 const arenaBuffers = new WeakSet<ArrayBufferLike>();
 
-/**
- * Whether the bytes start at a page boundary, as direct I/O wants it. Memory of others is only known through
- * `libc`.
- */
+/** Whether the bytes start at a page, as direct I/O wants it; others' memory is known through `libc` only. */
 export function startsAtPage(bytes: Uint8Array, libc: Libc | undefined): boolean {
   if (arenaBuffers.has(bytes.buffer)) return bytes.byteOffset % PAGE_BYTES === 0;
   return libc !== undefined && libc.addressOf(bytes) % BigInt(PAGE_BYTES) === 0n;

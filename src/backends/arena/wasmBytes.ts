@@ -8,10 +8,7 @@ import { WASM_MEMORY_BYTES_MAX, WASM_PAGE_BYTES, type WasmMemory, wasm } from '.
 /** By their buffers. */
 const memories = new WeakMap<ArrayBufferLike, WasmMemory>();
 
-/**
- * Zeroed memory of at least so many bytes, without pages behind it yet; undefined when the engine has not got
- * it.
- */
+/** Zeroed memory of at least so many bytes, without pages behind it yet; undefined when there is none. */
 export function wasmBytes(bytes: number): ArrayBuffer | undefined {
   if (wasm === undefined || bytes > WASM_MEMORY_BYTES_MAX) return undefined;
   const pages = Math.ceil(bytes / WASM_PAGE_BYTES);

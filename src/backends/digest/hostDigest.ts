@@ -28,11 +28,7 @@ export function digestEngine(): DigestEngine {
   return chosen.engine;
 }
 
-/**
- * Digest of the words of `bytes`, which are a unit's from word `firstWord` on. Memory of an arena is read in
- * place.
- * @param bytes a multiple of 4 long; they may start anywhere
- */
+/** Digest of `bytes`, a multiple of 4 long and anywhere: the words of a unit from `firstWord` on. */
 export function hostDigest(bytes: Uint8Array, firstWord = 0): Digest {
   return chosen.digest(bytes, firstWord);
 }
@@ -40,10 +36,8 @@ export function hostDigest(bytes: Uint8Array, firstWord = 0): Digest {
 /** As `hostDigest`, without WebAssembly. */
 export function portableDigest(bytes: Uint8Array, firstWord: number): Digest {
   const aligned = bytes.byteOffset % 4 === 0 ? bytes : bytes.slice();
-  return digestWordsFrom(
-    new Uint32Array(aligned.buffer, aligned.byteOffset, aligned.byteLength / 4),
-    firstWord,
-  );
+  const words = new Uint32Array(aligned.buffer, aligned.byteOffset, aligned.byteLength / 4);
+  return digestWordsFrom(words, firstWord);
 }
 
 /** As `hostDigest` in WebAssembly, or undefined where the engine does not run it. */

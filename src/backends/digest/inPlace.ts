@@ -7,10 +7,7 @@ import type { Digest } from '../../runtime/digest.ts';
 import { memoryOf, type WasmMemory, wasm, wasmBytes } from '../arena/index.ts';
 import { STEP_BYTES, simdModule } from './simdModule.ts';
 
-/**
- * Digest of `bytes` bytes from `at` on in the memory, a multiple of `STEP_BYTES` above 0, a unit's words from
- * `first` on.
- */
+/** Digest of `bytes` bytes (whole steps, above 0) at `at`, which are a unit's words from `first` on. */
 export type InPlaceDigest = (at: number, bytes: number, first: number) => Digest;
 
 interface Exports {
@@ -24,10 +21,7 @@ export const CHUNK_BYTES = 16384;
 const instances = new WeakMap<ArrayBufferLike, InPlaceDigest>();
 let compiled: object | undefined;
 
-/**
- * The digest on the buffer's memory, undefined for a buffer from elsewhere.
- * @throws where the engine has no SIMD
- */
+/** The digest on the buffer's memory, undefined for a buffer from elsewhere. @throws without SIMD */
 export function inPlaceDigest(buffer: ArrayBufferLike): InPlaceDigest | undefined {
   const known = instances.get(buffer);
   if (known !== undefined) return known;
@@ -45,10 +39,7 @@ export function digestOn(memory: WasmMemory): InPlaceDigest {
   return (at, bytes, first) => ({ lo: lo(at, at + bytes, first) >>> 0, hi: hi() >>> 0 });
 }
 
-/**
- * Digest of words anywhere, through a memory of their own, in chunks that stay in a core's first cache.
- * @throws where there is no WebAssembly, no SIMD in it, or no room for a memory of it
- */
+/** Digest of words anywhere, by way of chunks in a memory of their own. @throws where there is none */
 export function copyingDigest(): (bytes: Uint8Array, first: number) => Digest {
   const memory = wasmBytes(CHUNK_BYTES);
   if (memory === undefined) throw new Error('no memory of WebAssembly is to be had');

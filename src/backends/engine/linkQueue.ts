@@ -1,15 +1,14 @@
 /**
- * Jobs that wait for one link, and how many bytes of them are under way. A job waits as a line in a queue, without memory or
- * room in a ring; it begins in a batch, the most urgent first, as soon as the link's window has room for it:
+ * Jobs that wait for one link, and how many bytes of them are under way. A job waits without memory of its
+ * own; it begins in a batch, the most urgent first, as soon as the link's window has room for it:
  *
  *     +----------------------- window ------------------------+
  *     | under way, any priority            | demand loads only |
  *     +------------------------------------+-------------------+
  *
- * The last quarter is the landing zone of demand loads, which therefore never wait behind write-backs. Where jobs are so large that
- * not even two fit, two of them go at once, so that the link is busy while one of them ends. What has not begun by
- * its deadline never begins. A batch that is past its deadline counts no longer, so that one that never retires cannot close
- * the link.
+ * The last quarter is the landing zone of demand loads, which therefore never wait behind write-backs. Where
+ * not even two jobs fit, two go at once, so that the link is busy while one ends. What has not begun by its
+ * deadline never begins. A batch past its deadline counts no longer: one that never retires closes no link.
  */
 
 import { Priority } from '../../runtime/index.ts';

@@ -1,8 +1,8 @@
 /**
- * A batch between two tiers of which neither is host memory: each block is read into a staging slot and written from there.
- * Blocks are whole, and each goes on as soon as it has arrived, beside those that are still being read; blocks that arrive
- * together are written in one call. Where the target verifies what arrives, the source need not: the check is then end to
- * end. A staging slot is free again when its block has been written, whatever became of it.
+ * A batch between two tiers of which neither is host memory: each block is read into a staging slot and
+ * written from there, as soon as it has arrived, beside those that are still being read. Blocks that arrive
+ * together are written in one call. Where the target verifies what arrives, the source need not. A slot is
+ * free again when its block has been written, whatever became of it.
  */
 
 import type { StoreItem, StoreResult, TierStore } from '../../runtime/tier/tierStore.ts';

@@ -1,6 +1,6 @@
 /**
- * Page-aligned host memory for blocks on their way between device and file: a bounded number of slots. They are taken in turn:
- * whoever writes into memory that another core has just read first takes it out of that core's cache, line by line.
+ * Page-aligned host memory for blocks on their way between device and file: a bounded number of slots, taken
+ * in turn, since memory that another core has just read must first leave that core's cache.
  */
 
 import { requireInteger } from '../../runtime/errors.ts';
@@ -11,20 +11,18 @@ const STAGING_BYTES = 64 * 1024 * 1024;
 const SLOTS_MAX = 1024;
 
 export class StagingSlots implements Disposable {
-  readonly slots: number;
   readonly #arena: HostArena;
   readonly #slotBytes: number;
   readonly #free: number[];
   readonly #waiting: (() => void)[] = [];
 
   private constructor(arena: HostArena, slotBytes: number, slots: number) {
-    this.slots = slots;
     this.#arena = arena;
     this.#slotBytes = slotBytes;
     this.#free = Array.from({ length: slots }, (_, i) => i);
   }
 
-  /** How many slots keep both neighbours of the staging memory busy: 64 MiB of them, and never fewer than two. */
+  /** How many slots keep both neighbours of the memory busy: 64 MiB of them, and never fewer than two. */
   static countFor(unitBytes: number): number {
     return Math.max(2, Math.min(SLOTS_MAX, Math.floor(STAGING_BYTES / unitBytes)));
   }

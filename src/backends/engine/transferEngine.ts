@@ -1,7 +1,7 @@
 /**
- * Executes the manager's transfer jobs on real stores, and reports each end when it happens. Jobs of a link go in batches, the
- * most urgent first, and so many bytes at once (linkQueue.ts). Blocks that lie in host memory are copied straight between the
- * arena and the other store; a block between device and file passes through a staging slot.
+ * Executes the manager's transfer jobs on real stores, and reports each end when it happens. Jobs of a link
+ * go in batches, the most urgent first, and so many bytes at once (linkQueue.ts). Blocks in host memory are
+ * copied straight between the arena and the other store; between device and file they pass a staging slot.
  *
  *     HBM <--- rings of mapped buffers ---> DDR arena <--- direct I/O ---> file
  *      ^                                                                    ^
@@ -75,7 +75,7 @@ export class TransferEngine implements TransferDriver {
     return this.#flights.size;
   }
 
-  /** Of these, jobs past their deadline that their stores have not ended. Each costs its slots until it does. */
+  /** Of these, jobs past their deadline that their stores have not ended. Each keeps its slots until then. */
   get overdue(): number {
     const nowUs = this.nowUs();
     let overdue = 0;
@@ -83,7 +83,7 @@ export class TransferEngine implements TransferDriver {
     return overdue;
   }
 
-  /** Jobs whose deadline is over give up the room that they hold in their link's window; those not begun end. */
+  /** Jobs whose deadline is over give up their room in their link's window; those not begun end. */
   expire(): void {
     const nowUs = this.nowUs();
     for (const queue of this.#queues) queue?.expire(nowUs);
@@ -107,24 +107,22 @@ export class TransferEngine implements TransferDriver {
   }
 
   submit(transfers: readonly Transfer[]): void {
-    const onDevice: Flight[] = [];
+    const copies: Flight[] = [];
+    const seals: Flight[] = [];
     const queues = new Set<LinkQueue<Flight>>();
     for (const transfer of transfers) {
       const flight: Flight = { transfer, ended: false };
       this.#flights.add(flight);
       const { source, target } = transfer;
-      const within = source === null || (source.tier === Tier.HBM && target.tier === Tier.HBM);
-      if (within) {
-        onDevice.push(flight);
-        continue;
+      if (source === null) seals.push(flight);
+      else if (source.tier === Tier.HBM && target.tier === Tier.HBM) copies.push(flight);
+      else {
+        const queue = this.#queueOf(source.tier, target.tier);
+        queue.push(flight);
+        queues.add(queue);
       }
-      const queue = this.#queueOf(source.tier, target.tier);
-      queue.push(flight);
-      queues.add(queue);
     }
     // Copies first: the copy of a block that is sealed at once is taken of what the sequence has written.
-    const copies = onDevice.filter(({ transfer }) => transfer.source !== null);
-    const seals = onDevice.filter(({ transfer }) => transfer.source === null);
     if (copies.length > 0) void this.#carryOut(copies, (batch) => this.#copy(batch));
     if (seals.length > 0) void this.#carryOut(seals, (batch) => this.#seal(batch));
     for (const queue of queues) queue.pump();
@@ -168,16 +166,11 @@ export class TransferEngine implements TransferDriver {
   }
 
   async #seal(batch: readonly Flight[]): Promise<void> {
-    const ends = await this.#stores.hbm.seal(
-      batch.map(({ transfer: { target, sizeClass } }) => ({
-        slot: target.slot,
-        generation: target.generation,
-        sizeClass,
-      })),
-    );
-    batch.forEach((flight, i) => {
+    const items = batch.map(({ transfer: { target, sizeClass } }) => ({ ...target, sizeClass }));
+    const ends = await this.#stores.hbm.seal(items);
+    for (const [i, flight] of batch.entries()) {
       this.#end(flight, ends[i], ends[i].digest.lo, ends[i].digest.hi);
-    });
+    }
   }
 
   async #copy(batch: readonly Flight[]): Promise<void> {
@@ -191,9 +184,7 @@ export class TransferEngine implements TransferDriver {
         toGeneration: target.generation,
       })),
     );
-    batch.forEach((flight, i) => {
-      this.#end(flight, ends[i]);
-    });
+    for (const [i, flight] of batch.entries()) this.#end(flight, ends[i]);
   }
 
   async #move(link: string, batch: readonly Flight[]): Promise<void> {

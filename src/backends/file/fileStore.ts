@@ -65,15 +65,8 @@ export class FileStore implements TierStore {
     this.#layout = layout;
     this.#settings = settings;
     this.#staging = staging;
-    this.#flow = new RequestFlow({
-      opened,
-      layout,
-      settings,
-      staging,
-      libc,
-      onStuck,
-      kept: this.records(),
-    });
+    const kept = this.records();
+    this.#flow = new RequestFlow({ opened, layout, settings, staging, libc, onStuck, kept });
   }
 
   /**
@@ -103,9 +96,7 @@ export class FileStore implements TierStore {
     }
   }
 
-  /**
-   * `stuck` counts I/Os past their deadline that have not retired; while it is above 0 the tier is degraded.
-   */
+  /** While `stuck`, the I/Os past their deadline that have not retired, is above 0, the tier is degraded. */
   describe(): Record<string, string | number | boolean> {
     const { path, facts, extents } = this.#opened;
     return {
@@ -125,20 +116,13 @@ export class FileStore implements TierStore {
     };
   }
 
-  /**
-   * What lies in the slots, the record used longest ago first: right after the open that is what an earlier
-   * run left. None where restarts are empty.
-   */
+  /** What lies in the slots, used longest ago first; none where restarts are empty. */
   records(): SlotEntry[] {
     const table = this.#opened.warm?.table;
     return table === undefined ? [] : Array.from(table.byLastUse(), (slot) => table.entry(slot));
   }
 
-  /**
-   * Fulfilled when every write that had ended before the call would survive a loss of power. At once where
-   * restarts are empty.
-   * @throws TKV_IO when the disk refuses
-   */
+  /** Fulfilled when all writes that have ended would survive a loss of power. @throws TKV_IO */
   async sync(): Promise<void> {
     try {
       await this.#opened.warm?.sync();
@@ -164,10 +148,7 @@ export class FileStore implements TierStore {
     return this.#disposing;
   }
 
-  /**
-   * Writes a checkpoint now, so that a start after a crash would read nothing that was written before.
-   * @throws TKV_IO
-   */
+  /** Writes a checkpoint, so that a start after a crash reads nothing written before. @throws TKV_IO */
   async checkpoint(): Promise<void> {
     try {
       await this.#opened.warm?.checkpoint();
@@ -176,9 +157,7 @@ export class FileStore implements TierStore {
     }
   }
 
-  /**
-   * @throws an invariant when requests, staging and queue disagree. For tests, while nothing is in flight.
-   */
+  /** For tests, while nothing is in flight. @throws when requests, staging and queue disagree */
   checkIntegrity(): void {
     this.#flow.requireIdle();
     this.#staging.checkIntegrity();

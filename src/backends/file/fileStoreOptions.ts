@@ -10,10 +10,7 @@ import type { StoreIdentity } from './record/superblock.ts';
 const MiB = 1024 * 1024;
 
 export interface FileStoreOptions {
-  /**
-   * `direct` insists on direct I/O, `buffered` on the page cache; `auto` takes direct I/O where a probe
-   * succeeds.
-   */
+  /** Direct I/O, or the page cache; `auto` takes direct I/O where a probe succeeds. Default `auto`. */
   readonly mode?: 'auto' | 'direct' | 'buffered';
   /** `extents` allocates disk space as slots are touched, `whole` all of it at open. Default `whole`. */
   readonly allocation?: 'whole' | 'extents';
@@ -24,10 +21,7 @@ export interface FileStoreOptions {
    * spares the index file and the durability points that a warm restart needs. Default `empty`.
    */
   readonly restart?: 'empty' | 'warm';
-  /**
-   * What gives the bytes their meaning. A warm restart refuses another one by name. Default: empty texts,
-   * epoch 0.
-   */
+  /** What gives the bytes their meaning; a warm restart refuses another. Default: empty texts, epoch 0. */
   readonly identity?: Partial<StoreIdentity>;
   /** A durability point (fdatasync) follows after so many bytes were written. Default 64 MiB. */
   readonly syncBytes?: number;
@@ -76,22 +70,10 @@ export type FileStoreSettings = Required<
 
 /** @throws TKV_CONFIG naming the option at fault. */
 export function checkedOptions(options: FileStoreOptions): FileStoreSettings {
-  const mode = options.mode ?? 'auto';
-  if (!['auto', 'direct', 'buffered'].includes(mode)) {
-    throw configError('mode', `is '${mode}'`, "Set it to 'auto', 'direct' or 'buffered'.");
-  }
-  const allocation = options.allocation ?? 'whole';
-  if (!['whole', 'extents'].includes(allocation)) {
-    throw configError('allocation', `is '${allocation}'`, "Set it to 'whole' or 'extents'.");
-  }
-  const restart = options.restart ?? 'empty';
-  if (!['empty', 'warm'].includes(restart)) {
-    throw configError('restart', `is '${restart}'`, "Set it to 'empty' or 'warm'.");
-  }
   return {
-    mode,
-    allocation,
-    restart,
+    mode: oneOf('mode', options.mode ?? 'auto', ['auto', 'direct', 'buffered']),
+    allocation: oneOf('allocation', options.allocation ?? 'whole', ['whole', 'extents']),
+    restart: oneOf('restart', options.restart ?? 'empty', ['empty', 'warm']),
     extentBytes: requireInteger('extentBytes', options.extentBytes ?? 64 * MiB, 4096),
     identity: { model: '', layout: '', secretKey: '', extras: '', epoch: 0, ...options.identity },
     syncBytes: requireInteger('syncBytes', options.syncBytes ?? 64 * MiB, 1),
@@ -103,4 +85,11 @@ export function checkedOptions(options: FileStoreOptions): FileStoreSettings {
     verifyReads: options.verifyReads ?? true,
     native: options.native ?? true,
   };
+}
+
+function oneOf<Name extends string>(field: string, value: Name, names: readonly Name[]): Name {
+  if (names.includes(value)) return value;
+  const known = names.map((name) => `'${name}'`);
+  const remedy = `Set it to ${known.slice(0, -1).join(', ')} or ${known.at(-1)}.`;
+  throw configError(field, `is '${value}'`, remedy);
 }

@@ -8,9 +8,10 @@ import { join } from 'node:path';
 import { TierKVError } from '../../runtime/errors.ts';
 import { type PoolShape, poolShape } from '../../runtime/pool/shape.ts';
 import { type Libc, loadLibc } from '../posix/index.ts';
-import { type DataFile, NodeDataFile } from './io/dataFile.ts';
-import { DataRanges } from './io/dataRanges.ts';
+import { NodeDataFile } from './io/dataFile.ts';
+import { DataRanges, type RangedFile } from './io/dataRanges.ts';
 import { requireUnowned } from './io/directoryLock.ts';
+import { bytesOnDisk } from './io/diskSpace.ts';
 import { dirError } from './io/fileErrors.ts';
 import { StagingPool } from './io/stagingPool.ts';
 import {
@@ -20,7 +21,6 @@ import {
   pageAt,
   recordBytesMax,
 } from './record/fileLayout.ts';
-import type { RecordFamily } from './record/record.ts';
 import { type FoundRecord, RecordScan } from './record/recordScan.ts';
 import { familyOf, type StoreFacts } from './record/superblock.ts';
 import { BlockKind } from './restart/indexBlocks.ts';
@@ -59,37 +59,30 @@ export class StoreView implements AsyncDisposable {
   readonly unfinishedFiles: readonly string[];
   readonly #layout: FileLayout;
   readonly #scan: RecordScan;
-  readonly #blocks: DataFile;
-  readonly #blocksBytes: number;
+  readonly #blocks: RangedFile;
   readonly #staging: StagingPool;
 
-  private constructor(parts: {
-    dir: string;
-    facts: StoreFacts;
-    layout: FileLayout;
-    family: RecordFamily;
-    recovered: Recovered;
-    keepsIndex: boolean;
-    blocks: OpenedForReading;
-    staging: StagingPool;
-  }) {
-    const { dir, layout } = parts;
+  private constructor(
+    dir: string,
+    facts: StoreFacts,
+    layout: FileLayout,
+    recovered: Recovered,
+    keepsIndex: boolean,
+    blocks: RangedFile,
+    staging: StagingPool,
+  ) {
     this.dir = dir;
-    this.facts = parts.facts;
+    this.facts = facts;
     this.shape = layout.shape;
-    this.recovered = parts.recovered;
-    this.keepsIndex = parts.keepsIndex;
+    this.recovered = recovered;
+    this.keepsIndex = keepsIndex;
     this.#layout = layout;
-    const { file, ranges } = parts.blocks;
-    this.#scan = new RecordScan(file, ranges, layout, parts.family, parts.staging);
-    this.#blocks = file;
-    this.#blocksBytes = ranges.fileBytes;
-    this.#staging = parts.staging;
-    const names = fs.readdirSync(dir);
-    this.physicalBytes = [BLOCKS_NAME, INDEX_NAME]
-      .filter((name) => names.includes(name))
-      .reduce((sum, name) => sum + fs.statSync(join(dir, name)).blocks * 512, 0);
-    this.unfinishedFiles = names.filter((name) => name.startsWith('tierkv.') && name.endsWith(NEW_SUFFIX));
+    this.#scan = new RecordScan(blocks, layout, familyOf(facts), staging);
+    this.#blocks = blocks;
+    this.#staging = staging;
+    this.physicalBytes = bytesOnDisk(join(dir, BLOCKS_NAME)) + bytesOnDisk(join(dir, INDEX_NAME));
+    const isUnfinished = (name: string) => name.startsWith('tierkv.') && name.endsWith(NEW_SUFFIX);
+    this.unfinishedFiles = fs.readdirSync(dir).filter(isUnfinished);
   }
 
   /**
@@ -97,8 +90,8 @@ export class StoreView implements AsyncDisposable {
    * version or not tierkv's; TKV_IO when they cannot be read, or there are none
    */
   static async open(dir: string): Promise<StoreView> {
-    let blocks: OpenedForReading | undefined;
-    let index: OpenedForReading | undefined;
+    let blocks: RangedFile | undefined;
+    let index: RangedFile | undefined;
     let staging: StagingPool | undefined;
     try {
       const libc = await loadLibc();
@@ -106,46 +99,23 @@ export class StoreView implements AsyncDisposable {
       requireUnowned(dir, native);
       const facts = storeThere(dir);
       if (facts === undefined) {
-        throw new TierKVError(
-          'TKV_IO',
-          `dir ${dir} holds no ${BLOCKS_NAME}. Name a directory of a disk tier.`,
-          {
-            field: 'dir',
-            path: dir,
-          },
-        );
+        const problem = `dir ${dir} holds no ${BLOCKS_NAME}. Name a directory of a disk tier.`;
+        throw new TierKVError('TKV_IO', problem, { field: 'dir', path: dir });
       }
       blocks = openReading(join(dir, BLOCKS_NAME), native);
       if (fs.existsSync(join(dir, INDEX_NAME))) index = openReading(join(dir, INDEX_NAME), native);
       const family = familyOf(facts);
       const one = fileLayout(poolShape(1, facts.pageBytes, facts.slotBytes));
       requireRecord(dir, one, blocks.ranges.fileBytes);
-      const geometry =
-        index === undefined ? '' : await storedGeometry(index.file, index.ranges, one, family.store);
-      const pages =
-        typeof geometry === 'string'
-          ? Math.max(1, pageAt(one, blocks.ranges.fileBytes))
-          : Math.max(1, geometry.pages);
-      const layout = fileLayout(poolShape(pages, facts.pageBytes, facts.slotBytes));
+      const geometry = index === undefined ? '' : await storedGeometry(index, one, family.store);
+      const pages = typeof geometry === 'string' ? pageAt(one, blocks.ranges.fileBytes) : geometry.pages;
+      const layout = fileLayout(poolShape(Math.max(1, pages), facts.pageBytes, facts.slotBytes));
       staging = await StagingPool.open(Math.max(STAGING_BYTES_MIN, 4 * recordBytesMax(layout)), true);
-      const recovered = await recover(
-        { blocks: blocks.file, blocksRanges: blocks.ranges, index },
-        layout,
-        family,
-        staging,
-      );
+      const recovered = await recover(blocks, index, layout, family, staging);
       requireUnowned(dir, native);
       await index?.file.close();
-      return new StoreView({
-        dir,
-        facts,
-        layout,
-        family,
-        recovered,
-        keepsIndex: index !== undefined || facts.restart !== 'empty',
-        blocks,
-        staging,
-      });
+      const keepsIndex = index !== undefined || facts.restart !== 'empty';
+      return new StoreView(dir, facts, layout, recovered, keepsIndex, blocks, staging);
     } catch (error) {
       await blocks?.file.close();
       await index?.file.close();
@@ -179,13 +149,14 @@ export class StoreView implements AsyncDisposable {
       (this.#mayBeOfACrash(fault) ? leftovers : faults).push({ where, problem: fault.problem });
     }
     const neededBytes = recovered.geometry.pages * this.#layout.pageStrideBytes + DATA_START_BYTES;
-    if (recovered.closed && recovered.doneRecords !== recovered.table.records) {
-      const { table, doneRecords } = recovered;
-      const problem = `${table.records} records are listed, ${doneRecords} were when it was closed`;
+    if (recovered.closed && recovered.records !== recovered.table.records) {
+      const { table, records } = recovered;
+      const problem = `${table.records} records are listed, ${records} were when it was closed`;
       faults.push({ where: 'index', problem });
     }
-    if (this.#blocksBytes > neededBytes) {
-      const problem = `is ${this.#blocksBytes} bytes long, ${neededBytes} are its own`;
+    const { fileBytes } = this.#blocks.ranges;
+    if (fileBytes > neededBytes) {
+      const problem = `is ${fileBytes} bytes long, ${neededBytes} are its own`;
       leftovers.push({ where: BLOCKS_NAME, problem });
     }
     for (const { slot, problem } of recovered.leftovers) {
@@ -202,7 +173,7 @@ export class StoreView implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await this.#blocks.close();
+    await this.#blocks.file.close();
     this.#staging[Symbol.dispose]();
   }
 
@@ -242,12 +213,7 @@ function requireRecord(dir: string, layout: FileLayout, fileBytes: number): void
   );
 }
 
-interface OpenedForReading {
-  readonly file: DataFile;
-  readonly ranges: DataRanges;
-}
-
-function openReading(path: string, libc: Libc | undefined): OpenedForReading {
+function openReading(path: string, libc: Libc | undefined): RangedFile {
   const fd = fs.openSync(path, fs.constants.O_RDONLY | fs.constants.O_NOFOLLOW);
   return { file: new NodeDataFile(fd, undefined), ranges: new DataRanges(fd, fs.fstatSync(fd).size, libc) };
 }

@@ -111,15 +111,12 @@ class Opening {
       if (started !== undefined) await this.#ops.sync();
     } else if (ranges.fileBytes > layout.fileBytes) fs.ftruncateSync(current, layout.fileBytes);
 
-    const pages = settings.allocation === 'whole' ? layout.shape.pages : 0;
-    const rows = {
-      startBytes: DATA_START_BYTES,
-      strideBytes: layout.pageStrideBytes,
-      pages: layout.shape.pages,
-    };
+    const { pages } = layout.shape;
+    const rows = { startBytes: DATA_START_BYTES, strideBytes: layout.pageStrideBytes, pages };
+    const reserved = settings.allocation === 'whole' ? pages : 0;
     return {
       file,
-      extents: new Extents(file, rows, settings.extentBytes, pages),
+      extents: new Extents(file, rows, settings.extentBytes, reserved),
       family,
       path,
       facts: {
@@ -169,11 +166,8 @@ class Opening {
     const firstBytes = DATA_START_BYTES + recordBytesMax(layout);
     const bytes = settings.allocation === 'whole' ? layout.fileBytes : firstBytes;
     const indexBytes = settings.restart === 'warm' ? geometryOf(layout).fileBytes : 0;
-    requireFreeSpace(
-      dir,
-      bytes + indexBytes,
-      bytesOnDisk(join(dir, INDEX_NAME)) + fs.fstatSync(fd).blocks * 512,
-    );
+    const haveBytes = bytesOnDisk(join(dir, INDEX_NAME)) + fs.fstatSync(fd).blocks * 512;
+    requireFreeSpace(dir, bytes + indexBytes, haveBytes);
     const refusal = this.#native === undefined ? String(libc) : this.#native.tryAllocate(fd, BLOCK_BYTES);
     if (isFull(refusal)) throw new IoError(refusal, 'fallocate');
     const allocator = refusal === '' ? this.#native : undefined;
@@ -198,11 +192,8 @@ class Opening {
     };
     const probed = probeDirectIo(path, offsets, staging);
     if (typeof probed === 'string' && settings.mode === 'direct') {
-      throw configError(
-        'mode',
-        `is 'direct', but ${probed}`,
-        "Set it to 'auto', or use another file system.",
-      );
+      const remedy = "Set it to 'auto', or use another file system.";
+      throw configError('mode', `is 'direct', but ${probed}`, remedy);
     }
     return probed;
   }

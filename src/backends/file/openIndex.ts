@@ -6,16 +6,14 @@
 import * as fs from 'node:fs';
 import { join } from 'node:path';
 import type { Libc } from '../posix/index.ts';
-import { type DataFile, type DirectoryOps, NodeDataFile } from './io/dataFile.ts';
-import { DataRanges } from './io/dataRanges.ts';
+import { type DirectoryOps, NodeDataFile } from './io/dataFile.ts';
+import { DataRanges, type RangedFile } from './io/dataRanges.ts';
 import type { OpenRequest } from './openedFile.ts';
 import type { RecordFamily } from './record/record.ts';
 import { type WarmStarted, warmStart } from './restart/warmStart.ts';
 import { INDEX_NAME, NEW_SUFFIX } from './storeFiles.ts';
 
-export interface BlocksFile {
-  readonly file: DataFile;
-  readonly ranges: DataRanges;
+export interface BlocksFile extends RangedFile {
   readonly family: RecordFamily;
   /** Whether it is that of an earlier run, rather than one that is being made. */
   readonly kept: boolean;
@@ -34,7 +32,7 @@ export async function openIndex(
 ): Promise<WarmStarted> {
   const { dir, layout, settings, staging, libc, wrapFile } = request;
   const native = typeof libc === 'string' ? undefined : libc;
-  const open = (name: string, flags: number): { file: DataFile; ranges: DataRanges } => {
+  const open = (name: string, flags: number): RangedFile => {
     const path = join(dir, name);
     const fd = fs.openSync(path, O_RDWR | O_NOFOLLOW | flags, 0o600);
     if (flags !== 0) undo(() => fs.rmSync(path, { force: true }));
@@ -44,8 +42,7 @@ export async function openIndex(
   };
   const path = join(dir, INDEX_NAME);
   const started = await warmStart({
-    blocks: blocks.file,
-    blocksRanges: blocks.ranges,
+    blocks,
     layout,
     family: blocks.family,
     settings,
@@ -54,9 +51,7 @@ export async function openIndex(
     create: async () => open(INDEX_NAME + NEW_SUFFIX, O_CREAT | O_TRUNC).file,
   });
   if (started.created) {
-    undo(() => {
-      if (!blocks.kept) fs.rmSync(path, { force: true });
-    });
+    if (!blocks.kept) undo(() => fs.rmSync(path, { force: true }));
     await ops.rename(INDEX_NAME + NEW_SUFFIX, INDEX_NAME);
     await ops.sync();
   }

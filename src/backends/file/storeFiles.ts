@@ -11,10 +11,7 @@ export const INDEX_NAME = 'tierkv.index';
 /** Behind a name while the file is made. */
 export const NEW_SUFFIX = '.new';
 
-/**
- * The store in the directory, if there is one.
- * @throws TKV_MISMATCH when a file that has our name is somebody else's
- */
+/** The store there, if any. @throws TKV_MISMATCH when a file of our name is somebody else's */
 export function storeThere(dir: string): StoreFacts | undefined {
   for (const name of [INDEX_NAME, INDEX_NAME + NEW_SUFFIX, BLOCKS_NAME + NEW_SUFFIX]) {
     const path = join(dir, name);

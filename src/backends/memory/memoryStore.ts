@@ -77,17 +77,13 @@ export class MemoryStore implements HostTierStore {
   }
 
   write(items: readonly StoreItem[], ended?: ItemEnded): Promise<readonly StoreResult[]> {
-    return report(
-      items.map((item) => this.#write(item)),
-      ended,
-    );
+    const results = items.map((item) => this.#write(item));
+    return report(results, ended);
   }
 
   read(items: readonly StoreItem[], ended?: ItemEnded): Promise<readonly StoreResult[]> {
-    return report(
-      items.map((item) => this.#read(item)),
-      ended,
-    );
+    const results = items.map((item) => this.#read(item));
+    return report(results, ended);
   }
 
   view(slot: number, sizeClass: number): Uint8Array {
@@ -151,20 +147,13 @@ export class MemoryStore implements HostTierStore {
   #bytesOf(slot: number, sizeClass: number): Uint8Array {
     const offset = slotOffsetBytes(this.#shape, slot, sizeClass);
     const chunkBytes = this.#pagesPerChunk * this.#shape.pageBytes;
-    const chunk = Math.floor(offset / chunkBytes);
-    return new Uint8Array(
-      this.#arena.chunks[chunk],
-      offset - chunk * chunkBytes,
-      this.#shape.slotBytes[sizeClass],
-    );
+    const chunk = this.#arena.chunks[Math.floor(offset / chunkBytes)];
+    return new Uint8Array(chunk, offset % chunkBytes, this.#shape.slotBytes[sizeClass]);
   }
 }
 
 /** Hands out results that are known already, after the call that they are of has returned. */
-async function report(
-  results: readonly StoreResult[],
-  ended: ItemEnded | undefined,
-): Promise<readonly StoreResult[]> {
+async function report(results: readonly StoreResult[], ended?: ItemEnded): Promise<readonly StoreResult[]> {
   if (ended === undefined) return results;
   await Promise.resolve();
   results.forEach((result, index) => void ended(index, result));

@@ -60,28 +60,26 @@ async function bind(): Promise<Libc | string> {
   try {
     const { default: koffi } = await import('koffi');
     const process_ = koffi.load(null);
-    const bound = <A extends unknown[], R>(signature: string): Call<A, R> =>
+    const bound = <A extends unknown[], R = number>(signature: string): Call<A, R> =>
       process_.func(signature) as Call<A, R>;
     const mmap = bound<[null, number, number, number, number, number], unknown>(
       'void *mmap(void *at, size_t bytes, int protection, int flags, int fd, int64_t offset)',
     );
-    const munmap = bound<[bigint, number], number>('int munmap(void *at, size_t bytes)');
-    const madvise = bound<[bigint, number, number], number>(
-      'int madvise(void *at, size_t bytes, int advice)',
-    );
-    const mlock = bound<[bigint, number], number>('int mlock(void *at, size_t bytes)');
-    const munlock = bound<[bigint, number], number>('int munlock(void *at, size_t bytes)');
-    const flock = bound<[number, number], number>('int flock(int fd, int operation)');
+    const munmap = bound<[bigint, number]>('int munmap(void *at, size_t bytes)');
+    const madvise = bound<[bigint, number, number]>('int madvise(void *at, size_t bytes, int advice)');
+    const mlock = bound<[bigint, number]>('int mlock(void *at, size_t bytes)');
+    const munlock = bound<[bigint, number]>('int munlock(void *at, size_t bytes)');
+    const flock = bound<[number, number]>('int flock(int fd, int operation)');
     const lseek = bound<[number, number, number], number | bigint>(
       'int64_t lseek(int fd, int64_t offset, int whence)',
     );
-    const fallocate = bound<[number, number, number, number], number>(
+    const fallocate = bound<[number, number, number, number]>(
       'int fallocate(int fd, int mode, int64_t offset, int64_t bytes)',
     );
-    const posixFadvise = bound<[number, number, number, number], number>(
+    const posixFadvise = bound<[number, number, number, number]>(
       'int posix_fadvise(int fd, int64_t offset, int64_t bytes, int advice)',
     );
-    const posixFallocate = bound<[number, number, number], number>(
+    const posixFallocate = bound<[number, number, number]>(
       'int posix_fallocate(int fd, int64_t offset, int64_t bytes)',
     );
     const ended = (status: number): string => (status === 0 ? '' : errnoName(koffi.errno()));

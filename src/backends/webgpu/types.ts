@@ -20,10 +20,7 @@ export type AdapterSource =
   | 'TIERKV_ADAPTER'
   | 'embedder';
 
-/**
- * What every table and report shows of the adapter; a number measured where `software` is true is labelled
- * so.
- */
+/** What tables and reports show of the adapter; numbers measured where it is `software` are labelled so. */
 export interface AdapterReport {
   readonly name: string;
   readonly vendor: string;
@@ -58,7 +55,7 @@ export type BoxPath = 'kernel' | 'copies';
 export interface HbmStoreOptions {
   /** Largest GPUBuffer of the pool, in bytes; the device's limits cap it. Default 1 GiB. */
   readonly slabBytesMax?: number;
-  /** Bytes of one mapped buffer, for each direction; the pool's capacity and the device cap it. Default 4 MiB. */
+  /** Bytes of one mapped buffer of each direction; the pool and the device cap it. Default 4 MiB. */
   readonly stagingBytes?: number;
   /** How many mapped buffers each direction has. Default 8. */
   readonly stagingBuffers?: number;
@@ -119,10 +116,7 @@ export interface SlotLocation {
  */
 export interface DevicePool extends DeviceTierStore {
   readonly adapter: AdapterReport;
-  /**
-   * Fulfilled with the reason when the device is gone. Calls under way then, and later ones, end as
-   * `refused`.
-   */
+  /** Fulfilled with the reason when the device is gone; calls under way and later ones end as `refused`. */
   readonly lost: Promise<string>;
   /**
    * The buffers (STORAGE | COPY_SRC | COPY_DST) that hold all slots, for kernels that read block tables.

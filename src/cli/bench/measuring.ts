@@ -8,21 +8,16 @@ export function median(values: readonly number[]): number {
   return values.toSorted((a, b) => a - b)[(values.length - 1) >> 1];
 }
 
-function collector(): (options?: { type: 'minor' | 'major' }) => void {
-  v8.setFlagsFromString('--expose-gc');
-  return vm.runInNewContext('gc');
-}
+v8.setFlagsFromString('--expose-gc');
+const collect: (options?: { type: 'minor' | 'major' }) => void = vm.runInNewContext('gc');
 
-/**
- * Collects what was left lately. A full collection would also throw away machine code that has not run for a
- * while.
- */
+/** Collects what was left lately. A full collection would throw away idle machine code, too. */
 export function collectYoungGarbage(): void {
-  collector()({ type: 'minor' });
+  collect({ type: 'minor' });
 }
 
 /** Bytes that are left after a full collection. */
 export function liveMemory(): NodeJS.MemoryUsage {
-  collector()();
+  collect();
   return process.memoryUsage();
 }

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { tableMemory } from '../../../src/backends/arena/index.ts';
 import { benchLinks, type LinkRow, plotOf, renderRows } from '../../../src/cli/bench/links/index.ts';
-import { lookupRows } from '../../../src/cli/bench/lookups.ts';
+import { lookupRows } from '../../../src/cli/bench/manager.ts';
 import { profileOf } from '../../../src/cli/calibrate.ts';
 import { renderSvg } from '../../../src/cli/output/chart.ts';
 import { parseLinkCalibration } from '../../../src/sim/latency/index.ts';
@@ -74,7 +74,7 @@ describe('the link bench', () => {
 
 it('the lookups of the manager bench find what is cached, at every size', async () => {
   const rows = lookupRows([6400, 12_800], 1, 2, await tableMemory());
-  expect(rows).toHaveLength(2 + 2 * 8);
+  expect(rows).toHaveLength(2 + 2 * 2);
   for (const { what, value } of rows) expect(value, what).toBeGreaterThan(0);
   expect(rows.filter((row) => row.unit === 'bytes').map((row) => row.what)).toEqual([
     'metadata of one of 0.0064 M blocks in three tiers',

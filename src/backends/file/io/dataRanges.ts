@@ -5,6 +5,13 @@
  */
 
 import type { Libc } from '../../posix/index.ts';
+import type { DataFile } from './dataFile.ts';
+
+/** A file, and what of it was ever written when it was opened. */
+export interface RangedFile {
+  readonly file: DataFile;
+  readonly ranges: DataRanges;
+}
 
 export class DataRanges {
   readonly fileBytes: number;

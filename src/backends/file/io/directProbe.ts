@@ -35,47 +35,33 @@ export function probeDirectIo(path: string, offsets: ProbeOffsets, staging: Stag
   }
   const { scratchAt, recordAt, recordBytes, holdsRecords } = offsets;
   const why = holdsRecords
-    ? roundTrip(fd, scratchAt, BLOCK_BYTES, staging) || readOnly(fd, recordAt, recordBytes, staging)
-    : roundTrip(fd, recordAt, recordBytes, staging);
+    ? tryIo(fd, scratchAt, BLOCK_BYTES, true, staging) || tryIo(fd, recordAt, recordBytes, false, staging)
+    : tryIo(fd, recordAt, recordBytes, true, staging);
   if (why === '') return fd;
   fs.closeSync(fd);
   return why;
 }
 
-function readOnly(fd: number, at: number, bytes: number, staging: StagingPool): string {
+/** Reads at `at`, after writing there where `writes`, into aligned memory. @returns what went wrong */
+function tryIo(fd: number, at: number, bytes: number, writes: boolean, staging: StagingPool): string {
   const memory = staging.take(bytes);
   if (memory === undefined) return 'no aligned memory for the probe';
+  const words = new Uint32Array(memory.buffer, memory.byteOffset, bytes / 4);
+  const parts = [memory.subarray(0, BLOCK_BYTES), memory.subarray(BLOCK_BYTES)];
+  if (bytes === BLOCK_BYTES) parts.pop();
   try {
-    const parts = [memory.subarray(0, BLOCK_BYTES), memory.subarray(BLOCK_BYTES)];
-    fs.readvSync(
-      fd,
-      parts.filter((part) => part.length > 0),
-      at,
-    );
-    return '';
-  } catch (error) {
-    return `a direct read of ${bytes} bytes failed with ${errnoOf(error)}`;
-  } finally {
-    staging.give(memory);
-  }
-}
-
-function roundTrip(fd: number, at: number, recordBytes: number, staging: StagingPool): string {
-  const memory = staging.take(recordBytes);
-  if (memory === undefined) return 'no aligned memory for the probe';
-  const words = new Uint32Array(memory.buffer, memory.byteOffset, recordBytes / 4);
-  const parts = [memory.subarray(0, BLOCK_BYTES), memory.subarray(BLOCK_BYTES)].filter(
-    (part) => part.length > 0,
-  );
-  try {
-    fillPattern(words, recordBytes, 0);
+    if (!writes) {
+      fs.readvSync(fd, parts, at);
+      return '';
+    }
+    fillPattern(words, bytes, 0);
     const written = words.slice();
-    if (fs.writevSync(fd, parts, at) !== recordBytes) return 'a direct write was cut short';
+    if (fs.writevSync(fd, parts, at) !== bytes) return 'a direct write was cut short';
     words.fill(0);
-    if (fs.readvSync(fd, parts, at) !== recordBytes) return 'a direct read was cut short';
+    if (fs.readvSync(fd, parts, at) !== bytes) return 'a direct read was cut short';
     return Buffer.compare(Buffer.from(written.buffer), memory) === 0 ? '' : 'direct I/O returned other bytes';
   } catch (error) {
-    return `direct I/O of ${recordBytes} bytes failed with ${errnoOf(error)}`;
+    return `direct I/O of ${bytes} bytes failed with ${errnoOf(error)}`;
   } finally {
     staging.give(memory);
   }

@@ -47,10 +47,7 @@ export class DirectoryLock {
     this.#dirFd = dirFd;
   }
 
-  /**
-   * @throws TKV_LOCKED when a living process has it; an error with an errno when the directory cannot be
-   * written.
-   */
+  /** @throws TKV_LOCKED when a living process has it; an errno when the directory cannot be written. */
   static async acquire(dir: string, libc: Libc | undefined): Promise<DirectoryLock> {
     const path = join(dir, PREFIX + nameOf(ownIdentity()));
     for (let attempt = 1; ; attempt++) {

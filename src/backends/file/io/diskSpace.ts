@@ -3,10 +3,7 @@
 import * as fs from 'node:fs';
 import { TierKVError } from '../../../runtime/errors.ts';
 
-/**
- * @param haveBytes what the file has already
- * @throws TKV_IO on `dir`
- */
+/** @param haveBytes what the file has already @throws TKV_IO on `dir` */
 export function requireFreeSpace(dir: string, bytes: number, haveBytes: number): void {
   const { blocks, bavail, bsize } = fs.statfsSync(dir);
   const freeBytes = bavail * bsize + haveBytes;

@@ -12,10 +12,7 @@ export type IoKind = 'read' | 'write';
 
 export interface QueuedIo {
   readonly kind: IoKind;
-  /**
-   * Begins and returns the end, which never rejects; undefined when there is no memory for it before another
-   * I/O ends.
-   */
+  /** Begins and returns the end, which never rejects; undefined while there is no memory for it. */
   begin(): Promise<void> | undefined;
   /** The deadline has passed and the I/O has not retired. */
   overdue(): void;

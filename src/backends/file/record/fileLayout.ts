@@ -43,11 +43,8 @@ export function fileLayout(shape: PoolShape): FileLayout {
   const pageStrideBytes = Math.max(...cuts);
   const fileBytes = DATA_START_BYTES + shape.pages * pageStrideBytes;
   if (!Number.isSafeInteger(fileBytes)) {
-    throw configError(
-      'pages',
-      `is ${shape.pages}, a file of ${fileBytes} bytes`,
-      'Lower the number of blocks.',
-    );
+    const problem = `is ${shape.pages}, a file of ${fileBytes} bytes`;
+    throw configError('pages', problem, 'Lower the number of blocks.');
   }
   return { shape, records, pageStrideBytes, fileBytes };
 }

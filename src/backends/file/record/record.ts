@@ -94,10 +94,7 @@ export function hasMagic(words: Uint32Array): boolean {
   return words[0] === MAGIC_LO && words[1] === MAGIC_HI;
 }
 
-/**
- * What keeps the header in `words` from being one of a record of this store in this slot; empty where nothing
- * does.
- */
+/** Why the header in `words` is not that of a record of this store in this slot; empty where it is. */
 export function headerFault(
   words: Uint32Array,
   family: RecordFamily,

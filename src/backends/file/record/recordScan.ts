@@ -5,9 +5,10 @@
  * their header first.
  */
 
+import { invariant } from '../../../runtime/errors.ts';
 import { hostDigest } from '../../digest/index.ts';
-import { BLOCK_BYTES, type DataFile, errnoOf } from '../io/dataFile.ts';
-import type { DataRanges } from '../io/dataRanges.ts';
+import { BLOCK_BYTES, errnoOf } from '../io/dataFile.ts';
+import type { RangedFile } from '../io/dataRanges.ts';
 import type { StagingPool } from '../io/stagingPool.ts';
 import { type FileLayout, recordOffset } from './fileLayout.ts';
 import {
@@ -32,26 +33,15 @@ const WINDOW_BYTES = 1024 * 1024;
 const WHOLE_BYTES_MAX = 64 * 1024;
 
 export class RecordScan {
-  readonly #file: DataFile;
-  readonly #ranges: DataRanges;
+  readonly #blocks: RangedFile;
   readonly #layout: FileLayout;
   readonly #family: RecordFamily;
   readonly #staging: StagingPool;
   bytesRead = 0;
-  /** Reads that failed; their records count as not there. */
-  readErrors = 0;
-  lastError = '';
 
-  /** @param ranges of the file: what was never written is no record, and is not read */
-  constructor(
-    file: DataFile,
-    ranges: DataRanges,
-    layout: FileLayout,
-    family: RecordFamily,
-    staging: StagingPool,
-  ) {
-    this.#file = file;
-    this.#ranges = ranges;
+  /** @param blocks what was never written there is no record, and is not read */
+  constructor(blocks: RangedFile, layout: FileLayout, family: RecordFamily, staging: StagingPool) {
+    this.#blocks = blocks;
     this.#layout = layout;
     this.#family = family;
     this.#staging = staging;
@@ -65,11 +55,8 @@ export class RecordScan {
       found.push(...(await this.#ofClass(page, sizeClass)));
     }
     const whole = found.filter(({ problem }) => problem === '');
-    const newest = whole.reduce<FoundRecord | undefined>(
-      (best, record) => (best === undefined || record.sequence > best.sequence ? record : best),
-      undefined,
-    );
-    if (newest === undefined) return found;
+    if (whole.length === 0) return found;
+    const newest = whole.reduce((best, record) => (record.sequence > best.sequence ? record : best));
     return found.filter(({ problem, sizeClass, sequence }) =>
       problem === '' ? sizeClass === newest.sizeClass : sequence > newest.sequence,
     );
@@ -109,7 +96,7 @@ export class RecordScan {
     const perWindow = recordBytes > WHOLE_BYTES_MAX ? 1 : Math.floor(WINDOW_BYTES / recordBytes);
     for (let index = 0; index < perPage; ) {
       const at = recordOffset(this.#layout, first + index, sizeClass);
-      const empty = Math.floor((this.#ranges.next(at) - at) / recordBytes);
+      const empty = Math.floor((this.#blocks.ranges.next(at) - at) / recordBytes);
       const count = Math.min(perWindow, perPage - index);
       if (empty === 0) await this.#window(first + index, count, sizeClass, found);
       index += empty === 0 ? count : empty;
@@ -123,7 +110,7 @@ export class RecordScan {
     try {
       if (count === 1 && recordBytes > WHOLE_BYTES_MAX) {
         const errno = await this.#read(memory.subarray(0, BLOCK_BYTES), slot, sizeClass);
-        if (errno !== '' || !hasMagic(wordsOf(memory, 0, HEADER_BYTES))) return;
+        if (errno !== '' || !hasMagic(headerIn(memory))) return;
       }
       const errno = await this.#read(memory.subarray(0, count * recordBytes), slot, sizeClass);
       if (errno !== '' && count > 1) {
@@ -140,27 +127,20 @@ export class RecordScan {
     }
   }
 
-  /**
-   * @returns the errno, '' for none. What lies behind the end of the file is no error: there are no records.
-   */
+  /** @returns the errno, '' for none; the records that a failed read was of count as not there */
   async #read(memory: Uint8Array, slot: number, sizeClass: number): Promise<string> {
     try {
-      await this.#file.readv([memory], recordOffset(this.#layout, slot, sizeClass));
+      await this.#blocks.file.readv([memory], recordOffset(this.#layout, slot, sizeClass));
       this.bytesRead += memory.byteLength;
       return '';
     } catch (error) {
-      const errno = errnoOf(error);
-      if (errno !== 'EOF') {
-        this.readErrors++;
-        this.lastError = errno;
-      }
-      return errno;
+      return errnoOf(error);
     }
   }
 
   #judge(memory: Uint8Array, slot: number, sizeClass: number): FoundRecord | string {
     const shape = this.#layout.records[sizeClass];
-    const header = wordsOf(memory, 0, HEADER_BYTES);
+    const header = headerIn(memory);
     const fault = headerFault(header, this.#family, { slot, sizeClass }, shape);
     if (fault !== '') return fault;
     const facts = recordFacts(header);
@@ -169,26 +149,20 @@ export class RecordScan {
 
   #take(bytes: number): Uint8Array {
     const memory = this.#staging.take(bytes);
-    if (memory === undefined) throw new Error('tierkv invariant broken: a scan has its staging memory');
+    invariant(memory !== undefined, 'a scan has its staging memory');
     return memory;
   }
 }
 
 function payloadProblem(memory: Uint8Array, shape: RecordShape, { digest }: RecordFacts): string {
-  const payload = memory.subarray(shape.payloadOffset, shape.payloadOffset + shape.payloadBytes);
-  const computed = hostDigest(payload);
-  if (computed.lo !== digest.lo || computed.hi !== digest.hi) return 'the bytes do not have their digest';
   const end = shape.payloadOffset + shape.payloadBytes;
-  const isZero = (from: number, to: number): boolean => {
-    for (let at = from; at < to; at++) if (memory[at] !== 0) return false;
-    return true;
-  };
-  if (!isZero(HEADER_BYTES, shape.payloadOffset) || !isZero(end, shape.recordBytes)) {
-    return 'its padding is not zero';
-  }
-  return '';
+  const computed = hostDigest(memory.subarray(shape.payloadOffset, end));
+  if (computed.lo !== digest.lo || computed.hi !== digest.hi) return 'the bytes do not have their digest';
+  const isZero = (from: number, to: number) => memory.subarray(from, to).every((byte) => byte === 0);
+  const isPadded = isZero(HEADER_BYTES, shape.payloadOffset) && isZero(end, shape.recordBytes);
+  return isPadded ? '' : 'its padding is not zero';
 }
 
-function wordsOf(memory: Uint8Array, at: number, bytes: number): Uint32Array {
-  return new Uint32Array(memory.buffer, memory.byteOffset + at, bytes / 4);
+function headerIn(memory: Uint8Array): Uint32Array {
+  return new Uint32Array(memory.buffer, memory.byteOffset, HEADER_BYTES / 4);
 }

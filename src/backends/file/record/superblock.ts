@@ -44,10 +44,7 @@ export interface StoreFacts {
   readonly identity: StoreIdentity;
   readonly pageBytes: number;
   readonly slotBytes: readonly number[];
-  /**
-   * How it was made: `empty` stores keep no index. Absent in stores from before this was noted, which count
-   * as `warm`.
-   */
+  /** `empty` stores keep no index. Absent in older stores, which count as `warm`. */
   readonly restart?: 'empty' | 'warm';
 }
 

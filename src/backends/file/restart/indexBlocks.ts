@@ -142,10 +142,7 @@ export interface DoneFacts {
   readonly records: number;
   /** The store was closed, and nothing has opened it since. */
   readonly closed: boolean;
-  /**
-   * SLOT blocks of the half that were ever written, so that a blank one among them is damaged; 0 where not
-   * known.
-   */
+  /** SLOT blocks that were ever written, so that a blank one is damaged; 0 where not known. */
   readonly slotBlocks: number;
 }
 

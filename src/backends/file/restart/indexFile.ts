@@ -9,7 +9,7 @@
 import type { Digest } from '../../../runtime/digest.ts';
 import type { PoolShape } from '../../../runtime/pool/shape.ts';
 import { BLOCK_BYTES, type DataFile, errnoOf } from '../io/dataFile.ts';
-import type { DataRanges } from '../io/dataRanges.ts';
+import type { DataRanges, RangedFile } from '../io/dataRanges.ts';
 import { DATA_START_BYTES, type FileLayout, pageAt } from '../record/fileLayout.ts';
 import {
   BLOCK_WORDS,
@@ -36,39 +36,35 @@ export interface IndexFault {
   readonly problem: string;
 }
 
-export interface LoadedIndex {
+/** The newest whole checkpoint, and what may have changed since. */
+export interface LoadedIndex extends DoneFacts {
+  /** How the index file is cut; not the store's own after its size has changed. */
   readonly geometry: IndexGeometry;
-  readonly done: DoneFacts;
   readonly table: SlotTable;
   /** Regions whose records must be read. */
   readonly marked: RegionBits;
-  /** Whether a checkpoint of the next epoch was begun and not finished. */
-  readonly unfinished: boolean;
-  readonly faults: readonly IndexFault[];
+  /** Epoch of the newest marks: one more than `epoch` when a checkpoint was begun and not finished. */
+  readonly markEpoch: number;
+  readonly indexFaults: readonly IndexFault[];
 }
 
 const CHUNK_BLOCKS = 256;
 
-/**
- * The index, or why the file holds none: then every region has to be read.
- * @param ranges of the file; nothing is read where it was never written
- */
+/** The index, or why the file holds none: then every region has to be read. */
 export async function loadIndex(
-  file: DataFile,
-  ranges: DataRanges,
+  index: RangedFile,
   layout: FileLayout,
   store: Digest,
 ): Promise<LoadedIndex | string> {
-  const geometry = await storedGeometry(file, ranges, layout, store);
+  const geometry = await storedGeometry(index, layout, store);
   return typeof geometry === 'string'
     ? geometry
-    : new IndexReader(file, ranges, layout.shape, store, geometry).read();
+    : new IndexReader(index, layout.shape, store, geometry).read();
 }
 
 /** How the index file is cut, as its HEAD block says; or why that cannot be so. */
 export async function storedGeometry(
-  file: DataFile,
-  ranges: DataRanges,
+  { file, ranges }: RangedFile,
   layout: FileLayout,
   store: Digest,
 ): Promise<IndexGeometry | string> {
@@ -99,7 +95,7 @@ class IndexReader {
   readonly #faults: IndexFault[] = [];
   #unfinished = false;
 
-  constructor(file: DataFile, ranges: DataRanges, shape: PoolShape, store: Digest, geometry: IndexGeometry) {
+  constructor({ file, ranges }: RangedFile, shape: PoolShape, store: Digest, geometry: IndexGeometry) {
     this.#file = file;
     this.#shape = shape;
     this.#ranges = ranges;
@@ -115,12 +111,12 @@ class IndexReader {
     await this.#slots(done.epoch, done);
     await this.#slots(done.epoch + 1, done);
     return {
+      ...done,
       geometry: this.#geometry,
-      done,
       table: this.#table,
       marked: this.#marked,
-      unfinished: this.#unfinished,
-      faults: this.#faults,
+      markEpoch: done.epoch + (this.#unfinished ? 1 : 0),
+      indexFaults: this.#faults,
     };
   }
 

@@ -18,9 +18,7 @@ import {
 } from './indexBlocks.ts';
 import { RegionBits } from './regionBits.ts';
 
-/**
- * The writes of one MARK block: at most one under way, and one behind it that takes whatever came meanwhile.
- */
+/** The writes of one MARK block: one under way, and one behind it that takes what came meanwhile. */
 interface Flush {
   running: Promise<void> | undefined;
   next: Promise<void> | undefined;
@@ -93,10 +91,7 @@ export class RegionMarks {
     else this.#inFlight.set(region, left);
   }
 
-  /**
-   * Begins an epoch, in which only what is being written now is marked.
-   * @returns fulfilled once these marks are in the file
-   */
+  /** Begins an epoch that marks what is being written now. @returns fulfilled once that is in the file */
   advance(epoch: number): Promise<void> {
     this.#epoch = epoch;
     this.#wanted.clear();

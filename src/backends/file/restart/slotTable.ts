@@ -112,10 +112,7 @@ export class SlotTable {
     this.#touchBlock(slot);
   }
 
-  /**
-   * The record was used when `clock` records had been written. It makes no block stale: the order of use
-   * alone is not worth writes.
-   */
+  /** A record was used at `clock`. No block gets stale: the order of use alone is not worth writes. */
   use(slot: number, clock: number): void {
     if (this.sequenceOf(slot) !== 0) setWide(this.#words, slot * ENTRY_WORDS + 2, clock);
   }

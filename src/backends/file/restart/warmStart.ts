@@ -4,7 +4,7 @@
  */
 
 import type { DataFile } from '../io/dataFile.ts';
-import type { DataRanges } from '../io/dataRanges.ts';
+import type { RangedFile } from '../io/dataRanges.ts';
 import type { StagingPool } from '../io/stagingPool.ts';
 import type { FileLayout } from '../record/fileLayout.ts';
 import type { RecordFamily } from '../record/record.ts';
@@ -22,14 +22,13 @@ import { type WarmSettings, WarmState } from './warmState.ts';
 const UNSEEN_RECORDS = 2 ** 32;
 
 export interface WarmStartRequest {
-  readonly blocks: DataFile;
-  readonly blocksRanges: DataRanges;
+  readonly blocks: RangedFile;
   readonly layout: FileLayout;
   readonly family: RecordFamily;
   readonly settings: WarmSettings;
   readonly staging: StagingPool;
   /** The index file of a store that was there, that it has none, or that the store is new. */
-  readonly kept: { readonly file: DataFile; readonly ranges: DataRanges } | 'none' | 'new';
+  readonly kept: RangedFile | 'none' | 'new';
   /** Makes an empty index file under a preliminary name. */
   readonly create: () => Promise<DataFile>;
 }
@@ -43,17 +42,15 @@ export interface WarmStarted {
 }
 
 export async function warmStart(request: WarmStartRequest): Promise<WarmStarted> {
-  const { blocks, blocksRanges, layout, family, settings, staging, kept } = request;
+  const { blocks, layout, family, settings, staging, kept } = request;
   const old = typeof kept === 'string' ? undefined : kept;
   const recovered =
-    kept === 'new'
-      ? nothingRecovered(layout)
-      : await recover({ blocks, blocksRanges, index: old }, layout, family, staging);
+    kept === 'new' ? nothingRecovered(layout) : await recover(blocks, old, layout, family, staging);
   const geometry = geometryOf(layout);
   const reuse = old !== undefined && recovered.indexProblem === '' && isSame(geometry, recovered.geometry);
   const { table } = recovered;
   const sequence = recovered.sequence + (kept === 'new' || recovered.closed ? 0 : UNSEEN_RECORDS);
-  const parts = { blocks, layout, geometry, family, table, sequence, settings };
+  const parts = { blocks: blocks.file, layout, geometry, family, table, sequence, settings };
 
   if (reuse) {
     const { epoch, markEpoch, marked, closed, slotBlocks } = recovered;

@@ -114,19 +114,9 @@ export class WarmState {
     const { layout, geometry } = this.#parts;
     this.#marks.end(regionOf(layout, geometry, item.slot));
     if (sequence === 0) return;
-    const { slot, sizeClass, generation, key, digest, tokens = 0, parent } = item;
-    this.#table.set({
-      slot,
-      sizeClass,
-      generation,
-      key,
-      digest,
-      tokens,
-      sequence,
-      lastUse: this.#sequence,
-      parent,
-    });
-    const { recordBytes } = layout.records[sizeClass];
+    const { tokens = 0, parent } = item;
+    this.#table.set({ ...item, tokens, parent, sequence, lastUse: this.#sequence });
+    const { recordBytes } = layout.records[item.sizeClass];
     this.#writtenBytes += recordBytes;
     this.#durability.wrote(recordBytes);
     this.#checkpointIfWorth();
@@ -142,10 +132,7 @@ export class WarmState {
     this.#table.clear(slot);
   }
 
-  /**
-   * Fulfilled when every write that had ended before the call is durable.
-   * @throws with the errno as `code`
-   */
+  /** Fulfilled when every write that has ended is durable. @throws with the errno as `code` */
   sync(): Promise<void> {
     return this.#durability.sync();
   }
@@ -166,10 +153,7 @@ export class WarmState {
     await this.#parts.index.sync();
   }
 
-  /**
-   * Leaves everything durable and nothing marked, so that the next start reads no record. Nothing may be in
-   * flight.
-   */
+  /** With nothing in flight: leaves all durable and nothing marked, so the next start reads no record. */
   async close(): Promise<void> {
     await this.#checkpointing?.catch(() => {});
     this.#durability.stop();
@@ -199,17 +183,12 @@ export class WarmState {
     };
   }
 
-  /**
-   * @throws an invariant when the table does not agree with the marks. For tests, while nothing is in flight.
-   */
+  /** For tests, while nothing is in flight. @throws when table and marks disagree */
   checkIntegrity(): void {
     let records = 0;
     for (const slot of this.#table.byLastUse()) {
       const entry = this.#table.entry(slot);
-      invariant(
-        entry.sequence <= this.#sequence && entry.lastUse <= this.#sequence,
-        'nothing is of the future',
-      );
+      invariant(Math.max(entry.sequence, entry.lastUse) <= this.#sequence, 'nothing is of the future');
       records++;
     }
     invariant(records === this.#table.records, 'the table counts its records');

@@ -33,9 +33,7 @@ import { anyManifest } from './vulkanManifests.ts';
 /** Choices change the environment for a moment, so they take turns. */
 let previousChoice: Promise<unknown> = Promise.resolve();
 
-/**
- * @throws TKV_DEVICE, with what was tried and a remedy, when there is no adapter that works or none as forced
- */
+/** @throws TKV_DEVICE, with what was tried and a remedy, when no adapter works or none as forced */
 export function openDevice(options: DeviceOptions = {}): Promise<LiveDevice> {
   const choice = previousChoice.then(() => new AdapterChoice(options).choose());
   previousChoice = choice.then(
@@ -99,20 +97,15 @@ class AdapterChoice {
   }
 
   async #automatic(): Promise<LiveDevice> {
-    const live =
-      (await this.#platform({})) ??
-      (this.#userDriver === undefined ? await this.#anySoftware({}) : undefined);
+    const named = this.#userDriver;
+    const live = (await this.#platform()) ?? (named === undefined ? await this.#anySoftware() : undefined);
     if (live !== undefined) return live;
-    throw this.#failure(
-      'No usable GPU adapter',
-      this.#userDriver === undefined
-        ? this.#softwareRemedy()
-        : `Correct ${this.#userDriver}, or unset it to let tierkv choose.`,
-    );
+    const correction = `Correct ${named}, or unset it to let tierkv choose.`;
+    throw this.#failure('No usable GPU adapter', named === undefined ? this.#softwareRemedy() : correction);
   }
 
   async #hardware(): Promise<LiveDevice> {
-    const live = await this.#platform({});
+    const live = await this.#platform();
     if (live !== undefined && !live.adapter.software) return live;
     if (live !== undefined) await this.#reject(live, 'is a software device');
     throw this.#failure(
@@ -123,11 +116,11 @@ class AdapterChoice {
 
   async #software(): Promise<LiveDevice> {
     if (this.#userDriver !== undefined) {
-      const live = await this.#platform({});
+      const live = await this.#platform();
       if (live?.adapter.software) return live;
       if (live !== undefined) await this.#reject(live, 'is no software device');
     }
-    const live = (await this.#anySoftware({})) ?? (await this.#platform({ forceFallback: true }));
+    const live = (await this.#anySoftware()) ?? (await this.#platform({ forceFallback: true }));
     if (live?.adapter.software) return live;
     if (live !== undefined) await this.#reject(live, 'is no software device');
     throw this.#failure('TIERKV_ADAPTER=software finds no software device', this.#softwareRemedy());
@@ -148,10 +141,10 @@ class AdapterChoice {
   async #named(part: string): Promise<LiveDevice> {
     const matches = (live: LiveDevice | undefined): boolean =>
       live?.adapter.name.toLowerCase().includes(part.toLowerCase()) ?? false;
-    const live = (await this.#platform({ nameContains: part })) ?? (await this.#platform({}));
+    const live = (await this.#platform({ nameContains: part })) ?? (await this.#platform());
     if (live !== undefined && matches(live)) return live;
     if (live !== undefined) await this.#reject(live, `has no "${part}" in its name`);
-    const software = await this.#anySoftware({});
+    const software = await this.#anySoftware();
     if (software !== undefined && matches(software)) return software;
     if (software !== undefined) await this.#reject(software, `has no "${part}" in its name`);
     throw this.#failure(
@@ -161,7 +154,7 @@ class AdapterChoice {
   }
 
   /** What the platform offers, or the driver that the user named in the environment. */
-  async #platform(more: Partial<InstanceRequest>): Promise<LiveDevice | undefined> {
+  async #platform(more: Partial<InstanceRequest> = {}): Promise<LiveDevice | undefined> {
     const source: AdapterSource = this.#userDriver ?? 'platform';
     if (process.platform === 'linux') {
       if (this.#userDriver === undefined && !anyManifest()) {
@@ -173,11 +166,11 @@ class AdapterChoice {
     return this.#accept({ ...more, source });
   }
 
-  async #anySoftware(more: Partial<InstanceRequest>): Promise<LiveDevice | undefined> {
+  async #anySoftware(): Promise<LiveDevice | undefined> {
     if (process.platform !== 'linux') return undefined;
     const system = systemSoftwareIcd();
     if (system !== undefined && this.#ensureLoader()) {
-      const live = await this.#accept({ ...more, source: 'system-software', icdPath: system });
+      const live = await this.#accept({ source: 'system-software', icdPath: system });
       if (live !== undefined) return live;
     }
     const archive = softwareArchive();
@@ -187,7 +180,7 @@ class AdapterChoice {
     }
     const driver = unpackSoftwareDriver(archive, this.#cacheDir);
     if (!hasSystemLoader()) preloadVulkanLoader(driver.loaderPath);
-    return this.#accept({ ...more, source: 'npm-software', icdPath: driver.icdPath });
+    return this.#accept({ source: 'npm-software', icdPath: driver.icdPath });
   }
 
   /** A Vulkan loader: the system's, else the one from npm. */

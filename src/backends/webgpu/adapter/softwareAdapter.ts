@@ -51,11 +51,8 @@ export function softwareArchive(): string | undefined {
   for (const from of [import.meta.url, path.join(process.cwd(), 'resolve.js')]) {
     try {
       const entry = createRequire(from).resolve(SOFTWARE_PACKAGE);
-      const root = entry.slice(
-        0,
-        entry.lastIndexOf(path.normalize(SOFTWARE_PACKAGE)) + SOFTWARE_PACKAGE.length,
-      );
-      const archive = path.join(root, 'bin', 'swiftshader.tar.br');
+      const end = entry.lastIndexOf(path.normalize(SOFTWARE_PACKAGE)) + SOFTWARE_PACKAGE.length;
+      const archive = path.join(entry.slice(0, end), 'bin', 'swiftshader.tar.br');
       const stat = fs.statSync(archive, { throwIfNoEntry: false });
       if (stat !== undefined && isOwnedByUserOrRoot(stat)) return archive;
     } catch {
@@ -202,10 +199,8 @@ function unpack(tar: Buffer, into: string): void {
     if (!(size >= 0)) throw new Error('the archive is damaged');
     const name = path.basename(field(0, 100));
     if (DRIVER_FILES.includes(name)) {
-      fs.writeFileSync(path.join(into, name), tar.subarray(at + 512, at + 512 + size), {
-        mode: 0o600,
-        flag: 'wx',
-      });
+      const bytes = tar.subarray(at + 512, at + 512 + size);
+      fs.writeFileSync(path.join(into, name), bytes, { mode: 0o600, flag: 'wx' });
       found.add(name);
     }
     at += 512 * (1 + Math.ceil(size / 512));

@@ -3,10 +3,7 @@
 import fs from 'node:fs';
 import path from 'node:path';
 
-/**
- * Whether the Vulkan loader would find a driver where drivers register themselves. Without one there is
- * nothing to ask, and Dawn would print warnings about it.
- */
+/** Whether the loader would find a driver. If not, asking Dawn would only print warnings. */
 export function anyManifest(): boolean {
   const { env } = process;
   const home = env.HOME ?? '';

@@ -5,6 +5,7 @@
  */
 
 import type { LiveDevice } from '../device/liveDevice.ts';
+import type { KernelSpec } from '../kernels/kernelSpec.ts';
 import { shaderSource } from '../kernels/shaders.ts';
 import { SlabKernel } from '../kernels/slabKernel.ts';
 import type { SlotLocation } from '../types.ts';
@@ -47,22 +48,19 @@ export async function openBoxKernels(
   shape: BoxKernelShape = live.adapter.software ? softwareBoxShape : hardwareBoxShape,
 ): Promise<BoxKernels> {
   const { workgroupSize, sharersMax } = shape;
-  const open = (direction: 'gather' | 'scatter', form: BoxForm): Promise<SlabKernel> =>
-    SlabKernel.open(
-      live,
-      slabs,
-      {
-        name: `${direction}.${form}`,
-        code: shaderSource('boxes', direction),
-        entryPoint: form,
-        constants: { workgroupSize, sharersMax },
-        slab: direction === 'gather' ? 'read' : 'write',
-        itemWords: 8,
-        resultWords: 0,
-        own: [direction === 'gather' ? 'write' : 'read'],
-      },
-      label,
-    );
+  const open = (direction: 'gather' | 'scatter', form: BoxForm): Promise<SlabKernel> => {
+    const spec: KernelSpec = {
+      name: `${direction}.${form}`,
+      code: shaderSource('boxes', direction),
+      entryPoint: form,
+      constants: { workgroupSize, sharersMax },
+      slab: direction === 'gather' ? 'read' : 'write',
+      itemWords: 8,
+      resultWords: 0,
+      own: [direction === 'gather' ? 'write' : 'read'],
+    };
+    return SlabKernel.open(live, slabs, spec, label);
+  };
   const both = async (direction: 'gather' | 'scatter'): Promise<DirectionKernels> => {
     const [vectors, words] = await Promise.all([open(direction, 'vectors'), open(direction, 'words')]);
     return { shape, vectors, words };

@@ -48,9 +48,7 @@ export class BoxTables {
     return this.#tables.some((table) => table.full);
   }
 
-  /**
-   * `runs` runs of a box from number `firstRun` on, packed from byte `packedAt` on, a multiple of a vector.
-   */
+  /** Runs of a box from number `firstRun` on, packed from byte `packedAt` on, a multiple of a vector. */
   add(plan: BoxPlan, slot: SlotLocation, packedAt: number, firstRun: number, runs: number): void {
     const form = formOf(plan, slot);
     const words = boxItemWords(plan, slot, form, packedAt, firstRun, runs);

@@ -80,6 +80,7 @@ export function callKinds(ledger: SlotLedger, work: PoolWork, verifies: boolean)
     return undefined;
   };
 
+  const filling = { misfit: misplaced, slots: needing('device'), admit: renewFilled, refusal: same };
   return {
     write: {
       misfit,
@@ -101,26 +102,12 @@ export function callKinds(ledger: SlotLedger, work: PoolWork, verifies: boolean)
       begin: (item, end) => work.read(item, item.bytes, end),
     },
     seal: {
-      misfit: misplaced,
-      slots: needing('device'),
-      admit: renewFilled,
+      ...filling,
       refusal: (end) => ({ ...end, digest: { lo: 0, hi: 0 } }),
       begin: (item, end) => work.digest(item, end),
     },
-    clear: {
-      misfit: misplaced,
-      slots: needing('device'),
-      admit: renewFilled,
-      refusal: same,
-      begin: (item, end) => work.clear(item, end),
-    },
-    fillPattern: {
-      misfit: misplaced,
-      slots: needing('device'),
-      admit: renewFilled,
-      refusal: same,
-      begin: (item, end) => work.fill(item, end),
-    },
+    clear: { ...filling, begin: (item, end) => work.clear(item, end) },
+    fillPattern: { ...filling, begin: (item, end) => work.fill(item, end) },
     countMismatches: {
       misfit: misplaced,
       slots: needing('read'),

@@ -44,11 +44,7 @@ export class KernelRuns implements BatchKind<KernelBatch> {
   }
 
   run(item: KernelItem): Work<KernelBatch> {
-    return {
-      kind: this,
-      addTo: (batch) => batch.add(item),
-      refuse: (end) => item.refuse(end),
-    };
+    return { kind: this, addTo: (batch) => batch.add(item), refuse: (end) => item.refuse(end) };
   }
 }
 

@@ -20,11 +20,7 @@ export interface CallKind<Item, Result extends StoreResult> {
   admit(item: Item): StoreResult | undefined;
   /** The result of an item that was not done. */
   refusal(end: StoreResult): Result;
-  /**
-   * Begins the work. `end` is called once or more; the first call counts.
-   *
-   * @param items how many items the call has
-   */
+  /** Begins the work on one of `items` items. The first call of `end` counts; others do nothing. */
   begin(item: Item, end: (result: Result) => void, items: number): void;
   /** Whether items of one call may name a slot together. The call then locks it once. Default false. */
   readonly sharesSlots?: boolean;

@@ -24,10 +24,7 @@ const WORKGROUPS_MAX = 65535;
 export interface EncodeOptions {
   /** The kernel's own buffers (`SlabKernel.bindOwn`). */
   readonly own?: GPUBindGroup;
-  /**
-   * Where the results are copied to, from byte 0 on; of at least `SlabKernel.resultBytesMax` bytes. Default:
-   * nowhere.
-   */
+  /** Where the results go, from byte 0 on; of `SlabKernel.resultBytesMax` bytes. Default: nowhere. */
   readonly resultsTo?: GPUBuffer;
 }
 
@@ -184,10 +181,7 @@ function rowsPerOffset({ spec }: CompiledKernel): number {
   return Math.max(rowsTo(spec.itemWords), rowsTo(spec.resultWords));
 }
 
-/**
- * Rows of `words` words between two offsets that are multiples of 256 bytes: a power of two, so the larger
- * serves both.
- */
+/** Rows of `words` words between two multiples of 256 bytes: a power of two, so the larger serves both. */
 function rowsTo(words: number): number {
   let rows = 1;
   while ((rows * words) % OFFSET_WORDS !== 0) rows *= 2;

@@ -40,10 +40,7 @@ export class SlabKernel implements CompiledKernel {
     this.#ownLayout = layouts[1];
   }
 
-  /**
-   * @param slabs `HbmStore.slabs`
-   * @throws TKV_DEVICE when the device does not compile the kernel
-   */
+  /** @param slabs `HbmStore.slabs` @throws TKV_DEVICE when the device does not compile the kernel */
   static async open(
     live: LiveDevice,
     slabs: readonly GPUBuffer[],
@@ -53,7 +50,7 @@ export class SlabKernel implements CompiledKernel {
     const { device } = live;
     const label = `${prefix}.${spec.name}`;
     try {
-      const layouts = [itemsLayout(device, spec, label), ...ownLayouts(device, spec, label)];
+      const layouts = groupLayouts(device, spec, label);
       const pipeline = await device.createComputePipelineAsync({
         label,
         layout: device.createPipelineLayout({ label, bindGroupLayouts: layouts }),
@@ -86,10 +83,7 @@ export class SlabKernel implements CompiledKernel {
     return resultBytesMax(this, itemsMax);
   }
 
-  /**
-   * Binds the kernel's own buffers, in the order of `spec.own`; make it once and give it to
-   * `KernelTable.encode`.
-   */
+  /** Binds the kernel's own buffers, in the order of `spec.own`; once, for `KernelTable.encode`. */
   bindOwn(buffers: readonly GPUBuffer[]): GPUBindGroup {
     const layout = this.#ownLayout;
     invariant(layout !== undefined, () => `the kernel ${this.spec.name} has buffers of its own`);
@@ -103,24 +97,21 @@ export class SlabKernel implements CompiledKernel {
 
 const bindingTypes = { read: 'read-only-storage', write: 'storage' } as const;
 
-function itemsLayout(device: GPUDevice, spec: KernelSpec, label: string): GPUBindGroupLayout {
-  const visibility = COMPUTE_STAGE;
-  const entries: GPUBindGroupLayoutEntry[] = [
-    { binding: 0, visibility, buffer: { type: bindingTypes[spec.slab] } },
-    { binding: 1, visibility, buffer: { type: 'read-only-storage', hasDynamicOffset: true } },
-  ];
-  if (spec.resultWords > 0) {
-    entries.push({ binding: 2, visibility, buffer: { type: 'storage', hasDynamicOffset: true } });
-  }
-  return device.createBindGroupLayout({ label, entries });
-}
-
-function ownLayouts(device: GPUDevice, { own = [] }: KernelSpec, label: string): GPUBindGroupLayout[] {
-  if (own.length === 0) return [];
-  const entries = own.map((access, binding) => ({
-    binding,
-    visibility: COMPUTE_STAGE,
-    buffer: { type: bindingTypes[access] },
-  }));
-  return [device.createBindGroupLayout({ label: `${label}.own`, entries })];
+/** Of group 0 and, where the kernel has buffers of its own, of group 1. */
+function groupLayouts(device: GPUDevice, spec: KernelSpec, label: string): GPUBindGroupLayout[] {
+  const { slab, resultWords, own = [] } = spec;
+  const layout = (name: string, buffers: readonly GPUBufferBindingLayout[]): GPUBindGroupLayout =>
+    device.createBindGroupLayout({
+      label: name,
+      entries: buffers.map((buffer, binding) => ({ binding, visibility: COMPUTE_STAGE, buffer })),
+    });
+  const results = { type: 'storage', hasDynamicOffset: true } as const;
+  const items = layout(label, [
+    { type: bindingTypes[slab] },
+    { type: 'read-only-storage', hasDynamicOffset: true },
+    ...(resultWords > 0 ? [results] : []),
+  ]);
+  if (own.length === 0) return [items];
+  const ownBuffers = own.map((access) => ({ type: bindingTypes[access] }));
+  return [items, layout(`${label}.own`, ownBuffers)];
 }

@@ -19,10 +19,7 @@ import type { LiveDevice } from '../device/liveDevice.ts';
 import type { SlotBuffer, SlotLocation } from '../types.ts';
 
 const SLAB_BYTES_DEFAULT = 1024 ** 3;
-/**
- * A driver adds a little to each buffer: SwiftShader says 1 GiB is its limit and refuses a buffer of just
- * that.
- */
+/** What a driver adds to a buffer: SwiftShader's limit is 1 GiB, and it refuses a buffer of just that. */
 const DRIVER_BYTES = 1024 ** 2;
 /** Kernels read slabs in vectors of 16 bytes, also the last. */
 const VECTOR_BYTES = 16;
@@ -55,11 +52,8 @@ export class Slabs {
     const { maxBufferSize, maxStorageBufferBindingSize } = live.device.limits;
     const limitBytes = wholeVectors(Math.min(maxBufferSize, maxStorageBufferBindingSize), Math.floor);
     if (shape.pageBytes > limitBytes) {
-      throw configError(
-        'pageBytes',
-        `is ${shape.pageBytes}, but a buffer of this device holds ${limitBytes} bytes`,
-        `Lower pageBytes to ${limitBytes} or less.`,
-      );
+      const problem = `is ${shape.pageBytes}, but a buffer of this device holds ${limitBytes} bytes`;
+      throw configError('pageBytes', problem, `Lower pageBytes to ${limitBytes} or less.`);
     }
     const roomBytes = Math.min(limitBytes - DRIVER_BYTES, slabBytesMax);
     const pagesPerSlab = Math.max(1, Math.floor(roomBytes / shape.pageBytes));
@@ -90,11 +84,8 @@ function wholeVectors(bytes: number, round: (vectors: number) => number): number
 
 function requireWords(field: string, bytes: number): void {
   if (bytes % 4 === 0) return;
-  throw configError(
-    field,
-    `is ${bytes}, no multiple of 4`,
-    `Round ${field} up to ${Math.ceil(bytes / 4) * 4}.`,
-  );
+  const remedy = `Round ${field} up to ${Math.ceil(bytes / 4) * 4}.`;
+  throw configError(field, `is ${bytes}, no multiple of 4`, remedy);
 }
 
 /** Out of memory shows only in its error scope; without one, createBuffer hands out a dead buffer. */
@@ -136,8 +127,6 @@ async function allocate(
 }
 
 function gone(live: LiveDevice): TierKVError {
-  return new TierKVError(
-    'TKV_DEVICE',
-    `The device is gone (${live.lostReason}). Open another with openDevice.`,
-  );
+  const message = `The device is gone (${live.lostReason}). Open another with openDevice.`;
+  return new TierKVError('TKV_DEVICE', message);
 }

@@ -36,10 +36,7 @@ export interface BatchKind<B extends Batch> {
 /** One item of a call. */
 export interface Work<B extends Batch> {
   readonly kind: BatchKind<B>;
-  /**
-   * Puts the work, or as much of it as fits, into the batch; true when none is left. An empty batch takes
-   * some.
-   */
+  /** Puts what fits into the batch, of an empty one some; true when none of the work is left. */
   addTo(batch: B): boolean;
   /** The work ends here: it, or the rest of it, goes into no batch. */
   refuse(end: StoreResult): void;

@@ -96,10 +96,7 @@ export class UploadBuffers extends MappedBuffers {
     return new Uint8Array(buffer.getMappedRange());
   }
 
-  /**
-   * Call it when the copies from the unmapped buffer are submitted. True when they are done, false on a lost
-   * device.
-   */
+  /** Once the copies out of it are submitted. True when they are done, false on a lost device. */
   async recycle(buffer: GPUBuffer): Promise<boolean> {
     const mapped = await this.live.whenMapped(buffer, MapMode.WRITE, this.size.bytes);
     if (mapped) this.release(buffer);

@@ -18,10 +18,7 @@ export interface ReadbackItem {
   readonly plan: BoxPlan;
   readonly location: SlotLocation;
   readonly path: BoxPath;
-  /**
-   * Takes bytes of the item, from its byte `from` on; the view is gone afterwards. False when they cannot be
-   * taken.
-   */
+  /** Takes bytes from the item's byte `from` on; the view is gone afterwards. False when they cannot be. */
   take(landed: Uint8Array, from: number): boolean;
   /** All bytes were taken (undefined), or why not. */
   end(failure: StoreResult | undefined): void;

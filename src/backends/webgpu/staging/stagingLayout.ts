@@ -32,10 +32,7 @@ export class StagingLayout {
   #copies: CopyRuns = new CopyRuns();
   #used = 0;
 
-  /**
-   * @param capacity bytes of a mapped buffer
-   * @param tables absent where no box ever goes through kernels
-   */
+  /** @param capacity of a mapped buffer @param tables absent where no box ever goes through kernels */
   constructor(slabs: readonly GPUBuffer[], capacity: number, tables?: BoxTables) {
     this.#buffers = tables === undefined ? slabs : [...slabs, tables.packed];
     this.#capacity = capacity;
@@ -52,10 +49,7 @@ export class StagingLayout {
     return this.#used === this.#capacity;
   }
 
-  /**
-   * Adds as much of a box, from byte `from` of its packed bytes on, as fits; undefined when nothing does,
-   * which never happens in an empty layout.
-   */
+  /** Adds what fits of a box from its packed byte `from` on; undefined for nothing, never when empty. */
   add(plan: BoxPlan, slot: SlotLocation, from: number, path: BoxPath): StagedPart | undefined {
     return path === 'kernel' && plan.runBytes <= this.#packedCapacity
       ? this.#addRuns(plan, slot, from / plan.runBytes)

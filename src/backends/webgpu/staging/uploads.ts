@@ -91,10 +91,7 @@ class UploadBatch implements Batch {
       const from = upload.copied;
       const part = this.full ? undefined : this.#uploads.layout.add(plan, location, from, path);
       if (part === undefined) return false;
-      this.#bytes.set(
-        part.bytes === bytes.byteLength ? bytes : bytes.subarray(from, from + part.bytes),
-        part.at,
-      );
+      this.#bytes.set(bytes.subarray(from, from + part.bytes), part.at);
       this.#parts.push({ upload, bytes: part.bytes });
       upload.copied += part.bytes;
     }

@@ -18,9 +18,7 @@
 type SetImmediate = typeof globalThis.setImmediate;
 type Callback = (...args: unknown[]) => void;
 
-/**
- * Longer than a staging buffer takes on any device that was measured, so transfers do not wait for a sleeper.
- */
+/** Longer than a staging buffer takes on any device measured, so that transfers wait for no sleeper. */
 const EAGER_MS = 8;
 const SLEEP_MS = 1;
 
@@ -80,10 +78,7 @@ function schedule(callback: Callback, ...args: unknown[]): NodeJS.Immediate {
   return immediate;
 }
 
-/**
- * The binding's callback is a native function without a name. The `resolve` of a promise is one too, and
- * little else.
- */
+/** The binding's callback is a nameless native function, as is the `resolve` of a promise; few others are. */
 function isLook(callback: unknown): boolean {
   return (
     typeof callback === 'function' &&

@@ -25,10 +25,7 @@ export interface Bench {
   readonly scratch: Uint8Array;
 }
 
-/**
- * tierkv; a lone block of tierkv's; one block after the other by plain calls; all blocks in one plain
- * transfer.
- */
+/** tierkv; a lone block of its; block after block by plain calls; all in one plain transfer. */
 export function nameOf(who: 'tierkv' | 'alone' | 'single' | 'bulk', route: Route): string {
   return `${who} ${linkOf(route)} ${route.verified}`;
 }
@@ -63,10 +60,7 @@ function stagesAlone({ rig, device, disk, host, scratch }: Bench, unitBytes: num
   const stages: Record<Stage, Contestant['prepare']> = {
     'memcpy in': () => () => device.memcpyIn(host),
     'copy in': () => () => device.copyIn(bytes),
-    'copy out': () => async () => {
-      await device.copyOut(bytes);
-      device.useOut(bytes, () => {});
-    },
+    'copy out': () => () => device.download(bytes, () => {}),
     'memcpy out': landed((from) => scratch.set(from)),
     'digest of staging': landed(hostDigest),
     digest: () => () => void hostDigest(host),
@@ -77,20 +71,16 @@ function stagesAlone({ rig, device, disk, host, scratch }: Bench, unitBytes: num
 }
 
 /** All blocks in transfers of `transferBytes`, one after the other, with the checks of the route. */
-function peer(
-  { rig, readback, device, disk, host, scratch }: Bench,
-  route: Route,
-  transferBytes: number,
-): Run {
-  const [[from, to]] = route.ways;
+function peer(bench: Bench, { ways: [[from, to]], verified }: Route, transferBytes: number): Run {
+  const { rig, readback, device, disk, host, scratch } = bench;
   return async () => {
     for (let index = 0; index * transferBytes < host.byteLength; index++) {
       const [source, target] = [host, scratch].map((memory) => unitOf(memory, index, transferBytes));
-      if (from === Tier.HBM) await device.download(target);
+      if (from === Tier.HBM) await device.download(transferBytes, (landed) => target.set(landed));
       if (from === Tier.NVME) await disk.move('read', rig.slots[index], target);
-      if (to === Tier.DDR && route.verified) hostDigest(target);
-      if (to === Tier.HBM)
-        await device.upload(from === Tier.NVME ? target : source, route.verified && readback);
+      if (to === Tier.DDR && verified) hostDigest(target);
+      const up = from === Tier.NVME ? target : source;
+      if (to === Tier.HBM) await device.upload(up, verified && readback);
       if (to === Tier.NVME) await disk.move('write', rig.slots[index], source);
     }
   };

@@ -1,7 +1,6 @@
 /**
- * The link bench: for each unit size and pattern it opens the tiers, lets everybody who is compared run in
- * the same interleaved rounds, and makes one row of each link. It serves `tierkv bench links` and `tierkv
- * calibrate`.
+ * The link bench: for each unit size and pattern it opens the tiers, lets all contestants run in the same
+ * interleaved rounds, and makes one row of each link. For `tierkv bench links` and `tierkv calibrate`.
  */
 
 import { HostArena } from '../../../backends/arena/index.ts';
@@ -40,8 +39,7 @@ export const fullSizes: LinkBenchSizes = { ...full, unitsOfKib: [16, 64, 256, 20
 export const quickSizes: LinkBenchSizes = { ...quick, unitsOfKib: [64, 256, 2048] };
 
 /**
- * @param dir where files are made; undefined for a temporary directory
- * @param adapter part of its name; undefined for the best there is
+ * @param dir where files are made, else in a temporary one @param adapter part of its name, else the best
  * @param say takes lines for a person
  * @throws {TierKVError} for an adapter or a directory that is not to be had
  */
@@ -94,9 +92,9 @@ async function rowsOf(
   }
   const rig = new LinkRig(slots, ddr, { hbm, nvme }, staging);
   const unverifiedRig = new LinkRig(slots, ddr, { hbm: unverified }, staging);
-  await rig.fill(Tier.HBM);
-  await rig.fill(Tier.NVME);
-  await unverifiedRig.fill(Tier.HBM);
+  await rig.move([[Tier.DDR, Tier.HBM]])();
+  await rig.move([[Tier.DDR, Tier.NVME]])();
+  await unverifiedRig.move([[Tier.DDR, Tier.HBM]])();
   using device = new PlainDevice(live.device, bytes);
   await using disk = new PlainDisk(nvme, shape);
   const readback = hbm.describe().verification === 'readback';

@@ -47,20 +47,17 @@ export class PlainDevice implements Disposable {
     this.#out.unmap();
   }
 
-  /**
-   * One upload by itself: memcpy, copy, wait. Verified: what arrived is copied back, and the host digests it.
-   */
+  /** One upload alone: memcpy, copy, wait; verified, what arrived is copied back and digested. */
   async upload(source: Uint8Array, verified: boolean): Promise<void> {
     const { byteLength } = source;
     this.memcpyIn(source);
-    await Promise.all([this.copyIn(byteLength), verified ? this.copyOut(byteLength) : undefined]);
-    if (verified) this.useOut(byteLength, hostDigest);
+    await Promise.all([this.copyIn(byteLength), verified && this.download(byteLength, hostDigest)]);
   }
 
-  /** One readback by itself: copy, wait, memcpy. */
-  async download(target: Uint8Array): Promise<void> {
-    await this.copyOut(target.byteLength);
-    this.useOut(target.byteLength, (landed) => target.set(landed));
+  /** One readback alone: copy, wait, use. */
+  async download(bytes: number, use: (landed: Uint8Array<ArrayBuffer>) => void): Promise<void> {
+    await this.copyOut(bytes);
+    this.useOut(bytes, use);
   }
 
   [Symbol.dispose](): void {

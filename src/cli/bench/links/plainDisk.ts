@@ -24,26 +24,18 @@ export class PlainDisk implements AsyncDisposable {
     this.#offsetOf = (slot) => recordOffset(layout, slot, 0) + layout.records[0].payloadOffset;
   }
 
-  /**
-   * The payloads of all these slots, one I/O each, in the order of the file and as many at once as the store
-   * has.
-   * @param memory of each, at the address of a page
-   */
-  async moveAll(
-    operation: Operation,
-    slots: readonly number[],
-    memory: readonly Uint8Array[],
-  ): Promise<void> {
+  /** The payloads of the slots, one I/O each, in the order of the file, as many at once as the store has. */
+  async moveAll(how: Operation, slots: readonly number[], memory: readonly Uint8Array[]): Promise<void> {
     const order = slots.map((_, i) => i).sort((a, b) => slots[a] - slots[b]);
     const worker = async (): Promise<void> => {
       for (let i = order.shift(); i !== undefined; i = order.shift()) {
-        await this.move(operation, slots[i], memory[i]);
+        await this.move(how, slots[i], memory[i]);
       }
     };
     await Promise.all(Array.from({ length: this.#depth }, worker));
   }
 
-  /** The payload of one slot in one I/O. */
+  /** The payload of one slot in one I/O. @param memory starts at a page */
   async move(operation: Operation, slot: number, memory: Uint8Array): Promise<void> {
     const file = await this.#file;
     const place = [memory, 0, memory.byteLength, this.#offsetOf(slot)] as const;

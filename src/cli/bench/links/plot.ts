@@ -1,7 +1,4 @@
-/**
- * GB/s against unit size: a panel for each link and pattern, a line for tierkv and for each of what it stands
- * beside.
- */
+/** GB/s by unit size: a panel for each link and pattern, a line for tierkv, its limit and each peer. */
 
 import type { VegaLiteSpec } from '../../output/index.ts';
 import type { LinkRow } from './row.ts';

@@ -6,14 +6,7 @@
 import { hostDigest } from '../../../backends/digest/index.ts';
 import { type EngineStores, type StagingSlots, TransferEngine } from '../../../backends/engine/index.ts';
 import type { MemoryStore } from '../../../backends/memory/index.ts';
-import {
-  type Digest,
-  Outcome,
-  outcomeNames,
-  Tier,
-  TierKVError,
-  type Transfer,
-} from '../../../runtime/index.ts';
+import { type Digest, Outcome, Tier, TierKVError, type Transfer } from '../../../runtime/index.ts';
 import type { Route } from './routes.ts';
 
 export class LinkRig {
@@ -24,9 +17,6 @@ export class LinkRig {
   /** By tier and slot. That of host memory is kept by its store. */
   readonly #generations: readonly Uint32Array[];
   #job = 1;
-  #left = 0;
-  #failure = '';
-  #allEnded: () => void = () => {};
 
   /** @param ddr where the blocks lie */
   constructor(slots: readonly number[], ddr: MemoryStore, stores: EngineStores, staging: StagingSlots) {
@@ -35,36 +25,29 @@ export class LinkRig {
     this.#engine = new TransferEngine({ ...stores, ddr }, staging);
     this.#digests = slots.map((slot) => hostDigest(ddr.view(slot, 0)));
     this.#generations = [Tier.HBM, Tier.DDR, Tier.NVME].map(() => new Uint32Array(Math.max(...slots) + 1));
-    this.#engine.onEnd(({ outcome, reason }) => {
-      if (outcome !== Outcome.LOADED) this.#failure = `${outcomeNames[outcome]}: ${reason}`;
-      if (--this.#left === 0) this.#allEnded();
-    });
-  }
-
-  /** Brings all blocks to a tier that has none yet. */
-  async fill(tier: Tier): Promise<void> {
-    await this.move([[Tier.DDR, tier]])();
   }
 
   /**
-   * Moves blocks [first, end) in one batch; both ways: half of them each way. To be run once, and before the
-   * next is made. The run throws a TierKVError when one was not loaded.
+   * Moves blocks [first, end) in one batch; both ways: half of them each way. To be run once, before the next
+   * is made. @throws TKV_DEVICE when one was not loaded
    */
   move(ways: Route['ways'], first = 0, end: number = this.slots.length): () => Promise<void> {
     const share = Math.floor((end - first) / ways.length);
     const transfers = Array.from({ length: share * ways.length }, (_, i) =>
       this.#transfer(...ways[Math.floor(i / share)], first + i),
     );
-    return async () => {
-      this.#left = transfers.length;
-      await new Promise<void>((resolve) => {
-        this.#allEnded = resolve;
+    return () =>
+      new Promise((resolve, reject) => {
+        let [left, failure] = [transfers.length, ''];
+        this.#engine.onEnd(({ outcome, reason }) => {
+          if (outcome !== Outcome.LOADED) failure = reason;
+          if (--left > 0) return;
+          if (failure === '') return resolve();
+          const remedy = 'Look at the device and the disk, then run it again.';
+          reject(new TierKVError('TKV_DEVICE', `a bench transfer failed: ${failure}. ${remedy}`));
+        });
         this.#engine.submit(transfers);
       });
-      if (this.#failure === '') return;
-      const remedy = 'Look at the device and the disk, then run it again.';
-      throw new TierKVError('TKV_DEVICE', `a bench transfer ended as ${this.#failure}. ${remedy}`);
-    };
   }
 
   #transfer(from: Tier, to: Tier, index: number): Transfer {

@@ -26,10 +26,7 @@ export interface Effort {
   readonly sampleMs: number;
 }
 
-/**
- * Lets all run in every round.
- * @param settle ends what the contestant before has left behind
- */
+/** Lets all run in every round. @param settle ends what the contestant before has left behind */
 export async function measureRounds(
   contestants: readonly Contestant[],
   effort: Effort,

@@ -1,6 +1,4 @@
-/**
- * What one line of `tierkv bench links` says, made from the medians of the rounds; as JSON and as a table.
- */
+/** A line of `tierkv bench links`, made from the medians of the rounds: as JSON and in a table. */
 
 import { formatBytes, renderTable } from '../../output/index.ts';
 import { nameOf } from './contestants.ts';
@@ -29,9 +27,7 @@ export interface LinkRow extends RowFacts {
   readonly stagesGbps: Readonly<Record<string, number>>;
   /** One block at a time by plain calls, with the checks of the row. One way only. */
   readonly singleGbps?: number;
-  /**
-   * All bytes in one transfer by plain calls, with the checks of the row. Between HBM and DDR, one way only.
-   */
+  /** All in one transfer by plain calls, with the checks of the row. Between HBM and DDR, one way only. */
   readonly bulkGbps?: number;
   /** From submission to end of a block that travels alone. One way only. */
   readonly aloneUs?: number;
@@ -42,7 +38,7 @@ export function rowOf(route: Route, medians: Medians, readback: boolean, facts: 
   const gbpsOf = (name: string): number => medians.get(name)!;
   const gbps = gbpsOf(nameOf('tierkv', route));
   const [limitGbps, limitStage] = limitOf(route, readback, gbpsOf);
-  const stages = stagesOf(route, readback).flat();
+  const stages = stagesOf(route, readback).flatMap((part) => part.map((stage) => [stage, gbpsOf(stage)]));
   const [single, bulk, alone] = (['single', 'bulk', 'alone'] as const).map((who) => nameOf(who, route));
   const link = linkOf(route);
   return {
@@ -54,7 +50,7 @@ export function rowOf(route: Route, medians: Medians, readback: boolean, facts: 
     limitGbps,
     limitStage,
     ratio: gbps / limitGbps,
-    stagesGbps: Object.fromEntries(stages.map((stage) => [stage, gbpsOf(stage)])),
+    stagesGbps: Object.fromEntries(stages),
     ...(medians.has(single) && { singleGbps: gbpsOf(single) }),
     ...(medians.has(bulk) && { bulkGbps: gbpsOf(bulk) }),
     ...(medians.has(alone) && { aloneUs: facts.unitBytes / gbpsOf(alone) / 1e3 }),
@@ -62,8 +58,7 @@ export function rowOf(route: Route, medians: Medians, readback: boolean, facts: 
 }
 
 export function renderRows(rows: readonly LinkRow[]): string {
-  const figure = (value = Number.NaN, digits = 2): string =>
-    Number.isNaN(value) ? '-' : value.toFixed(digits);
+  const figure = (value: number | undefined, digits = 2): string => value?.toFixed(digits) ?? '-';
   const left = ['link', 'unit', 'blocks', 'verified', 'slowest part'].map((title) => ({ title }));
   const right = ['limit', 'GB/s', 'of limit', 'single', 'bulk', 'alone µs'];
   return renderTable(
