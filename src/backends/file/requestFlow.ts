@@ -174,7 +174,7 @@ export class RequestFlow {
     if (item.bytes.byteLength !== slotBytes) {
       refusal ??= refused(`${item.bytes.byteLength} bytes for a slot of ${slotBytes}`);
     }
-    if (refusal !== undefined) this.#locks.release(item.slot);
+    if (refusal !== undefined) this.#locks.release(item.slot, kind);
     return refusal;
   }
 
@@ -240,7 +240,7 @@ export class RequestFlow {
     } else if (isLoaded) warm?.used(item.slot);
     if (result.outcome === Outcome.TIMED_OUT) this.#timedOut += 1;
     this.#underWay -= 1;
-    this.#locks.release(item.slot);
+    this.#locks.release(item.slot, kind);
     request.end(result);
     if (this.#underWay === 0) this.#onIdle();
   }

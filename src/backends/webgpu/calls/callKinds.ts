@@ -121,7 +121,7 @@ export function callKinds(ledger: SlotLedger, work: PoolWork, verifies: boolean)
           ? refused(`slot ${item.fromSlot} cannot be copied onto itself`)
           : (ledger.misplaced(sourceOf(item)) ?? ledger.misplaced(targetOf(item))),
       slots: ({ fromSlot, toSlot }) => [
-        { slot: fromSlot, use: 'read' },
+        { slot: fromSlot, use: 'source' },
         { slot: toSlot, use: 'device' },
       ],
       admit: (item) => {

@@ -62,7 +62,7 @@ export class StoreCalls {
       const end = (result: Result): void => {
         if (over) return;
         over = true;
-        for (const { slot } of slots) held.release(slot);
+        for (const { slot, use } of slots) held.release(slot, use);
         call.end(index, result);
       };
       kind.begin(item, end, items.length);
@@ -90,15 +90,15 @@ export class StoreCalls {
   ): StoreResult | undefined {
     const misfit = kind.misfit(item);
     if (misfit !== undefined) return misfit;
-    const taken: number[] = [];
+    const taken: SlotNeed[] = [];
     let refusal: StoreResult | undefined;
-    for (const { slot, use } of kind.slots(item)) {
-      refusal = held.take(slot, use);
+    for (const need of kind.slots(item)) {
+      refusal = held.take(need.slot, need.use);
       if (refusal !== undefined) break;
-      taken.push(slot);
+      taken.push(need);
     }
     refusal ??= kind.admit(item);
-    if (refusal !== undefined) for (const slot of taken) held.release(slot);
+    if (refusal !== undefined) for (const { slot, use } of taken) held.release(slot, use);
     return refusal;
   }
 }
@@ -119,10 +119,10 @@ class SharedSlots {
     return busy;
   }
 
-  release(slot: number): void {
+  release(slot: number, use: SlotUse): void {
     const items = (this.#items.get(slot) ?? 0) - 1;
     this.#items.set(slot, items);
-    if (items === 0) this.#locks.release(slot);
+    if (items === 0) this.#locks.release(slot, use);
   }
 }
 
