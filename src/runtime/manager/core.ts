@@ -81,19 +81,21 @@ export class Core {
     this.contents = new ContentTable(this.replicas.size + config.maxJobs, this.tiers, memory, (content) =>
       this.policy.forgotten(content),
     );
+    this.residentBytes = new Float64Array(this.tiers);
     this.policy = makeEvictionPolicy(config.eviction, {
       tiers: this.tiers,
       base: this.replicas.base,
       unitBytes: config.unitBytes,
       capacityBytes: config.tiers.map((tier) => tier.capacityBytes),
+      residentBytes: this.residentBytes,
       contents: this.contents.capacity,
       nowUs: () => this.nowUs,
       generationOf: (replica) => this.generationOf(replica),
       parentOf: (content) => this.contents.parentOf(content),
       keys: this.contents.keys,
+      tokens: this.contents.tokens,
     });
     this.claims = config.tiers.map(() => new JobQueue());
-    this.residentBytes = new Float64Array(this.tiers);
     this.cachedBytes = new Float64Array(this.tiers);
     this.heldBytes = new Float64Array(this.tiers);
     this.leavingBytes = new Float64Array(this.tiers);

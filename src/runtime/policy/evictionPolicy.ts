@@ -18,6 +18,8 @@ export interface PolicyWorld {
   readonly unitBytes: readonly number[];
   /** Bytes that each tier may hold. */
   readonly capacityBytes: ArrayLike<number>;
+  /** Bytes that each tier holds now, held blocks and those on their way in included. */
+  readonly residentBytes: ArrayLike<number>;
   /** Rows that contents have: content numbers are below this. */
   readonly contents: number;
   /** The manager's time, in integer microseconds. */
@@ -28,6 +30,8 @@ export interface PolicyWorld {
   parentOf(content: number): number;
   /** The four words of the content's key, read from `keys[content * 4]` on. */
   readonly keys: Uint32Array;
+  /** Tokens of each content. */
+  readonly tokens: ArrayLike<number>;
 }
 
 /** One sequence's use of a chain: told block by block, the first one first. */

@@ -1,0 +1,248 @@
+/**
+ * Entered replicas by cell, a cell being a class at an age. Each group (tier and size class) has its own cells. A list of a cell
+ * runs from the replica used longest ago to the latest; it may be out of order by a little. Replicas that are no leaves lie in
+ * one more list of their group, which is asked last.
+ */
+
+import { invariant } from '../../errors.ts';
+import type { PolicyWorld } from '../evictionPolicy.ts';
+import { BUCKETS, bucketOf, bucketStartUs } from './ages.ts';
+import { CLASSES } from './classes.ts';
+
+const CELLS = CLASSES * BUCKETS;
+/** List of those that are no leaves. */
+const INNER = CELLS;
+const LISTS = CELLS + 1;
+
+export class Leaves {
+  readonly #worth: Float64Array;
+  readonly #first: Int32Array;
+  readonly #last: Int32Array;
+  readonly #next: Int32Array;
+  readonly #prev: Int32Array;
+  /** List of each entered replica, within its group; -1 for others. */
+  readonly #cell: Int32Array;
+  readonly #usedUs: Float64Array;
+  /** By group: cells that are not empty, in no order that matters, and where each stands among them. */
+  readonly #filled: Int32Array[];
+  readonly #count: Int32Array;
+  readonly #at: Int32Array;
+  /** By group: the cell of least worth and that of the oldest replica, -1 where it is to be looked for. */
+  readonly #least: Int32Array;
+  readonly #oldest: Int32Array;
+
+  /** @param worth by cell */
+  constructor({ tiers, base, unitBytes }: PolicyWorld, worth: Float64Array) {
+    const groups = tiers * unitBytes.length;
+    this.#worth = worth;
+    this.#first = new Int32Array(groups * LISTS).fill(-1);
+    this.#last = new Int32Array(groups * LISTS).fill(-1);
+    this.#next = new Int32Array(base[tiers]).fill(-1);
+    this.#prev = new Int32Array(base[tiers]).fill(-1);
+    this.#cell = new Int32Array(base[tiers]).fill(-1);
+    this.#usedUs = new Float64Array(base[tiers]);
+    this.#filled = Array.from({ length: groups }, () => new Int32Array(32));
+    this.#count = new Int32Array(groups);
+    this.#at = new Int32Array(groups * CELLS);
+    this.#least = new Int32Array(groups).fill(-1);
+    this.#oldest = new Int32Array(groups).fill(-1);
+  }
+
+  isLeaf(replica: number): boolean {
+    return this.#cell[replica] !== INNER;
+  }
+
+  addInner(group: number, replica: number): void {
+    this.#link(group * LISTS + INNER, replica, false);
+    this.#cell[replica] = INNER;
+  }
+
+  /** @param usedUs when it was used last */
+  addLeaf(group: number, replica: number, c: number, usedUs: number, nowUs: number): void {
+    this.#usedUs[replica] = usedUs;
+    this.#add(group, replica, c * BUCKETS + bucketOf(nowUs - usedUs));
+  }
+
+  #add(group: number, replica: number, cell: number): void {
+    const usedUs = this.#usedUs[replica];
+    const list = group * LISTS + cell;
+    const oldest = this.#oldest[group];
+    if (oldest !== -1 && usedUs <= this.#usedUs[this.#first[group * LISTS + oldest]])
+      this.#oldest[group] = cell;
+    this.#cell[replica] = cell;
+    if (this.#first[list] !== -1) {
+      this.#link(list, replica, usedUs <= this.#usedUs[this.#last[list]]);
+      return;
+    }
+    this.#link(list, replica, false);
+    this.#fill(group, cell);
+    const least = this.#least[group];
+    if (least !== -1 && this.#before(cell, least)) this.#least[group] = cell;
+  }
+
+  remove(group: number, replica: number): void {
+    const cell = this.#cell[replica];
+    invariant(cell !== -1, 'only an entered replica can leave');
+    const list = group * LISTS + cell;
+    const first = this.#first[list] === replica;
+    this.#unlink(list, replica);
+    this.#cell[replica] = -1;
+    if (cell === INNER) return;
+    const after = this.#first[list];
+    if (this.#oldest[group] === cell && first) {
+      if (after === -1 || this.#usedUs[after] !== this.#usedUs[replica]) this.#oldest[group] = -1;
+    }
+    if (after !== -1) return;
+    this.#empty(group, cell);
+    if (this.#least[group] === cell) this.#least[group] = -1;
+  }
+
+  /** Moves replicas whose age has passed into a further bucket. */
+  age(nowUs: number): void {
+    for (let group = 0; group < this.#count.length; group++) {
+      for (let i = this.#count[group] - 1; i >= 0; i--) {
+        const cell = this.#filled[group][i];
+        const bucket = cell % BUCKETS;
+        if (bucket === BUCKETS - 1) continue;
+        const list = group * LISTS + cell;
+        const bound = nowUs - bucketStartUs[bucket + 1];
+        for (let at = this.#first[list]; at !== -1 && this.#usedUs[at] <= bound; at = this.#first[list]) {
+          this.remove(group, at);
+          this.#add(group, at, cell - bucket + bucketOf(nowUs - this.#usedUs[at]));
+        }
+      }
+    }
+  }
+
+  /** The worth of classes has changed. */
+  rerank(): void {
+    this.#least.fill(-1);
+  }
+
+  /** The leaf of least worth in a group, or -1. */
+  least(group: number): number {
+    if (this.#count[group] === 0) return -1;
+    let best = this.#least[group];
+    if (best === -1) {
+      const filled = this.#filled[group];
+      best = filled[0];
+      for (let i = 1; i < this.#count[group]; i++) if (this.#before(filled[i], best)) best = filled[i];
+      this.#least[group] = best;
+    }
+    return this.#first[group * LISTS + best];
+  }
+
+  /** The leaf of a group that was used longest ago, or -1. */
+  oldest(group: number): number {
+    if (this.#count[group] === 0) return -1;
+    let best = this.#oldest[group];
+    if (best === -1) {
+      const filled = this.#filled[group];
+      best = filled[0];
+      let bestUs = this.usedUs(this.#first[group * LISTS + best]);
+      for (let i = 1; i < this.#count[group]; i++) {
+        const us = this.usedUs(this.#first[group * LISTS + filled[i]]);
+        if (us < bestUs || (us === bestUs && filled[i] < best)) {
+          best = filled[i];
+          bestUs = us;
+        }
+      }
+      this.#oldest[group] = best;
+    }
+    return this.#first[group * LISTS + best];
+  }
+
+  /** Of those that are no leaves, the one that was entered longest ago, or -1. */
+  inner(group: number): number {
+    return this.#first[group * LISTS + INNER];
+  }
+
+  usedUs(replica: number): number {
+    return this.#usedUs[replica];
+  }
+
+  /** Worth of a leaf. */
+  worthOf(replica: number): number {
+    return this.#worth[this.#cell[replica]];
+  }
+
+  /** The members of a group: leaves from the least worth on, then the others. */
+  members(group: number): number[] {
+    const cells = Array.from(this.#filled[group].subarray(0, this.#count[group]));
+    cells.sort((a, b) => (this.#before(a, b) ? -1 : 1));
+    const all: number[] = [];
+    for (const cell of [...cells, INNER]) {
+      for (let at = this.#first[group * LISTS + cell]; at !== -1; at = this.#next[at]) all.push(at);
+    }
+    return all;
+  }
+
+  #before(a: number, b: number): boolean {
+    return this.#worth[a] < this.#worth[b] || (this.#worth[a] === this.#worth[b] && a < b);
+  }
+
+  #fill(group: number, cell: number): void {
+    const size = this.#count[group]++;
+    if (size === this.#filled[group].length) {
+      const grown = new Int32Array(size * 2);
+      grown.set(this.#filled[group]);
+      this.#filled[group] = grown;
+    }
+    this.#filled[group][size] = cell;
+    this.#at[group * CELLS + cell] = size;
+  }
+
+  #empty(group: number, cell: number): void {
+    const at = this.#at[group * CELLS + cell];
+    const moved = this.#filled[group][--this.#count[group]];
+    this.#filled[group][at] = moved;
+    this.#at[group * CELLS + moved] = at;
+  }
+
+  #link(list: number, replica: number, front: boolean): void {
+    const other = front ? this.#first[list] : this.#last[list];
+    this.#next[replica] = front ? other : -1;
+    this.#prev[replica] = front ? -1 : other;
+    if (other === -1) this.#first[list] = this.#last[list] = replica;
+    else if (front) {
+      this.#prev[other] = replica;
+      this.#first[list] = replica;
+    } else {
+      this.#next[other] = replica;
+      this.#last[list] = replica;
+    }
+  }
+
+  #unlink(list: number, replica: number): void {
+    const next = this.#next[replica];
+    const prev = this.#prev[replica];
+    if (prev === -1) this.#first[list] = next;
+    else this.#next[prev] = next;
+    if (next === -1) this.#last[list] = prev;
+    else this.#prev[next] = prev;
+    this.#next[replica] = -1;
+    this.#prev[replica] = -1;
+  }
+
+  checkIntegrity(): void {
+    let listed = 0;
+    for (let group = 0; group < this.#count.length; group++) {
+      const cells = Array.from(this.#filled[group].subarray(0, this.#count[group]));
+      for (const [i, cell] of cells.entries()) {
+        invariant(this.#at[group * CELLS + cell] === i, 'a cell knows where it stands');
+        invariant(this.#first[group * LISTS + cell] !== -1, 'a filled cell is not empty');
+      }
+      for (const cell of [...cells, INNER]) {
+        let before = -1;
+        for (let at = this.#first[group * LISTS + cell]; at !== -1; at = this.#next[at]) {
+          invariant(this.#cell[at] === cell && this.#prev[at] === before, 'replicas are linked in their cell');
+          invariant(++listed <= this.#cell.length, 'a list of a cell has no cycle');
+          before = at;
+        }
+        invariant(this.#last[group * LISTS + cell] === before, 'a cell knows its last replica');
+      }
+    }
+    const entered = this.#cell.reduce((sum, cell) => sum + (cell === -1 ? 0 : 1), 0);
+    invariant(listed === entered, 'every entered replica is in one list');
+  }
+}
