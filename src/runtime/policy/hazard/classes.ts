@@ -9,7 +9,7 @@
 export const CLASSES = 864;
 export const NODES = 1030;
 /** Node of class 0. A parent's number is lower than those of its children. */
-export const FIRST_CLASS_NODE = NODES - CLASSES;
+export const FIRST_CLASS_NODE: number = NODES - CLASSES;
 
 /** Which part of its last request a block was. */
 export const Part = { LAST: 0, NEW: 1, KNOWN: 2 } as const;
@@ -33,11 +33,21 @@ function usesLevel(uses: number): number {
 }
 
 function paceLevel(pace: number): number {
-  return pace === 0 ? 0 : Math.min(7, 1 + ((pace - 8) >> 5));
+  return pace === 0 ? 0 : Math.min(7, 1 + (pace >> 5));
 }
 
 function newLevel(tokens: number): number {
-  return tokens < 513 ? (tokens < 65 ? 0 : 1) : tokens < 2049 ? 2 : tokens < 8193 ? 3 : tokens < 32_769 ? 4 : 5;
+  return tokens < 513
+    ? tokens < 65
+      ? 0
+      : 1
+    : tokens < 2049
+      ? 2
+      : tokens < 8193
+        ? 3
+        : tokens < 32_769
+          ? 4
+          : 5;
 }
 
 /** Parent of each node; the root is its own. */

@@ -29,6 +29,7 @@ export class Cohorts {
   /** By bucket, the first cohort that has not reached it yet. */
   readonly #unreached: Float64Array = new Float64Array(BUCKETS).fill(1);
   #seen = 0;
+  #returns = 0;
   /** First cohort that an LRU would hold whole, and the open blocks from it on. */
   #firstHeld = 1;
   #held = 0;
@@ -39,6 +40,11 @@ export class Cohorts {
 
   get newest(): number {
     return this.#newest;
+  }
+
+  /** Returns that were seen, a whole cohort counting as one. */
+  get returns(): number {
+    return this.#returns;
   }
 
   /** One more block of the request `visit` was let go. @returns its cohort */
@@ -84,6 +90,7 @@ export class Cohorts {
     const at = cohort % this.#size;
     const bucket = bucketOf(nowUs - this.#timeUs[at]);
     this.#estimates.addReturns(this.#class[at], bucket, blocks * this.#weight[at]);
+    this.#returns += blocks * this.#weight[at];
     this.#take(cohort, blocks);
   }
 

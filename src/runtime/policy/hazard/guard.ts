@@ -1,47 +1,51 @@
 /**
- * Whether the policy may follow its estimates, or is to evict as an LRU would. It compares what it finds with what an LRU of the
- * same size would find.
+ * Whether the policy may follow its estimates, or is to evict as an LRU would. It compares what it found with what an LRU of the
+ * same size would have found since the beginning, so the estimates may only lose what they have won before, and a small share
+ * of all lookups on top. While the policy evicts as an LRU would, both find about the same, the share grows with each
+ * lookup, and the estimates get another try.
  */
 
-export interface GuardOptions {
-  readonly share: number;
-  readonly least: number;
-  readonly credit: number;
-  readonly hold: number;
-}
+/** Returns that are to be seen before the estimates are followed at all; a whole cohort counts as one. */
+const EVIDENCE = 128;
+/** Lookups, in multiples of what the tiers hold, after which both counts are halved, so that the past weighs less. */
+const MEMORY = 1024;
 
 export class Guard {
-  readonly #o: GuardOptions;
+  readonly #share: number;
   /** Blocks that an LRU would have found beyond those that were found; negative while the policy is ahead. */
   #behind = 0;
   #lookups = 0;
-  #left = 0;
-  trips = 0;
+  #asLru = false;
 
-  constructor(o: GuardOptions) {
-    this.#o = o;
+  /** @param share of all lookups by which the policy may be behind an LRU; 1 for no guard */
+  constructor(share: number) {
+    this.#share = share;
   }
 
   get asLru(): boolean {
-    return this.#left > 0;
+    return this.#asLru;
   }
-  get behind(): number { return this.#behind; }
+
+  get behind(): number {
+    return this.#behind;
+  }
 
   lruFound(blocks: number): void {
     this.#behind += blocks;
   }
 
-  /** A request begins. @param capacity blocks that the tiers hold */
-  begin(blocks: number, found: number, capacity: number): void {
-    const o = this.#o;
-    if (this.#left > 0) {
-      this.#left -= blocks;
-      if (this.#left <= 0) this.#behind = Math.min(this.#behind, 0);
-    } else {
-      this.#behind = Math.max(this.#behind, -o.credit * capacity);
-      if (this.#behind > o.least * capacity) { this.#left = o.hold * capacity; this.trips++; }
-    }
+  /**
+   * A request for `blocks` begins.
+   * @param capacity blocks that the tiers hold
+   * @param evidence returns seen so far
+   */
+  begin(blocks: number, found: number, capacity: number, evidence: number): void {
+    this.#asLru = evidence < EVIDENCE || this.#behind > this.#share * this.#lookups;
     this.#lookups += blocks;
     this.#behind -= found;
+    if (this.#lookups > MEMORY * (capacity + blocks)) {
+      this.#lookups *= 0.5;
+      this.#behind *= 0.5;
+    }
   }
 }

@@ -15,7 +15,7 @@ import { classOf, Part } from './classes.ts';
 import { Cohorts } from './cohorts.ts';
 import { Estimates } from './estimates.ts';
 import { Family } from './family.ts';
-import { Guard, type GuardOptions } from './guard.ts';
+import { Guard } from './guard.ts';
 import { Leaves } from './leaves.ts';
 import { Visits } from './visits.ts';
 
@@ -29,7 +29,7 @@ export class Hazard implements EvictionPolicy {
   readonly #sizeClasses: number;
   readonly #estimates: Estimates = new Estimates();
   readonly #cohorts: Cohorts = new Cohorts(this.#estimates);
-  readonly guard: Guard;
+  readonly #guard: Guard;
   readonly #visits: Visits = new Visits();
   readonly #blocks: Blocks;
   readonly #family: Family;
@@ -53,10 +53,10 @@ export class Hazard implements EvictionPolicy {
   #runUs = 0;
   #runLength = 0;
 
-  constructor(world: PolicyWorld, options: GuardOptions) {
+  constructor(world: PolicyWorld, guardShare: number) {
     this.#world = world;
     this.#sizeClasses = world.unitBytes.length;
-    this.guard = new Guard(options);
+    this.#guard = new Guard(guardShare);
     this.#blocks = new Blocks(world, this.#cohorts);
     this.#family = new Family(world);
     this.#leaves = new Leaves(world, this.#estimates.worth);
@@ -74,7 +74,7 @@ export class Hazard implements EvictionPolicy {
     if (before !== -1) {
       visits.hold(row);
       visits.letGo(before);
-      if (visits.lruFinds[row] === 1) this.guard.lruFound(1);
+      if (visits.lruFinds[row] === 1) this.#guard.lruFound(1);
     } else {
       visits.hold(row);
       this.#blocksInUse++;
@@ -169,7 +169,8 @@ export class Hazard implements EvictionPolicy {
     this.#cohorts.mature(this.#nowUs);
     const capacity = this.#capacity();
     const room = this.#cohorts.holdAtMost(capacity - this.#blocksInUse);
-    this.guard.begin(visit.blocks, visit.matched, capacity);
+    this.#guard.begin(visit.blocks, visit.matched, capacity, this.#cohorts.returns);
+    this.#leaves.keepsOrder = this.#guard.asLru;
     this.#row = this.#visits.begin(visit.number, this.#nowUs, room);
     if (this.#nowUs - this.#agedUs >= AGING_US) {
       this.#agedUs = this.#nowUs;
@@ -212,11 +213,12 @@ export class Hazard implements EvictionPolicy {
     if (visits.lruFinds[row] === 1) {
       let found = length;
       if (cohort < this.#cohorts.firstHeld) {
-        found = cohort > 0 && cohort === this.#cohorts.firstHeld - 1 ? Math.min(length, visits.lruRoom[row]) : 0;
+        found =
+          cohort > 0 && cohort === this.#cohorts.firstHeld - 1 ? Math.min(length, visits.lruRoom[row]) : 0;
         visits.lruRoom[row] -= found;
       }
       if (found < length) visits.lruFinds[row] = 0;
-      this.guard.lruFound(found);
+      this.#guard.lruFound(found);
     }
     this.#cohorts.returned(cohort, length, this.#runUs);
   }
@@ -226,9 +228,9 @@ export class Hazard implements EvictionPolicy {
     const row = this.#inUse[content] - 1;
     const visits = this.#visits;
     const { uses } = this.#blocks;
-    const pace = visits.paceOf(row);
     const isLast = visits.last[row] === content;
     const part = isLast ? Part.LAST : this.#isNew[content] === 1 ? Part.NEW : Part.KNOWN;
+    const pace = visits.paceOf(row);
     const c = classOf(part, uses[content], pace, visits.newTokens[row]);
     this.#estimates.use(c);
     this.#blocks.class[content] = c;
@@ -238,7 +240,8 @@ export class Hazard implements EvictionPolicy {
     this.#inUse[content] = 0;
     this.#blocksInUse--;
     this.#letGo(row);
-    for (let at = this.#family.firstOf(content); at !== -1; at = this.#family.nextOf(at)) this.#replace(at, content);
+    for (let at = this.#family.firstOf(content); at !== -1; at = this.#family.nextOf(at))
+      this.#replace(at, content);
   }
 
   #replace(replica: number, content: number): void {
@@ -275,13 +278,13 @@ export class Hazard implements EvictionPolicy {
   }
 
   #best(group: number): number {
-    const leaf = this.guard.asLru ? this.#leaves.oldest(group) : this.#leaves.least(group);
+    const leaf = this.#guard.asLru ? this.#leaves.oldest(group) : this.#leaves.least(group);
     return leaf === -1 ? this.#leaves.inner(group) : leaf;
   }
 
   /** Whether a leaf of size class `c` goes before the best leaf of the classes before. */
   #goesBefore(leaf: number, c: number, best: number): boolean {
-    if (this.guard.asLru) return this.#leaves.usedUs(leaf) < this.#leaves.usedUs(best);
+    if (this.#guard.asLru) return this.#leaves.usedUs(leaf) < this.#leaves.usedUs(best);
     const { unitBytes } = this.#world;
     const bestBytes = unitBytes[this.#group[best] % this.#sizeClasses];
     return this.#leaves.worthOf(leaf) * bestBytes < this.#leaves.worthOf(best) * unitBytes[c];

@@ -1,7 +1,7 @@
 /**
  * Entered replicas by cell, a cell being a class at an age. Each group (tier and size class) has its own cells. A list of a cell
- * runs from the replica used longest ago to the latest; it may be out of order by a little. Replicas that are no leaves lie in
- * one more list of their group, which is asked last.
+ * runs from the replica used longest ago to the latest, leaves that an eviction made aside. Replicas that are no leaves lie in one
+ * more list of their group, which is asked last.
  */
 
 import { invariant } from '../../errors.ts';
@@ -13,8 +13,12 @@ const CELLS = CLASSES * BUCKETS;
 /** List of those that are no leaves. */
 const INNER = CELLS;
 const LISTS = CELLS + 1;
+/** Most replicas that are passed to find a place in a list. */
+const STEPS = 32;
 
 export class Leaves {
+  /** Whether the lists are kept in order of use: for who asks for the oldest. */
+  keepsOrder = false;
   readonly #worth: Float64Array;
   readonly #first: Int32Array;
   readonly #last: Int32Array;
@@ -53,7 +57,7 @@ export class Leaves {
   }
 
   addInner(group: number, replica: number): void {
-    this.#link(group * LISTS + INNER, replica, false);
+    this.#link(group * LISTS + INNER, replica, this.#last[group * LISTS + INNER]);
     this.#cell[replica] = INNER;
   }
 
@@ -71,10 +75,10 @@ export class Leaves {
       this.#oldest[group] = cell;
     this.#cell[replica] = cell;
     if (this.#first[list] !== -1) {
-      this.#link(list, replica, usedUs <= this.#usedUs[this.#last[list]]);
+      this.#linkInOrder(list, replica);
       return;
     }
-    this.#link(list, replica, false);
+    this.#link(list, replica, -1);
     this.#fill(group, cell);
     const least = this.#least[group];
     if (least !== -1 && this.#before(cell, least)) this.#least[group] = cell;
@@ -199,18 +203,35 @@ export class Leaves {
     this.#at[group * CELLS + moved] = at;
   }
 
-  #link(list: number, replica: number, front: boolean): void {
-    const other = front ? this.#first[list] : this.#last[list];
-    this.#next[replica] = front ? other : -1;
-    this.#prev[replica] = front ? -1 : other;
-    if (other === -1) this.#first[list] = this.#last[list] = replica;
-    else if (front) {
-      this.#prev[other] = replica;
-      this.#first[list] = replica;
-    } else {
-      this.#next[other] = replica;
-      this.#last[list] = replica;
+  /**
+   * At the back if it was used latest. Any other is a leaf that an eviction made: it goes to the front, so that the rest of a chain
+   * goes before other chains, or where order is kept, to its place near the front.
+   */
+  #linkInOrder(list: number, replica: number): void {
+    const usedUs = this.#usedUs[replica];
+    const last = this.#last[list];
+    if (usedUs > this.#usedUs[last]) {
+      this.#link(list, replica, last);
+      return;
     }
+    let before = -1;
+    let after = this.#first[list];
+    for (let steps = 0; this.keepsOrder && steps < STEPS && this.#usedUs[after] < usedUs; steps++) {
+      before = after;
+      after = this.#next[after];
+    }
+    this.#link(list, replica, before);
+  }
+
+  /** @param before the replica that it follows, -1 at the front */
+  #link(list: number, replica: number, before: number): void {
+    const after = before === -1 ? this.#first[list] : this.#next[before];
+    this.#prev[replica] = before;
+    this.#next[replica] = after;
+    if (before === -1) this.#first[list] = replica;
+    else this.#next[before] = replica;
+    if (after === -1) this.#last[list] = replica;
+    else this.#prev[after] = replica;
   }
 
   #unlink(list: number, replica: number): void {
@@ -235,7 +256,10 @@ export class Leaves {
       for (const cell of [...cells, INNER]) {
         let before = -1;
         for (let at = this.#first[group * LISTS + cell]; at !== -1; at = this.#next[at]) {
-          invariant(this.#cell[at] === cell && this.#prev[at] === before, 'replicas are linked in their cell');
+          invariant(
+            this.#cell[at] === cell && this.#prev[at] === before,
+            'replicas are linked in their cell',
+          );
           invariant(++listed <= this.#cell.length, 'a list of a cell has no cycle');
           before = at;
         }

@@ -25,6 +25,8 @@ export class Visits {
   #deepUses: Uint8Array = new Uint8Array(16);
   #deepPace: Uint8Array = new Uint8Array(16);
   #deepUsedUs: Float64Array = new Float64Array(16);
+  /** What `paceOf` answers, -1 where it is to be worked out. */
+  #pace: Int16Array = new Int16Array(16);
   readonly #rowOf: Map<number, number> = new Map();
   readonly #free: number[] = [];
   #rows = 0;
@@ -46,6 +48,7 @@ export class Visits {
     this.#startedUs[v] = nowUs;
     this.#blocks[v] = 0;
     this.#deepUses[v] = 0;
+    this.#pace[v] = -1;
     return v;
   }
 
@@ -62,6 +65,7 @@ export class Visits {
 
   /** The visit found a known block, deeper than those before. */
   knows(v: number, uses: number, pace: number, usedUs: number): void {
+    this.#pace[v] = -1;
     this.#deepUses[v] = uses;
     this.#deepPace[v] = pace;
     this.#deepUsedUs[v] = usedUs;
@@ -69,6 +73,11 @@ export class Visits {
 
   /** Mean bucket of the gaps between uses of the chain, plus 1, times 8; 0 where there is none to speak of. */
   paceOf(v: number): number {
+    if (this.#pace[v] === -1) this.#pace[v] = this.#newPace(v);
+    return this.#pace[v];
+  }
+
+  #newPace(v: number): number {
     const uses = this.#deepUses[v];
     if (uses === 0 || uses > SHARED) return 0;
     const gap = Math.min(255, 8 * bucketOf(this.#startedUs[v] - this.#deepUsedUs[v]) + 8);
@@ -77,7 +86,7 @@ export class Visits {
   }
 
   #grow(rows: number): void {
-    const grown = <T extends Float64Array | Int32Array | Uint8Array>(from: T, into: T): T => {
+    const grown = <T extends Float64Array | Int32Array | Int16Array | Uint8Array>(from: T, into: T): T => {
       into.set(from);
       return into;
     };
@@ -90,6 +99,7 @@ export class Visits {
     this.#blocks = grown(this.#blocks, new Int32Array(rows));
     this.#deepUses = grown(this.#deepUses, new Uint8Array(rows));
     this.#deepPace = grown(this.#deepPace, new Uint8Array(rows));
+    this.#pace = grown(this.#pace, new Int16Array(rows));
     this.#deepUsedUs = grown(this.#deepUsedUs, new Float64Array(rows));
   }
 
