@@ -94,6 +94,7 @@ export class Core {
       parentOf: (content) => this.contents.parentOf(content),
       keys: this.contents.keys,
       tokens: this.contents.tokens,
+      owner: this.contents.owner,
     });
     this.claims = config.tiers.map(() => new JobQueue());
     this.cachedBytes = new Float64Array(this.tiers);

@@ -32,6 +32,8 @@ export interface PolicyWorld {
   readonly keys: Uint32Array;
   /** Tokens of each content. */
   readonly tokens: ArrayLike<number>;
+  /** Owner of each content. */
+  readonly owner: ArrayLike<number>;
 }
 
 /** One sequence's use of a chain: told block by block, the first one first. */
@@ -51,7 +53,10 @@ export interface EvictionPolicy {
   leave(replica: number, tier: number, sizeClass: number): void;
   /** A sequence uses the content: it found it, or has just sealed it. */
   touch(content: number, visit: Visit): void;
-  /** The replica of the tier that should go next, or -1. Asking changes nothing. */
+  /**
+   * The replica of the tier that should go next, or -1 when none has entered. Asked again, with nothing else in between, the
+   * answer is the same.
+   */
   victim(tier: number): number;
   /** The same among replicas of one size class. */
   victimOfClass(tier: number, sizeClass: number): number;

@@ -4,7 +4,7 @@
  */
 
 import type { EvictionPolicy, PolicyWorld } from './evictionPolicy.ts';
-import { RankedReplicas } from './rankedReplicas.ts';
+import { RankedReplicas } from './parts/index.ts';
 
 export class Fifo implements EvictionPolicy {
   readonly #world: PolicyWorld;

@@ -5,7 +5,7 @@
 
 import { invariant } from '../../errors.ts';
 import type { PolicyWorld } from '../evictionPolicy.ts';
-import { GhostKeys } from '../ghostKeys.ts';
+import { GhostKeys } from '../parts/index.ts';
 import { classOf, Part } from './classes.ts';
 import type { Cohorts } from './cohorts.ts';
 

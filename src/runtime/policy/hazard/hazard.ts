@@ -10,6 +10,7 @@
 
 import { invariant } from '../../errors.ts';
 import type { EvictionPolicy, PolicyWorld, Visit } from '../evictionPolicy.ts';
+import { blocksHeld } from '../parts/index.ts';
 import { Blocks } from './blocks.ts';
 import { classOf, Part } from './classes.ts';
 import { Cohorts } from './cohorts.ts';
@@ -167,7 +168,7 @@ export class Hazard implements EvictionPolicy {
     this.#latest = visit.number;
     this.#nowUs = this.#world.nowUs();
     this.#cohorts.mature(this.#nowUs);
-    const capacity = this.#capacity();
+    const capacity = blocksHeld(this.#world);
     const room = this.#cohorts.holdAtMost(capacity - this.#blocksInUse);
     this.#guard.begin(visit.blocks, visit.matched, capacity, this.#cohorts.returns);
     this.#leaves.keepsOrder = this.#guard.asLru;
@@ -182,14 +183,6 @@ export class Hazard implements EvictionPolicy {
       this.#leaves.rerank();
     }
     return this.#row;
-  }
-
-  /** Blocks that the tiers hold now. */
-  #capacity(): number {
-    const { tiers, residentBytes, unitBytes } = this.#world;
-    let bytes = 0;
-    for (let tier = 0; tier < tiers; tier++) bytes += residentBytes[tier];
-    return Math.floor(bytes / unitBytes[0]);
   }
 
   #countReturn(row: number, cohort: number): void {

@@ -3,8 +3,8 @@
  * table grows up to its limit and not beyond; whoever adds to a full table removes one first.
  */
 
-import { hashOf } from '../content/prefixIndex.ts';
-import { invariant } from '../errors.ts';
+import { hashOf } from '../../content/prefixIndex.ts';
+import { invariant } from '../../errors.ts';
 
 const FIRST_ROWS = 64;
 
