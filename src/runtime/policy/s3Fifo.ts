@@ -25,8 +25,9 @@ export class S3Fifo implements EvictionPolicy {
   readonly #uses: Uint8Array;
   readonly #startsIn: Uint8Array;
   readonly #known: Uint8Array;
-  /** By replica: its content, its queue, its place there, and in which use of its slot. */
+  /** By replica: its content and size class, its queue, its place there, and in which use of its slot. */
   readonly #content: Int32Array;
+  readonly #sizeClass: Uint8Array;
   readonly #queue: Uint8Array;
   readonly #place: Float64Array;
   readonly #generation: Uint32Array;
@@ -41,6 +42,7 @@ export class S3Fifo implements EvictionPolicy {
     this.#startsIn = new Uint8Array(world.contents);
     this.#known = new Uint8Array(world.contents);
     this.#content = new Int32Array(replicas);
+    this.#sizeClass = new Uint8Array(replicas);
     this.#queue = new Uint8Array(replicas);
     this.#place = new Float64Array(replicas);
     this.#generation = new Uint32Array(replicas);
@@ -55,6 +57,7 @@ export class S3Fifo implements EvictionPolicy {
       this.#place[replica] = ++this.#places;
     }
     this.#content[replica] = content;
+    this.#sizeClass[replica] = sizeClass;
     this.#queues[this.#queue[replica]].enter(replica, tier, sizeClass, this.#place[replica]);
   }
 
@@ -75,41 +78,32 @@ export class S3Fifo implements EvictionPolicy {
   }
 
   victim(tier: number): number {
-    let best = -1;
-    const classes = this.#world.unitBytes.length;
-    if (classes === 1) return this.victimOfClass(tier, 0);
-    for (let c = 0; c < classes; c++) {
-      const candidate = this.victimOfClass(tier, c);
-      if (candidate !== -1 && (best === -1 || this.#goesBefore(candidate, best))) best = candidate;
-    }
-    return best;
-  }
-
-  /** A victim of the small queue goes before one of the main queue, and an earlier one before a later one. */
-  #goesBefore(a: number, b: number): boolean {
-    if (this.#queue[a] !== this.#queue[b]) return this.#queue[a] === SMALL;
-    return this.#place[a] < this.#place[b];
-  }
-
-  victimOfClass(tier: number, sizeClass: number): number {
     const [small, main] = this.#queues;
     for (;;) {
-      const inSmall = small.firstOfClass(tier, sizeClass);
-      const inMain = main.firstOfClass(tier, sizeClass);
+      const inSmall = small.first(tier);
+      const inMain = main.first(tier);
       if (inSmall === -1 && inMain === -1) return -1;
       if (inSmall !== -1 && (inMain === -1 || this.#smallIsFull(tier))) {
         const content = this.#content[inSmall];
         if (this.#uses[content] <= 1) return inSmall;
         this.#uses[content] = 0;
         this.#startsIn[content] = MAIN;
-        this.#move(inSmall, tier, sizeClass, MAIN);
+        this.#goRound(inSmall, tier);
       } else {
         const content = this.#content[inMain];
         if (this.#uses[content] === 0) return inMain;
         this.#uses[content]--;
-        this.#move(inMain, tier, sizeClass, MAIN);
+        this.#goRound(inMain, tier);
       }
     }
+  }
+
+  /** The first of the class in its queue, used or not: nobody goes round for one class alone. */
+  victimOfClass(tier: number, sizeClass: number): number {
+    const inSmall = this.#queues[SMALL].firstOfClass(tier, sizeClass);
+    const inMain = this.#queues[MAIN].firstOfClass(tier, sizeClass);
+    if (inSmall === -1 || inMain === -1) return inSmall === -1 ? inMain : inSmall;
+    return this.#smallIsFull(tier) ? inSmall : inMain;
   }
 
   #smallIsFull(tier: number): boolean {
@@ -117,11 +111,13 @@ export class S3Fifo implements EvictionPolicy {
     return small > SMALL_SHARE * (this.#world.residentBytes[tier] / this.#world.unitBytes[0]);
   }
 
-  #move(replica: number, tier: number, sizeClass: number, queue: number): void {
+  /** To the end of the main queue. */
+  #goRound(replica: number, tier: number): void {
+    const sizeClass = this.#sizeClass[replica];
     this.#queues[this.#queue[replica]].leave(replica, tier, sizeClass);
-    this.#queue[replica] = queue;
+    this.#queue[replica] = MAIN;
     this.#place[replica] = ++this.#places;
-    this.#queues[queue].enter(replica, tier, sizeClass, this.#place[replica]);
+    this.#queues[MAIN].enter(replica, tier, sizeClass, this.#place[replica]);
   }
 
   forgotten(content: number): void {

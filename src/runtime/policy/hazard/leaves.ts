@@ -34,6 +34,8 @@ export class Leaves {
   /** By group: the cell of least worth and that of the oldest replica, -1 where it is to be looked for. */
   readonly #least: Int32Array;
   readonly #oldest: Int32Array;
+  /** When the first replica of the oldest cell was used. */
+  readonly #oldestUs: Float64Array;
 
   /** @param worth by cell */
   constructor({ tiers, base, unitBytes }: PolicyWorld, worth: Float64Array) {
@@ -50,6 +52,7 @@ export class Leaves {
     this.#at = new Int32Array(groups * CELLS);
     this.#least = new Int32Array(groups).fill(-1);
     this.#oldest = new Int32Array(groups).fill(-1);
+    this.#oldestUs = new Float64Array(groups);
   }
 
   isLeaf(replica: number): boolean {
@@ -68,17 +71,15 @@ export class Leaves {
   }
 
   #add(group: number, replica: number, cell: number): void {
-    const usedUs = this.#usedUs[replica];
     const list = group * LISTS + cell;
-    const oldest = this.#oldest[group];
-    if (oldest !== -1 && usedUs <= this.#usedUs[this.#first[group * LISTS + oldest]])
-      this.#oldest[group] = cell;
     this.#cell[replica] = cell;
     if (this.#first[list] !== -1) {
       this.#linkInOrder(list, replica);
+      if (this.#first[list] === replica) this.#frontChanged(group, cell);
       return;
     }
     this.#link(list, replica, -1);
+    this.#frontChanged(group, cell);
     this.#fill(group, cell);
     const least = this.#least[group];
     if (least !== -1 && this.#before(cell, least)) this.#least[group] = cell;
@@ -93,12 +94,23 @@ export class Leaves {
     this.#cell[replica] = -1;
     if (cell === INNER) return;
     const after = this.#first[list];
-    if (this.#oldest[group] === cell && first) {
-      if (after === -1 || this.#usedUs[after] !== this.#usedUs[replica]) this.#oldest[group] = -1;
-    }
+    if (first) this.#frontChanged(group, cell);
     if (after !== -1) return;
     this.#empty(group, cell);
     if (this.#least[group] === cell) this.#least[group] = -1;
+  }
+
+  /** Keeps the oldest cell right, or leaves it to be looked for. Of cells that are equal, the lower number is the oldest. */
+  #frontChanged(group: number, cell: number): void {
+    const oldest = this.#oldest[group];
+    if (oldest === -1) return;
+    const front = this.#first[group * LISTS + cell];
+    const us = front === -1 ? Number.POSITIVE_INFINITY : this.#usedUs[front];
+    const bound = this.#oldestUs[group];
+    if (us < bound || (us === bound && cell <= oldest)) {
+      this.#oldest[group] = cell;
+      this.#oldestUs[group] = us;
+    } else if (cell === oldest) this.#oldest[group] = -1;
   }
 
   /** Moves replicas whose age has passed into a further bucket. */
@@ -152,6 +164,7 @@ export class Leaves {
         }
       }
       this.#oldest[group] = best;
+      this.#oldestUs[group] = bestUs;
     }
     return this.#first[group * LISTS + best];
   }
