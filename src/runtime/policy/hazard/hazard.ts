@@ -100,7 +100,7 @@ export class Hazard implements EvictionPolicy {
     const group = tier * this.#sizeClasses + sizeClass;
     this.#group[replica] = group;
     if (family.hasChildren(content, tier)) this.#leaves.addInner(group, replica);
-    else this.#addLeaf(replica, group, content);
+    else this.#addLeaf(replica, group, content, false);
     if (parent !== -1) this.#becomeInner(parent, tier);
   }
 
@@ -241,13 +241,13 @@ export class Hazard implements EvictionPolicy {
     if (!this.#leaves.isLeaf(replica)) return;
     const group = this.#group[replica];
     this.#leaves.remove(group, replica);
-    this.#addLeaf(replica, group, content);
+    this.#addLeaf(replica, group, content, false);
   }
 
-  #addLeaf(replica: number, group: number, content: number): void {
+  #addLeaf(replica: number, group: number, content: number, revealed: boolean): void {
     const c = this.#blocks.class[content];
     this.#estimates.use(c);
-    this.#leaves.addLeaf(group, replica, c, this.#blocks.usedUs[content], this.#nowUs);
+    this.#leaves.addLeaf(group, replica, c, this.#blocks.usedUs[content], this.#nowUs, revealed);
   }
 
   #becomeInner(content: number, tier: number): void {
@@ -266,7 +266,7 @@ export class Hazard implements EvictionPolicy {
       if (at < base[tier] || at >= base[tier + 1]) continue;
       const group = this.#group[at];
       this.#leaves.remove(group, at);
-      this.#addLeaf(at, group, content);
+      this.#addLeaf(at, group, content, true);
     }
   }
 

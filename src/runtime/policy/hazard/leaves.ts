@@ -65,16 +65,16 @@ export class Leaves {
   }
 
   /** @param usedUs when it was used last */
-  addLeaf(group: number, replica: number, c: number, usedUs: number, nowUs: number): void {
+  addLeaf(group: number, replica: number, c: number, usedUs: number, nowUs: number, revealed: boolean): void {
     this.#usedUs[replica] = usedUs;
-    this.#add(group, replica, c * BUCKETS + bucketOf(nowUs - usedUs));
+    this.#add(group, replica, c * BUCKETS + bucketOf(nowUs - usedUs), revealed);
   }
 
-  #add(group: number, replica: number, cell: number): void {
+  #add(group: number, replica: number, cell: number, revealed: boolean): void {
     const list = group * LISTS + cell;
     this.#cell[replica] = cell;
     if (this.#first[list] !== -1) {
-      this.#linkInOrder(list, replica);
+      this.#linkInOrder(list, replica, revealed);
       if (this.#first[list] === replica) this.#frontChanged(group, cell);
       return;
     }
@@ -124,7 +124,7 @@ export class Leaves {
         const bound = nowUs - bucketStartUs[bucket + 1];
         for (let at = this.#first[list]; at !== -1 && this.#usedUs[at] <= bound; at = this.#first[list]) {
           this.remove(group, at);
-          this.#add(group, at, cell - bucket + bucketOf(nowUs - this.#usedUs[at]));
+          this.#add(group, at, cell - bucket + bucketOf(nowUs - this.#usedUs[at]), false);
         }
       }
     }
@@ -220,10 +220,10 @@ export class Leaves {
    * At the back if it was used latest. Any other is a leaf that an eviction made: it goes to the front, so that the rest of a chain
    * goes before other chains, or where order is kept, to its place near the front.
    */
-  #linkInOrder(list: number, replica: number): void {
+  #linkInOrder(list: number, replica: number, revealed: boolean): void {
     const usedUs = this.#usedUs[replica];
     const last = this.#last[list];
-    if (usedUs > this.#usedUs[last]) {
+    if (usedUs > this.#usedUs[last] || (!revealed && usedUs === this.#usedUs[last])) {
       this.#link(list, replica, last);
       return;
     }
