@@ -22,6 +22,7 @@ const HIGHEST_HAZARD = 0.95;
 export class Estimates {
   /** Worth of a block by class and bucket, at `class * BUCKETS + bucket`: expected returns per microsecond of holding. */
   readonly worth: Float64Array = new Float64Array(CLASSES * BUCKETS);
+  /** By node and bucket. Classes are counted at once, the nodes above them at each refit. */
   readonly #returns: Float64Array = new Float64Array(NODES * BUCKETS);
   readonly #exposures: Float64Array = new Float64Array(NODES * BUCKETS);
   readonly #hazard: Float64Array = new Float64Array(NODES * BUCKETS);
@@ -36,11 +37,11 @@ export class Estimates {
   }
 
   addReturns(c: number, bucket: number, weight: number): void {
-    this.#add(this.#returns, c, bucket, weight);
+    this.#returns[(FIRST_CLASS_NODE + c) * BUCKETS + bucket] += weight;
   }
 
   addExposures(c: number, bucket: number, weight: number): void {
-    this.#add(this.#exposures, c, bucket, weight);
+    this.#exposures[(FIRST_CLASS_NODE + c) * BUCKETS + bucket] += weight;
   }
 
   /** Forgets half of what was counted, so that newer counts weigh more. */
@@ -53,7 +54,19 @@ export class Estimates {
 
   /** Takes what was counted since the last time into account. */
   refit(): void {
+    this.#returns.fill(0, 0, FIRST_CLASS_NODE * BUCKETS);
+    this.#exposures.fill(0, 0, FIRST_CLASS_NODE * BUCKETS);
+    for (let node = NODES - 1; node > 0; node--) if (this.#used[node] === 1) this.#sumUp(node);
     for (let node = 0; node < NODES; node++) if (this.#used[node] === 1) this.#refitNode(node);
+  }
+
+  #sumUp(node: number): void {
+    const own = node * BUCKETS;
+    const parent = parentNode[node] * BUCKETS;
+    for (let b = 0; b < BUCKETS; b++) {
+      this.#returns[parent + b] += this.#returns[own + b];
+      this.#exposures[parent + b] += this.#exposures[own + b];
+    }
   }
 
   #use(node: number): void {
@@ -61,13 +74,6 @@ export class Estimates {
     if (node !== 0 && this.#used[parent] === 0) this.#use(parent);
     this.#used[node] = 1;
     this.#refitNode(node);
-  }
-
-  #add(table: Float64Array, c: number, bucket: number, weight: number): void {
-    for (let node = FIRST_CLASS_NODE + c; node !== 0; node = parentNode[node]) {
-      table[node * BUCKETS + bucket] += weight;
-    }
-    table[bucket] += weight;
   }
 
   #refitNode(node: number): void {

@@ -1,12 +1,17 @@
 /**
- * Whether the policy may follow its estimates, or is to evict as an LRU would. It compares what it found with what an LRU of the
- * same size would have found since the beginning, so the estimates may only lose what they have won before, and a small share
- * of all lookups on top. While the policy evicts as an LRU would, both find about the same, the share grows with each
- * lookup, and the estimates get another try.
+ * Whether the policy may follow its estimates, or is to evict as an LRU would. First it learns. Then it compares what it found with
+ * what an LRU of the same size would have found: the estimates may lose what they have won before, and a small share of all
+ * lookups on top. While the policy evicts as an LRU would, both find about the same, the share grows with each lookup, and
+ * the estimates get another try.
  */
 
 /** Returns that are to be seen before the estimates are followed at all; a whole cohort counts as one. */
 const EVIDENCE = 128;
+/**
+ * Lookups, in multiples of what the tiers hold, before the estimates are followed: until then nobody has seen what becomes of a block
+ * over the time that the cache can keep it.
+ */
+const LEARNING = 4;
 /** Lookups, in multiples of what the tiers hold, after which both counts are halved, so that the past weighs less. */
 const MEMORY = 1024;
 
@@ -40,7 +45,8 @@ export class Guard {
    * @param evidence returns seen so far
    */
   begin(blocks: number, found: number, capacity: number, evidence: number): void {
-    this.#asLru = evidence < EVIDENCE || this.#behind > this.#share * this.#lookups;
+    const young = evidence < EVIDENCE || this.#lookups < LEARNING * capacity;
+    this.#asLru = young || this.#behind > this.#share * this.#lookups;
     this.#lookups += blocks;
     this.#behind -= found;
     if (this.#lookups > MEMORY * (capacity + blocks)) {

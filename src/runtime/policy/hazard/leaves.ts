@@ -27,12 +27,11 @@ export class Leaves {
   /** List of each entered replica, within its group; -1 for others. */
   readonly #cell: Int32Array;
   readonly #usedUs: Float64Array;
-  /** By group: cells that are not empty, in no order that matters, and where each stands among them. */
+  /** By group: cells that are not empty, as a binary heap with the least worth on top, and where each stands in it. */
   readonly #filled: Int32Array[];
   readonly #count: Int32Array;
   readonly #at: Int32Array;
-  /** By group: the cell of least worth and that of the oldest replica, -1 where it is to be looked for. */
-  readonly #least: Int32Array;
+  /** By group: the cell of the oldest replica, -1 where it is to be looked for. */
   readonly #oldest: Int32Array;
   /** When the first replica of the oldest cell was used. */
   readonly #oldestUs: Float64Array;
@@ -50,7 +49,6 @@ export class Leaves {
     this.#filled = Array.from({ length: groups }, () => new Int32Array(32));
     this.#count = new Int32Array(groups);
     this.#at = new Int32Array(groups * CELLS);
-    this.#least = new Int32Array(groups).fill(-1);
     this.#oldest = new Int32Array(groups).fill(-1);
     this.#oldestUs = new Float64Array(groups);
   }
@@ -81,8 +79,6 @@ export class Leaves {
     this.#link(list, replica, -1);
     this.#frontChanged(group, cell);
     this.#fill(group, cell);
-    const least = this.#least[group];
-    if (least !== -1 && this.#before(cell, least)) this.#least[group] = cell;
   }
 
   remove(group: number, replica: number): void {
@@ -95,9 +91,7 @@ export class Leaves {
     if (cell === INNER) return;
     const after = this.#first[list];
     if (first) this.#frontChanged(group, cell);
-    if (after !== -1) return;
-    this.#empty(group, cell);
-    if (this.#least[group] === cell) this.#least[group] = -1;
+    if (after === -1) this.#empty(group, cell);
   }
 
   /** Keeps the oldest cell right, or leaves it to be looked for. Of cells that are equal, the lower number is the oldest. */
@@ -116,8 +110,7 @@ export class Leaves {
   /** Moves replicas whose age has passed into a further bucket. */
   age(nowUs: number): void {
     for (let group = 0; group < this.#count.length; group++) {
-      for (let i = this.#count[group] - 1; i >= 0; i--) {
-        const cell = this.#filled[group][i];
+      for (const cell of this.#filled[group].slice(0, this.#count[group])) {
         const bucket = cell % BUCKETS;
         if (bucket === BUCKETS - 1) continue;
         const list = group * LISTS + cell;
@@ -132,20 +125,15 @@ export class Leaves {
 
   /** The worth of classes has changed. */
   rerank(): void {
-    this.#least.fill(-1);
+    for (let group = 0; group < this.#count.length; group++) {
+      for (let at = (this.#count[group] >> 1) - 1; at >= 0; at--)
+        this.#sink(group, at, this.#filled[group][at]);
+    }
   }
 
   /** The leaf of least worth in a group, or -1. */
   least(group: number): number {
-    if (this.#count[group] === 0) return -1;
-    let best = this.#least[group];
-    if (best === -1) {
-      const filled = this.#filled[group];
-      best = filled[0];
-      for (let i = 1; i < this.#count[group]; i++) if (this.#before(filled[i], best)) best = filled[i];
-      this.#least[group] = best;
-    }
-    return this.#first[group * LISTS + best];
+    return this.#count[group] === 0 ? -1 : this.#first[group * LISTS + this.#filled[group][0]];
   }
 
   /** The leaf of a group that was used longest ago, or -1. */
@@ -205,15 +193,44 @@ export class Leaves {
       grown.set(this.#filled[group]);
       this.#filled[group] = grown;
     }
-    this.#filled[group][size] = cell;
-    this.#at[group * CELLS + cell] = size;
+    this.#rise(group, size, cell);
   }
 
   #empty(group: number, cell: number): void {
     const at = this.#at[group * CELLS + cell];
     const moved = this.#filled[group][--this.#count[group]];
-    this.#filled[group][at] = moved;
-    this.#at[group * CELLS + moved] = at;
+    if (moved === cell) return;
+    if (this.#before(moved, cell)) this.#rise(group, at, moved);
+    else this.#sink(group, at, moved);
+  }
+
+  #rise(group: number, from: number, cell: number): void {
+    const heap = this.#filled[group];
+    let at = from;
+    while (at > 0) {
+      const parent = (at - 1) >> 1;
+      if (!this.#before(cell, heap[parent])) break;
+      heap[at] = heap[parent];
+      this.#at[group * CELLS + heap[at]] = at;
+      at = parent;
+    }
+    heap[at] = cell;
+    this.#at[group * CELLS + cell] = at;
+  }
+
+  #sink(group: number, from: number, cell: number): void {
+    const heap = this.#filled[group];
+    const size = this.#count[group];
+    let at = from;
+    for (let child = 2 * at + 1; child < size; child = 2 * at + 1) {
+      if (child + 1 < size && this.#before(heap[child + 1], heap[child])) child++;
+      if (!this.#before(heap[child], cell)) break;
+      heap[at] = heap[child];
+      this.#at[group * CELLS + heap[at]] = at;
+      at = child;
+    }
+    heap[at] = cell;
+    this.#at[group * CELLS + cell] = at;
   }
 
   /**
@@ -265,6 +282,7 @@ export class Leaves {
       for (const [i, cell] of cells.entries()) {
         invariant(this.#at[group * CELLS + cell] === i, 'a cell knows where it stands');
         invariant(this.#first[group * LISTS + cell] !== -1, 'a filled cell is not empty');
+        invariant(i === 0 || !this.#before(cell, cells[(i - 1) >> 1]), 'the cell of least worth is on top');
       }
       for (const cell of [...cells, INNER]) {
         let before = -1;
