@@ -53,6 +53,11 @@ export class Hazard implements EvictionPolicy {
   #runRow = 0;
   #runUs = 0;
   #runLength = 0;
+  /** Class and pace of the block that was classified last, and of which visit, part and uses they are; any touch ends that. */
+  #classRow = -1;
+  #classKind = 0;
+  #class = 0;
+  #pace = 0;
 
   constructor(world: PolicyWorld, guardShare: number) {
     this.#world = world;
@@ -88,6 +93,7 @@ export class Hazard implements EvictionPolicy {
     if (isKnown) visits.knows(row, uses[content], this.#blocks.pace[content], this.#blocks.usedUs[content]);
     else visits.newTokens[row] += this.#world.tokens[content];
     if (uses[content] < 255) uses[content]++;
+    this.#classRow = -1;
   }
 
   enter(replica: number, tier: number, sizeClass: number, content: number): void {
@@ -223,9 +229,16 @@ export class Hazard implements EvictionPolicy {
     const { uses } = this.#blocks;
     const isLast = visits.last[row] === content;
     const part = isLast ? Part.LAST : this.#isNew[content] === 1 ? Part.NEW : Part.KNOWN;
-    const pace = visits.paceOf(row);
-    const c = classOf(part, uses[content], pace, visits.newTokens[row]);
-    this.#estimates.use(c);
+    const kind = part * 256 + uses[content];
+    if (row !== this.#classRow || kind !== this.#classKind) {
+      this.#classRow = row;
+      this.#classKind = kind;
+      this.#pace = visits.paceOf(row);
+      this.#class = classOf(part, uses[content], this.#pace, visits.newTokens[row]);
+      this.#estimates.use(this.#class);
+    }
+    const c = this.#class;
+    const pace = this.#pace;
     this.#blocks.class[content] = c;
     this.#blocks.pace[content] = pace;
     this.#blocks.usedUs[content] = this.#nowUs;
