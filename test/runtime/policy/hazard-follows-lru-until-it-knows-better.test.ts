@@ -50,6 +50,14 @@ it(`among requests that nobody repeats it keeps the chats, which LRU does not (s
   expect(hazard.evicted).not.toEqual(lru.evicted);
 });
 
+it(`a clock that stands still costs it little (seed ${seed})`, () => {
+  const options = { chats: 30, gapS: 60, oneOffs: 0.7, blocks: 16 };
+  const load = chatsAmongOneOffs(new Random(seed), 6_000, options).map(({ ids }) => ({ nowUs: 0, ids }));
+  const lru = serve({ policy: 'lru' }, 150, load);
+  expect(serve({ policy: 'hazard' }, 150, load).hits).toBeGreaterThan(1.2 * lru.hits);
+  expect(serve({ policy: 'hazard', behindLru: -1 }, 150, load)).toEqual(lru);
+});
+
 it(`when what it learned turns wrong, it loses no more than it had won and its share (seed ${seed})`, () => {
   const capacity = 120;
   let tested = 0;

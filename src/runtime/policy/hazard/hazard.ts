@@ -22,6 +22,8 @@ import { Visits } from './visits.ts';
 
 /** Requests between two refits, once there were as many. */
 const REFIT_REQUESTS = 64;
+/** What a request adds to the policy's clock. */
+const REQUEST_US = 1_000;
 /** Time after which ages are looked at again. */
 const AGING_US = 250_000;
 
@@ -97,7 +99,7 @@ export class Hazard implements EvictionPolicy {
   }
 
   enter(replica: number, tier: number, sizeClass: number, content: number): void {
-    this.#nowUs = this.#world.nowUs();
+    this.#nowUs = this.#clock();
     this.#flush();
     const family = this.#family;
     if (this.#inUse[content] > 0) this.#classify(content);
@@ -172,7 +174,8 @@ export class Hazard implements EvictionPolicy {
       return this.#row;
     }
     this.#latest = visit.number;
-    this.#nowUs = this.#world.nowUs();
+    this.#requests++;
+    this.#nowUs = this.#clock();
     this.#cohorts.mature(this.#nowUs);
     const capacity = blocksHeld(this.#world);
     const room = this.#cohorts.holdAtMost(capacity - this.#blocksInUse);
@@ -183,12 +186,17 @@ export class Hazard implements EvictionPolicy {
       this.#agedUs = this.#nowUs;
       this.#leaves.age(this.#nowUs);
     }
-    const n = ++this.#requests;
+    const n = this.#requests;
     if (n % REFIT_REQUESTS === 0 || (n < REFIT_REQUESTS && (n & (n - 1)) === 0)) {
       this.#estimates.refit();
       this.#leaves.rerank();
     }
     return this.#row;
+  }
+
+  /** The manager's time, and a little more with each request, so that ages exist even where the caller's clock stands still. */
+  #clock(): number {
+    return this.#world.nowUs() + this.#requests * REQUEST_US;
   }
 
   #countReturn(row: number, cohort: number): void {
