@@ -32,7 +32,7 @@ export interface PrefixTrace {
   readonly capacities: readonly number[];
 }
 
-export const traceNames = ['conversation', 'agent', 'miniswe', 'sharegpt'] as const;
+export const traceNames = ['conversation', 'agent', 'miniswe', 'miniswe5s', 'sharegpt'] as const;
 export type TraceName = (typeof traceNames)[number];
 
 /** Bytes of text that stand for one token where a trace has text only. */
@@ -48,6 +48,7 @@ const files: Readonly<Record<TraceName, string>> = {
   conversation: 'mooncake-fast25/conversation_trace.jsonl.gz',
   agent: 'weka-kv-cache-tester/dev/requests.jsonl.gz',
   miniswe: 'lmcache-agent-trace/miniswe.tar.gz',
+  miniswe5s: 'lmcache-agent-trace/miniswe.tar.gz',
   sharegpt: 'llmservingsim-vllm/requests/sharegpt-llama-3.1-8b-300-sps10.jsonl.gz',
 };
 
@@ -60,14 +61,11 @@ const readers: Readonly<Record<TraceName, (path: string) => PrefixTrace>> = {
     const capacities = [1_000, 3_000, 5_000, 10_000, 20_000, 30_000, 50_000, 70_000, 100_000, 300_000];
     return numbered('agent', 64, capacities, wekaRequests(lines(path), path));
   },
-  miniswe: (path) => {
-    const names = execFileSync('tar', ['tzf', path], { encoding: 'utf8' }).split('\n');
-    const texts = names
-      .filter((name) => name.endsWith('.jsonl'))
-      .sort()
-      .map((file) => ({ file, lines: textOf(execFileSync('tar', ['xzOf', path, file], tarOptions)) }));
-    const capacities = [50, 60, 70, 85, 100, 200, 400, 800, 1_500, 3_000];
-    return chained('miniswe', 64, BYTES_PER_TOKEN, capacities, textTraceRequests(texts));
+  miniswe: (path) => chained('miniswe', 64, BYTES_PER_TOKEN, minisweCapacities, textRequests(path)),
+  /** The same sessions, which follow each other in the original, each started five seconds after the one before. */
+  miniswe5s: (path) => {
+    const requests = sessionsApart(textRequests(path), 5e6);
+    return chained('miniswe5s', 64, BYTES_PER_TOKEN, minisweCapacities, requests);
   },
   sharegpt: (path) => {
     const capacities = [50, 100, 200, 400, 800, 1_200, 1_600, 2_400, 4_800, 9_600];
@@ -75,7 +73,30 @@ const readers: Readonly<Record<TraceName, (path: string) => PrefixTrace>> = {
   },
 };
 
+const minisweCapacities = [50, 60, 70, 85, 100, 200, 400, 800, 1_500, 3_000];
 const tarOptions = { maxBuffer: 2 ** 28 } as const;
+
+function textRequests(path: string): WorkloadRequest[] {
+  const names = execFileSync('tar', ['tzf', path], { encoding: 'utf8' }).split('\n');
+  const texts = names
+    .filter((name) => name.endsWith('.jsonl'))
+    .sort()
+    .map((file) => ({ file, lines: textOf(execFileSync('tar', ['xzOf', path, file], tarOptions)) }));
+  return [...textTraceRequests(texts)];
+}
+
+/** Session k starts k gaps after the first one, in the order in which they started; requests in order of their new times. */
+function sessionsApart(requests: readonly WorkloadRequest[], gapUs: number): WorkloadRequest[] {
+  const starts = new Map<string, number>();
+  const moved = requests.map((request) => {
+    const { sessionId, arrivalUs } = request;
+    const startUs = starts.get(sessionId) ?? arrivalUs;
+    starts.set(sessionId, startUs);
+    const k = [...starts.keys()].indexOf(sessionId);
+    return { ...request, arrivalUs: arrivalUs - startUs + k * gapUs };
+  });
+  return moved.sort((a, b) => a.arrivalUs - b.arrivalUs);
+}
 
 function lines(path: string): string[] {
   return textOf(gunzipSync(readFileSync(path)));

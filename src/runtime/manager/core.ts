@@ -222,7 +222,9 @@ export class Core {
   }
 
   visitOf(blocks: number, matched: number): Visit {
-    return { number: ++this.visits, blocks, matched };
+    const visit = { number: ++this.visits, blocks, matched };
+    this.policy.begin?.(visit);
+    return visit;
   }
 
   setResident(replica: number, resident: 0 | 1): void {

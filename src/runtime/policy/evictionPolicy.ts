@@ -51,6 +51,8 @@ export interface EvictionPolicy {
   enter(replica: number, tier: number, sizeClass: number, content: number): void;
   /** The replica may not be evicted any more. */
   leave(replica: number, tier: number, sizeClass: number): void;
+  /** A sequence was opened. What it found is touched next, before anything is evicted for it. */
+  begin?(visit: Visit): void;
   /** A sequence uses the content: it found it, or has just sealed it. */
   touch(content: number, visit: Visit): void;
   /**

@@ -50,6 +50,8 @@ describe.runIf(present)('hazard on the public traces', () => {
     { name: 'conversation', capacity: 40_000 },
     { name: 'miniswe', capacity: 50 },
     { name: 'miniswe', capacity: 100 },
+    { name: 'miniswe5s', capacity: 100 },
+    { name: 'miniswe5s', capacity: 400 },
     { name: 'sharegpt', capacity: 400 },
     { name: 'sharegpt', capacity: 2_400 },
   ] as const)(

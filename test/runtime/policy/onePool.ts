@@ -57,6 +57,7 @@ export class OnePool {
     let hits = 0;
     while (hits < ids.length && this.#rows.has(ids[hits])) hits++;
     const visit = { number: ++this.#visits, blocks: ids.length, matched: hits };
+    policy.begin?.(visit);
     const rows = ids.slice(0, hits).map((id) => this.#rows.get(id) as number);
     for (const row of rows) {
       policy.touch(row, visit);

@@ -103,6 +103,7 @@ export class PolicyModel {
     const again = this.#visits > 0 && this.#random.chance(0.2);
     const number = again ? this.#random.between(Math.max(1, this.#visits - 3), this.#visits) : ++this.#visits;
     const visit = { number, blocks: chain.length, matched: this.#random.below(chain.length + 1) };
+    if (!again) this.policy.begin?.(visit);
     for (const content of chain) this.policy.touch(content, visit);
   }
 

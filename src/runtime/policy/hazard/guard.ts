@@ -1,7 +1,7 @@
 /**
  * Whether the policy may follow its estimates, or is to evict as an LRU would. First it learns. Then it compares what it found with
- * what an LRU of the same size would have found: the estimates may lose what they have won before, and a small share of all
- * lookups on top. While the policy evicts as an LRU would, both find about the same, the share grows with each lookup, and
+ * what an LRU of the same size would have found: the estimates may lose what they have won before, and on top of that a small
+ * share of all lookups and as much as one mean request. While the policy evicts as an LRU would, both find about the same, the share grows with each lookup, and
  * the estimates get another try.
  */
 
@@ -20,6 +20,7 @@ export class Guard {
   /** Blocks that an LRU would have found beyond those that were found; negative while the policy is ahead. */
   #behind = 0;
   #lookups = 0;
+  #requests = 1;
   #asLru = false;
 
   /** @param share of all lookups by which the policy may be behind an LRU; 1 for no guard */
@@ -46,12 +47,14 @@ export class Guard {
    */
   begin(blocks: number, found: number, capacity: number, evidence: number): void {
     const young = evidence < EVIDENCE || this.#lookups < LEARNING * capacity;
-    this.#asLru = young || this.#behind > this.#share * this.#lookups;
+    this.#asLru = young || this.#behind > (this.#share + 1 / this.#requests) * this.#lookups;
     this.#lookups += blocks;
+    this.#requests++;
     this.#behind -= found;
     if (this.#lookups > MEMORY * (capacity + blocks)) {
       this.#lookups *= 0.5;
       this.#behind *= 0.5;
+      this.#requests *= 0.5;
     }
   }
 }

@@ -10,7 +10,6 @@
 
 import { invariant } from '../../errors.ts';
 import type { EvictionPolicy, PolicyWorld, Visit } from '../evictionPolicy.ts';
-import { blocksHeld } from '../parts/index.ts';
 import { Blocks } from './blocks.ts';
 import { classOf, Part } from './classes.ts';
 import { Cohorts } from './cohorts.ts';
@@ -43,12 +42,15 @@ export class Hazard implements EvictionPolicy {
   /** By replica: tier times the number of size classes, plus its size class. */
   readonly #group: Uint16Array;
   #blocksInUse = 0;
+  /** Contents that are in use or have entered: what the cache holds, copies of one content counted once. */
+  #present = 0;
+  /** Blocks of the cohort at its end that an LRU would hold. */
+  #lruRoom = 0;
   #requests = 0;
   #nowUs = 0;
   #agedUs = 0;
   /** The visit that touched last. */
   #visit = 0;
-  #latest = 0;
   #row = -1;
   /** Blocks of one cohort that were touched one after the other, not yet counted as returned. */
   #runCohort = 0;
@@ -73,6 +75,26 @@ export class Hazard implements EvictionPolicy {
     this.#group = new Uint16Array(world.base[world.tiers]);
   }
 
+  begin(visit: Visit): void {
+    this.#flush();
+    this.#cohorts.close();
+    this.#requests++;
+    this.#nowUs = this.#clock();
+    this.#cohorts.mature(this.#nowUs);
+    this.#lruRoom = this.#cohorts.holdAtMost(this.#present - this.#blocksInUse);
+    this.#guard.begin(visit.blocks, visit.matched, this.#present, this.#cohorts.returns);
+    this.#leaves.keepsOrder = this.#guard.asLru;
+    if (this.#nowUs - this.#agedUs >= AGING_US) {
+      this.#agedUs = this.#nowUs;
+      this.#leaves.age(this.#nowUs);
+    }
+    const n = this.#requests;
+    if (n % REFIT_REQUESTS === 0 || (n < REFIT_REQUESTS && (n & (n - 1)) === 0)) {
+      this.#estimates.refit();
+      this.#leaves.rerank();
+    }
+  }
+
   touch(content: number, visit: Visit): void {
     const row = visit.number === this.#visit && this.#row !== -1 ? this.#row : this.#rowOf(visit);
     const { known, uses, cohort } = this.#blocks;
@@ -85,6 +107,7 @@ export class Hazard implements EvictionPolicy {
       if (visits.lruFinds[row] === 1) this.#guard.lruFound(1);
     } else {
       visits.hold(row);
+      if (this.#family.firstOf(content) === -1) this.#present++;
       this.#blocksInUse++;
       this.#isNew[content] = isKnown ? 0 : 1;
       this.#countReturn(row, cohort[content]);
@@ -102,6 +125,7 @@ export class Hazard implements EvictionPolicy {
     this.#nowUs = this.#clock();
     this.#flush();
     const family = this.#family;
+    if (this.#inUse[content] === 0 && family.firstOf(content) === -1) this.#present++;
     if (this.#inUse[content] > 0) this.#classify(content);
     else if (this.#blocks.known[content] === 0) this.#blocks.recall(content, this.#nowUs);
     const parent = family.enter(replica, tier, content, this.#world.parentOf(content));
@@ -114,7 +138,9 @@ export class Hazard implements EvictionPolicy {
 
   leave(replica: number, tier: number, sizeClass: number): void {
     this.#leaves.remove(tier * this.#sizeClasses + sizeClass, replica);
+    const content = this.#family.contentOf(replica);
     const parent = this.#family.leave(replica, tier);
+    if (this.#inUse[content] === 0 && this.#family.firstOf(content) === -1) this.#present--;
     if (parent !== -1) this.#becomeLeaf(parent, tier);
   }
 
@@ -144,6 +170,7 @@ export class Hazard implements EvictionPolicy {
     if (row !== -1) {
       this.#inUse[content] = 0;
       this.#blocksInUse--;
+      this.#present--;
       this.#letGo(row);
     }
     if (this.#blocks.known[content] === 1) this.#blocks.bury(content);
@@ -162,35 +189,11 @@ export class Hazard implements EvictionPolicy {
     if (row === this.#row && this.#visits.find(this.#visit) === -1) this.#row = -1;
   }
 
-  /** A request that was not seen yet begins here, and with it everything that is done once a request. */
   #rowOf(visit: Visit): number {
     this.#flush();
-    this.#cohorts.close();
     this.#visit = visit.number;
-    this.#row = this.#visits.find(visit.number);
-    if (this.#row !== -1) return this.#row;
-    if (visit.number <= this.#latest) {
-      this.#row = this.#visits.begin(visit.number, this.#nowUs, 0);
-      return this.#row;
-    }
-    this.#latest = visit.number;
-    this.#requests++;
-    this.#nowUs = this.#clock();
-    this.#cohorts.mature(this.#nowUs);
-    const capacity = blocksHeld(this.#world);
-    const room = this.#cohorts.holdAtMost(capacity - this.#blocksInUse);
-    this.#guard.begin(visit.blocks, visit.matched, capacity, this.#cohorts.returns);
-    this.#leaves.keepsOrder = this.#guard.asLru;
-    this.#row = this.#visits.begin(visit.number, this.#nowUs, room);
-    if (this.#nowUs - this.#agedUs >= AGING_US) {
-      this.#agedUs = this.#nowUs;
-      this.#leaves.age(this.#nowUs);
-    }
-    const n = this.#requests;
-    if (n % REFIT_REQUESTS === 0 || (n < REFIT_REQUESTS && (n & (n - 1)) === 0)) {
-      this.#estimates.refit();
-      this.#leaves.rerank();
-    }
+    const row = this.#visits.find(visit.number);
+    this.#row = row === -1 ? this.#visits.begin(visit.number, this.#nowUs, this.#lruRoom) : row;
     return this.#row;
   }
 
@@ -315,12 +318,15 @@ export class Hazard implements EvictionPolicy {
     });
     const inUse = new Map<number, number>();
     let count = 0;
-    for (const visit of this.#inUse) {
+    let present = 0;
+    for (const [content, visit] of this.#inUse.entries()) {
+      if (visit !== 0 || this.#family.firstOf(content) !== -1) present++;
       if (visit === 0) continue;
       inUse.set(visit - 1, (inUse.get(visit - 1) ?? 0) + 1);
       count++;
     }
     invariant(count === this.#blocksInUse, 'blocks in use are counted');
+    invariant(present === this.#present, 'contents that are in use or have entered are counted');
     this.#visits.checkIntegrity(inUse);
   }
 }
