@@ -1,12 +1,12 @@
 /**
- * What each eviction policy finds of the public traces, beside LRU and the clairvoyant optimum: one pool, one request at a time,
- * through the real manager.
+ * What each eviction policy finds of the public traces, beside LRU and the clairvoyant optimum: one pool, one
+ * request at a time, through the real manager.
  *
- *     node bench/policies.ts --traces DIR [--trace conversation,agent] [--policy hazard,arc] [--capacity 1000,3000]
- *                            [--requests N] [--held] [--json]
+ *     node bench/policies.ts --traces DIR [--trace conversation,agent] [--policy hazard,arc]
+ *                            [--capacity 1000,3000] [--requests N] [--held] [--json]
  *
- * `closed` is the share of the way from LRU to the optimum. `ns/block` is the time of the whole process, so compare it with the
- * line of LRU. The agent trace has 40 million blocks: one line takes about a minute.
+ * `closed` is the share of the way from LRU to the optimum. `ns/block` is the time of the whole process, so
+ * compare it with the line of LRU. The agent trace has 40 million blocks: one line takes about a minute.
  */
 
 import { parseArgs } from 'node:util';

@@ -1,14 +1,19 @@
 /**
- * The clairvoyant optimum for prefix caches (Belady's rule with whole prefixes): after each request keep, of the cache and the
- * request, the blocks whose next use is nearest, and of equal ones those nearer to the start. Blocks may bypass the cache.
+ * The clairvoyant optimum for prefix caches (Belady's rule with whole prefixes): after each request keep, of
+ * the cache and the request, the blocks whose next use is nearest, and of equal ones those nearer to the
+ * start. Blocks may bypass the cache.
  *
- * All blocks whose next use is request r are blocks of r, and whoever is evicted first lies deepest. So what is kept for r is
- * always the front of r's chain: one number says it all, and one pass from the back finds who is used next by whom.
+ * All blocks whose next use is request r are blocks of r, and whoever is evicted first lies deepest. So what
+ * is kept for r is always the front of r's chain: one number says it all, and one pass from the back finds
+ * who is used next by whom.
  */
 
 import { expand, type PrefixTrace } from './traces.ts';
 
-/** Who uses a request's blocks next: blocks before `ends[i]`, from the end before on, are next used by request `users[i]`. */
+/**
+ * Who uses a request's blocks next: blocks before `ends[i]`, from the end before on, are next used by request
+ * `users[i]`.
+ */
 interface NextUses {
   readonly users: Int32Array;
   readonly ends: Int32Array;
@@ -37,7 +42,7 @@ export class Optimum {
       const { users, ends } = this.#nextUses[r];
       for (let i = 0; i < users.length; i++) {
         const from = i === 0 ? 0 : ends[i - 1];
-        // What is already kept for this user lies deeper than these blocks, so all of the front is kept together.
+        // What is kept for this user already lies deeper, so together they are the front of its chain.
         kept[users[i]] += ends[i] - from;
         size += ends[i] - from;
         farthest = Math.max(farthest, users[i]);

@@ -1,10 +1,11 @@
 /**
- * A trace through the real manager with one tier and one request at a time, as the definition of the traces' hit rates asks:
- * look up the whole prefix, take part with every block of the request, let all go from the last to the first, then trim once to
- * the capacity. HBM has room for the longest request beside the capacity, so that trimming comes last.
+ * A trace through the real manager with one tier and one request at a time, as the definition of the traces'
+ * hit rates asks: look up the whole prefix, take part with every block of the request, let all go from the
+ * last to the first, then trim once to the capacity. HBM has room for the longest request beside the
+ * capacity, so that trimming comes last.
  *
- * With `held`, HBM has the capacity and no more, and room is made before the request's blocks are computed, as in a server whose
- * running requests share the room with the cache.
+ * With `held`, HBM has the capacity and no more, and room is made before the request's blocks are computed,
+ * as in a server whose running requests share the room with the cache.
  */
 
 import { BlockKeys, ExternalKeys, KVManager, type ManagerConfig, Outcome } from '../../src/runtime/index.ts';

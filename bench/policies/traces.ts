@@ -1,6 +1,7 @@
 /**
- * The public traces as chains of numbered blocks: equal number, equal whole prefix. Numbers are dense, so tables over all blocks
- * of a trace are plain arrays. A request's blocks are kept as runs of consecutive numbers.
+ * The public traces as chains of numbered blocks: equal number, equal whole prefix. Numbers are dense, so
+ * tables over all blocks of a trace are plain arrays. A request's blocks are kept as runs of consecutive
+ * numbers.
  *
  *     runs of one request:   first, count,   first, count, ...
  */
@@ -62,7 +63,10 @@ const readers: Readonly<Record<TraceName, (path: string) => PrefixTrace>> = {
     return numbered('agent', 64, capacities, wekaRequests(lines(path), path));
   },
   miniswe: (path) => chained('miniswe', 64, BYTES_PER_TOKEN, minisweCapacities, textRequests(path)),
-  /** The same sessions, which follow each other in the original, each started five seconds after the one before. */
+  /**
+   * The same sessions, which follow each other in the original, each started five seconds after the one
+   * before.
+   */
   miniswe5s: (path) => {
     const requests = sessionsApart(textRequests(path), 5e6);
     return chained('miniswe5s', 64, BYTES_PER_TOKEN, minisweCapacities, requests);
@@ -85,7 +89,10 @@ function textRequests(path: string): WorkloadRequest[] {
   return [...textTraceRequests(texts)];
 }
 
-/** Session k starts k gaps after the first one, in the order in which they started; requests in order of their new times. */
+/**
+ * Session k starts k gaps after the first one, in the order in which they started; requests in order of their
+ * new times.
+ */
 function sessionsApart(requests: readonly WorkloadRequest[], gapUs: number): WorkloadRequest[] {
   const starts = new Map<string, number>();
   const moved = requests.map((request) => {

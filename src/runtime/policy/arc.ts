@@ -1,12 +1,13 @@
 /**
- * ARC (Megiddo and Modha, "ARC: A Self-Tuning, Low Overhead Replacement Cache", FAST 2003). Blocks used once and blocks used more
- * often are two lists, each the least recently used first. Keys of what left either list are remembered; one that returns says
- * which list was too short, and moves the target between them.
+ * ARC (Megiddo and Modha, "ARC: A Self-Tuning, Low Overhead Replacement Cache", FAST 2003). Blocks used once
+ * and blocks used more often are two lists, each the least recently used first. Keys of what left either list
+ * are remembered; one that returns says which list was too short, and moves the target between them.
  *
  *     ghosts of once | once (T1)     target     often (T2) | ghosts of often
  *
- * The manager makes room before it names the block that needs it, so a ghost that returns moves the target for the next
- * eviction. There is one target and one set of ghosts for all tiers; each tier divides its own room by the same share.
+ * The manager makes room before it names the block that needs it, so a ghost that returns moves the target
+ * for the next eviction. There is one target and one set of ghosts for all tiers; each tier divides its own
+ * room by the same share.
  */
 
 import { invariant } from '../errors.ts';

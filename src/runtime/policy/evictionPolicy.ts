@@ -1,10 +1,11 @@
 /**
- * Who leaves a tier first. One policy serves all tiers of a manager. It orders the replicas that may be evicted: READY, and
- * held by no sequence. It never sees bytes, keeps no clock and draws no random numbers; the manager tells it the time.
+ * Who leaves a tier first. One policy serves all tiers of a manager. It orders the replicas that may be
+ * evicted: READY, and held by no sequence. It never sees bytes, keeps no clock and draws no random numbers;
+ * the manager tells it the time.
  *
  *     held --(last sequence lets go)--> enter --(a sequence holds it again)--> leave
  *                                         |
- *                                         +--(evicted, or gone with its tier)--> leave, then forgotten once no copy is left
+ *                                         +--(evicted, or lost)--> leave, then forgotten once no copy is left
  *
  * A replica is a number: the base of its tier plus its slot. It is entered at most once before it leaves.
  */
@@ -56,13 +57,16 @@ export interface EvictionPolicy {
   /** A sequence uses the content: it found it, or has just sealed it. */
   touch(content: number, visit: Visit): void;
   /**
-   * The replica of the tier that should go next, or -1 when none has entered. Asked again, with nothing else in between, the
-   * answer is the same.
+   * The replica of the tier that should go next, or -1 when none has entered. Asked again, with nothing else
+   * in between, the answer is the same.
    */
   victim(tier: number): number;
   /** The same among replicas of one size class. */
   victimOfClass(tier: number, sizeClass: number): number;
-  /** No copy of the content is left, and its row will be used for another one. Its key can be read for the last time. */
+  /**
+   * No copy of the content is left, and its row will be used for another one. Its key can be read for the
+   * last time.
+   */
   forgotten(content: number): void;
   /** Entered replicas of a tier: size class by size class, each in the order in which they would go. */
   dump(tier: number): number[];

@@ -1,6 +1,6 @@
 /**
- * First in, first out: the replica that came into its tier longest ago, however often it was used since. A baseline, and the
- * shortest example of a policy.
+ * First in, first out: the replica that came into its tier longest ago, however often it was used since. A
+ * baseline, and the shortest example of a policy.
  */
 
 import type { EvictionPolicy, PolicyWorld } from './evictionPolicy.ts';

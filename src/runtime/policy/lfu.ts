@@ -1,6 +1,7 @@
 /**
- * Least frequently used first: the replica whose content was used by the fewest requests since the manager knows it, and of equal
- * ones the one that was let go longest ago. A count is lost with its content, so a block that returns begins anew.
+ * Least frequently used first: the replica whose content was used by the fewest requests since the manager
+ * knows it, and of equal ones the one that was let go longest ago. A count is lost with its content, so a
+ * block that returns begins anew.
  */
 
 import type { EvictionPolicy, PolicyWorld, Visit } from './evictionPolicy.ts';

@@ -1,6 +1,7 @@
 /**
- * Lowest priority first, and of equal ones the least recently used. The priority is that of the content's owner: the configuration
- * names one level an owner, and owners that it does not name have level 0. Levels are plain data, so a log header can name them.
+ * Lowest priority first, and of equal ones the least recently used. The priority is that of the content's
+ * owner: the configuration names one level an owner, and owners that it does not name have level 0. Levels
+ * are plain data, so a log header can name them.
  */
 
 import { configError } from '../errors.ts';

@@ -37,7 +37,10 @@ const policies: Readonly<Record<string, Entry>> = {
 
 export const evictionPolicyNames: readonly string[] = Object.keys(policies);
 
-/** The choice with every parameter of its policy. @throws TKV_CONFIG naming the policy or parameter that is not known */
+/**
+ * The choice with every parameter of its policy. @throws TKV_CONFIG naming the policy or parameter that is
+ * not known
+ */
 export function resolvePolicy(choice: PolicyChoice): PolicyChoice {
   const entry = policies[choice.policy];
   if (entry === undefined) throw unknown('eviction.policy', choice.policy, evictionPolicyNames);

@@ -1,13 +1,15 @@
 /**
- * S3-FIFO (Yang, Zhang, Qiu, Yue, Vigfusson, "FIFO queues are all you need for cache eviction", SOSP 2023). New blocks join a small
- * queue; one that is used again there moves to the main queue, others leave early. In the main queue a block that was used
- * goes round again. Keys that left the small queue are remembered, and join the main queue when they return.
+ * S3-FIFO (Yang, Zhang, Qiu, Yue, Vigfusson, "FIFO queues are all you need for cache eviction", SOSP 2023).
+ * New blocks join a small queue; one that is used again there moves to the main queue, others leave early. In
+ * the main queue a block that was used goes round again. Keys that left the small queue are remembered, and
+ * join the main queue when they return.
  *
  *     new ----> small (a tenth) ---used more than once---> main ---> evicted
  *                 |                                      ^  |______| used: round again
  *                 +--> evicted, key remembered --returns-+
  *
- * A replica keeps its place in a queue while a sequence holds it. Going round is put off until a victim is asked for.
+ * A replica keeps its place in a queue while a sequence holds it. Going round is put off until a victim is
+ * asked for.
  */
 
 import type { EvictionPolicy, PolicyWorld, Visit } from './evictionPolicy.ts';

@@ -8,7 +8,8 @@ export interface ChainRequest {
 }
 
 /**
- * Chats whose users return after `gapS` seconds, a few blocks longer each time, among requests that nobody repeats.
+ * Chats whose users return after `gapS` seconds, a few blocks longer each time, among requests that nobody
+ * repeats.
  * @param oneOffs share of requests that are never repeated
  */
 export function chatsAmongOneOffs(

@@ -1,6 +1,7 @@
 /**
- * What the default policy has to reach on the public traces, with the same parameters everywhere. The traces are not part of the
- * package; without them these tests say so and do not run. The agent trace takes minutes: `bench/policies.ts` runs it.
+ * What the default policy has to reach on the public traces, with the same parameters everywhere. The traces
+ * are not part of the package; without them these tests say so and do not run. The agent trace takes minutes:
+ * `bench/policies.ts` runs it.
  */
 
 import { existsSync } from 'node:fs';

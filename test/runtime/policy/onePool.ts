@@ -1,7 +1,7 @@
 /**
- * The smallest cache that calls a policy as the manager does: one tier, blocks of one size, one request at a time. Room is made
- * before a block that is missing gets its content, matched blocks are touched when the request begins, and all are let go from
- * the last to the first.
+ * The smallest cache that calls a policy as the manager does: one tier, blocks of one size, one request at a
+ * time. Room is made before a block that is missing gets its content, matched blocks are touched when the
+ * request begins, and all are let go from the last to the first.
  */
 
 import type { EvictionPolicy, PolicyChoice, PolicyWorld } from '../../../src/runtime/policy/index.ts';

@@ -1,7 +1,8 @@
 /**
- * Random calls to a policy of several tiers and size classes, in every order that the interface allows: contents come and go, rows
- * are used again, parents become unknown, replicas are held and let go, one content has several replicas in one tier. The
- * model knows who has entered, and checks each answer against that.
+ * Random calls to a policy of several tiers and size classes, in every order that the interface allows:
+ * contents come and go, rows are used again, parents become unknown, replicas are held and let go, one
+ * content has several replicas in one tier. The model knows who has entered, and checks each answer against
+ * that.
  */
 
 import {

@@ -1,6 +1,6 @@
 /**
- * The published policies as their papers write them, with arrays and no thought of speed. `access` returns who is evicted. Room is
- * made before the new block is looked at, as the manager does.
+ * The published policies as their papers write them, with arrays and no thought of speed. `access` returns
+ * who is evicted. Room is made before the new block is looked at, as the manager does.
  */
 
 export interface Textbook {

@@ -35,7 +35,10 @@ function randomConfig(random: Random, policy: string): ManagerConfig {
   };
 }
 
-/** One number a slot instead of bytes. A job reads and writes when it ends; jobs end in any order, some of them badly. */
+/**
+ * One number a slot instead of bytes. A job reads and writes when it ends; jobs end in any order, some of
+ * them badly.
+ */
 class NumberDriver {
   readonly slots: Float64Array[] = [];
   readonly #manager: KVManager;

@@ -1,6 +1,6 @@
 /**
- * Idle ages in buckets: half octaves from half a second, so that 32 of them reach four and a half hours. The bounds are literals,
- * since `Math.pow` may differ between engines.
+ * Idle ages in buckets: half octaves from half a second, so that 32 of them reach four and a half hours. The
+ * bounds are literals, since `Math.pow` may differ between engines.
  *
  *     bucket      0        1          2         ...   31
  *     age    0 -- 500 ms -- 707 ms -- 1 s -- ...  -- 3 h -- ...

@@ -1,6 +1,7 @@
 /**
- * What is remembered of a block: its cohort, its uses, the pace of its chain, when it was let go and in which class. It is kept by
- * content while the manager knows the content, and by key (a ghost) for a while after that.
+ * What is remembered of a block: its cohort, its uses, the pace of its chain, when it was let go and in which
+ * class. It is kept by content while the manager knows the content, and by key (a ghost) for a while after
+ * that.
  */
 
 import { invariant } from '../../errors.ts';

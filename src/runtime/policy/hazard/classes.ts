@@ -1,6 +1,6 @@
 /**
- * Blocks that are alike share a class, and a class learns how soon its blocks return. Classes form a tree, so that a class with
- * little data of its own leans on its parent:
+ * Blocks that are alike share a class, and a class learns how soon its blocks return. Classes form a tree, so
+ * that a class with little data of its own leans on its parent:
  *
  *     root -> part of the request -> uses of the block -> pace of its chain -> new tokens of the request
  *        1               3                   18                 144                   864 classes

@@ -1,10 +1,11 @@
 /**
- * Blocks of one request and one class that were let go together are a cohort: they weigh 1 in all, however many they are, so
- * that one long request does not drown what many short ones say. A cohort knows how many of its blocks have neither returned
- * nor been forgotten. Cohorts are numbered from 1 in order of time; the latest ones are kept in a ring.
+ * Blocks of one request and one class that were let go together are a cohort: they weigh 1 in all, however
+ * many they are, so that one long request does not drown what many short ones say. A cohort knows how many of
+ * its blocks have neither returned nor been forgotten. Cohorts are numbered from 1 in order of time; the
+ * latest ones are kept in a ring.
  *
- * The order of cohorts is also the order of an LRU, so an LRU of the same size needs no bookkeeping of its own: it holds all
- * blocks of the latest cohorts, as far back as they fit.
+ * The order of cohorts is also the order of an LRU, so an LRU of the same size needs no bookkeeping of its
+ * own: it holds all blocks of the latest cohorts, as far back as they fit.
  */
 
 import { invariant } from '../../errors.ts';
@@ -108,7 +109,10 @@ export class Cohorts {
     return cohort > 0 && cohort > this.#newest - this.#size;
   }
 
-  /** Counts every cohort that has come to a further bucket as exposed there. Call it before returns at `nowUs` are counted. */
+  /**
+   * Counts every cohort that has come to a further bucket as exposed there. Call it before returns at `nowUs`
+   * are counted.
+   */
   mature(nowUs: number): void {
     for (let b = 0; b < BUCKETS; b++) {
       let next = Math.max(this.#unreached[b], this.#newest - this.#size + 1);
@@ -128,7 +132,10 @@ export class Cohorts {
     }
   }
 
-  /** @returns blocks of cohort `firstHeld - 1` that an LRU of `blocks` would hold beside all of the later cohorts */
+  /**
+   * @returns blocks of cohort `firstHeld - 1` that an LRU of `blocks` would hold beside all of the later
+   * cohorts
+   */
   holdAtMost(blocks: number): number {
     while (this.#held > blocks && this.#firstHeld <= this.#newest) {
       this.#held -= this.#open[this.#firstHeld++ % this.#size];

@@ -1,8 +1,9 @@
 /**
- * How likely a return is, by class and idle age, and what keeping a block is worth. Each node of the class tree counts returns
- * and exposures by bucket (a discrete-time survival estimate, as in Cox and Oakes, Analysis of Survival Data, 1984), drawn
- * towards its parent where its own counts are small. A class's worth at an age is the Gittins index: the best ratio, over all
- * ages to give up at, of the chance of a return to the time for which the block is held.
+ * How likely a return is, by class and idle age, and what keeping a block is worth. Each node of the class
+ * tree counts returns and exposures by bucket (a discrete-time survival estimate, as in Cox and Oakes,
+ * Analysis of Survival Data, 1984), drawn towards its parent where its own counts are small. A class's worth
+ * at an age is the Gittins index: the best ratio, over all ages to give up at, of the chance of a return to
+ * the time for which the block is held.
  *
  * Only + - * / and comparisons: every engine gives the same numbers.
  */
@@ -20,7 +21,10 @@ const PRIOR_WEIGHT = 4;
 const HIGHEST_HAZARD = 0.95;
 
 export class Estimates {
-  /** Worth of a block by class and bucket, at `class * BUCKETS + bucket`: expected returns per microsecond of holding. */
+  /**
+   * Worth of a block by class and bucket, at `class * BUCKETS + bucket`: expected returns per microsecond of
+   * holding.
+   */
   readonly worth: Float64Array = new Float64Array(CLASSES * BUCKETS);
   /** By node and bucket. Classes are counted at once, the nodes above them at each refit. */
   readonly #returns: Float64Array = new Float64Array(NODES * BUCKETS);
@@ -103,8 +107,8 @@ export class Estimates {
   }
 
   /**
-   * The Gittins index of every bucket of a class, from the oldest back: a bucket joins the later ones as long as they are
-   * worth more than it, which gives the best age to give up at in one pass.
+   * The Gittins index of every bucket of a class, from the oldest back: a bucket joins the later ones as long
+   * as they are worth more than it, which gives the best age to give up at in one pass.
    */
   #rate(c: number): void {
     const hazard = this.#hazard;

@@ -1,18 +1,22 @@
 /**
- * Whether the policy may follow its estimates, or is to evict as an LRU would. First it learns. Then it compares what it found with
- * what an LRU of the same size would have found: the estimates may lose what they have won before, and on top of that a small
- * share of all lookups and as much as one mean request. While the policy evicts as an LRU would, both find about the same, the share grows with each lookup, and
- * the estimates get another try.
+ * Whether the policy may follow its estimates, or is to evict as an LRU would. First it learns. Then it
+ * compares what it found with what an LRU of the same size would have found: the estimates may lose what they
+ * have won before, and on top of that a small share of all lookups and as much as one mean request. While the
+ * policy evicts as an LRU would, both find about the same, the share grows with each lookup, and the
+ * estimates get another try.
  */
 
 /** Returns that are to be seen before the estimates are followed at all; a whole cohort counts as one. */
 const EVIDENCE = 128;
 /**
- * Lookups, in multiples of what the tiers hold, before the estimates are followed: until then nobody has seen what becomes of a block
- * over the time that the cache can keep it.
+ * Lookups, in multiples of what the tiers hold, before the estimates are followed: until then nobody has seen
+ * what becomes of a block over the time that the cache can keep it.
  */
 const LEARNING = 4;
-/** Lookups, in multiples of what the tiers hold, after which both counts are halved, so that the past weighs less. */
+/**
+ * Lookups, in multiples of what the tiers hold, after which both counts are halved, so that the past weighs
+ * less.
+ */
 const MEMORY = 1024;
 
 export class Guard {

@@ -1,7 +1,7 @@
 /**
- * tierkv's own eviction policy. Every use of a chain teaches it how soon blocks of a kind return; the block whose expected
- * returns per time of holding are lowest goes first. Only blocks that no cached block follows are considered, so prefixes stay
- * whole. A guard sees to it that it is not worse than LRU for long.
+ * tierkv's own eviction policy. Every use of a chain teaches it how soon blocks of a kind return; the block
+ * whose expected returns per time of holding are lowest goes first. Only blocks that no cached block follows
+ * are considered, so prefixes stay whole. A guard sees to it that it is not worse than LRU for long.
  *
  *     touch --> in use --(let go: enter)--> class, cohort, cell --(evicted)--> ghost --(touch)--> in use
  *
@@ -10,11 +10,11 @@
 
 import { invariant } from '../../errors.ts';
 import type { EvictionPolicy, PolicyWorld, Visit } from '../evictionPolicy.ts';
+import { Family } from '../parts/index.ts';
 import { Blocks } from './blocks.ts';
 import { classOf, Part } from './classes.ts';
 import { Cohorts } from './cohorts.ts';
 import { Estimates } from './estimates.ts';
-import { Family } from './family.ts';
 import { Guard } from './guard.ts';
 import { Leaves } from './leaves.ts';
 import { Visits } from './visits.ts';
@@ -57,7 +57,10 @@ export class Hazard implements EvictionPolicy {
   #runRow = 0;
   #runUs = 0;
   #runLength = 0;
-  /** Class and pace of the block that was classified last, and of which visit, part and uses they are; any touch ends that. */
+  /**
+   * Class and pace of the block that was classified last, and of which visit, part and uses they are; any
+   * touch ends that.
+   */
   #classRow = -1;
   #classKind = 0;
   #class = 0;
@@ -197,7 +200,10 @@ export class Hazard implements EvictionPolicy {
     return this.#row;
   }
 
-  /** The manager's time, and a little more with each request, so that ages exist even where the caller's clock stands still. */
+  /**
+   * The manager's time, and a little more with each request, so that ages exist even where the caller's clock
+   * stands still.
+   */
   #clock(): number {
     return this.#world.nowUs() + this.#requests * REQUEST_US;
   }
@@ -233,7 +239,9 @@ export class Hazard implements EvictionPolicy {
     this.#cohorts.returned(cohort, length, this.#runUs);
   }
 
-  /** The content was let go after a request: it gets its class and its cohort, and its other copies with it. */
+  /**
+   * The content was let go after a request: it gets its class and its cohort, and its other copies with it.
+   */
   #classify(content: number): void {
     const row = this.#inUse[content] - 1;
     const visits = this.#visits;

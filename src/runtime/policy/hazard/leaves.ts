@@ -1,13 +1,14 @@
 /**
- * Entered replicas by cell, a cell being a class at an age. Each group (tier and size class) has its own cells. A list of a cell
- * runs from the replica used longest ago to the latest, leaves that an eviction made aside. Replicas that are no leaves lie in one
- * more list of their group, which is asked last.
+ * Entered replicas by cell, a cell being a class at an age. Each group (tier and size class) has its own
+ * cells. A list of a cell runs from the replica used longest ago to the latest, leaves that an eviction made
+ * aside. Replicas that are no leaves lie in one more list of their group, which is asked last.
  */
 
 import { invariant } from '../../errors.ts';
 import type { PolicyWorld } from '../evictionPolicy.ts';
 import { BUCKETS, bucketOf, bucketStartUs } from './ages.ts';
 import { CLASSES } from './classes.ts';
+import { FilledCells } from './filledCells.ts';
 
 const CELLS = CLASSES * BUCKETS;
 /** List of those that are no leaves. */
@@ -27,10 +28,8 @@ export class Leaves {
   /** List of each entered replica, within its group; -1 for others. */
   readonly #cell: Int32Array;
   readonly #usedUs: Float64Array;
-  /** By group: cells that are not empty, as a binary heap with the least worth on top, and where each stands in it. */
-  readonly #filled: Int32Array[];
-  readonly #count: Int32Array;
-  readonly #at: Int32Array;
+  /** By group. */
+  readonly #filled: readonly FilledCells[];
   /** By group: the cell of the oldest replica, -1 where it is to be looked for. */
   readonly #oldest: Int32Array;
   /** When the first replica of the oldest cell was used. */
@@ -46,9 +45,7 @@ export class Leaves {
     this.#prev = new Int32Array(base[tiers]).fill(-1);
     this.#cell = new Int32Array(base[tiers]).fill(-1);
     this.#usedUs = new Float64Array(base[tiers]);
-    this.#filled = Array.from({ length: groups }, () => new Int32Array(32));
-    this.#count = new Int32Array(groups);
-    this.#at = new Int32Array(groups * CELLS);
+    this.#filled = Array.from({ length: groups }, () => new FilledCells(worth));
     this.#oldest = new Int32Array(groups).fill(-1);
     this.#oldestUs = new Float64Array(groups);
   }
@@ -78,7 +75,7 @@ export class Leaves {
     }
     this.#link(list, replica, -1);
     this.#frontChanged(group, cell);
-    this.#fill(group, cell);
+    this.#filled[group].add(cell);
   }
 
   remove(group: number, replica: number): void {
@@ -91,10 +88,13 @@ export class Leaves {
     if (cell === INNER) return;
     const after = this.#first[list];
     if (first) this.#frontChanged(group, cell);
-    if (after === -1) this.#empty(group, cell);
+    if (after === -1) this.#filled[group].remove(cell);
   }
 
-  /** Keeps the oldest cell right, or leaves it to be looked for. Of cells that are equal, the lower number is the oldest. */
+  /**
+   * Keeps the oldest cell right, or leaves it to be looked for. Of cells that are equal, the lower number is
+   * the oldest.
+   */
   #frontChanged(group: number, cell: number): void {
     const oldest = this.#oldest[group];
     if (oldest === -1) return;
@@ -109,8 +109,8 @@ export class Leaves {
 
   /** Moves replicas whose age has passed into a further bucket. */
   age(nowUs: number): void {
-    for (let group = 0; group < this.#count.length; group++) {
-      for (const cell of this.#filled[group].slice(0, this.#count[group])) {
+    for (let group = 0; group < this.#filled.length; group++) {
+      for (const cell of this.#filled[group].all.slice()) {
         const bucket = cell % BUCKETS;
         if (bucket === BUCKETS - 1) continue;
         const list = group * LISTS + cell;
@@ -125,32 +125,28 @@ export class Leaves {
 
   /** The worth of classes has changed. */
   rerank(): void {
-    for (let group = 0; group < this.#count.length; group++) {
-      for (let at = (this.#count[group] >> 1) - 1; at >= 0; at--)
-        this.#sink(group, at, this.#filled[group][at]);
-    }
+    for (const filled of this.#filled) filled.rerank();
   }
 
   /** The leaf of least worth in a group, or -1. */
   least(group: number): number {
-    return this.#count[group] === 0 ? -1 : this.#first[group * LISTS + this.#filled[group][0]];
+    const cell = this.#filled[group].top;
+    return cell === -1 ? -1 : this.#first[group * LISTS + cell];
   }
 
   /** The leaf of a group that was used longest ago, or -1. */
   oldest(group: number): number {
-    if (this.#count[group] === 0) return -1;
     let best = this.#oldest[group];
     if (best === -1) {
-      const filled = this.#filled[group];
-      best = filled[0];
-      let bestUs = this.usedUs(this.#first[group * LISTS + best]);
-      for (let i = 1; i < this.#count[group]; i++) {
-        const us = this.usedUs(this.#first[group * LISTS + filled[i]]);
-        if (us < bestUs || (us === bestUs && filled[i] < best)) {
-          best = filled[i];
+      let bestUs = Number.POSITIVE_INFINITY;
+      for (const cell of this.#filled[group].all) {
+        const us = this.#usedUs[this.#first[group * LISTS + cell]];
+        if (us < bestUs || (us === bestUs && cell < best)) {
+          best = cell;
           bestUs = us;
         }
       }
+      if (best === -1) return -1;
       this.#oldest[group] = best;
       this.#oldestUs[group] = bestUs;
     }
@@ -173,69 +169,16 @@ export class Leaves {
 
   /** The members of a group: leaves from the least worth on, then the others. */
   members(group: number): number[] {
-    const cells = Array.from(this.#filled[group].subarray(0, this.#count[group]));
-    cells.sort((a, b) => (this.#before(a, b) ? -1 : 1));
     const all: number[] = [];
-    for (const cell of [...cells, INNER]) {
+    for (const cell of [...this.#filled[group].inOrder(), INNER]) {
       for (let at = this.#first[group * LISTS + cell]; at !== -1; at = this.#next[at]) all.push(at);
     }
     return all;
   }
 
-  #before(a: number, b: number): boolean {
-    return this.#worth[a] < this.#worth[b] || (this.#worth[a] === this.#worth[b] && a < b);
-  }
-
-  #fill(group: number, cell: number): void {
-    const size = this.#count[group]++;
-    if (size === this.#filled[group].length) {
-      const grown = new Int32Array(size * 2);
-      grown.set(this.#filled[group]);
-      this.#filled[group] = grown;
-    }
-    this.#rise(group, size, cell);
-  }
-
-  #empty(group: number, cell: number): void {
-    const at = this.#at[group * CELLS + cell];
-    const moved = this.#filled[group][--this.#count[group]];
-    if (moved === cell) return;
-    if (this.#before(moved, cell)) this.#rise(group, at, moved);
-    else this.#sink(group, at, moved);
-  }
-
-  #rise(group: number, from: number, cell: number): void {
-    const heap = this.#filled[group];
-    let at = from;
-    while (at > 0) {
-      const parent = (at - 1) >> 1;
-      if (!this.#before(cell, heap[parent])) break;
-      heap[at] = heap[parent];
-      this.#at[group * CELLS + heap[at]] = at;
-      at = parent;
-    }
-    heap[at] = cell;
-    this.#at[group * CELLS + cell] = at;
-  }
-
-  #sink(group: number, from: number, cell: number): void {
-    const heap = this.#filled[group];
-    const size = this.#count[group];
-    let at = from;
-    for (let child = 2 * at + 1; child < size; child = 2 * at + 1) {
-      if (child + 1 < size && this.#before(heap[child + 1], heap[child])) child++;
-      if (!this.#before(heap[child], cell)) break;
-      heap[at] = heap[child];
-      this.#at[group * CELLS + heap[at]] = at;
-      at = child;
-    }
-    heap[at] = cell;
-    this.#at[group * CELLS + cell] = at;
-  }
-
   /**
-   * At the back if it was used latest. Any other is a leaf that an eviction made: it goes to the front, so that the rest of a chain
-   * goes before other chains, or where order is kept, to its place near the front.
+   * At the back if it was used latest. Any other is a leaf that an eviction made: it goes to the front, so
+   * that the rest of a chain goes before other chains, or where order is kept, to its place near the front.
    */
   #linkInOrder(list: number, replica: number, revealed: boolean): void {
     const usedUs = this.#usedUs[replica];
@@ -277,12 +220,11 @@ export class Leaves {
 
   checkIntegrity(): void {
     let listed = 0;
-    for (let group = 0; group < this.#count.length; group++) {
-      const cells = Array.from(this.#filled[group].subarray(0, this.#count[group]));
-      for (const [i, cell] of cells.entries()) {
-        invariant(this.#at[group * CELLS + cell] === i, 'a cell knows where it stands');
+    for (let group = 0; group < this.#filled.length; group++) {
+      const cells = Array.from(this.#filled[group].all);
+      this.#filled[group].checkIntegrity();
+      for (const cell of cells) {
         invariant(this.#first[group * LISTS + cell] !== -1, 'a filled cell is not empty');
-        invariant(i === 0 || !this.#before(cell, cells[(i - 1) >> 1]), 'the cell of least worth is on top');
       }
       for (const cell of [...cells, INNER]) {
         let before = -1;

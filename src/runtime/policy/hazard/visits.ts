@@ -1,6 +1,6 @@
 /**
- * Requests whose blocks are in use: what their blocks will be classed by once they are let go. A visit is kept until its last
- * block was let go, or until another request uses the block too and takes it over.
+ * Requests whose blocks are in use: what their blocks will be classed by once they are let go. A visit is
+ * kept until its last block was let go, or until another request uses the block too and takes it over.
  */
 
 import { invariant } from '../../errors.ts';
@@ -21,7 +21,10 @@ export class Visits {
   #startedUs: Float64Array = new Float64Array(16);
   /** Blocks in use that the visit touched last. */
   #blocks: Int32Array = new Int32Array(16);
-  /** Of the deepest known block, before this use of it: uses (0 while there is none), pace and when it was let go. */
+  /**
+   * Of the deepest known block, before this use of it: uses (0 while there is none), pace and when it was let
+   * go.
+   */
   #deepUses: Uint8Array = new Uint8Array(16);
   #deepPace: Uint8Array = new Uint8Array(16);
   #deepUsedUs: Float64Array = new Float64Array(16);
@@ -71,7 +74,9 @@ export class Visits {
     this.#deepUsedUs[v] = usedUs;
   }
 
-  /** Mean bucket of the gaps between uses of the chain, plus 1, times 8; 0 where there is none to speak of. */
+  /**
+   * Mean bucket of the gaps between uses of the chain, plus 1, times 8; 0 where there is none to speak of.
+   */
   paceOf(v: number): number {
     if (this.#pace[v] === -1) this.#pace[v] = this.#newPace(v);
     return this.#pace[v];

@@ -1,6 +1,7 @@
 /**
- * Keys of contents that are gone, so that a policy knows them when they return: numbered rows in FIFO lists, found by key. The
- * table grows up to its limit and not beyond; whoever adds to a full table removes one first.
+ * Keys of contents that are gone, so that a policy knows them when they return: numbered rows in FIFO lists,
+ * found by key. The table grows up to its limit and not beyond; whoever adds to a full table removes one
+ * first.
  */
 
 import { hashOf } from '../../content/prefixIndex.ts';

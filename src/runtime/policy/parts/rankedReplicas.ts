@@ -1,7 +1,7 @@
 /**
- * Entered replicas in order of a rank, by tier and size class: the lowest rank first, and of equal ranks the one that entered
- * first. Each (tier, size class) is a binary heap over replica numbers, and a replica knows its place in its heap, so that
- * entering, leaving and changing a rank take O(log n) and make no garbage.
+ * Entered replicas in order of a rank, by tier and size class: the lowest rank first, and of equal ranks the
+ * one that entered first. Each (tier, size class) is a binary heap over replica numbers, and a replica knows
+ * its place in its heap, so that entering, leaving and changing a rank take O(log n) and make no garbage.
  */
 
 import { invariant } from '../../errors.ts';

@@ -1,7 +1,8 @@
 /**
- * Who is a leaf: in each tier, a content counts the entered replicas whose content follows it in a chain. The count is by what
- * was known when the child entered; a content that is forgotten is counted for no more, so a row that is used again starts at 0.
- * Children are counted only while they are entered: a block that is held never keeps its parent from being evicted.
+ * Who is a leaf: in each tier, a content counts the entered replicas whose content follows it in a chain. The
+ * count is by what was known when the child entered; a content that is forgotten is counted for no more, so a
+ * row that is used again starts at 0. Children are counted only while they are entered: a block that is held
+ * never keeps its parent from being evicted.
  */
 
 import { invariant } from '../../errors.ts';
@@ -12,7 +13,9 @@ export class Family {
   readonly #children: Int32Array;
   /** How often the content's row was given to another. */
   readonly #turn: Uint32Array;
-  /** By replica: its content, the content that counts it, -1 for none, and in which turn of that one's row. */
+  /**
+   * By replica: its content, the content that counts it, -1 for none, and in which turn of that one's row.
+   */
   readonly #content: Int32Array;
   readonly #parent: Int32Array;
   readonly #parentTurn: Uint32Array;
