@@ -85,19 +85,22 @@ export class Core {
     this.contents = new ContentTable(this.replicas.size + config.maxJobs, this.tiers, memory, (content) =>
       this.policy.forgotten(content),
     );
+    this.residentBytes = new Float64Array(this.tiers);
     this.policy = makeEvictionPolicy(config.eviction, {
       tiers: this.tiers,
       base: this.replicas.base,
       unitBytes: config.unitBytes,
       capacityBytes: config.tiers.map((tier) => tier.capacityBytes),
+      residentBytes: this.residentBytes,
       contents: this.contents.capacity,
       nowUs: () => this.nowUs,
       generationOf: (replica) => this.generationOf(replica),
       parentOf: (content) => this.contents.parentOf(content),
       keys: this.contents.keys,
+      tokens: this.contents.tokens,
+      owner: this.contents.owner,
     });
     this.claims = config.tiers.map(() => new JobQueue());
-    this.residentBytes = new Float64Array(this.tiers);
     this.cachedBytes = new Float64Array(this.tiers);
     this.heldBytes = new Float64Array(this.tiers);
     this.leavingBytes = new Float64Array(this.tiers);
@@ -241,7 +244,9 @@ export class Core {
   }
 
   visitOf(blocks: number, matched: number): Visit {
-    return { number: ++this.visits, blocks, matched };
+    const visit = { number: ++this.visits, blocks, matched };
+    this.policy.begin?.(visit);
+    return visit;
   }
 
   setResident(replica: number, resident: 0 | 1): void {

@@ -1,10 +1,11 @@
 /**
- * Who leaves a tier first. One policy serves all tiers of a manager. It orders the replicas that may be evicted: READY, and
- * held by no sequence. It never sees bytes, keeps no clock and draws no random numbers; the manager tells it the time.
+ * Who leaves a tier first. One policy serves all tiers of a manager. It orders the replicas that may be
+ * evicted: READY, and held by no sequence. It never sees bytes, keeps no clock and draws no random numbers;
+ * the manager tells it the time.
  *
  *     held --(last sequence lets go)--> enter --(a sequence holds it again)--> leave
  *                                         |
- *                                         +--(evicted, or gone with its tier)--> leave, then forgotten once no copy is left
+ *                                         +--(evicted, or lost)--> leave, then forgotten once no copy is left
  *
  * A replica is a number: the base of its tier plus its slot. It is entered at most once before it leaves.
  */
@@ -18,6 +19,8 @@ export interface PolicyWorld {
   readonly unitBytes: readonly number[];
   /** Bytes that each tier may hold. */
   readonly capacityBytes: ArrayLike<number>;
+  /** Bytes that each tier holds now, held blocks and those on their way in included. */
+  readonly residentBytes: ArrayLike<number>;
   /** Rows that contents have: content numbers are below this. */
   readonly contents: number;
   /** The manager's time, in integer microseconds. */
@@ -28,6 +31,10 @@ export interface PolicyWorld {
   parentOf(content: number): number;
   /** The four words of the content's key, read from `keys[content * 4]` on. */
   readonly keys: Uint32Array;
+  /** Tokens of each content. */
+  readonly tokens: ArrayLike<number>;
+  /** Owner of each content. */
+  readonly owner: ArrayLike<number>;
 }
 
 /** One sequence's use of a chain: told block by block, the first one first. */
@@ -53,15 +60,23 @@ export interface EvictionPolicy {
   enter(replica: number, tier: number, sizeClass: number, content: number): void;
   /** The replica may not be evicted any more. */
   leave(replica: number, tier: number, sizeClass: number): void;
+  /** A sequence was opened. What it found is touched next, before anything is evicted for it. */
+  begin?(visit: Visit): void;
   /** A sequence uses the content: it found it, or has just sealed it. */
   touch(content: number, visit: Visit): void;
   /** How a caller would like the content to be kept. Policies that know no hints leave it out. */
   retain?(content: number, retention: Retention): void;
-  /** The replica of the tier that should go next, or -1. Asking changes nothing. */
+  /**
+   * The replica of the tier that should go next, or -1 when none has entered. Asked again, with nothing else
+   * in between, the answer is the same.
+   */
   victim(tier: number): number;
   /** The same among replicas of one size class. */
   victimOfClass(tier: number, sizeClass: number): number;
-  /** No copy of the content is left, and its row will be used for another one. Its key can be read for the last time. */
+  /**
+   * No copy of the content is left, and its row will be used for another one. Its key can be read for the
+   * last time.
+   */
   forgotten(content: number): void;
   /** Entered replicas of a tier: size class by size class, each in the order in which they would go. */
   dump(tier: number): number[];

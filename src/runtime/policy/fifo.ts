@@ -1,10 +1,10 @@
 /**
- * First in, first out: the replica that came into its tier longest ago, however often it was used since. A baseline, and the
- * shortest example of a policy.
+ * First in, first out: the replica that came into its tier longest ago, however often it was used since. A
+ * baseline, and the shortest example of a policy.
  */
 
 import type { EvictionPolicy, PolicyWorld } from './evictionPolicy.ts';
-import { RankedReplicas } from './rankedReplicas.ts';
+import { RankedReplicas } from './parts/index.ts';
 
 export class Fifo implements EvictionPolicy {
   readonly #world: PolicyWorld;

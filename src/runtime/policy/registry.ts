@@ -2,9 +2,14 @@
 
 import { configError } from '../errors.ts';
 import { nearestName } from '../nearestName.ts';
+import { Arc } from './arc.ts';
 import type { EvictionPolicy, PolicyChoice, PolicyWorld } from './evictionPolicy.ts';
 import { Fifo } from './fifo.ts';
+import { Hazard } from './hazard/index.ts';
+import { Lfu } from './lfu.ts';
 import { Lru } from './lru.ts';
+import { Priority } from './priority.ts';
+import { S3Fifo } from './s3Fifo.ts';
 
 interface Entry {
   /** Names of the parameters that the policy takes, with their default values. */
@@ -15,11 +20,27 @@ interface Entry {
 const policies: Readonly<Record<string, Entry>> = {
   lru: { parameters: {}, make: (world) => new Lru(world) },
   fifo: { parameters: {}, make: (world) => new Fifo(world) },
+  lfu: { parameters: {}, make: (world) => new Lfu(world) },
+  /** `levels`: priority of owner 0, 1, ..., separated by commas. */
+  priority: {
+    parameters: { levels: '' },
+    make: (world, { levels }) => new Priority(world, levels as string),
+  },
+  arc: { parameters: {}, make: (world) => new Arc(world) },
+  s3fifo: { parameters: {}, make: (world) => new S3Fifo(world) },
+  /** `behindLru`: share of all lookups by which it may find less than an LRU would; 1 for no such bound. */
+  hazard: {
+    parameters: { behindLru: 0.0025 },
+    make: (world, { behindLru }) => new Hazard(world, behindLru as number),
+  },
 };
 
 export const evictionPolicyNames: readonly string[] = Object.keys(policies);
 
-/** The choice with every parameter of its policy. @throws TKV_CONFIG naming the policy or parameter that is not known */
+/**
+ * The choice with every parameter of its policy. @throws TKV_CONFIG naming the policy or parameter that is
+ * not known
+ */
 export function resolvePolicy(choice: PolicyChoice): PolicyChoice {
   const entry = policies[choice.policy];
   if (entry === undefined) throw unknown('eviction.policy', choice.policy, evictionPolicyNames);

@@ -1,11 +1,11 @@
 /**
- * Entered replicas in order of a rank, by tier and size class: the lowest rank first, and of equal ranks the one that entered
- * first. Each (tier, size class) is a binary heap over replica numbers, and a replica knows its place in its heap, so that
- * entering, leaving and changing a rank take O(log n) and make no garbage.
+ * Entered replicas in order of a rank, by tier and size class: the lowest rank first, and of equal ranks the
+ * one that entered first. Each (tier, size class) is a binary heap over replica numbers, and a replica knows
+ * its place in its heap, so that entering, leaving and changing a rank take O(log n) and make no garbage.
  */
 
-import { invariant } from '../errors.ts';
-import type { PolicyWorld } from './evictionPolicy.ts';
+import { invariant } from '../../errors.ts';
+import type { PolicyWorld } from '../evictionPolicy.ts';
 
 export class RankedReplicas {
   readonly #classes: number;
@@ -73,15 +73,31 @@ export class RankedReplicas {
     return this.#sizes[h] === 0 ? -1 : this.#heaps[h][0];
   }
 
+  /** Replicas that have entered a tier. */
+  sizeOf(tier: number): number {
+    let size = 0;
+    for (let c = 0; c < this.#classes; c++) size += this.#sizes[tier * this.#classes + c];
+    return size;
+  }
+
+  /** Replicas that have entered any tier. */
+  get size(): number {
+    let size = 0;
+    for (let h = 0; h < this.#sizes.length; h++) size += this.#sizes[h];
+    return size;
+  }
+
   /** Class by class, each in order. */
   dump(tier: number): number[] {
-    const all: number[] = [];
-    for (let c = 0; c < this.#classes; c++) {
+    return this.dumpByClass(tier).flat();
+  }
+
+  dumpByClass(tier: number): number[][] {
+    return Array.from({ length: this.#classes }, (_, c) => {
       const h = tier * this.#classes + c;
       const members = Array.from(this.#heaps[h].subarray(0, this.#sizes[h]));
-      all.push(...members.sort((a, b) => (this.#before(a, b) ? -1 : 1)));
-    }
-    return all;
+      return members.sort((a, b) => (this.#before(a, b) ? -1 : 1));
+    });
   }
 
   checkIntegrity(): void {

@@ -1,0 +1,124 @@
+/**
+ * What each eviction policy finds of the public traces, beside LRU and the clairvoyant optimum: one pool, one
+ * request at a time, through the real manager.
+ *
+ *     node bench/policies.ts --traces DIR [--trace conversation,agent] [--policy hazard,arc]
+ *                            [--capacity 1000,3000] [--requests N] [--held] [--json]
+ *
+ * `closed` is the share of the way from LRU to the optimum. `ns/block` is the time of the whole process, so
+ * compare it with the line of LRU. The agent trace has 40 million blocks: one line takes about a minute.
+ */
+
+import { parseArgs } from 'node:util';
+import { Optimum } from './policies/optimum.ts';
+import { runPool } from './policies/pool.ts';
+import { loadTrace, type PrefixTrace, type TraceName, traceNames } from './policies/traces.ts';
+
+interface Row {
+  readonly trace: string;
+  readonly capacity: number;
+  readonly policy: string;
+  readonly hits: number;
+  readonly hitPercent: number;
+  /** Share of the gap from LRU to the optimum, in percent; null where there is none. */
+  readonly closedPercent: number | null;
+  /** Against LRU, in percentage points. */
+  readonly points: number;
+  /** null for the optimum, which is no policy. */
+  readonly nsPerBlock: number | null;
+}
+
+const { values } = parseArgs({
+  options: {
+    traces: { type: 'string' },
+    trace: { type: 'string', default: traceNames.join() },
+    policy: { type: 'string', default: 'fifo,lfu,arc,s3fifo,hazard' },
+    capacity: { type: 'string', default: '' },
+    requests: { type: 'string', default: 'Infinity' },
+    held: { type: 'boolean', default: false },
+    json: { type: 'boolean', default: false },
+  },
+});
+if (values.traces === undefined) {
+  console.error('Name the directory that has the traces: --traces DIR');
+  process.exit(2);
+}
+
+const rows: Row[] = [];
+const warm = new Set<string>();
+for (const name of values.trace.split(',')) {
+  const trace = loadTrace(values.traces, name as TraceName);
+  if (trace === undefined) console.error(`${name}: not in ${values.traces}, left out`);
+  else benchTrace(firstRequests(trace, Number(values.requests)));
+}
+if (values.json) console.log(JSON.stringify({ bench: 'policies', held: values.held, rows }));
+
+function benchTrace(trace: PrefixTrace): void {
+  const optimum = new Optimum(trace);
+  const capacities = values.capacity === '' ? trace.capacities : values.capacity.split(',').map(Number);
+  if (!values.json) console.log(heading(trace));
+  for (const capacity of capacities) {
+    const lru = run(trace, capacity, 'lru');
+    const best = optimum.hits(capacity);
+    const add = (policy: string, hits: number, nsPerBlock: number | null): void => {
+      const row: Row = {
+        trace: trace.name,
+        capacity,
+        policy,
+        hits,
+        hitPercent: (100 * hits) / trace.lookups,
+        closedPercent: best === lru.hits ? null : (100 * (hits - lru.hits)) / (best - lru.hits),
+        points: (100 * (hits - lru.hits)) / trace.lookups,
+        nsPerBlock,
+      };
+      rows.push(row);
+      if (!values.json) console.log(line(row));
+    };
+    add('lru', lru.hits, lru.nsPerBlock);
+    for (const policy of values.policy.split(',')) {
+      const { hits, nsPerBlock } = run(trace, capacity, policy);
+      add(policy, hits, nsPerBlock);
+    }
+    add('optimum', best, null);
+  }
+}
+
+/** Runs the trace once; a policy's first run comes after a short one that warms the engine up. */
+function run(trace: PrefixTrace, capacity: number, policy: string): { hits: number; nsPerBlock: number } {
+  const options = { capacity, eviction: { policy }, held: values.held };
+  if (!warm.has(policy)) runPool(trace, { ...options, requests: 1_000 });
+  warm.add(policy);
+  const progress = process.stderr.isTTY
+    ? (share: number): void => {
+        process.stderr.write(`\r${trace.name} ${capacity} ${policy} ${Math.round(100 * share)}% `);
+      }
+    : undefined;
+  const result = runPool(trace, { ...options, requests: trace.runs.length }, progress);
+  if (progress !== undefined) process.stderr.write('\r\x1b[K');
+  return result;
+}
+
+function firstRequests(trace: PrefixTrace, requests: number): PrefixTrace {
+  if (requests >= trace.runs.length) return trace;
+  const lengths = trace.lengths.subarray(0, requests);
+  const lookups = lengths.reduce((sum, length) => sum + length, 0);
+  return { ...trace, runs: trace.runs.slice(0, requests), lengths, lookups };
+}
+
+function heading(trace: PrefixTrace): string {
+  const size = `${trace.runs.length} requests, ${trace.lookups} blocks of ${trace.blockTokens} tokens`;
+  return `\n${trace.name}: ${size}\n  capacity  policy      hit %   closed %    points   ns/block`;
+}
+
+function line(row: Row): string {
+  const closed = row.closedPercent === null ? '-' : row.closedPercent.toFixed(1);
+  const ns = row.nsPerBlock === null ? '-' : row.nsPerBlock.toFixed(0);
+  return [
+    String(row.capacity).padStart(10),
+    `  ${row.policy.padEnd(8)}`,
+    row.hitPercent.toFixed(3).padStart(9),
+    closed.padStart(11),
+    row.points.toFixed(3).padStart(10),
+    ns.padStart(11),
+  ].join('');
+}

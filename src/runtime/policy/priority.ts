@@ -1,0 +1,62 @@
+/**
+ * Lowest priority first, and of equal ones the least recently used. The priority is that of the content's
+ * owner: the configuration names one level an owner, and owners that it does not name have level 0. Levels
+ * are plain data, so a log header can name them.
+ */
+
+import { configError } from '../errors.ts';
+import type { EvictionPolicy, PolicyWorld } from './evictionPolicy.ts';
+import { RankedReplicas } from './parts/index.ts';
+
+export class Priority implements EvictionPolicy {
+  readonly #ranked: RankedReplicas;
+  readonly #owner: ArrayLike<number>;
+  readonly #levels: readonly number[];
+
+  /**
+   * @param levels level of owner 0, 1, ... separated by commas, such as "2,0,1"
+   * @throws TKV_CONFIG for a level that is not a number
+   */
+  constructor(world: PolicyWorld, levels: string) {
+    this.#ranked = new RankedReplicas(world);
+    this.#owner = world.owner;
+    this.#levels = parseLevels(levels);
+  }
+
+  enter(replica: number, tier: number, sizeClass: number, content: number): void {
+    this.#ranked.enter(replica, tier, sizeClass, this.#levels[this.#owner[content]] ?? 0);
+  }
+
+  leave(replica: number, tier: number, sizeClass: number): void {
+    this.#ranked.leave(replica, tier, sizeClass);
+  }
+
+  touch(): void {}
+
+  victim(tier: number): number {
+    return this.#ranked.first(tier);
+  }
+
+  victimOfClass(tier: number, sizeClass: number): number {
+    return this.#ranked.firstOfClass(tier, sizeClass);
+  }
+
+  forgotten(): void {}
+
+  dump(tier: number): number[] {
+    return this.#ranked.dump(tier);
+  }
+
+  checkIntegrity(): void {
+    this.#ranked.checkIntegrity();
+  }
+}
+
+function parseLevels(text: string): number[] {
+  if (text.trim() === '') return [];
+  return text.split(',').map((part) => {
+    const level = Number(part);
+    if (part.trim() !== '' && Number.isFinite(level)) return level;
+    throw configError('eviction.levels', `is ${JSON.stringify(text)}`, 'Name one number an owner: "2,0,1".');
+  });
+}
