@@ -3,6 +3,7 @@ import { defineConfig, type ViteUserConfig } from 'vitest/config';
 const config: ViteUserConfig = defineConfig({
   test: {
     pool: 'forks', // worker threads hide the environment from the Vulkan loader
+    maxWorkers: '100%',
     include: ['test/**/*.test.ts'],
     reporters: ['default', './test/absentDataReporter.ts'],
     testTimeout: 120_000,

@@ -111,8 +111,8 @@ export interface SlotLocation {
  *
  * `seal`, `fillPattern`, `clear` and the targets of `copy` take effect in the order of the calls, also on one
  * slot, without waiting for one another. Every other call on a slot that one of them works on is refused, as
- * is each call on a slot that `write` or `writeBoxes` works on. `read`, `readBoxes`, `countMismatches` and
- * the sources of `copy` may share a slot.
+ * is each call on a slot that `write` or `writeBoxes` works on. `read`, `readBoxes` and `countMismatches` may
+ * share a slot; the sources of `copy` go with everything but a write.
  */
 export interface DevicePool extends DeviceTierStore {
   readonly adapter: AdapterReport;

@@ -1,5 +1,6 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { HbmStore } from '../../../src/backends/webgpu/index.ts';
+import type { SlotUse } from '../../../src/runtime/index.ts';
 import { poolShape } from '../../../src/runtime/pool/shape.ts';
 import type { StoreResult } from '../../../src/runtime/tier/tierStore.ts';
 import { outcomeNames } from '../../../src/runtime/transfer/outcome.ts';
@@ -84,10 +85,16 @@ describe('a busy slot', () => {
   const from3 = { sizeClass: 0, fromSlot: 3, fromGeneration: 1, toSlot: 5, toGeneration: 1 };
   const to3 = { sizeClass: 0, fromSlot: 4, fromGeneration: 1, toSlot: 3, toGeneration: 1 };
   type Call = (store: HbmStore) => Promise<readonly StoreResult[]>;
-  const calls: Record<string, { readonly use: 'read' | 'device' | 'write'; readonly call: Call }> = {
+  const goTogether: Record<SlotUse, readonly SlotUse[]> = {
+    read: ['read', 'source'],
+    device: ['device', 'source'],
+    source: ['read', 'device', 'source'],
+    write: [],
+  };
+  const calls: Record<string, { readonly use: SlotUse; readonly call: Call }> = {
     read: { use: 'read', call: (store) => store.read([emptyItem(item)]) },
     countMismatches: { use: 'read', call: (store) => store.countMismatches([seeded]) },
-    'copy from it': { use: 'read', call: (store) => store.copy([from3]) },
+    'copy from it': { use: 'source', call: (store) => store.copy([from3]) },
     seal: { use: 'device', call: (store) => store.seal([seeded]) },
     fillPattern: { use: 'device', call: (store) => store.fillPattern([seeded]) },
     clear: { use: 'device', call: (store) => store.clear([seeded]) },
@@ -102,9 +109,9 @@ describe('a busy slot', () => {
         await store.write([item, patternItem(shape, 4, 0, 1)]);
         const [one, two] = (await Promise.all([call(store), other.call(store)])).flat();
         expect(name(one), `${first}, then ${second}`).toBe('loaded');
-        const goTogether = use === other.use && use !== 'write';
-        expect(name(two), `${first}, then ${second}`).toBe(goTogether ? 'loaded' : 'refused');
-        if (!goTogether) expect(two.reason).toMatch(/slot 3 is busy/);
+        const together = goTogether[use].includes(other.use);
+        expect(name(two), `${first}, then ${second}`).toBe(together ? 'loaded' : 'refused');
+        if (!together) expect(two.reason).toMatch(/slot 3 is busy/);
       }
       expect(name((await store.write([newer]))[0])).toBe('loaded');
       const target = emptyItem(newer);
