@@ -125,6 +125,7 @@ export class KVRuntime implements AsyncDisposable {
       computing: new ComputingBlocks(),
       scrubs: config.scrub ?? true,
       hbm: () => stores.hbm,
+      device: () => stores.device,
       closing: closing.signal,
       nowUs: () => stores.engine.nowUs(),
     };
@@ -401,7 +402,8 @@ function inConfigNames(error: unknown): unknown {
   if (!(error instanceof TierKVError) || error.field === undefined) return error;
   const name = configNames[error.field];
   if (name === undefined) return error;
-  const message = error.message.replaceAll(error.field, name);
+  const word = new RegExp(`(?<![\\w./-])${error.field.replaceAll('.', '\\.')}(?![\\w/-])`, 'g');
+  const message = error.message.replace(word, name);
   const { path, line } = error;
   return new TierKVError(error.code, message, {
     field: name,

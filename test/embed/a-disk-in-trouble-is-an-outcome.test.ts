@@ -57,7 +57,7 @@ describe('a disk without room', () => {
     skip(why !== '', why);
     await expect(openRuntime({ nvme: { dir, bytes: 64 * 1024 * 1024 } })).rejects.toMatchObject({
       code: 'TKV_IO',
-      field: 'dir',
+      field: 'nvme.dir',
       message: expect.stringMatching(/ENOSPC|bytes free/),
     });
     expect(readdirSync(dir)).toEqual([]);

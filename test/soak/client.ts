@@ -34,6 +34,8 @@ export class Client {
   readonly #tally: Tally;
   readonly #random: SeededRandom;
   readonly #spoiled: number;
+  /** The fill of open blocks that was submitted last. */
+  #filled: Promise<unknown> = Promise.resolve();
 
   /** @param spoiled share of blocks into which wrong bytes are written, to see that they are found */
   constructor(kv: KVRuntime, gate: Gate, tally: Tally, random: SeededRandom, spoiled: number) {
@@ -115,11 +117,12 @@ export class Client {
       const wrong = this.#spoiled > 0 && this.#random.chance(this.#spoiled);
       return { ...placeOf(block), seedLo, seedHi: wrong ? ~seedHi : seedHi };
     });
-    if (items.length > 0) void this.#kv.stores.hbm.fillPattern(items);
+    if (items.length > 0) this.#filled = this.#kv.stores.hbm.fillPattern(items);
   }
 
   /** @returns false when the device was lost meanwhile */
   async #compare(sequence: KVSequence, { tenant, conversation }: SoakRequest): Promise<boolean> {
+    await this.#filled; // a slot that the device still fills is busy
     const { hbm } = this.#kv.stores;
     const places = Array.from({ length: sequence.blocks }, (_, index) => {
       const { manager } = this.#kv;

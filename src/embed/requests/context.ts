@@ -25,6 +25,8 @@ export interface RequestContext {
   readonly scrubs: boolean;
   /** The device's pool: another one after a loss. */
   hbm(): DevicePool;
+  /** The device that holds it. */
+  device(): GPUDevice;
   /** Raised when the runtime closes. */
   readonly closing: AbortSignal;
   /** The runtime's clock, in integer microseconds. */

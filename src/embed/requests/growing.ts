@@ -74,6 +74,7 @@ export async function step(context: RequestContext, entries: readonly StepEntry[
   await Promise.all(
     entries.map(({ sequence }, i) => (ends[i] === 'done' ? opened(context, sequence) : null)),
   );
+  for (const { sequence } of entries) scrub(context, sequence, Math.max(0, sequence.blocks - 1));
   return ends.map((end, i) => {
     const gone = context.keeper.losses !== losses || isDisturbed(entries[i].sequence);
     return end === 'done' && gone ? 'interrupted' : end;

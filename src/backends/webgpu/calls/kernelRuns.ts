@@ -2,6 +2,9 @@
  * Seals, fills and checks as work for a line: a kernel over the slots of many calls in one submit. An item
  * ends when the results of its batch have come back, which is also the fence behind which the slot may be
  * used again.
+ *
+ * The items of one dispatch run at the same time. Two fills of one slot, from two calls, must run one after
+ * the other, so they never share a batch.
  */
 
 import type { StoreResult } from '../../../runtime/tier/tierStore.ts';
@@ -52,6 +55,8 @@ class KernelBatch implements Batch {
   readonly #runs: KernelRuns;
   readonly #buffer: GPUBuffer;
   readonly #items: KernelItem[] = [];
+  /** Of the slots that this batch fills, all of one size: where they begin, as "slab:byte". */
+  readonly #filled: Set<string> = new Set();
   #positions: Uint32Array = new Uint32Array(0);
 
   constructor(runs: KernelRuns, buffer: GPUBuffer) {
@@ -64,9 +69,19 @@ class KernelBatch implements Batch {
   }
 
   add(item: KernelItem): boolean {
-    const { kernels, table } = this.#runs;
+    const { kernels, name, table } = this.#runs;
+    if (name === 'fill' && !this.#fills(item)) return false;
     kernels.addSlot(table, item.location, item.bytes, item.seedLo, item.seedHi);
     this.#items.push(item);
+    return true;
+  }
+
+  /** Notes the slot; false where the batch may fill some of its bytes already. */
+  #fills({ location, bytes }: KernelItem): boolean {
+    const place = `${location.slab}:${location.offsetBytes}`;
+    const oneSize = this.#items.length === 0 || this.#items[0].bytes === bytes;
+    if (!oneSize || this.#filled.has(place)) return false;
+    this.#filled.add(place);
     return true;
   }
 
