@@ -5,9 +5,9 @@
 
 import type { KVLayout, KVSequence } from '../../src/index.ts';
 
-interface Placed {
+interface Running {
   readonly sequence: KVSequence;
-  readonly places: readonly { readonly buffer: GPUBuffer; readonly offsetBytes: number }[];
+  readonly slots: readonly { readonly buffer: GPUBuffer; readonly offsetBytes: number }[];
 }
 
 const MAP_READ = 0x1;
@@ -33,40 +33,40 @@ export class ReadingModel {
     this.#device = device;
   }
 
-  async prefill(placed: Placed, open: readonly number[]): Promise<number> {
+  async prefill(running: Running, open: readonly number[]): Promise<number> {
     const { blockTokens } = this.#layout;
-    const { length, cachedTokens } = placed.sequence;
+    const { length, cachedTokens } = running.sequence;
     for (const block of open) {
       const end = Math.min(length, (block + 1) * blockTokens);
       for (let at = Math.max(block * blockTokens, cachedTokens); at < end; at++) {
-        this.#write(placed, at);
+        this.#write(running, at);
         this.prefilled++;
       }
     }
-    return nextToken(await this.#read(placed));
+    return nextToken(await this.#read(running));
   }
 
-  async decode(batch: readonly Placed[]): Promise<number[]> {
+  async decode(batch: readonly Running[]): Promise<number[]> {
     this.beforeDecode();
-    for (const placed of batch) this.#write(placed, placed.sequence.length - 1);
-    return (await Promise.all(batch.map((placed) => this.#read(placed)))).map(nextToken);
+    for (const running of batch) this.#write(running, running.sequence.length - 1);
+    return (await Promise.all(batch.map((running) => this.#read(running)))).map(nextToken);
   }
 
-  #write({ sequence, places }: Placed, at: number): void {
+  #write({ sequence, slots }: Running, at: number): void {
     const { blockTokens, rowBytes } = this.#layout;
-    const { buffer, offsetBytes } = places[Math.floor(at / blockTokens)];
+    const { buffer, offsetBytes } = slots[Math.floor(at / blockTokens)];
     const row = new Uint32Array([sequence.tokens.words[at]]);
     this.#device().queue.writeBuffer(buffer, offsetBytes + (at % blockTokens) * rowBytes, row);
   }
 
   /** What attention sees: the rows of all tokens, as the device has them. */
-  async #read({ sequence, places }: Placed): Promise<number[]> {
+  async #read({ sequence, slots }: Running): Promise<number[]> {
     const { blockTokens, rowBytes, kvStrideBytes } = this.#layout;
     const device = this.#device();
     const usage = MAP_READ | COPY_DST;
-    const read = device.createBuffer({ size: places.length * kvStrideBytes, usage });
+    const read = device.createBuffer({ size: slots.length * kvStrideBytes, usage });
     const encoder = device.createCommandEncoder();
-    places.forEach(({ buffer, offsetBytes }, i) => {
+    slots.forEach(({ buffer, offsetBytes }, i) => {
       encoder.copyBufferToBuffer(buffer, offsetBytes, read, i * kvStrideBytes, kvStrideBytes);
     });
     device.queue.submit([encoder.finish()]);
