@@ -1,0 +1,147 @@
+/** The server in docs/embedding.md type-checks against the public API, and runs: no client gets a token that KV of others made. */
+
+import { spawnSync } from 'node:child_process';
+import { mkdtempSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { KVRuntime, type KVRuntimeConfig, kvLayout } from '../../src/index.ts';
+import { nextToken, ReadingModel } from './readingModel.ts';
+
+const root = join(import.meta.dirname, '..', '..');
+const dir = mkdtempSync(join(tmpdir(), 'tierkv-server-'));
+const file = join(dir, 'server.mts');
+const doors = { tierkv: 'src/index.ts', 'tierkv/backends': 'src/backends/index.ts' };
+const layout = kvLayout({ layers: 2, kvHeads: 2, headDim: 32, dtype: 'f16', blockTokens: 16 });
+
+interface Request {
+  prompt: number[];
+  tenant: string;
+  maxTokens: number;
+  signal: AbortSignal;
+  onToken: (token: number) => void;
+}
+interface Server {
+  serve(request: Request): Promise<void>;
+}
+let ServerOfDocs: new (kv: KVRuntime, model: ReadingModel, blockTokens: number) => Server;
+
+beforeAll(async () => {
+  const page = readFileSync(join(root, 'docs', 'embedding.md'), 'utf8');
+  const code = /```ts\n(import \{ setTimeout as sleep[\s\S]*?)```/.exec(page)?.[1];
+  if (code === undefined) throw new Error('docs/embedding.md has no server');
+  writeFileSync(file, code);
+  const runs = code.replace(/'(tierkv(?:\/\w+)?)'/g, (_, door: keyof typeof doors) => {
+    return `'${pathToFileURL(join(root, doors[door])).href}'`;
+  });
+  writeFileSync(join(dir, 'runs.mts'), runs);
+  ({ Server: ServerOfDocs } = await import(pathToFileURL(join(dir, 'runs.mts')).href));
+});
+afterAll(() => rmSync(dir, { recursive: true }));
+
+const blocks = (count: number): number => count * layout.blockBytes;
+const open = (config: Partial<KVRuntimeConfig>): Promise<KVRuntime> =>
+  KVRuntime.open({
+    layout,
+    model: 'reading@1',
+    secretKey: new Uint8Array(32).fill(5),
+    hbmBytes: blocks(16),
+    ddrBytes: blocks(64),
+    scrub: false, // clears of `step` reach the device after what the server writes: docs/embedding.md says so
+    ...config,
+  });
+
+/** What a right server answers. */
+function answer(prompt: readonly number[], count: number): number[] {
+  const tokens = [...prompt];
+  for (let i = 0; i < count; i++) tokens.push(nextToken(tokens));
+  return tokens.slice(prompt.length);
+}
+
+async function ask(server: Server, prompt: number[], maxTokens: number, tenant = 'a'): Promise<number[]> {
+  const given: number[] = [];
+  const signal = new AbortController().signal;
+  await server.serve({ prompt, tenant, maxTokens, signal, onToken: (token) => given.push(token) });
+  return given;
+}
+
+const promptOf = (length: number, from: number): number[] => Array.from({ length }, (_, i) => from + i);
+
+it('type-checks against the public doors', () => {
+  const paths = Object.fromEntries(Object.entries(doors).map(([door, path]) => [door, [join(root, path)]]));
+  const config = {
+    extends: join(root, 'tsconfig.json'),
+    compilerOptions: {
+      paths,
+      types: ['node'],
+      typeRoots: [realpathSync(join(root, 'node_modules', '@types'))],
+    },
+    include: [],
+    files: [file, join(root, 'src', 'webgpu-ambient.d.ts')],
+  };
+  writeFileSync(join(dir, 'tsconfig.json'), JSON.stringify(config));
+  const tsc = join(root, 'node_modules', 'typescript', 'bin', 'tsc');
+  const check = (): string => spawnSync(process.execPath, [tsc, '-p', dir], { encoding: 'utf8' }).stdout;
+  expect(check()).toBe('');
+  writeFileSync(file, readFileSync(file, 'utf8').replace('wait: true', 'weight: true'));
+  expect(check(), 'the check sees the types of the runtime').toContain("'weight' does not exist");
+});
+
+describe('the server', () => {
+  it('answers more clients than memory has room for, and finds the next turn of a conversation', async () => {
+    await using kv = await open({});
+    const model = new ReadingModel(layout, () => kv.device);
+    const server = new ServerOfDocs(kv, model, layout.blockTokens);
+    const clients = Array.from({ length: 12 }, (_, i) => ({
+      prompt: promptOf(20 + 7 * i, 100 * (i % 3)),
+      count: 20 + i,
+      tenant: `tenant ${i % 2}`,
+    }));
+    const answers = await Promise.all(
+      clients.map(({ prompt, count, tenant }) => ask(server, prompt, count, tenant)),
+    );
+    expect(answers).toEqual(clients.map(({ prompt, count }) => answer(prompt, count)));
+    const [{ prompt, count, tenant }] = clients;
+    const next = [...prompt, ...answers[0], 1, 2, 3];
+    model.prefilled = 0;
+    expect(await ask(server, next, 3, tenant)).toEqual(answer(next, 3));
+    expect(model.prefilled, 'the last token of the answer and the new ones').toBe(4);
+    expect(count).toBe(20);
+    expect([kv.manager.openSequences, kv.room.waiting]).toEqual([0, 0]);
+    kv.manager.checkIntegrity();
+  });
+
+  it('goes on after a lost device, and lets a client leave', async () => {
+    await using kv = await open({});
+    const model = new ReadingModel(layout, () => kv.device);
+    const server = new ServerOfDocs(kv, model, layout.blockTokens);
+    let steps = 0;
+    const leaves = new AbortController();
+    model.beforeDecode = () => {
+      steps++;
+      if (steps === 5) kv.device.destroy();
+      if (steps === 12) leaves.abort();
+    };
+    const gone = server.serve({
+      prompt: promptOf(30, 9000),
+      tenant: 'a',
+      maxTokens: 200,
+      signal: leaves.signal,
+      onToken: () => {},
+    });
+    const stays = ask(server, promptOf(40, 0), 30);
+    await expect(gone).rejects.toMatchObject({ name: 'AbortError' });
+    expect(await stays).toEqual(answer(promptOf(40, 0), 30));
+    expect(kv.devicesLost).toBe(1);
+    await kv.idle();
+    expect(kv.manager.openSequences).toBe(0);
+    kv.manager.checkIntegrity();
+  });
+
+  it('refuses what never fits', async () => {
+    await using kv = await open({});
+    const server = new ServerOfDocs(kv, new ReadingModel(layout, () => kv.device), layout.blockTokens);
+    await expect(ask(server, promptOf(200, 0), 100)).rejects.toThrow('300 tokens are more than 256');
+  });
+});
