@@ -48,7 +48,6 @@ const open = (config: Partial<KVRuntimeConfig>): Promise<KVRuntime> =>
     secretKey: new Uint8Array(32).fill(5),
     hbmBytes: blocks(16),
     ddrBytes: blocks(64),
-    scrub: false, // clears of `step` reach the device after what the server writes: docs/embedding.md says so
     ...config,
   });
 

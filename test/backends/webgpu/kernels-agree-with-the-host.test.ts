@@ -36,6 +36,18 @@ function hostWords(item: PatternItem, bytes: number): Uint32Array {
 }
 
 describe('digest and pattern kernels', () => {
+  it('leave in a slot what the last of several fills in flight wrote', async () => {
+    const slots = 16;
+    await using store = await HbmStore.open(device.live, poolShape(1, slots * 65_536, [65_536]));
+    const fillsOf = (generation: number): PatternItem[] =>
+      Array.from({ length: slots }, (_, slot) => pattern(slot, 0, generation));
+    const rounds = [1, 2, 3, 4, 5].map((generation) => store.fillPattern(fillsOf(generation)));
+    const ends = (await Promise.all(rounds)).flat();
+    expect(ends.every((end) => end.outcome === Outcome.LOADED)).toBe(true);
+    const checks = await store.countMismatches(fillsOf(5));
+    expect(checks.map((check) => check.mismatchedWords)).toEqual(checks.map(() => 0));
+  });
+
   const ways = ['kernel', 'readback'] as const;
   for (const [bytes, verifyWrites] of oddSizes.flatMap((one) => ways.map((way) => [one, way] as const))) {
     it(`give the host's digest and the host's pattern for slots of ${bytes} bytes at any word offset, sealed by ${verifyWrites}`, async () => {
