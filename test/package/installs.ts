@@ -39,6 +39,9 @@ try {
     assert.ok(Number(names) > 0, `tierkv/${door} exports nothing`);
     console.log(`tierkv/${door}: ${names.trim()} exports`);
   }
+  const main =
+    "const { KVRuntime, kvLayout } = await import('tierkv'); console.log(typeof KVRuntime.open, typeof kvLayout)";
+  assert.match(run(process.execPath, ['--input-type=module', '-e', main], user), /^function function/);
   fs.writeFileSync(
     join(user, 'embed.ts'),
     ['runtime', 'backends', 'sim'].map((door) => `export * as ${door} from 'tierkv/${door}';\n`).join(''),

@@ -15,6 +15,7 @@ import {
   openDevice,
 } from '../../backends/webgpu/index.ts';
 import { type KVManager, type PoolShape, Tier } from '../../runtime/index.ts';
+import { OpenParts } from './openParts.ts';
 
 export interface StoreConfig {
   readonly nvme?: { readonly dir: string; readonly options?: FileStoreOptions } | undefined;
@@ -45,10 +46,10 @@ export async function openStores(config: StoreConfig, manager: KVManager): Promi
   const notice = config.notice ?? (() => {});
   const wrap = config.wrapStores ?? ((stores) => stores);
   let engine: TransferEngine | undefined;
-  await using opened = new AsyncDisposableStack();
-  const memory = new AsyncDisposableStack();
+  await using opened = new OpenParts();
+  const memory = new OpenParts();
   opened.defer(async () => {
-    if (engine === undefined || engine.overdue === 0) await memory.disposeAsync();
+    if (engine === undefined || engine.overdue === 0) await memory[Symbol.asyncDispose]();
     else notice(`tierkv: ${engine.overdue} transfers never ended; their host memory is not given back`);
   });
 
@@ -101,7 +102,7 @@ export async function openStores(config: StoreConfig, manager: KVManager): Promi
       engine.replaceDevice(wrapped(next.hbm).hbm);
       await lost[Symbol.asyncDispose]();
     },
-    [Symbol.asyncDispose]: () => stack.disposeAsync(),
+    [Symbol.asyncDispose]: () => stack[Symbol.asyncDispose](),
   };
 }
 
@@ -114,9 +115,9 @@ async function openPool(
   { adapter, wait = 'sleep', notice = () => {} }: StoreConfig,
   shape: PoolShape,
 ): Promise<Pool> {
-  await using opened = new AsyncDisposableStack();
+  await using opened = new OpenParts();
   const live = opened.use(await openDevice({ notice, wait, ...(adapter === undefined ? {} : { adapter }) }));
   const hbm = opened.use(await HbmStore.open(live, shape));
   const stack = opened.move();
-  return { live, hbm, [Symbol.asyncDispose]: () => stack.disposeAsync() };
+  return { live, hbm, [Symbol.asyncDispose]: () => stack[Symbol.asyncDispose]() };
 }
