@@ -149,6 +149,20 @@ describe('a decode step', () => {
     expect(await kv.step([{ sequence: one, tokens: [7] }])).toEqual(['done']);
     kv.release(one);
   });
+
+  it('grows no sequence when one of its entries is wrong', async () => {
+    await using kv = await openRuntime({ hbmBytes: blocks(4) });
+    const one = await compute(kv, tokensOf(16), 1);
+    const two = await compute(kv, tokensOf(16, 1000), 1);
+    const good = { sequence: one, tokens: [7] };
+    const noId = kv.step([good, { sequence: two, tokens: [8, -1] }]);
+    await expect(noId).rejects.toMatchObject({ code: 'TKV_INPUT', field: 'tokens[1]' });
+    const tooLong = kv.step([good, { sequence: two, tokens: tokensOf(64) }]);
+    await expect(tooLong).rejects.toMatchObject({ code: 'TKV_CAPACITY' });
+    expect([one.length, two.length]).toEqual([16, 16]);
+    kv.release(one);
+    kv.release(two);
+  });
 });
 
 describe('room', () => {

@@ -24,9 +24,7 @@ export class TokenList {
 
   /** Adds the tokens from `from` on. @throws TKV_INPUT naming the token that is no id; nothing is added then */
   append(tokens: KeyElements, from = 0): void {
-    for (let i = from; i < tokens.length; i++) {
-      if (tokens[i] >>> 0 !== tokens[i]) throw badToken(i, tokens[i]);
-    }
+    requireTokenIds(tokens, from);
     const length = this.#length + tokens.length - from;
     if (length > this.#tokens.length) {
       const grown = new Uint32Array(Math.max(length, this.#tokens.length * 2));
@@ -45,6 +43,13 @@ export class TokenList {
   firstDifference(tokens: KeyElements): number {
     for (let i = 0; i < this.#length; i++) if (tokens[i] !== this.#tokens[i]) return i;
     return -1;
+  }
+}
+
+/** @throws TKV_INPUT naming the first token from `from` on that is no id */
+export function requireTokenIds(tokens: KeyElements, from = 0): void {
+  for (let i = from; i < tokens.length; i++) {
+    if (tokens[i] >>> 0 !== tokens[i]) throw badToken(i, tokens[i]);
   }
 }
 

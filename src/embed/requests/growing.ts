@@ -4,6 +4,7 @@
  */
 
 import { Entry, type KeyElements, TierKVError } from '../../runtime/index.ts';
+import { requireTokenIds } from '../prompts/tokenList.ts';
 import {
   full,
   hashFullBlocks,
@@ -56,9 +57,14 @@ export type EntryEnd = StepEnd | 'full';
 /**
  * Blocks that have become full are handed over to be sealed, which goes on behind the device's work, and each sequence gets room
  * for its new tokens. Looks at the ends of the tables only.
+ * @throws TKV_INPUT for a token that is no id, TKV_CAPACITY for a sequence that HBM cannot hold; no sequence has grown then
  */
 export async function step(context: RequestContext, entries: readonly StepEntry[]): Promise<EntryEnd[]> {
-  for (const { tokens } of entries) requireList(tokens);
+  for (const { sequence, tokens } of entries) {
+    requireList(tokens);
+    requireTokenIds(tokens);
+    requireFits(context, Math.ceil((sequence.tokens.length + tokens.length) / context.blockTokens));
+  }
   const losses = context.keeper.losses;
   const ends = entries.map(({ sequence, tokens }): EntryEnd => {
     if (!context.keeper.present || isDisturbed(sequence)) return 'interrupted';

@@ -1,7 +1,9 @@
 import { describe, expect, it } from 'vitest';
+import { type KernelItem, KernelRuns } from '../../../src/backends/webgpu/calls/kernelRuns.ts';
 import { HbmStore, type PatternItem } from '../../../src/backends/webgpu/index.ts';
 import {
   hardwareShape,
+  type SlotKernel,
   type SlotKernelShape,
   SlotKernels,
   softwareShape,
@@ -36,6 +38,37 @@ function hostWords(item: PatternItem, bytes: number): Uint32Array {
 }
 
 describe('digest and pattern kernels', () => {
+  it('fill a slot once in a batch, since the items of a batch run at the same time', async () => {
+    const shape = poolShape(1, 400_000, [4096, 8192]);
+    const slabs = await Slabs.open(device.live, shape, 'test');
+    const kernels = await SlotKernels.open(device.live, slabs.buffers, 'test');
+    const results = new ReadbackBuffers(device.live, { bytes: kernels.resultBytesMax, count: 1 }, 'test');
+    const item = (offsetBytes: number, bytes: number): KernelItem => ({
+      location: { slab: 0, offsetBytes },
+      bytes,
+      seedLo: 1,
+      seedHi: 2,
+      end: () => {},
+      refuse: () => {},
+    });
+    const added = async (name: SlotKernel): Promise<boolean[]> => {
+      const runs = new KernelRuns(device.live, kernels, name, results);
+      const batch = (await runs.open())!;
+      const items = [item(0, 4096), item(4096, 4096), item(0, 4096), item(0, 8192)];
+      const taken = items.map((each) => batch.add(each));
+      const encoder = device.live.device.createCommandEncoder();
+      batch.encode(encoder);
+      device.live.device.queue.submit([encoder.finish()]);
+      await batch.finish();
+      runs.table.destroy();
+      return taken;
+    };
+    expect(await added('fill')).toEqual([true, true, false, false]);
+    expect(await added('digest')).toEqual([true, true, true, true]);
+    await results.destroy();
+    slabs.destroy();
+  });
+
   it('leave in a slot what the last of several fills in flight wrote', async () => {
     const slots = 16;
     await using store = await HbmStore.open(device.live, poolShape(1, slots * 65_536, [65_536]));
