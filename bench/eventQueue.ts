@@ -1,6 +1,7 @@
 /**
- * Schedule-and-pop pairs per second of the event queue at a steady number of pending events (the hold model: every event
- * that leaves schedules one at a later, pseudo-random time). Prints a table, and JSON with --json.
+ * Schedule-and-pop pairs per second of the event queue at a steady number of pending events (the hold model:
+ * every event that leaves schedules one at a later, pseudo-random time). Prints a table, and JSON with
+ * --json.
  */
 
 import { EventQueue } from '../src/sim/kernel/index.ts';

@@ -1,6 +1,7 @@
 /**
- * Keys a second: how fast a prompt becomes block keys, on one thread. The anchor in the same run is the time of one
- * BLAKE2s compression alone, repeated as often as each key needs it: `ofLimit` is that time divided by the measured one.
+ * Keys a second: how fast a prompt becomes block keys, on one thread. The anchor in the same run is the time
+ * of one BLAKE2s compression alone, repeated as often as each key needs it: `ofLimit` is that time divided by
+ * the measured one.
  *
  *     node bench/keys.ts [--json]
  */

@@ -1,6 +1,7 @@
 /**
- * What a slow disk costs requests that do not touch it: `begin` of prompts that lie in DDR, with and without a disk tier whose every
- * write is held up. Real bytes on a real device; run it with `node bench/slowDisk.ts [--delay-ms 500] [--requests 400] [--json FILE]`.
+ * What a slow disk costs requests that do not touch it: `begin` of prompts that lie in DDR, with and without
+ * a disk tier whose every write is held up. Real bytes on a real device; run it with `node bench/slowDisk.ts
+ * [--delay-ms 500] [--requests 400] [--json FILE]`.
  */
 
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';

@@ -1,6 +1,6 @@
 /**
- * Embeds the runtime, call by call: begin, seal, step, fork, truncate, release, reload, and waiting for room. Run it with
- * `node examples/embed.ts`. The bytes are stand-ins for what the kernels of a model write.
+ * Embeds the runtime, call by call: begin, seal, step, fork, truncate, release, reload, and waiting for room.
+ * Run it with `node examples/embed.ts`. The bytes are stand-ins for what the kernels of a model write.
  */
 
 import { mkdtemp, rm } from 'node:fs/promises';

@@ -1,4 +1,7 @@
-/** tierkv's front door: the runtime that a server embeds. Parts and drivers of your own: `tierkv/runtime`, `tierkv/backends`. */
+/**
+ * tierkv's front door: the runtime that a server embeds. Parts and drivers of your own: `tierkv/runtime`,
+ * `tierkv/backends`.
+ */
 
 export * from './embed/index.ts';
 export { type ErrorCode, type ErrorFacts, TierKVError } from './runtime/errors.ts';

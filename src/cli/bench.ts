@@ -14,8 +14,9 @@ interface BenchOptions {
 }
 
 const helpEnd = `
-links    HBM <-> DDR, DDR <-> NVMe and HBM <-> NVMe in GB/s. Beside it, from the same rounds: the slowest part of
-         the machine alone (limit), one block at a time by plain calls (single), all in one plain transfer (bulk)
+links    HBM <-> DDR, DDR <-> NVMe and HBM <-> NVMe in GB/s. Beside it, from the same rounds: the slowest
+         part of the machine alone (limit), one block at a time by plain calls (single), all in one plain
+         transfer (bulk)
 manager  allocations, lookups, garbage and memory of the manager, without moving a byte
 `;
 

@@ -37,9 +37,9 @@ interface CalibrateOptions {
 }
 
 const helpEnd = `
-The profile holds, for each of the six links: what a transfer of each size takes of the link in a batch, how much
-longer one takes that travels alone, and the share of its bandwidth that a direction keeps while the opposite one
-is busy. It also says whether the adapter is software, whose times say nothing about a GPU's.
+The profile holds, for each of the six links: what a transfer of each size takes of the link in a batch, how
+much longer one takes that travels alone, and the share of its bandwidth that a direction keeps while the
+opposite one is busy. It also says whether the adapter is software, whose times say nothing about a GPU's.
 
 Use it with: tierkv replay TRACE --driver modeled --links FILE
 `;

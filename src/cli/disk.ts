@@ -1,6 +1,6 @@
 /**
- * `tierkv disk`: a disk tier looked at offline, while no process owns it. Nothing in the directory is changed. This file
- * turns command lines into calls and reports into output.
+ * `tierkv disk`: a disk tier looked at offline, while no process owns it. Nothing in the directory is
+ * changed. This file turns command lines into calls and reports into output.
  */
 
 import { Command } from 'commander';
@@ -30,8 +30,8 @@ export function diskCommand(): Command {
     .addHelpText(
       'after',
       `
-A fault is something that should be right and is not. Leftovers are what a crash leaves of writes that were under way:
-the next start does not take them up, and they are no faults.
+A fault is something that should be right and is not. Leftovers are what a crash leaves of writes that were
+under way: the next start does not take them up, and they are no faults.
 
 Exit code: 0 without faults, 1 with any, 2 when the directory cannot be checked at all.
 Last line: faults N`,

@@ -95,7 +95,8 @@ function fitCommand(): Command {
       const { file, fitted, heldOut } = fitCoefficients(raw);
       writeJsonFile(raw.out, file);
       const line = (what: string, score: typeof fitted): string =>
-        `${what}: ${score.count} steps, MAPE ${score.mapePercent.toFixed(2)}%, bias ${score.biasPercent.toFixed(2)}%\n`;
+        `${what}: ${score.count} steps, MAPE ${score.mapePercent.toFixed(2)}%, bias ` +
+        `${score.biasPercent.toFixed(2)}%\n`;
       process.stdout.write(line('fitted on', fitted));
       if (heldOut !== undefined) process.stdout.write(line('held out', heldOut));
       process.stdout.write(`wrote ${raw.out}\n`);

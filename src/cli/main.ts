@@ -1,14 +1,15 @@
 #!/usr/bin/env node
 /**
- * The `tierkv` binary. Whatever happens in a command ends here: results on stdout, one line about an error on stderr, and
- * an exit code: 0 done, 1 a fault (of tierkv, or blocks that failed verification), 2 a mistake in the call or the input.
+ * The `tierkv` binary. Whatever happens in a command ends here: results on stdout, one line about an error on
+ * stderr, and an exit code: 0 done, 1 a fault (of tierkv, or blocks that failed verification), 2 a mistake in
+ * the call or the input.
  */
 
 const oldestNode = [22, 12] as const;
 
 /**
- * As many disk I/Os run at once as libuv has threads; four do not keep a disk busy. It counts them when the first is needed, which
- * with Node 22 is before this line: there only the environment sets it.
+ * As many disk I/Os run at once as libuv has threads; four do not keep a disk busy. It counts them when the
+ * first is needed, which with Node 22 is before this line: there only the environment sets it.
  */
 process.env.UV_THREADPOOL_SIZE ??= '8';
 

@@ -18,8 +18,9 @@ import {
 import { type ReplayReport, renderReport } from './replay/report/index.ts';
 
 const helpEnd = `
-Blocks are the cache's units of --block-tokens tokens each. A lookup serves the leading blocks that are present in any
-tier; all blocks of a request then become the most recent in HBM, and what overflows a tier moves down to the next.
+Blocks are the cache's units of --block-tokens tokens each. A lookup serves the leading blocks that are
+present in any tier; all blocks of a request then become the most recent in HBM, and what overflows a tier
+moves down to the next.
 Every block is real bytes that only this block can have, and each one that comes back is verified.
 
 Exit code: 0 when every block was right, 1 when one was not, 2 for a mistake in the call or the trace.

@@ -86,7 +86,8 @@ function noteSessions(opened: OpenedWorkload): void {
   if (sessions === undefined) return;
   const more = sessions.followUpBudget >= 0 ? `up to ${sessions.followUpBudget} follow-ups` : 'follow-ups';
   process.stderr.write(
-    `closed loop: these are the first requests of ${sessions.seeds.length} sessions; their ${more} arrive when a simulation finishes the round before\n`,
+    `closed loop: these are the first requests of ${sessions.seeds.length} sessions; their ${more} ` +
+      `arrive when a simulation finishes the round before\n`,
   );
 }
 
@@ -160,7 +161,8 @@ function specOf(input: string, options: Options): WorkloadSpec {
   const format = options.from === undefined || options.from === 'auto' ? formatOf(input) : options.from;
   if (format === 'servegen') return specOf(input, { ...options, from: format });
   if (format !== 'spec') {
-    const problem = `is spec, and ${input} is a recorded trace (${String(format)}), behind which there is no spec`;
+    const trace = `a recorded trace (${String(format)})`;
+    const problem = `is spec, and ${input} is ${trace}, behind which there is no spec`;
     throw configError('--to', problem, 'Use --to tracev2.');
   }
   const spec = adjustmentOf(options, false)(readSpec(input));

@@ -1,7 +1,10 @@
 /** Waiting that signals can end. No listener stays on a signal once the wait is over, however it ended. */
 
 export interface WaitOptions {
-  /** Ends the wait: the call then rejects at once with the signal's reason. Without effect once the call has its result. */
+  /**
+   * Ends the wait: the call then rejects at once with the signal's reason. Without effect once the call has
+   * its result.
+   */
   readonly signal?: AbortSignal | undefined;
 }
 
@@ -11,8 +14,8 @@ export function throwIfAborted(signals: readonly AbortSignal[]): void {
 }
 
 /**
- * The end of `work`, or the reason of the signal that is raised before it; work is not begun when one was already. It is
- * only no longer waited for: the caller calls off what it began.
+ * The end of `work`, or the reason of the signal that is raised before it; work is not begun when one was
+ * already. It is only no longer waited for: the caller calls off what it began.
  */
 export async function unlessAborted<T>(signals: readonly AbortSignal[], work: () => Promise<T>): Promise<T> {
   throwIfAborted(signals);

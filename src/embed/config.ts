@@ -14,9 +14,13 @@ import type { GroupUnits, LayerGroup } from './layerGroups.ts';
 import { OWNERS, SHARED_OWNER } from './prompts/tenantOwners.ts';
 
 export interface KVRuntimeConfig {
-  /** Shape of the model's KV. A block over all layers is the unit that moves, unless there are `layerGroups`. */
+  /**
+   * Shape of the model's KV. A block over all layers is the unit that moves, unless there are `layerGroups`.
+   */
   readonly layout: KVLayout;
-  /** Layers that share a unit: each group of a block is a unit of its own. Default: one group of all layers. */
+  /**
+   * Layers that share a unit: each group of a block is a unit of its own. Default: one group of all layers.
+   */
   readonly layerGroups?: readonly LayerGroup[];
   /** Name and revision of the weights: blocks of other weights are never found. */
   readonly model: string;
@@ -34,13 +38,16 @@ export interface KVRuntimeConfig {
   readonly nvme?: {
     readonly dir: string;
     readonly bytes: number;
-    /** `warm` begins with the blocks that an earlier run left, also after a crash; `empty` forgets them. Default `warm`. */
+    /**
+     * `warm` begins with the blocks that an earlier run left, also after a crash; `empty` forgets them.
+     * Default `warm`.
+     */
     readonly restart?: 'warm' | 'empty';
     /** Bounds what is written to the files by what is read from them. Default: no bound. */
     readonly writeBudget?: WriteBudgetConfig;
     /**
-     * `whole` takes the disk space now, so that it cannot be missing later; `extents` takes it as it is needed.
-     * Default `whole`.
+     * `whole` takes the disk space now, so that it cannot be missing later; `extents` takes it as it is
+     * needed. Default `whole`.
      */
     readonly allocation?: 'whole' | 'extents';
   };
@@ -49,23 +56,30 @@ export interface KVRuntimeConfig {
   /** What happens to the lower copy of a block that was reloaded: `keep` it or `move` it. Default `keep`. */
   readonly lowerCopy?: 'keep' | 'move';
   /**
-   * Share of HBM and of DDR that may be on its way down at a time, and 1/32 where the tier below does not keep up. A block evicted
-   * beyond that is dropped: a slow disk then costs cached blocks, and nobody waits for it. Default 1/2.
+   * Share of HBM and of DDR that may be on its way down at a time, and 1/32 where the tier below does not
+   * keep up. A block evicted beyond that is dropped: a slow disk then costs cached blocks, and nobody waits
+   * for it. Default 1/2.
    */
   readonly leavingShare?: number;
-  /** A file to which the decision log is written: `tierkv replay --inputs` repeats the run from it. Default: none. */
+  /**
+   * A file to which the decision log is written: `tierkv replay --inputs` repeats the run from it. Default:
+   * none.
+   */
   readonly log?: string;
   /** Whether a slot that passes to another tenant is cleared before that tenant can read it. Default true. */
   readonly scrub?: boolean;
   /** Share of HBM above which a release offloads cached blocks. Default 0.9. */
   readonly offloadThreshold?: number;
-  /** A transfer that takes longer, in milliseconds, is given up: its block is computed instead. Default 10,000. */
+  /**
+   * A transfer that takes longer, in milliseconds, is given up: its block is computed instead. Default
+   * 10,000.
+   */
   readonly transferDeadlineMs?: number;
   /** Which adapter to use; see `openDevice`. */
   readonly adapter?: string;
   /**
-   * How this process waits for the device: `sleep` leaves the core to others after eight milliseconds, `spin` keeps it busy for
-   * a look in every turn of the event loop; see `openDevice`. Default `sleep`.
+   * How this process waits for the device: `sleep` leaves the core to others after eight milliseconds, `spin`
+   * keeps it busy for a look in every turn of the event loop; see `openDevice`. Default `sleep`.
    */
   readonly wait?: 'spin' | 'sleep';
   /** Stands between the engine and the stores, to count or to inject faults. */

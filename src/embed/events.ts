@@ -1,6 +1,7 @@
 /**
- * What became of blocks, as a stream: which block can be found in which tier, and which no more. For routers that keep a picture of
- * several servers' caches. Each event has a number; a reader that is too slow loses the oldest ones and sees the gap.
+ * What became of blocks, as a stream: which block can be found in which tier, and which no more. For routers
+ * that keep a picture of several servers' caches. Each event has a number; a reader that is too slow loses
+ * the oldest ones and sees the gap.
  */
 
 import { requireInteger } from '../runtime/errors.ts';

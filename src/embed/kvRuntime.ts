@@ -5,11 +5,12 @@
  *                                                   ^                      | interrupted
  *                                                   +------- recover <-----+
  *
- * A signal ends the waiting of `begin` and `recover`; `cancel` instead of `release` also calls off what is on its way.
+ * A signal ends the waiting of `begin` and `recover`; `cancel` instead of `release` also calls off what is on
+ * its way.
  *
- * What fails below is an outcome here. A block that cannot be brought is open, to be computed. When the device is lost,
- * `seal`, `append` and `step` say `interrupted`, and `recover` gives the sequence back on the next device: what other tiers
- * hold is loaded, the rest is open.
+ * What fails below is an outcome here. A block that cannot be brought is open, to be computed. When the
+ * device is lost, `seal`, `append` and `step` say `interrupted`, and `recover` gives the sequence back on the
+ * next device: what other tiers hold is loaded, the rest is open.
  */
 
 import { tableMemory } from '../backends/arena/index.ts';
@@ -138,7 +139,10 @@ export class KVRuntime implements AsyncDisposable {
     return this.stores.device;
   }
 
-  /** How many devices were lost so far. Kernels and buffers of your own have to be made again whenever it grows. */
+  /**
+   * How many devices were lost so far. Kernels and buffers of your own have to be made again whenever it
+   * grows.
+   */
   get devicesLost(): number {
     return this.#context.keeper.losses;
   }
@@ -155,7 +159,8 @@ export class KVRuntime implements AsyncDisposable {
 
   /**
    * Which block was stored in which tier, and removed from it, from now on.
-   * @param options.capacity events that wait for a slow reader; beyond that the oldest are lost, which their numbers show
+   * @param options.capacity events that wait for a slow reader; beyond that the oldest are lost, which their
+   * numbers show
    */
   events({ capacity }: { readonly capacity?: number } = {}): AsyncIterableIterator<CacheEvent> {
     return this.#events.read(capacity);
@@ -169,7 +174,10 @@ export class KVRuntime implements AsyncDisposable {
     return this.manager.lookup(keys.words, keys.length);
   }
 
-  /** Brings what lower tiers hold of these tokens up to HBM, for a request that is expected. @returns loads started */
+  /**
+   * Brings what lower tiers hold of these tokens up to HBM, for a request that is expected. @returns loads
+   * started
+   */
   prefetch(tokens: KeyElements, { tenant }: { readonly tenant: string }): number {
     let started = 0;
     for (const chain of this.#context.chains.of(tenant)) {
@@ -186,30 +194,31 @@ export class KVRuntime implements AsyncDisposable {
   }
 
   /**
-   * Begins a sequence: its cached blocks are pinned, those in lower tiers are brought up and verified, and the rest get
-   * open blocks to write. What cannot be brought is among the open blocks. The last token is always left to compute.
-   * When `signal` is raised, nothing of the call stays: loads that nobody else waits for are called off, and slots on the
-   * way are free again when their last transfer has ended.
-   * @throws TKV_INPUT for tokens or a tenant that are none, TKV_CAPACITY for a request that can never fit, TKV_FULL when the
-   * blocks in use leave no room now and `wait` is not set, TKV_DEVICE when the device is lost and no other is to be had,
-   * TKV_STATE when the runtime is closed, and the reason of `signal`
+   * Begins a sequence: its cached blocks are pinned, those in lower tiers are brought up and verified, and
+   * the rest get open blocks to write. What cannot be brought is among the open blocks. The last token is
+   * always left to compute. When `signal` is raised, nothing of the call stays: loads that nobody else waits
+   * for are called off, and slots on the way are free again when their last transfer has ended.
+   * @throws TKV_INPUT for tokens or a tenant that are none, TKV_CAPACITY for a request that can never fit,
+   * TKV_FULL when the blocks in use leave no room now and `wait` is not set, TKV_DEVICE when the device is
+   * lost and no other is to be had, TKV_STATE when the runtime is closed, and the reason of `signal`
    */
   begin(tokens: KeyElements, options: BeginOptions): Promise<KVSequence> {
     return begin(this.#context, tokens, options);
   }
 
   /**
-   * Room for tokens up to `tokens.length`, as a decode appends them. `tokens` are all tokens of the sequence and the new ones
-   * behind them. Seals nothing.
-   * @throws TKV_FULL when there is no room, TKV_INPUT when a token that the sequence has is another one in `tokens`
+   * Room for tokens up to `tokens.length`, as a decode appends them. `tokens` are all tokens of the sequence
+   * and the new ones behind them. Seals nothing.
+   * @throws TKV_FULL when there is no room, TKV_INPUT when a token that the sequence has is another one in
+   * `tokens`
    */
   append(sequence: KVSequence, tokens: KeyElements): Promise<StepEnd> {
     return append(this.#context, sequence, tokens);
   }
 
   /**
-   * A decode step of a batch, after the device was given the work that writes the KV of all tokens so far: blocks that are full are
-   * sealed behind that work, and each sequence gets room for its new tokens.
+   * A decode step of a batch, after the device was given the work that writes the KV of all tokens so far:
+   * blocks that are full are sealed behind that work, and each sequence gets room for its new tokens.
    * @returns the end of each entry, in order
    */
   step(entries: readonly StepEntry[]): Promise<EntryEnd[]> {
@@ -217,7 +226,8 @@ export class KVRuntime implements AsyncDisposable {
   }
 
   /**
-   * Another sequence with the first `atToken` tokens of this one: full blocks are shared, the partial one is copied.
+   * Another sequence with the first `atToken` tokens of this one: full blocks are shared, the partial one is
+   * copied.
    * @returns `interrupted` when the sequence is to be recovered first
    * @throws TKV_FULL when the copy finds no room
    */
@@ -234,11 +244,11 @@ export class KVRuntime implements AsyncDisposable {
   }
 
   /**
-   * Gives an interrupted sequence back: blocks that other tiers hold are loaded, all others are open. Waits for a device.
-   * After an error the sequence stays interrupted and is still to be released or cancelled.
+   * Gives an interrupted sequence back: blocks that other tiers hold are loaded, all others are open. Waits
+   * for a device. After an error the sequence stays interrupted and is still to be released or cancelled.
    * @returns the open blocks, by number in the sequence: each has to be written again, also if it was before
-   * @throws TKV_DEVICE when no device is to be had, TKV_FULL when the blocks find no room, TKV_UNKNOWN_ID when the
-   * sequence has ended, TKV_STATE when the runtime is closed, and the reason of `signal`
+   * @throws TKV_DEVICE when no device is to be had, TKV_FULL when the blocks find no room, TKV_UNKNOWN_ID
+   * when the sequence has ended, TKV_STATE when the runtime is closed, and the reason of `signal`
    */
   async recover(sequence: KVSequence, options: WaitOptions = {}): Promise<number[]> {
     const signals = signalsOf(this.#context, options);
@@ -274,7 +284,8 @@ export class KVRuntime implements AsyncDisposable {
 
   /**
    * The sequence's blocks in order, for attention.
-   * @throws TKV_STATE when one of them is neither loaded nor open: a table with a gap would attend over wrong positions
+   * @throws TKV_STATE when one of them is neither loaded nor open: a table with a gap would attend over wrong
+   * positions
    */
   blockTable(sequence: KVSequence, group = 0): BlockTable {
     return readableBlocks(this.manager, groupOf(sequence, group).table, sequence.blocks);
@@ -286,9 +297,10 @@ export class KVRuntime implements AsyncDisposable {
   }
 
   /**
-   * The device work submitted so far has written all full open blocks: their digests are taken behind it, and from then on
-   * others find them.
-   * @param options.tail seals the partial last block too, under the tokens that it has: for prompts that go on from there
+   * The device work submitted so far has written all full open blocks: their digests are taken behind it, and
+   * from then on others find them.
+   * @param options.tail seals the partial last block too, under the tokens that it has: for prompts that go
+   * on from there
    */
   seal(sequence: KVSequence, { tail = false }: { readonly tail?: boolean } = {}): Promise<StepEnd> {
     return seal(this.#context, sequence, tail);
@@ -305,9 +317,9 @@ export class KVRuntime implements AsyncDisposable {
   }
 
   /**
-   * Ends the sequence of a request that nobody wants any more: as `release`, and loads of a `recover` under way that no
-   * other sequence waits for are called off. Calls that wait for the sequence end too: `seal` and `append` say
-   * `interrupted`, `recover` rejects with TKV_UNKNOWN_ID.
+   * Ends the sequence of a request that nobody wants any more: as `release`, and loads of a `recover` under
+   * way that no other sequence waits for are called off. Calls that wait for the sequence end too: `seal` and
+   * `append` say `interrupted`, `recover` rejects with TKV_UNKNOWN_ID.
    */
   cancel(sequence: KVSequence): void {
     this.#context.computing.end(sequence);
@@ -320,8 +332,8 @@ export class KVRuntime implements AsyncDisposable {
   }
 
   /**
-   * Sends what is cached in HBM and DDR down to the files and makes it durable, so that the next start finds it: call it
-   * before a planned end. Where the files have no room for all, the blocks used last are kept.
+   * Sends what is cached in HBM and DDR down to the files and makes it durable, so that the next start finds
+   * it: call it before a planned end. Where the files have no room for all, the blocks used last are kept.
    * @returns blocks that the files hold then; 0 without files
    * @throws TKV_IO when the disk refuses to make it durable
    */
@@ -342,8 +354,8 @@ export class KVRuntime implements AsyncDisposable {
   }
 
   /**
-   * What each tier really got, and how well the whole is: `overdueTransfers` never ended and keep their slots until they do,
-   * `devicesLost` counts, and `devicePresent` says whether there is one now.
+   * What each tier really got, and how well the whole is: `overdueTransfers` never ended and keep their slots
+   * until they do, `devicesLost` counts, and `devicePresent` says whether there is one now.
    */
   describe(): Record<string, Record<string, string | number | boolean>> {
     const { keeper } = this.#context;
@@ -358,8 +370,9 @@ export class KVRuntime implements AsyncDisposable {
   }
 
   /**
-   * Closes the runtime: `begin` and `recover` reject with TKV_STATE from now on, also those that wait, transfers under way
-   * come to their end or their deadline, and then the stores are closed. Nothing else may be called any more.
+   * Closes the runtime: `begin` and `recover` reject with TKV_STATE from now on, also those that wait,
+   * transfers under way come to their end or their deadline, and then the stores are closed. Nothing else may
+   * be called any more.
    */
   close(): Promise<void> {
     this.#closed ??= this.#close();

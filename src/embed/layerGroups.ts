@@ -1,7 +1,8 @@
 /**
- * Which layers share a unit. Without groups a block is one unit over all layers. With groups each block is several units, each a
- * content of its own with its own key, size, residency and readiness: the layers of a sliding window beside those of full
- * attention, or groups that are loaded one after the other while earlier ones compute.
+ * Which layers share a unit. Without groups a block is one unit over all layers. With groups each block is
+ * several units, each a content of its own with its own key, size, residency and readiness: the layers of a
+ * sliding window beside those of full attention, or groups that are loaded one after the other while earlier
+ * ones compute.
  */
 
 import { configError } from '../runtime/errors.ts';

@@ -1,7 +1,8 @@
 /**
- * Keeps manager and engine going. Jobs go to the engine in the call in which the manager issues them, whoever called; ends go back
- * when they happen; whoever waits is woken by what it waits for. A job that has not ended by its deadline is given up: whoever
- * waited for it goes on without, its slots wait for it. While nothing is in flight nothing runs here at all.
+ * Keeps manager and engine going. Jobs go to the engine in the call in which the manager issues them, whoever
+ * called; ends go back when they happen; whoever waits is woken by what it waits for. A job that has not
+ * ended by its deadline is given up: whoever waited for it goes on without, its slots wait for it. While
+ * nothing is in flight nothing runs here at all.
  */
 
 import type { TransferEngine } from '../backends/engine/index.ts';
@@ -56,7 +57,10 @@ export class ManagerLoop {
     this.#roomFreed = freed;
   }
 
-  /** Keeps what the manager issues until `resume`: there is no device to submit it to. Ends are still carried back. */
+  /**
+   * Keeps what the manager issues until `resume`: there is no device to submit it to. Ends are still carried
+   * back.
+   */
   hold(): void {
     this.#carrier.hold();
   }

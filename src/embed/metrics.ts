@@ -5,7 +5,9 @@ import type { RequestContext } from './requests/context.ts';
 import type { OpenStores } from './stores/openStores.ts';
 
 export interface Metrics {
-  /** Only ever grow. Blocks unless the name says bytes; names with a dot end in a tier, an outcome or a link. */
+  /**
+   * Only ever grow. Blocks unless the name says bytes; names with a dot end in a tier, an outcome or a link.
+   */
   readonly counters: Readonly<Record<string, number>>;
   /** As they are now. */
   readonly gauges: Readonly<Record<string, number>>;

@@ -1,15 +1,20 @@
 /**
- * The digest of a unit's bytes: 64 bits as two 32-bit lanes, the same on the host and in WGSL, computed in any order.
+ * The digest of a unit's bytes: 64 bits as two 32-bit lanes, the same on the host and in WGSL, computed in
+ * any order.
  *
- * Read the bytes as little-endian 32-bit words w[i] (a unit is a multiple of 4 bytes). With all arithmetic modulo 2^32:
+ * Read the bytes as little-endian 32-bit words w[i] (a unit is a multiple of 4 bytes). With all arithmetic
+ * modulo 2^32:
  *
- *     x[i] = spread(w[i] ^ (i * 0x9E3779B1))     spread(v) = u ^ (u >> 15) with u = (v ^ (v >> 16)) * 0x21F0AAAD
- *     lo   = sum of x[i]                          hi = sum of x[i] * (2 i + 1)
+ *     x[i] = spread(w[i] ^ (i * 0x9E3779B1))
+ *     lo   = sum of x[i]
+ *     hi   = sum of x[i] * (2 i + 1)
  *
- * spread, the first half of lowbias32 (C. Wellons, Hash Prospector, public domain), is a bijection, so any change to one word
- * changes `lo`; the position enters both before it and as an odd weight, so that moved words show too. One multiplication a
- * word is what a host has time for that digests all that it reads. It guards against faults, not against forgers: keys are
- * what is cryptographic.
+ *     spread(v) = u ^ (u >> 15) with u = (v ^ (v >> 16)) * 0x21F0AAAD
+ *
+ * spread, the first half of lowbias32 (C. Wellons, Hash Prospector, public domain), is a bijection, so any
+ * change to one word changes `lo`; the position enters both before it and as an odd weight, so that moved
+ * words show too. One multiplication a word is what a host has time for that digests all that it reads. It
+ * guards against faults, not against forgers: keys are what is cryptographic.
  */
 
 import { invariant } from './errors.ts';
@@ -30,10 +35,11 @@ function spread(word: number): number {
 }
 
 /**
- * Digest of the words w[first], w[first + 1] .. of a unit. The digest of a unit is the lane-wise sum over its stretches.
+ * Digest of the words w[first], w[first + 1] .. of a unit. The digest of a unit is the lane-wise sum over its
+ * stretches.
  *
- * The weights cost no multiplication: with T = the sum of all partial sums, which holds the word k of n (n - k) times, the
- * sum of k x[k] is n lo - T.
+ * The weights cost no multiplication: with T = the sum of all partial sums, which holds the word k of n (n -
+ * k) times, the sum of k x[k] is n lo - T.
  */
 export function digestWordsFrom(words: Uint32Array, first: number): Digest {
   let lo = 0;

@@ -1,6 +1,7 @@
 /**
- * Every error that a user of tierkv can meet is a `TierKVError`: a stable `code` for programs, the `field` or path it is
- * about, and a message that ends with what to do. `invariant` is for our own mistakes and never for bad input.
+ * Every error that a user of tierkv can meet is a `TierKVError`: a stable `code` for programs, the `field` or
+ * path it is about, and a message that ends with what to do. `invariant` is for our own mistakes and never
+ * for bad input.
  */
 
 export type ErrorCode =

@@ -3,8 +3,8 @@
  *
  *     p[i] = mix(mix(lo ^ (i * 0x9E3779B1)) + hi)      arithmetic modulo 2^32
  *
- * with the 32-bit finalizer of MurmurHash3 (Appleby, public domain) for mix. The device writes and checks the same words in
- * WGSL, so a wrong, stale or foreign block is caught when it comes back.
+ * with the 32-bit finalizer of MurmurHash3 (Appleby, public domain) for mix. The device writes and checks the
+ * same words in WGSL, so a wrong, stale or foreign block is caught when it comes back.
  */
 
 function mix(value: number): number {

@@ -1,6 +1,7 @@
 /**
- * Store items whose bytes, key and digest all follow from (slot, generation): a test that reads an item back knows what
- * it must hold without keeping a copy, and a block of another slot or generation can never pass for it.
+ * Store items whose bytes, key and digest all follow from (slot, generation): a test that reads an item back
+ * knows what it must hold without keeping a copy, and a block of another slot or generation can never pass
+ * for it.
  */
 
 import { type Digest, digestBytes } from '../runtime/digest.ts';

@@ -1,7 +1,7 @@
 /**
- * Random numbers that a seed repeats, for tests. The generator is a Weyl sequence through the finalizer of MurmurHash3
- * (the same mix as in pattern.ts); good enough to choose slots and sizes, not for statistics. Suites name their seed in
- * the test's title, and TIERKV_SEED sets it, so that a failure can be run again.
+ * Random numbers that a seed repeats, for tests. The generator is a Weyl sequence through the finalizer of
+ * MurmurHash3 (the same mix as in pattern.ts); good enough to choose slots and sizes, not for statistics.
+ * Suites name their seed in the test's title, and TIERKV_SEED sets it, so that a failure can be run again.
  */
 
 export class SeededRandom {

@@ -1,6 +1,7 @@
 /**
- * The contract of a tier store (src/runtime/tier/tierStore.ts) as tests. Every store passes it, also the modeled one
- * that moves no bytes: what a store answers is the same everywhere, only the comparison of bytes depends on `movesBytes`.
+ * The contract of a tier store (src/runtime/tier/tierStore.ts) as tests. Every store passes it, also the
+ * modeled one that moves no bytes: what a store answers is the same everywhere, only the comparison of bytes
+ * depends on `movesBytes`.
  *
  *     tierContract('memory', async (shape) => ({ store: await MemoryStore.open(shape), movesBytes: true }));
  *
@@ -20,7 +21,10 @@ export interface TierUnderTest {
   readonly movesBytes: boolean;
   /** Whether a read under another key than the slot was written with ends as `corrupt`. Default false. */
   readonly remembersKeys?: boolean;
-  /** Whether what lies in a slot names its digest, so that a read for another one ends as `corrupt` unverified too. Default false. */
+  /**
+   * Whether what lies in a slot names its digest, so that a read for another one ends as `corrupt` unverified
+   * too. Default false.
+   */
   readonly remembersDigests?: boolean;
   /** Changes one bit of what lies in the slot, behind the store's back. */
   flipBit?(slot: number, sizeClass: number, byteIndex: number): void | Promise<void>;
@@ -338,7 +342,7 @@ function contractOf(
   });
 
   const seed = testSeed(20261);
-  it(`holds what a map would hold, under batches in random order and many in flight at once (seed ${seed})`, async () => {
+  it(`holds what a map would, under batches in random order and many in flight (seed ${seed})`, async () => {
     const random = new SeededRandom(seed);
     const places = fullPool(1);
     const generations = new Map<number, number>();
@@ -373,7 +377,7 @@ function contractOf(
     await Promise.all(checks);
   });
 
-  it('ends calls in flight when it is disposed, may be disposed twice, and refuses whatever comes later', async () => {
+  it('ends calls in flight when disposed of, also twice, and refuses whatever comes later', async () => {
     const items = fullPool(1);
     await store.write(items);
     const inFlight = [store.read(items.map((one) => emptyItem(one))), store.write(items)];

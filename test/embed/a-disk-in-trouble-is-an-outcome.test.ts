@@ -1,6 +1,6 @@
 /**
- * Full, read-only, vanished: what a runtime does when its disk is in trouble. On real small file systems where this user
- * may mount one (said so where not), else by injection, and the test's name says which.
+ * Full, read-only, vanished: what a runtime does when its disk is in trouble. On real small file systems
+ * where this user may mount one (said so where not), else by injection, and the test's name says which.
  */
 
 import {

@@ -1,4 +1,7 @@
-/** Prompts that wait: what the queue says of them is what `begin` then finds, on the software device over three tiers. */
+/**
+ * Prompts that wait: what the queue says of them is what `begin` then finds, on the software device over
+ * three tiers.
+ */
 
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -1,4 +1,7 @@
-/** A client that goes away while its request waits: on the software device, over a real file whose reads can be held. */
+/**
+ * A client that goes away while its request waits: on the software device, over a real file whose reads can
+ * be held.
+ */
 
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { SeededRandom } from '../../src/testing/seededRandom.ts';

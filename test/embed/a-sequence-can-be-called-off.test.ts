@@ -1,4 +1,7 @@
-/** Sequences that were begun already, and the whole runtime, called off while a real file holds what they wait for. */
+/**
+ * Sequences that were begun already, and the whole runtime, called off while a real file holds what they wait
+ * for.
+ */
 
 import { describe, expect, it } from 'vitest';
 import type { KVRuntime } from '../../src/embed/index.ts';

@@ -1,4 +1,7 @@
-/** What a server asks of the runtime beyond begin and release: each call in both directions, on the software device. */
+/**
+ * What a server asks of the runtime beyond begin and release: each call in both directions, on the software
+ * device.
+ */
 
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -1,6 +1,6 @@
 /**
- * Requests that touch HBM and DDR alone take as long over a disk whose every write takes half a second as without a disk, and a
- * demand load overtakes write-backs. The real manager, loop and engine in virtual time.
+ * Requests that touch HBM and DDR alone take as long over a disk whose every write takes half a second as
+ * without a disk, and a demand load overtakes write-backs. The real manager, loop and engine in virtual time.
  */
 
 import { describe, expect, it } from 'vitest';
@@ -93,7 +93,10 @@ class World implements AsyncDisposable {
     return this.engine.nowUs();
   }
 
-  /** Serves a prompt of four blocks. @returns how long its blocks took to come, and to be sealed, in microseconds */
+  /**
+   * Serves a prompt of four blocks. @returns how long its blocks took to come, and to be sealed, in
+   * microseconds
+   */
   async serve(prompt: number): Promise<{ beginUs: number; sealUs: number }> {
     const { manager } = this;
     const keys = new Uint32Array(16);

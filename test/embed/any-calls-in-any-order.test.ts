@@ -1,6 +1,6 @@
 /**
- * Random calls of the public API on a live runtime, valid and not: only documented results and `TierKVError`s, the books are right
- * throughout, and nothing is held at rest.
+ * Random calls of the public API on a live runtime, valid and not: only documented results and
+ * `TierKVError`s, the books are right throughout, and nothing is held at rest.
  */
 
 import { mkdtempSync, rmSync } from 'node:fs';

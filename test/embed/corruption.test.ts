@@ -51,7 +51,9 @@ function write(kv: KVRuntime, sequence: KVSequence, seed: number): number[] {
   return written;
 }
 
-/** What the sequence's blocks hold in HBM now: their byte where all bytes are equal, -1 where they are not. */
+/**
+ * What the sequence's blocks hold in HBM now: their byte where all bytes are equal, -1 where they are not.
+ */
 async function contents(kv: KVRuntime, sequence: KVSequence): Promise<number[]> {
   const found: number[] = [];
   for (let i = 0; i < 4; i++) {

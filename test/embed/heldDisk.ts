@@ -1,4 +1,7 @@
-/** A KVRuntime over HBM and a real file whose calls can be held, and what must be so once everything has ended. */
+/**
+ * A KVRuntime over HBM and a real file whose calls can be held, and what must be so once everything has
+ * ended.
+ */
 
 import { getEventListeners } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';

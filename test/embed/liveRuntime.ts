@@ -1,4 +1,7 @@
-/** A KVRuntime on the software device, and what tests do with it: compute a prompt, push it down, look at its bytes. */
+/**
+ * A KVRuntime on the software device, and what tests do with it: compute a prompt, push it down, look at its
+ * bytes.
+ */
 
 import { BufferUsage, MapMode } from '../../src/backends/webgpu/device/gpuConstants.ts';
 import { KVRuntime, type KVRuntimeConfig, type KVSequence } from '../../src/embed/index.ts';
@@ -74,7 +77,10 @@ export async function cacheBelow(kv: KVRuntime, seed: number, levels: number): P
   }
 }
 
-/** Waits while slots are taken by transfers that are overdue: until they end, the runtime says that it is full. */
+/**
+ * Waits while slots are taken by transfers that are overdue: until they end, the runtime says that it is
+ * full.
+ */
 async function whenRoom<T>(kv: KVRuntime, act: () => Promise<T>): Promise<T> {
   for (;;) {
     try {
@@ -87,7 +93,10 @@ async function whenRoom<T>(kv: KVRuntime, act: () => Promise<T>): Promise<T> {
   }
 }
 
-/** Asks for the prompt as a server does: computes what is missing, also when it is interrupted, and compares every byte. @returns tokens that were found */
+/**
+ * Asks for the prompt as a server does: computes what is missing, also when it is interrupted, and compares
+ * every byte. @returns tokens that were found
+ */
 export async function ask(kv: KVRuntime, seed: number): Promise<{ cachedTokens: number; right: boolean }> {
   const sequence = await whenRoom(kv, () => kv.begin(prompt(seed), { tenant }));
   const { cachedTokens } = sequence;

@@ -1,4 +1,6 @@
-/** A restart keeps the cache warm, through the runtime that embedders open, after a close and after kill -9. */
+/**
+ * A restart keeps the cache warm, through the runtime that embedders open, after a close and after kill -9.
+ */
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';

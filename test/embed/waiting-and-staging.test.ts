@@ -1,4 +1,7 @@
-/** Settings that the runtime hands to what it opens: how to wait for the device, and how much staging memory there is. */
+/**
+ * Settings that the runtime hands to what it opens: how to wait for the device, and how much staging memory
+ * there is.
+ */
 
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -1,6 +1,7 @@
 /**
- * A model without weights for the server of docs/embedding.md. The KV of a token is its number, and the next token is a sum over
- * the KV of all tokens before it, read back from the device. So one wrong or missing row changes the whole answer.
+ * A model without weights for the server of docs/embedding.md. The KV of a token is its number, and the next
+ * token is a sum over the KV of all tokens before it, read back from the device. So one wrong or missing row
+ * changes the whole answer.
  */
 
 import type { KVLayout, KVSequence } from '../../src/index.ts';

@@ -1,4 +1,7 @@
-/** The server in docs/embedding.md type-checks against the public API, and runs: no client gets a token that KV of others made. */
+/**
+ * The server in docs/embedding.md type-checks against the public API, and runs: no client gets a token that
+ * KV of others made.
+ */
 
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs';

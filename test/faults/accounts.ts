@@ -1,7 +1,8 @@
 /**
- * Which fault fired, and who noticed it. A fault is tied to the jobs in flight whose places it hit; a silent one stays
- * with the wrong copy that it left behind, and with copies of that copy, until somebody reads it. So each job's end can be
- * judged: an error without a cause, a cause without an error, and wrong bytes that passed for right ones are all counted.
+ * Which fault fired, and who noticed it. A fault is tied to the jobs in flight whose places it hit; a silent
+ * one stays with the wrong copy that it left behind, and with copies of that copy, until somebody reads it.
+ * So each job's end can be judged: an error without a cause, a cause without an error, and wrong bytes that
+ * passed for right ones are all counted.
  */
 
 import {
@@ -23,7 +24,10 @@ import {
 interface Fault {
   readonly kind: FaultKind;
   noticed: boolean;
-  /** Jobs in flight that it may have hit. Two can read one place: one that was called off and the one after it. */
+  /**
+   * Jobs in flight that it may have hit. Two can read one place: one that was called off and the one after
+   * it.
+   */
   jobs: number;
 }
 
@@ -105,7 +109,10 @@ export class WorldAccounts {
     }
   }
 
-  /** The runtime has been told of the loss and has acted on it: nobody waits for what was on its way to the device. */
+  /**
+   * The runtime has been told of the loss and has acted on it: nobody waits for what was on its way to the
+   * device.
+   */
   lossNoticed(): void {
     if (this.#loss !== undefined) this.#all.notice(this.#loss);
     for (const flight of this.#flying.values()) {

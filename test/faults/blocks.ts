@@ -14,7 +14,9 @@ export interface Chain {
 export class Blocks {
   readonly #right: Map<number, Uint8Array> = new Map();
 
-  /** Tenants ask for the same prompts; few first blocks and two ways on at each make prefixes that are shared. */
+  /**
+   * Tenants ask for the same prompts; few first blocks and two ways on at each make prefixes that are shared.
+   */
   chain(random: SeededRandom, blocksMax: number): Chain {
     const blocks = 1 + random.below(blocksMax);
     const tenant = 1 + random.below(TENANTS);

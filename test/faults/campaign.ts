@@ -15,7 +15,9 @@ export interface CampaignReport extends WorldReport {
   readonly failures: readonly string[];
 }
 
-/** @param verify false for the control run: the stand-ins check no digest, and wrong blocks have to be found */
+/**
+ * @param verify false for the control run: the stand-ins check no digest, and wrong blocks have to be found
+ */
 export async function runCampaign(
   faults: number,
   seed: number,
@@ -45,7 +47,10 @@ export async function runCampaign(
   return { ...total, seed, worlds, hangs, accounts, failures };
 }
 
-/** One line a kind. A fault is not noticed when the wrong copy was dropped unread, or another fault ended the job. */
+/**
+ * One line a kind. A fault is not noticed when the wrong copy was dropped unread, or another fault ended the
+ * job.
+ */
 export function kindTable({ accounts }: CampaignReport): string {
   const row = (kind: string, fired: string, noticed: string, rest: string): string =>
     `${kind.padEnd(16)} ${fired.padStart(10)} ${noticed.padStart(10)} ${rest.padStart(14)}`;

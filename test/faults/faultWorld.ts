@@ -1,7 +1,8 @@
 /**
- * One world of the campaign: requests of three tenants over tiers of a few slots, through the real manager, loop and engine,
- * on stores that fail. Time is virtual. Each request writes bytes that only its tenant's block can have; after every step
- * the manager is audited and every block that a sequence may read is compared with what its tenant wrote.
+ * One world of the campaign: requests of three tenants over tiers of a few slots, through the real manager,
+ * loop and engine, on stores that fail. Time is virtual. Each request writes bytes that only its tenant's
+ * block can have; after every step the manager is audited and every block that a sequence may read is
+ * compared with what its tenant wrote.
  */
 
 import { StagingSlots } from '../../src/backends/engine/index.ts';
@@ -84,7 +85,10 @@ export class FaultWorld {
     this.#device = this.#newDevice();
   }
 
-  /** Runs until `enough` says so, then lets everything come to rest. @throws when it hangs or an invariant breaks */
+  /**
+   * Runs until `enough` says so, then lets everything come to rest. @throws when it hangs or an invariant
+   * breaks
+   */
   static async run(
     seed: number,
     accounts: FaultAccounts,
@@ -116,7 +120,10 @@ export class FaultWorld {
     return this.#stopping;
   }
 
-  /** Waits until no block of the sequence is on its way, and for a device: what is written to a lost one is gone. */
+  /**
+   * Waits until no block of the sequence is on its way, and for a device: what is written to a lost one is
+   * gone.
+   */
   async settled(sequence: Sequence): Promise<void> {
     while (sequence.pending > 0 || this.#deviceless) {
       await this.#loop.settled(sequence);

@@ -1,4 +1,7 @@
-/** The campaign's small sister: the same faults, in real time, around the real stores of a KVRuntime on the software device. */
+/**
+ * The campaign's small sister: the same faults, in real time, around the real stores of a KVRuntime on the
+ * software device.
+ */
 
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -1,7 +1,7 @@
 /**
- * One request as a server makes it: match, load, compute what is missing, seal, hold for a while, let go. Whatever fails on
- * the way is computed again; what never fits is given up. Every wait is for the runtime, and the world notices if one
- * never ends.
+ * One request as a server makes it: match, load, compute what is missing, seal, hold for a while, let go.
+ * Whatever fails on the way is computed again; what never fits is given up. Every wait is for the runtime,
+ * and the world notices if one never ends.
  */
 
 import { Entry, type Sequence } from '../../src/runtime/index.ts';
@@ -51,7 +51,10 @@ export class Request {
     this.#end((['release', 'release', 'preempt', 'cancel'] as const)[random.below(4)]);
   }
 
-  /** Blocks that may be read, or that the sequence wrote, and that hold other bytes than its tenant's. Each counts once. */
+  /**
+   * Blocks that may be read, or that the sequence wrote, and that hold other bytes than its tenant's. Each
+   * counts once.
+   */
   countWrongBlocks(): number {
     const { manager, device, blocks, report } = this.#world;
     let wrong = 0;

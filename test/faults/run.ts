@@ -1,4 +1,7 @@
-/** The fault campaign at any size: `npm run test:faults -- --faults 1000000 --seed 1`. Its last line is the count. */
+/**
+ * The fault campaign at any size: `npm run test:faults -- --faults 1000000 --seed 1`. Its last line is the
+ * count.
+ */
 
 import { parseArgs } from 'node:util';
 import { kindTable, lastLine, runCampaign, silentInReport } from './campaign.ts';

@@ -1,4 +1,6 @@
-/** One world of the campaign, drawn from its seed: how large its tiers are, which faults it has, and how many. */
+/**
+ * One world of the campaign, drawn from its seed: how large its tiers are, which faults it has, and how many.
+ */
 
 import type { ManagerConfig } from '../../src/runtime/index.ts';
 import { type FaultKind, type FaultPlanOptions, faultKinds } from '../../src/testing/faults/index.ts';

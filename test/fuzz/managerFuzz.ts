@@ -1,8 +1,9 @@
 /**
- * Random operations on a manager with tiers of 4 to 64 slots: open, allocate, extend, seal, copy, truncate, release, lookup,
- * offload, reload, move, cancel, deadlines, completions late and out of order, faults, whole tiers lost. After each operation
- * the whole state is audited, and every block that a sequence may read holds what that sequence's key says. Some worlds are
- * recorded, and their log is run again: it has to come out the same to the byte.
+ * Random operations on a manager with tiers of 4 to 64 slots: open, allocate, extend, seal, copy, truncate,
+ * release, lookup, offload, reload, move, cancel, deadlines, completions late and out of order, faults, whole
+ * tiers lost. After each operation the whole state is audited, and every block that a sequence may read holds
+ * what that sequence's key says. Some worlds are recorded, and their log is run again: it has to come out the
+ * same to the byte.
  */
 
 import { LogWriter, replayLog } from '../../src/runtime/log/index.ts';
@@ -30,7 +31,9 @@ export interface FuzzReport {
 
 const OPERATIONS_PER_WORLD = 2_000;
 
-/** Runs `operations` random operations; the first broken rule throws with seed and operation in its message. */
+/**
+ * Runs `operations` random operations; the first broken rule throws with seed and operation in its message.
+ */
 export function fuzzManager(
   operations: number,
   seed: number,

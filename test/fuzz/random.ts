@@ -1,4 +1,7 @@
-/** Seeded randomness for tests: mulberry32 (Tommy Ettinger, public domain). Every user prints the seed when it fails. */
+/**
+ * Seeded randomness for tests: mulberry32 (Tommy Ettinger, public domain). Every user prints the seed when it
+ * fails.
+ */
 
 export class Random {
   #state: number;

@@ -1,7 +1,7 @@
 /**
- * A driver for fuzzing that moves one number a slot instead of bytes, at the worst moments: a copy may happen when the
- * job is issued or as late as when it ends, jobs end in any order, with any outcome, and cancelled ones still write. If
- * the manager ever gives a slot away too early, a number ends up where another belongs.
+ * A driver for fuzzing that moves one number a slot instead of bytes, at the worst moments: a copy may happen
+ * when the job is issued or as late as when it ends, jobs end in any order, with any outcome, and cancelled
+ * ones still write. If the manager ever gives a slot away too early, a number ends up where another belongs.
  */
 
 import type { KVManager } from '../../src/runtime/manager/kvManager.ts';

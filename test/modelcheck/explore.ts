@@ -1,7 +1,8 @@
 /**
- * Every state that a scope can reach, breadth first. The manager cannot be copied, but it is deterministic: a state is the
- * list of choices that led to it, and is built again from the start when it is its turn. A state that was seen before, by
- * any other order of choices, is not entered again. The first broken rule ends the search with the shortest way to it.
+ * Every state that a scope can reach, breadth first. The manager cannot be copied, but it is deterministic: a
+ * state is the list of choices that led to it, and is built again from the start when it is its turn. A state
+ * that was seen before, by any other order of choices, is not entered again. The first broken rule ends the
+ * search with the shortest way to it.
  */
 
 import { createHash } from 'node:crypto';

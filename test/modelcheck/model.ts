@@ -1,8 +1,9 @@
 /**
- * A small world whose every step is a choice: the real manager over a few slots, two requests, and a driver that moves one
- * number a slot. What may happen next is `actions()`; `apply` does it and checks everything that must always hold. The
- * worst is chosen for bytes: a copy reads its source when the job is issued or when it ends, a failed one leaves garbage,
- * a slot that is given back is poisoned, and a job past its deadline still writes when it ends.
+ * A small world whose every step is a choice: the real manager over a few slots, two requests, and a driver
+ * that moves one number a slot. What may happen next is `actions()`; `apply` does it and checks everything
+ * that must always hold. The worst is chosen for bytes: a copy reads its source when the job is issued or
+ * when it ends, a failed one leaves garbage, a slot that is given back is poisoned, and a job past its
+ * deadline still writes when it ends.
  */
 
 import {
@@ -332,7 +333,10 @@ function requestActions({ sequence, phase, retries }: Request): Action['what'][]
   return actions;
 }
 
-/** A block's key names the block and nothing else: the chains are made so that equal names have equal prefixes. */
+/**
+ * A block's key names the block and nothing else: the chains are made so that equal names have equal
+ * prefixes.
+ */
 function keysOf(chain: readonly number[]): Uint32Array {
   return Uint32Array.from(chain.flatMap((name) => [name, 1, 2, 3]));
 }

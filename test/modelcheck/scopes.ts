@@ -1,4 +1,7 @@
-/** The worlds that are explored: as small as they can be while everything that can happen still happens in them. */
+/**
+ * The worlds that are explored: as small as they can be while everything that can happen still happens in
+ * them.
+ */
 
 import type { Scope } from './model.ts';
 

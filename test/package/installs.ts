@@ -1,6 +1,7 @@
 /**
- * What a user of the package gets, tried: builds, packs, installs the tarball into an empty directory outside this checkout
- * and uses it there. Needs the npm registry, so it is a command of its own (`npm run check:package`) and no test.
+ * What a user of the package gets, tried: builds, packs, installs the tarball into an empty directory outside
+ * this checkout and uses it there. Needs the npm registry, so it is a command of its own (`npm run
+ * check:package`) and no test.
  */
 
 import assert from 'node:assert/strict';

@@ -1,11 +1,12 @@
 /**
- * The wall around deterministic code, as a scan of syntax trees with resolved symbols. TypeScript's own parser and
- * binder say what each name refers to, so a comment, a text or a local variable called `process` is no breach, and a
- * global behind a shorthand, a type or a destructuring is one.
+ * The wall around deterministic code, as a scan of syntax trees with resolved symbols. TypeScript's own
+ * parser and binder say what each name refers to, so a comment, a text or a local variable called `process`
+ * is no breach, and a global behind a shorthand, a type or a destructuring is one.
  *
- * The program is bound with the ECMAScript library alone: whatever Node, WebGPU or a browser adds is an unknown name
- * here. Of the ECMAScript globals only those on the list below are let through, so a new way to tell the time is refused
- * until somebody adds it. The scan stops mistakes, not an author who builds names at run time.
+ * The program is bound with the ECMAScript library alone: whatever Node, WebGPU or a browser adds is an
+ * unknown name here. Of the ECMAScript globals only those on the list below are let through, so a new way to
+ * tell the time is refused until somebody adds it. The scan stops mistakes, not an author who builds names at
+ * run time.
  */
 
 import { readdirSync } from 'node:fs';
@@ -58,7 +59,10 @@ const types = `ArrayBufferLike ArrayBufferView ArrayLike Awaited Disposable Excl
   Readonly ReadonlyArray ReadonlyMap ReadonlySet Record Required ReturnType TemplateStringsArray ThisType`;
 const allowedGlobals = new Set(`${values} ${types}`.split(/\s+/));
 
-/** Members that read the machine's language and region, wait for promises, or lead from any object to `Function`. */
+/**
+ * Members that read the machine's language and region, wait for promises, or lead from any object to
+ * `Function`.
+ */
 const refusedMembers = new Set([
   'constructor',
   'fromAsync',
@@ -72,8 +76,8 @@ const refusedMembers = new Set([
 ]);
 
 /**
- * All breaches of `rules` in the project at `root`, in order of path and line. `extraFiles` (path to source) are scanned
- * as if they lay in the project.
+ * All breaches of `rules` in the project at `root`, in order of path and line. `extraFiles` (path to source)
+ * are scanned as if they lay in the project.
  */
 export function findBreaches(
   root: string,
@@ -212,7 +216,10 @@ class FileScan {
     if (!asType) this.#refuse(start, `global ${text}`);
   }
 
-  /** Provided by a library or by the language itself (globalThis, undefined, arguments), and not by the project. */
+  /**
+   * Provided by a library or by the language itself (globalThis, undefined, arguments), and not by the
+   * project.
+   */
   #isGlobal(symbol: TypeScriptSymbol): boolean {
     const project = `${this.#root.split(sep).join('/')}/src/`.toLowerCase();
     return !symbol.declarations.some((declaration) => declaration.path.toLowerCase().startsWith(project));

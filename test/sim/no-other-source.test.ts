@@ -4,7 +4,9 @@ import { describe, expect, it } from 'vitest';
 const root = new URL('../../src/sim/', import.meta.url);
 const files = readdirSync(root, { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.ts'));
 
-/** Code without comments and without the contents of strings, so that prose may say what the code may not do. */
+/**
+ * Code without comments and without the contents of strings, so that prose may say what the code may not do.
+ */
 function codeOf(source: string): string {
   return source
     .replace(/\/\*[\s\S]*?\*\//g, '')

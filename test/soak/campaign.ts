@@ -1,7 +1,8 @@
 /**
- * An hour of traffic on a live runtime, as fast as the machine allows: rounds of requests by several clients at once; now
- * and then the device is destroyed under them, everything is saved, or the runtime is closed and opened again on its
- * files. After each round everything comes to rest, the books are audited, and the process is looked at.
+ * An hour of traffic on a live runtime, as fast as the machine allows: rounds of requests by several clients
+ * at once; now and then the device is destroyed under them, everything is saved, or the runtime is closed and
+ * opened again on its files. After each round everything comes to rest, the books are audited, and the
+ * process is looked at.
  */
 
 import { mkdtempSync, rmSync } from 'node:fs';

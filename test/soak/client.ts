@@ -1,6 +1,7 @@
 /**
- * One client of the runtime, as a server's worker would be: it takes a request through its life and compares every block of
- * it on the device before letting it go. A lost device interrupts it; then it recovers and goes on.
+ * One client of the runtime, as a server's worker would be: it takes a request through its life and compares
+ * every block of it on the device before letting it go. A lost device interrupts it; then it recovers and
+ * goes on.
  */
 
 import type { KVRuntime, KVSequence } from '../../src/embed/index.ts';
@@ -145,7 +146,10 @@ export class Client {
     return true;
   }
 
-  /** What a router does: brings blocks up ahead of time, or starts loads for a request that is then called off. */
+  /**
+   * What a router does: brings blocks up ahead of time, or starts loads for a request that is then called
+   * off.
+   */
   #withoutBytes({ kind, tenant, conversation, promptTokens }: SoakRequest): void {
     const kv = this.#kv;
     const keys = new BlockKeys();
@@ -163,7 +167,10 @@ export class Client {
     void kv.idle();
   }
 
-  /** Transfers that nobody waits for any more hold their room until they end: as long as there are some, tries again. */
+  /**
+   * Transfers that nobody waits for any more hold their room until they end: as long as there are some, tries
+   * again.
+   */
   async #whenRoom<T>(act: () => Promise<T>): Promise<T> {
     for (let attempt = 1; ; attempt++) {
       try {

@@ -1,4 +1,6 @@
-/** Lets requests in as long as their blocks fit beside those of the requests inside, first come, first served. */
+/**
+ * Lets requests in as long as their blocks fit beside those of the requests inside, first come, first served.
+ */
 
 export class Gate {
   readonly #blocksMax: number;

@@ -1,12 +1,12 @@
 /**
- * How much work an hour is. The measure is the conversation trace's excerpt that the project carries (`data/`): its own
- * arrivals, over its own span, scaled to an hour,
+ * How much work an hour is. The measure is the conversation trace's excerpt that the project carries
+ * (`data/`): its own arrivals, over its own span, scaled to an hour,
  *
  *     requests an hour = requests / (last timestamp - first timestamp) * 1 h       blocks an hour: the same for hash ids
  *
- * and its own lengths: a request of the soak is as many blocks long as one that was drawn from the trace. The trace counts
- * in blocks of 512 tokens, the soak in blocks of 16; what is equal is the number of blocks that are looked up, allocated
- * and moved, which is what a leak would grow with.
+ * and its own lengths: a request of the soak is as many blocks long as one that was drawn from the trace. The
+ * trace counts in blocks of 512 tokens, the soak in blocks of 16; what is equal is the number of blocks that
+ * are looked up, allocated and moved, which is what a leak would grow with.
  */
 
 import { join } from 'node:path';

@@ -1,6 +1,6 @@
 /**
- * A runtime that is closed and opened again on the same files, and what all its lives together did. Its tiers are so
- * small that an hour's blocks pass through them many times over.
+ * A runtime that is closed and opened again on the same files, and what all its lives together did. Its tiers
+ * are so small that an hour's blocks pass through them many times over.
  */
 
 import { KVRuntime } from '../../src/embed/index.ts';

@@ -1,10 +1,10 @@
 /**
- * Who asks for what: a stream of requests that follows from a seed. Each tenant has the same conversations, drawn by
- * Zipf's law, and the conversations of a topic share their first blocks; the tokens of tenants are equal, so that a block
- * that crossed over to another tenant would be found by its bytes, which are not.
+ * Who asks for what: a stream of requests that follows from a seed. Each tenant has the same conversations,
+ * drawn by Zipf's law, and the conversations of a topic share their first blocks; the tokens of tenants are
+ * equal, so that a block that crossed over to another tenant would be found by its bytes, which are not.
  *
- * Block i of a prompt holds the pattern of (tenant, topic, i) within the shared part and of (tenant, conversation, i)
- * after it: what is equal by its keys is equal by its bytes, and nothing else is.
+ * Block i of a prompt holds the pattern of (tenant, topic, i) within the shared part and of (tenant,
+ * conversation, i) after it: what is equal by its keys is equal by its bytes, and nothing else is.
  */
 
 import { SeededRandom } from '../../src/testing/index.ts';
@@ -17,8 +17,8 @@ const TOPIC_BLOCKS = 6;
 const ZIPF_EXPONENT = 0.9;
 
 /**
- * `serve` goes all the way; `abandon` releases blocks that were never sealed, `abort` releases while the seal is under way,
- * `cancel` calls its loads off, `prefetch` brings blocks up for nobody.
+ * `serve` goes all the way; `abandon` releases blocks that were never sealed, `abort` releases while the seal
+ * is under way, `cancel` calls its loads off, `prefetch` brings blocks up for nobody.
  */
 export type RequestKind = 'serve' | 'abandon' | 'abort' | 'cancel' | 'prefetch';
 

@@ -1,10 +1,12 @@
 /**
- * The soak at any length: `npm run test:soak -- --equivalent-minutes 60 --seed 1`. Its last line is the count.
+ * The soak at any length: `npm run test:soak -- --equivalent-minutes 60 --seed 1`. Its last line is the
+ * count.
  *
- * It runs in a process of its own, in which resident memory says what is in use. V8's young generation is small: else it is
- * up to a hundred mebibytes that are touched little by little. And there is one malloc arena: a software device brings
- * threads that go with it, glibc gives each new thread an arena, up to eight a core, and an arena keeps what was freed in
- * it, so that memory creeps while devices come and go. Where MALLOC_ARENA_MAX is set, the process is taken as it is.
+ * It runs in a process of its own, in which resident memory says what is in use. V8's young generation is
+ * small: else it is up to a hundred mebibytes that are touched little by little. And there is one malloc
+ * arena: a software device brings threads that go with it, glibc gives each new thread an arena, up to eight
+ * a core, and an arena keeps what was freed in it, so that memory creeps while devices come and go. Where
+ * MALLOC_ARENA_MAX is set, the process is taken as it is.
  */
 
 import { spawnSync } from 'node:child_process';

@@ -1,4 +1,7 @@
-/** The estimator that a soak judges by: it finds a leak that was planted, and lets noise, steps and outliers pass. */
+/**
+ * The estimator that a soak judges by: it finds a leak that was planted, and lets noise, steps and outliers
+ * pass.
+ */
 
 import { describe, expect, it } from 'vitest';
 import { SeededRandom, testSeed } from '../../src/testing/index.ts';

@@ -1,11 +1,13 @@
 /**
- * How fast a series grows, in spite of noise and steps. The estimate is the median of the slopes of all pairs of points
- * (H. Theil, "A rank-invariant method of linear and polynomial regression analysis", Proc. Kon. Ned. Akad. v. Wetensch. A
- * 53, 1950); its interval is P. K. Sen's ("Estimates of the regression coefficient based on Kendall's tau", J. Amer.
- * Statist. Assoc. 63, 1968). Almost 30 % of the points may lie anywhere without moving it far.
+ * How fast a series grows, in spite of noise and steps. The estimate is the median of the slopes of all pairs
+ * of points (H. Theil, "A rank-invariant method of linear and polynomial regression analysis", Proc. Kon.
+ * Ned. Akad. v. Wetensch. A 53, 1950); its interval is P. K. Sen's ("Estimates of the regression coefficient
+ * based on Kendall's tau", J. Amer. Statist. Assoc. 63, 1968). Almost 30 % of the points may lie anywhere
+ * without moving it far.
  *
- * The interval takes the points for independent. Memory is not: an allocator keeps what it once took. Such a series looks
- * more certain than it is, so a bound on growth is met by the size of the slope and not by its interval alone.
+ * The interval takes the points for independent. Memory is not: an allocator keeps what it once took. Such a
+ * series looks more certain than it is, so a bound on growth is met by the size of the slope and not by its
+ * interval alone.
  */
 
 export interface Slope {
@@ -19,7 +21,9 @@ export interface Slope {
 /** The normal distribution's 97.5 % point. */
 const Z = 1.959_963_984_540_054;
 
-/** @param x increasing @throws RangeError with fewer than three points: two have no noise to tell growth from */
+/**
+ * @param x increasing @throws RangeError with fewer than three points: two have no noise to tell growth from
+ */
 export function theilSen(x: readonly number[], y: readonly number[]): Slope {
   const n = x.length;
   if (n < 3 || y.length !== n) throw new RangeError(`a slope of ${n} points against ${y.length}`);

@@ -3,13 +3,18 @@
 import type { Sample, SoakReport } from './campaign.ts';
 import { leaks, type Slope, theilSen } from './slope.ts';
 
-/** Hours of the trace in which caches of the process still fill; of a run too short for a slope, a quarter. */
+/**
+ * Hours of the trace in which caches of the process still fill; of a run too short for a slope, a quarter.
+ */
 const WARM_UP_HOURS = 0.25;
 const WARM_UP_SHARE = 0.25;
 /** What is projected to an hour has to have been watched for a fifth of one after that. */
 const SPAN_HOURS_MIN = 0.2;
 
-/** Growth over an hour's traffic that is still called flat: so much of what is resident, or so many bytes where that is more. */
+/**
+ * Growth over an hour's traffic that is still called flat: so much of what is resident, or so many bytes
+ * where that is more.
+ */
 const TOLERATED_SHARE = 0.02;
 const TOLERATED_BYTES = 8 * 1024 * 1024;
 
@@ -96,7 +101,10 @@ function isLongEnough(hours: number): boolean {
   return hours >= WARM_UP_HOURS + SPAN_HOURS_MIN;
 }
 
-/** Whether the last third never comes down to where the first third was: a count of what is held has no other noise. */
+/**
+ * Whether the last third never comes down to where the first third was: a count of what is held has no other
+ * noise.
+ */
 export function climbs(counts: readonly number[]): boolean {
   const third = Math.floor(counts.length / 3);
   if (third === 0) return false;

@@ -16,7 +16,9 @@ export interface Vitals {
 
 let collect: (() => void) | undefined;
 
-/** Collections until what they free frees nothing more: objects of the device are given back by finalizers. */
+/**
+ * Collections until what they free frees nothing more: objects of the device are given back by finalizers.
+ */
 export async function collectGarbage(): Promise<void> {
   v8.setFlagsFromString('--expose-gc');
   collect ??= vm.runInNewContext('gc') as () => void;

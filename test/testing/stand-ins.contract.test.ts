@@ -1,4 +1,7 @@
-/** The stand-ins keep the contract of the stores that they stand in for, with and without a fault store around them. */
+/**
+ * The stand-ins keep the contract of the stores that they stand in for, with and without a fault store around
+ * them.
+ */
 
 import { tierContract } from '../../src/testing/contract.ts';
 import { FaultPlan, FaultStore, StandInDevice, StandInDisk } from '../../src/testing/faults/index.ts';

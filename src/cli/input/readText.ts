@@ -53,6 +53,7 @@ function unpackZstd(packed: Buffer, maxBytes: number, tooLarge: () => TierKVErro
   let left = maxBytes;
   for (let at = 0; at < packed.length; ) {
     const options = { maxOutputLength: left + 1, info: true };
+    // With `info` Node returns this object; its types know the plain buffer alone.
     const { buffer, engine } = zlib.zstdDecompressSync(packed.subarray(at), options) as unknown as {
       buffer: Buffer;
       engine: { bytesWritten: number };

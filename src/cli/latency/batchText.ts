@@ -1,7 +1,7 @@
 /**
- * Batches as users write them: `decode=64@512` are 64 decodes with 512 tokens in their caches, `prefill=2048` is a whole
- * prompt, `prefill=512@1024` 512 new tokens after 1024 cached ones, `prefill=512@1024/4096` such a piece of a prompt of
- * 4096. Several go into one batch with commas.
+ * Batches as users write them: `decode=64@512` are 64 decodes with 512 tokens in their caches, `prefill=2048`
+ * is a whole prompt, `prefill=512@1024` 512 new tokens after 1024 cached ones, `prefill=512@1024/4096` such a
+ * piece of a prompt of 4096. Several go into one batch with commas.
  */
 
 import { configError } from '../../runtime/errors.ts';

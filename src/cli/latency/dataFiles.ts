@@ -107,7 +107,8 @@ export function loadCoefficients(
     const what = backend === 'calibrated' ? `calibrated on ${hardware.name}` : backend;
     throw new TierKVError(
       'TKV_CONFIG',
-      `there are no coefficients for ${what}. Give a file of tierkv latency fit as --coefficients, or choose another --backend.`,
+      `there are no coefficients for ${what}. Give a file of tierkv latency fit as --coefficients, ` +
+        `or choose another --backend.`,
       { field: '--coefficients' },
     );
   }

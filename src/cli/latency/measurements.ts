@@ -1,6 +1,6 @@
 /**
- * Step records and run totals, from files or as shipped for H100. The log of vLLM's scheduler and this project's own
- * format are told apart by their headers.
+ * Step records and run totals, from files or as shipped for H100. The log of vLLM's scheduler and this
+ * project's own format are told apart by their headers.
  */
 
 import type { ModelConfig } from '../../sim/latency/index.ts';
@@ -44,8 +44,8 @@ export function modelLookup(): ModelLookup {
 }
 
 /**
- * Runs that a fit may use: of models without step records, so that a model is judged by steps alone. Mixtures of experts
- * stay out, since what they add to a layer has no parameter here.
+ * Runs that a fit may use: of models without step records, so that a model is judged by steps alone. Mixtures
+ * of experts stay out, since what they add to a layer has no parameter here.
  */
 export function fittableRuns({ steps, runs }: Measurements, lookup: ModelLookup): StepRecord[] {
   const judged = new Set(steps.map(({ model }) => lookup(model).name));

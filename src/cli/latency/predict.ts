@@ -122,7 +122,9 @@ const ms = (us: number): string => (us / 1000).toFixed(3);
 export function renderPrediction(report: PredictReport): string {
   const { model, gpu, tp, dp, backend, kvBlocks, kvBlocksProblem } = report;
   const engine = `${gpu} x ${tp}${dp > 1 ? ` x ${dp} ranks` : ''}`;
-  const head = `${printable(`${model} on ${engine}`)}, ${backend}${report.floor ? '' : ', without the physical floor'}\n`;
+  const head =
+    `${printable(`${model} on ${engine}`)}, ` +
+    `${backend}${report.floor ? '' : ', without the physical floor'}\n`;
   const rows = report.batches.map(({ batch, stepUs, floorUs, parts }) => [
     batch,
     ms(stepUs),

@@ -48,7 +48,8 @@ export function renderCheck(report: CheckReport): string {
     scoreTable('Kernels', report.kernels),
     scoreTable('Average step of whole runs', report.runs),
     `A run on another GPU (RTX PRO 6000)\n${run}`,
-    `Below the physical floor: ${predicted} predicted, ${measured} measured (logged with a neighbouring step's time)\n`,
+    `Below the physical floor: ${predicted} predicted, ${measured} measured (logged with a ` +
+      `neighbouring step's time)\n`,
   ].join('\n');
 }
 

@@ -1,4 +1,7 @@
-/** How far the replay of a measured run is from the run: times to first token, between tokens, and of whole requests. */
+/**
+ * How far the replay of a measured run is from the run: times to first token, between tokens, and of whole
+ * requests.
+ */
 
 import { type CalibratedCoefficients, type MeasuredRun, replayRun } from '../../sim/latency/index.ts';
 

@@ -1,12 +1,15 @@
 /**
- * Renders a Vega-Lite specification to an SVG string, for the plots that commands write. `vega` and `vega-lite` are
- * optional peers: they are imported only when a plot is asked for, and a missing one is an error that says what to
- * install. The text is the same for the same specification: no browser, no canvas, no network, no clock.
+ * Renders a Vega-Lite specification to an SVG string, for the plots that commands write. `vega` and
+ * `vega-lite` are optional peers: they are imported only when a plot is asked for, and a missing one is an
+ * error that says what to install. The text is the same for the same specification: no browser, no canvas, no
+ * network, no clock.
  */
 
 import { TierKVError } from '../../runtime/errors.ts';
 
-/** A Vega-Lite specification as plain JSON. Data belong inside it (`data.values`), since nothing is fetched. */
+/**
+ * A Vega-Lite specification as plain JSON. Data belong inside it (`data.values`), since nothing is fetched.
+ */
 export type VegaLiteSpec = { readonly [key: string]: unknown };
 
 interface VegaModule {

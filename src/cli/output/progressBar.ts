@@ -1,6 +1,7 @@
 /**
- * A progress bar on stderr with the rate and the time left. Where stderr is no terminal it writes nothing at all, so logs
- * stay clean and stdout is only ever results. The caller tells the share done; the bar asks the clock.
+ * A progress bar on stderr with the rate and the time left. Where stderr is no terminal it writes nothing at
+ * all, so logs stay clean and stdout is only ever results. The caller tells the share done; the bar asks the
+ * clock.
  */
 
 import cliProgress from 'cli-progress';

@@ -1,6 +1,6 @@
 /**
- * Quantities as people read and write them. Sizes are binary (KiB = 1,024 bytes), rates decimal (GB/s = 10^9 bytes a
- * second), as memory and links are sold. Formatting never rounds an exact count.
+ * Quantities as people read and write them. Sizes are binary (KiB = 1,024 bytes), rates decimal (GB/s = 10^9
+ * bytes a second), as memory and links are sold. Formatting never rounds an exact count.
  */
 
 import { configError } from '../../runtime/errors.ts';
@@ -54,7 +54,8 @@ const sizePattern = /^(\d+)\s*(B|KiB|MiB|GiB|TiB)?$/;
 
 /**
  * A size as the user wrote it: `65536`, `64KiB`, `1 MiB`.
- * @throws {TierKVError} TKV_CONFIG naming `field` for anything else, and for a size that is not exact in a number.
+ * @throws {TierKVError} TKV_CONFIG naming `field` for anything else, and for a size that is not exact in a
+ * number.
  */
 export function parseBytes(field: string, text: string): number {
   const [, digits, unit = 'B'] = sizePattern.exec(text.trim()) ?? [];

@@ -59,7 +59,8 @@ export function endingOf(error: unknown, help: string): Ending {
     exitCode: 1,
     text:
       `tierkv: unexpected ${oneLine(message)}\n` +
-      'This is a fault in tierkv, not in what you asked for. TIERKV_DEBUG=1 shows where; please report it with that.',
+      'This is a fault in tierkv, not in what you asked for. TIERKV_DEBUG=1 shows where; please ' +
+      'report it with that.',
   };
 }
 

@@ -1,14 +1,17 @@
 /**
- * Stopping a command from outside. The first SIGINT, SIGTERM or SIGHUP raises an abort signal, so that the command closes
- * what it holds and ends; the second ends the process at once. Commands that hold nothing need none of this: without a
- * handler the signal just ends them.
+ * Stopping a command from outside. The first SIGINT, SIGTERM or SIGHUP raises an abort signal, so that the
+ * command closes what it holds and ends; the second ends the process at once. Commands that hold nothing need
+ * none of this: without a handler the signal just ends them.
  */
 
 import { constants } from 'node:os';
 
 const stopSignals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
 
-/** What `signal.reason` is after a stop. The process then ends with 128 + the signal's number, as shells expect. */
+/**
+ * What `signal.reason` is after a stop. The process then ends with 128 + the signal's number, as shells
+ * expect.
+ */
 export class Interrupted extends Error {
   override readonly name: string = 'Interrupted';
   readonly exitCode: number;

@@ -1,6 +1,6 @@
 /**
- * A fresh directory, by default under the system's temporary directory, that goes with all it holds when disposed or
- * at process exit.
+ * A fresh directory, by default under the system's temporary directory, that goes with all it holds when
+ * disposed or at process exit.
  */
 
 import fs from 'node:fs';

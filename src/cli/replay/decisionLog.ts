@@ -1,4 +1,7 @@
-/** The decision log of a replay: its text in a file where one is asked for, and in any case a digest over the decisions. */
+/**
+ * The decision log of a replay: its text in a file where one is asked for, and in any case a digest over the
+ * decisions.
+ */
 
 import { createHash, type Hash } from 'node:crypto';
 import fs from 'node:fs';

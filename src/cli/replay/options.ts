@@ -1,11 +1,15 @@
 /**
- * What one `tierkv replay` is asked to do: the contract between the command line, which checks every value before any
- * work starts, and `runReplay`, which may take them as right. All sizes are in bytes, all capacities in blocks.
+ * What one `tierkv replay` is asked to do: the contract between the command line, which checks every value
+ * before any work starts, and `runReplay`, which may take them as right. All sizes are in bytes, all
+ * capacities in blocks.
  */
 
 import type { ReplayReport } from './report/index.ts';
 
-/** Slots of a tier: a count, 0 for "this tier is off", or 'all' for "as many as the trace needs" (last tier only). */
+/**
+ * Slots of a tier: a count, 0 for "this tier is off", or 'all' for "as many as the trace needs" (last tier
+ * only).
+ */
 export type BlockBudget = number | 'all';
 
 export type DriverName = 'real' | 'modeled';
@@ -26,11 +30,15 @@ export interface ReplayOptions {
   readonly driver: DriverName;
   /** Share of HBM, 0 to 1, above which cached blocks are offloaded after each request. */
   readonly offloadThreshold: number;
-  /** Of every link of the modeled driver, in bytes per second. An assumption of the user's, not a measurement. */
+  /**
+   * Of every link of the modeled driver, in bytes per second. An assumption of the user's, not a measurement.
+   */
   readonly linkBandwidthBytesPerS: number;
   /** Of every transfer of the modeled driver, in microseconds. */
   readonly linkBaseLatencyUs: number;
-  /** A profile of `tierkv calibrate` whose links the modeled driver takes; those that it lacks are as assumed. */
+  /**
+   * A profile of `tierkv calibrate` whose links the modeled driver takes; those that it lacks are as assumed.
+   */
   readonly linksPath?: string;
   /** Write the decision log, and the inputs that led to it, here. */
   readonly logPath?: string;
@@ -46,9 +54,13 @@ export interface ReplayOptions {
 export interface ReplayListener {
   /** After each request, or as often as is cheap: listeners limit their own rate. */
   progress(state: ReplayProgress): void;
-  /** Something that the user should know and that does not stop the run: a software adapter, unlocked memory. */
+  /**
+   * Something that the user should know and that does not stop the run: a software adapter, unlocked memory.
+   */
   notice(message: string): void;
-  /** Raised when the user wants to stop. The run then ends soon, closes its stores and throws `signal.reason`. */
+  /**
+   * Raised when the user wants to stop. The run then ends soon, closes its stores and throws `signal.reason`.
+   */
   readonly signal: AbortSignal;
 }
 

@@ -174,7 +174,8 @@ export function parseReplayOptions(
   raw: RawReplayOptions,
   scratchDir: () => string,
 ): ReplayOptions {
-  const hbmBlocks = budget('--hbm-blocks', raw.hbmBlocks, 1); // sequences write and read KV in HBM: it is never off
+  // Sequences write and read KV in HBM, so it is never off.
+  const hbmBlocks = budget('--hbm-blocks', raw.hbmBlocks, 1);
   const ddrBlocks = budget('--ddr-blocks', raw.ddrBlocks, 0);
   const nvmeBlocks = budget('--nvme-blocks', raw.nvmeBlocks, 0);
   requireAllOnlyLast([

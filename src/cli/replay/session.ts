@@ -1,10 +1,11 @@
 /**
- * One request after the other through the manager, as the traces' ground truth defines it: look up the whole prefix, bring
- * what lower tiers hold, compute the rest, and let all blocks go from the last to the first. The tiers are exclusive: a
- * block that moves up leaves the tier that it came from, a block that HBM has no room for moves down.
+ * One request after the other through the manager, as the traces' ground truth defines it: look up the whole
+ * prefix, bring what lower tiers hold, compute the rest, and let all blocks go from the last to the first.
+ * The tiers are exclusive: a block that moves up leaves the tier that it came from, a block that HBM has no
+ * room for moves down.
  *
- * The session is the same for every driver. It hands the ends of jobs to the manager in the order of submission
- * (orderedEnds.ts), so its decisions depend on the trace and the configuration alone.
+ * The session is the same for every driver. It hands the ends of jobs to the manager in the order of
+ * submission (orderedEnds.ts), so its decisions depend on the trace and the configuration alone.
  */
 
 import {
@@ -62,7 +63,10 @@ export class ReplaySession {
     return sequence.matched;
   }
 
-  /** Brings blocks [from, to) to HBM, loaded or computed, verifies those that were there before, and lets them go. */
+  /**
+   * Brings blocks [from, to) to HBM, loaded or computed, verifies those that were there before, and lets them
+   * go.
+   */
   async #blocks(sequence: Sequence, ids: Float64Array, from: number, to: number): Promise<void> {
     const { manager } = this;
     const matched = Math.min(Math.max(sequence.matched, from), to);

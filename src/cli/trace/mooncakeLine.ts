@@ -61,7 +61,8 @@ export function parseMooncakeLine(text: string, place: LinePlace, blockTokens: n
     throw traceError(
       place,
       'hash_ids',
-      `has ${hash_ids.length} ids, but input_length ${inputTokens} at ${blockTokens} tokens a block makes ${blocks}` +
+      `has ${hash_ids.length} ids, but input_length ${inputTokens} at ${blockTokens} tokens a block ` +
+        `makes ${blocks}` +
         ' (--block-tokens sets the tokens a block)',
     );
   }

@@ -25,7 +25,8 @@ function groupTable(title: string, groups: readonly GroupSummary[], requests: nu
       formatCount(group.outputTokens),
     ]);
   const more = groups.length > MAX_ROWS ? `and ${formatCount(groups.length - MAX_ROWS)} more\n` : '';
-  return `${renderTable([{ title }, right('requests'), right('share'), right('input tokens'), right('output tokens')], rows)}${more}`;
+  const columns = ['requests', 'share', 'input tokens', 'output tokens'];
+  return renderTable([{ title }, ...columns.map(right)], rows) + more;
 }
 
 export function renderSummary(summary: WorkloadSummary): string {
@@ -34,7 +35,8 @@ export function renderSummary(summary: WorkloadSummary): string {
     ['requests', formatCount(summary.requests)],
     [
       'arrivals',
-      `${formatSeconds(lasts)}, ${number(summary.requestsPerS)} a second, CV of gaps ${summary.gapCv.toFixed(2)}`,
+      `${formatSeconds(lasts)}, ${number(summary.requestsPerS)} a second, CV of gaps ` +
+        `${summary.gapCv.toFixed(2)}`,
     ],
     ['tokens', `${formatCount(summary.inputTokens)} in, ${formatCount(summary.outputTokens)} out`],
   ];
@@ -43,7 +45,8 @@ export function renderSummary(summary: WorkloadSummary): string {
   if (summary.blocks > 0) {
     facts.push([
       'blocks seen before',
-      `${formatCount(summary.reusedBlocks)} of ${formatCount(summary.blocks)}, ${formatShare(summary.reusedBlocks, summary.blocks)}`,
+      `${formatCount(summary.reusedBlocks)} of ${formatCount(summary.blocks)}, ` +
+        `${formatShare(summary.reusedBlocks, summary.blocks)}`,
     ]);
   }
   const lengths = renderTable(

@@ -1,7 +1,7 @@
 /**
- * Prompts that wait for their turn, for a scheduler that orders them by what is cached of each. A prompt's keys are made
- * once, when it joins, since that costs far more than to look them up. The keys of all prompts lie side by side, so that
- * one call of the manager looks all of them up and its waits for memory overlap.
+ * Prompts that wait for their turn, for a scheduler that orders them by what is cached of each. A prompt's
+ * keys are made once, when it joins, since that costs far more than to look them up. The keys of all prompts
+ * lie side by side, so that one call of the manager looks all of them up and its waits for memory overlap.
  */
 
 import {
@@ -85,8 +85,9 @@ export class RequestQueue {
   }
 
   /**
-   * Sets the `cachedTokens` of every request to what `begin` would find now: whole blocks, the last token always left to
-   * compute; where there are layer groups, by what the first one has. Pins nothing, counts nothing; what is cached may go before the request begins.
+   * Sets the `cachedTokens` of every request to what `begin` would find now: whole blocks, the last token
+   * always left to compute; where there are layer groups, by what the first one has. Pins nothing, counts
+   * nothing; what is cached may go before the request begins.
    * @returns the requests in the order in which they joined, in an array of the caller's own, to be sorted
    */
   lookup(): WaitingRequest[] {

@@ -1,7 +1,7 @@
 /**
- * The key chains of a runtime, a set for each tenant with one chain for each layer group. The secret is copied when the runtime
- * opens, so that what its owner does with the bytes later changes no key. Chains of tenants not met for long are given up and
- * made again when they come back.
+ * The key chains of a runtime, a set for each tenant with one chain for each layer group. The secret is
+ * copied when the runtime opens, so that what its owner does with the bytes later changes no key. Chains of
+ * tenants not met for long are given up and made again when they come back.
  */
 
 import { KeyChain, type KeyNamespace, TierKVError } from '../../runtime/index.ts';
@@ -36,7 +36,8 @@ export class TenantChains {
     if (typeof tenant !== 'string') {
       throw new TierKVError(
         'TKV_INPUT',
-        `tenant is ${tenant === null ? 'null' : typeof tenant}, not text. Pass who may share this KV as a string.`,
+        `tenant is ${tenant === null ? 'null' : typeof tenant}, not text. Pass who may share this ` +
+          `KV as a string.`,
         { field: 'tenant' },
       );
     }

@@ -1,6 +1,7 @@
 /**
- * A small number for each tenant, by which the manager counts bytes and knows whose bytes lay in a slot. Numbers are never given to
- * another tenant; when they run out, the tenants that come later share the last one, and are kept apart by always clearing.
+ * A small number for each tenant, by which the manager counts bytes and knows whose bytes lay in a slot.
+ * Numbers are never given to another tenant; when they run out, the tenants that come later share the last
+ * one, and are kept apart by always clearing.
  */
 
 /** Owner of blocks whose tenant is not known, such as those of an earlier run. */

@@ -1,4 +1,6 @@
-/** A sequence's own copy of its tokens: what the caller does with its array afterwards changes nothing here. */
+/**
+ * A sequence's own copy of its tokens: what the caller does with its array afterwards changes nothing here.
+ */
 
 import { TierKVError } from '../../runtime/errors.ts';
 import type { KeyElements } from '../../runtime/index.ts';
@@ -22,7 +24,9 @@ export class TokenList {
     return this.#tokens;
   }
 
-  /** Adds the tokens from `from` on. @throws TKV_INPUT naming the token that is no id; nothing is added then */
+  /**
+   * Adds the tokens from `from` on. @throws TKV_INPUT naming the token that is no id; nothing is added then
+   */
   append(tokens: KeyElements, from = 0): void {
     requireTokenIds(tokens, from);
     const length = this.#length + tokens.length - from;
@@ -39,7 +43,10 @@ export class TokenList {
     this.#length = Math.min(this.#length, length);
   }
 
-  /** The first of the known tokens that is another one in `tokens`, or that `tokens` has not; -1 where all are the same. */
+  /**
+   * The first of the known tokens that is another one in `tokens`, or that `tokens` has not; -1 where all are
+   * the same.
+   */
   firstDifference(tokens: KeyElements): number {
     for (let i = 0; i < this.#length; i++) if (tokens[i] !== this.#tokens[i]) return i;
     return -1;
@@ -56,7 +63,8 @@ export function requireTokenIds(tokens: KeyElements, from = 0): void {
 function badToken(index: number, token: unknown): TierKVError {
   return new TierKVError(
     'TKV_INPUT',
-    `tokens[${index}] is ${String(token)}, not an integer from 0 to 4294967295. Pass token ids as the tokenizer gave them.`,
+    `tokens[${index}] is ${String(token)}, not an integer from 0 to 4294967295. Pass token ids as ` +
+      `the tokenizer gave them.`,
     { field: `tokens[${index}]` },
   );
 }

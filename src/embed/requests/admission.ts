@@ -1,6 +1,6 @@
 /**
- * Requests that wait for room in HBM, first come first served within a priority. Whoever is first looks for room again whenever
- * some came free; the others wait behind.
+ * Requests that wait for room in HBM, first come first served within a priority. Whoever is first looks for
+ * room again whenever some came free; the others wait behind.
  */
 
 export interface Ticket {

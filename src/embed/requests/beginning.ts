@@ -1,6 +1,7 @@
 /**
- * How a request gets its blocks: its cached ones are pinned, what lower tiers hold is brought up, the rest is opened to be computed.
- * A request that finds no room is refused, or waits for it. What cannot be brought is among the open blocks.
+ * How a request gets its blocks: its cached ones are pinned, what lower tiers hold is brought up, the rest is
+ * opened to be computed. A request that finds no room is refused, or waits for it. What cannot be brought is
+ * among the open blocks.
  */
 
 import { type BlockKeys, type KeyElements, TierKVError } from '../../runtime/index.ts';
@@ -28,8 +29,8 @@ export interface BeginOptions extends WaitOptions {
   /** Wait for room instead of being refused with TKV_FULL. Default false. */
   readonly wait?: boolean | undefined;
   /**
-   * How long to wait, in milliseconds, for blocks of the same prompt that another request is computing just now; after that they
-   * are computed once more. 0: not at all. Default 1000.
+   * How long to wait, in milliseconds, for blocks of the same prompt that another request is computing just
+   * now; after that they are computed once more. 0: not at all. Default 1000.
    */
   readonly shareWaitMs?: number | undefined;
   /** How its blocks should be kept once it lets them go; a hint to the eviction policy. */
@@ -44,7 +45,10 @@ export interface RetentionHint {
   readonly keepMs?: number;
 }
 
-/** Loads and openings of one sequence before it is given up: each can be undone by a loss or refused once more. */
+/**
+ * Loads and openings of one sequence before it is given up: each can be undone by a loss or refused once
+ * more.
+ */
 const ATTEMPTS_MAX = 8;
 
 export async function begin(
@@ -164,7 +168,10 @@ interface Wish {
   readonly wait: boolean;
 }
 
-/** Tables of a request that has room, with its cached blocks pinned. @throws TKV_FULL, and the reason of a signal */
+/**
+ * Tables of a request that has room, with its cached blocks pinned. @throws TKV_FULL, and the reason of a
+ * signal
+ */
 async function admit(
   context: RequestContext,
   groups: readonly Pick<GroupTable, 'chain' | 'keys' | 'sizeClass'>[],
@@ -191,7 +198,9 @@ async function admit(
   }
 }
 
-/** Opens a table for each group, or none where they do not all fit. The last token is always left to compute. */
+/**
+ * Opens a table for each group, or none where they do not all fit. The last token is always left to compute.
+ */
 function openTables(
   context: RequestContext,
   groups: readonly Pick<GroupTable, 'chain' | 'keys' | 'sizeClass'>[],
@@ -222,8 +231,8 @@ function openTables(
 }
 
 /**
- * Every block of the sequence is brought to HBM or opened to be computed: once, and again for as long as losses and errors
- * undo it. @throws TKV_FULL when its blocks find no room any more
+ * Every block of the sequence is brought to HBM or opened to be computed: once, and again for as long as
+ * losses and errors undo it. @throws TKV_FULL when its blocks find no room any more
  */
 export async function bring(
   context: RequestContext,

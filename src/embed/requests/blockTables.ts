@@ -1,6 +1,6 @@
 /**
- * A sequence's blocks as kernels want them. Pools have several slabs, so an entry names the slab (an index into `slabs`) and the
- * offset in it: two words a block.
+ * A sequence's blocks as kernels want them. Pools have several slabs, so an entry names the slab (an index
+ * into `slabs`) and the offset in it: two words a block.
  */
 
 import type { DevicePool } from '../../backends/webgpu/index.ts';
@@ -41,7 +41,8 @@ export function deviceTable(pool: DevicePool, table: BlockTable): DeviceBlockTab
 export function notInHbm(index: number): TierKVError {
   return new TierKVError(
     'TKV_STATE',
-    `block ${index} is not in HBM. Await begin, append or seal first; recover the sequence when it was interrupted.`,
+    `block ${index} is not in HBM. Await begin, append or seal first; recover the sequence when it ` +
+      `was interrupted.`,
     { field: 'index' },
   );
 }

@@ -1,7 +1,7 @@
 /**
- * One sequence from another, and back. A fork shares full blocks and has its own copy of the partial one; tokens that are taken
- * back leave the blocks before them as they are. A block that others may read is never written again: who goes on within one
- * gets a private copy.
+ * One sequence from another, and back. A fork shares full blocks and has its own copy of the partial one;
+ * tokens that are taken back leave the blocks before them as they are. A block that others may read is never
+ * written again: who goes on within one gets a private copy.
  */
 
 import { Entry, TierKVError } from '../../runtime/index.ts';
@@ -11,8 +11,8 @@ import { seal } from './growing.ts';
 import { type GroupTable, KVSequence } from './kvSequence.ts';
 
 /**
- * A sequence of its own with the first `atToken` tokens. Full blocks are sealed first and shared; a partial block is copied on the
- * device, behind the work submitted so far.
+ * A sequence of its own with the first `atToken` tokens. Full blocks are sealed first and shared; a partial
+ * block is copied on the device, behind the work submitted so far.
  * @throws TKV_FULL when there is no room, TKV_STATE when the sequence is interrupted
  */
 export async function fork(
@@ -47,7 +47,8 @@ function forkGroup(context: RequestContext, from: GroupTable, tokens: TokenList)
   for (let i = 0; i < shared; i++) keys.append(from.keys.words, i * 4);
   const { chain, sizeClass } = from;
   const table = manager.open(keys.words, shared, context.nowUs(), shared, from.table.owner);
-  // What others cannot find, such as a block whose digest differs from its first copy's, is copied like the partial one.
+  // What others cannot find, such as a block whose digest differs from its first copy's, is copied like the
+  // partial one.
   for (let i = table.matched; i < blocks; i++) {
     if (!manager.copy(from.table, i, table, i, context.nowUs())) {
       manager.release(table, context.nowUs());
@@ -58,8 +59,8 @@ function forkGroup(context: RequestContext, from: GroupTable, tokens: TokenList)
 }
 
 /**
- * The sequence ends after `tokens` tokens: drafts that were not accepted are taken back. A partial last block that was sealed
- * becomes a private copy, so that it can be written on.
+ * The sequence ends after `tokens` tokens: drafts that were not accepted are taken back. A partial last block
+ * that was sealed becomes a private copy, so that it can be written on.
  * @throws TKV_FULL when that copy finds no room; the sequence is as it was then
  */
 export async function truncate(

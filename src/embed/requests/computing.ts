@@ -1,6 +1,6 @@
 /**
- * Blocks that some request is computing now. Another request with the same prompt can wait for them instead of computing them once
- * more. It holds nothing while it waits, so nobody can wait for it in turn.
+ * Blocks that some request is computing now. Another request with the same prompt can wait for them instead
+ * of computing them once more. It holds nothing while it waits, so nobody can wait for it in turn.
  */
 
 import type { BlockKeys } from '../../runtime/index.ts';

@@ -33,7 +33,10 @@ export interface RequestContext {
   nowUs(): number;
 }
 
-/** `interrupted`: some blocks of the sequence are gone, with the device or by an error of it. `recover` brings them back. */
+/**
+ * `interrupted`: some blocks of the sequence are gone, with the device or by an error of it. `recover` brings
+ * them back.
+ */
 export type StepEnd = 'done' | 'interrupted';
 
 /** Fulfilled when no block of the sequence waits for a transfer. */
@@ -61,7 +64,10 @@ export function requireList(tokens: KeyElements): void {
   });
 }
 
-/** Tokens that can be found at most: as many as all tiers hold. Longer prompts need not be hashed to their end. */
+/**
+ * Tokens that can be found at most: as many as all tiers hold. Longer prompts need not be hashed to their
+ * end.
+ */
 export function tokensToFind({ manager, blockTokens }: RequestContext, tokens: KeyElements): number {
   requireList(tokens);
   const slots = manager.config.tiers.reduce((sum, { shape }) => sum + shape.slotLimit, 0);

@@ -1,6 +1,6 @@
 /**
- * A running sequence: it gets room for more tokens, and its full blocks are sealed once their KV is written. Keys are made when a
- * block is sealed, of the tokens that the sequence has then.
+ * A running sequence: it gets room for more tokens, and its full blocks are sealed once their KV is written.
+ * Keys are made when a block is sealed, of the tokens that the sequence has then.
  */
 
 import { Entry, type KeyElements, TierKVError } from '../../runtime/index.ts';
@@ -55,9 +55,10 @@ export interface StepEntry {
 export type EntryEnd = StepEnd | 'full';
 
 /**
- * Blocks that have become full are handed over to be sealed, which goes on behind the device's work, and each sequence gets room
- * for its new tokens. Looks at the ends of the tables only.
- * @throws TKV_INPUT for a token that is no id, TKV_CAPACITY for a sequence that HBM cannot hold; no sequence has grown then
+ * Blocks that have become full are handed over to be sealed, which goes on behind the device's work, and each
+ * sequence gets room for its new tokens. Looks at the ends of the tables only.
+ * @throws TKV_INPUT for a token that is no id, TKV_CAPACITY for a sequence that HBM cannot hold; no sequence
+ * has grown then
  */
 export async function step(context: RequestContext, entries: readonly StepEntry[]): Promise<EntryEnd[]> {
   for (const { sequence, tokens } of entries) {
@@ -123,7 +124,9 @@ function extend(context: RequestContext, sequence: KVSequence, tokens: KeyElemen
   scrub(context, sequence, before);
 }
 
-/** A partial last block that was sealed, and may be read by others, is written on in a copy. @throws TKV_FULL */
+/**
+ * A partial last block that was sealed, and may be read by others, is written on in a copy. @throws TKV_FULL
+ */
 function unshareTail(context: RequestContext, sequence: KVSequence): void {
   const { manager, blockTokens } = context;
   const last = Math.floor(sequence.tokens.length / blockTokens);

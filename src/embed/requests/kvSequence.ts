@@ -1,4 +1,7 @@
-/** One request's KV in the runtime: which tokens are cached, which blocks are to be computed, and where they lie. */
+/**
+ * One request's KV in the runtime: which tokens are cached, which blocks are to be computed, and where they
+ * lie.
+ */
 
 import { type BlockKeys, Entry, type KeyChain, type Sequence } from '../../runtime/index.ts';
 import type { TokenList } from '../prompts/tokenList.ts';

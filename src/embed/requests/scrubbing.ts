@@ -1,6 +1,6 @@
 /**
- * A slot that passes to another tenant is cleared before that tenant can read it. The command goes into the device's queue at once,
- * ahead of whatever the embedder submits later, so nobody waits for it.
+ * A slot that passes to another tenant is cleared before that tenant can read it. The command goes into the
+ * device's queue at once, ahead of whatever the embedder submits later, so nobody waits for it.
  */
 
 import type { RequestContext } from './context.ts';

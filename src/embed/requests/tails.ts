@@ -1,6 +1,7 @@
 /**
- * Partial last blocks. A prompt's tail can be sealed under a key of its own, of the tokens that it has, and be found again by a
- * prompt that goes on from it. It is never written again: who finds it gets a copy to go on in.
+ * Partial last blocks. A prompt's tail can be sealed under a key of its own, of the tokens that it has, and
+ * be found again by a prompt that goes on from it. It is never written again: who finds it gets a copy to go
+ * on in.
  */
 
 import { Entry, type Sequence } from '../../runtime/index.ts';
@@ -13,7 +14,10 @@ export interface FoundTail {
   readonly tables: readonly Sequence[];
 }
 
-/** Seals the partial last block under its tokens; nothing where there is none. The caller seals the full blocks before. */
+/**
+ * Seals the partial last block under its tokens; nothing where there is none. The caller seals the full
+ * blocks before.
+ */
 export function sealTail({ manager, blockTokens, nowUs }: RequestContext, sequence: KVSequence): void {
   const block = Math.floor(sequence.length / blockTokens);
   const tokens = sequence.length % blockTokens;
@@ -26,7 +30,9 @@ export function sealTail({ manager, blockTokens, nowUs }: RequestContext, sequen
   }
 }
 
-/** The longest cached tail behind the sequence's full cached blocks; the last token is always left to compute. */
+/**
+ * The longest cached tail behind the sequence's full cached blocks; the last token is always left to compute.
+ */
 export function findTail(
   context: RequestContext,
   sequence: KVSequence,

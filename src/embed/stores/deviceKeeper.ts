@@ -1,7 +1,8 @@
 /**
- * The device's end, and the next one. A lost device is an outcome: the manager is told that HBM is empty, what was on its
- * way ends, and another device is asked for. While there is none, jobs are kept; when none is to be had they end as
- * refused, and whoever needs a device next asks again. So nothing runs while nobody asks, and nobody waits for ever.
+ * The device's end, and the next one. A lost device is an outcome: the manager is told that HBM is empty,
+ * what was on its way ends, and another device is asked for. While there is none, jobs are kept; when none is
+ * to be had they end as refused, and whoever needs a device next asks again. So nothing runs while nobody
+ * asks, and nobody waits for ever.
  */
 
 import type { KVManager } from '../../runtime/index.ts';
@@ -64,7 +65,8 @@ export class DeviceKeeper {
     // Whoever waits for a device learns there why there is none.
     this.#replace().catch((error: unknown) => this.#notice(`tierkv: no other device: ${String(error)}`));
     this.#notice(
-      `tierkv: ${reason}. ${replicas} blocks were in its memory, ${lost} of them nowhere else. Asking for another device.`,
+      `tierkv: ${reason}. ${replicas} blocks were in its memory, ${lost} of them nowhere else. ` +
+        `Asking for another device.`,
     );
   }
 

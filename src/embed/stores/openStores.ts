@@ -1,7 +1,7 @@
 /**
- * Opens the stores of a configuration and the engine over them, and closes them again: first those that do the work, then
- * the host memory between them, and that not at all while an I/O that never ended may still touch it. The device and its
- * pool can be replaced, since a device can be lost.
+ * Opens the stores of a configuration and the engine over them, and closes them again: first those that do
+ * the work, then the host memory between them, and that not at all while an I/O that never ended may still
+ * touch it. The device and its pool can be replaced, since a device can be lost.
  */
 
 import { type EngineStores, StagingSlots, TransferEngine } from '../../backends/engine/index.ts';
@@ -22,7 +22,9 @@ export interface StoreConfig {
   readonly adapter?: string | undefined;
   readonly wait?: DeviceOptions['wait'] | undefined;
   readonly notice?: ((line: string) => void) | undefined;
-  /** Stands between the engine and the stores, to count or to inject faults; called again for a new device. */
+  /**
+   * Stands between the engine and the stores, to count or to inject faults; called again for a new device.
+   */
   readonly wrapStores?: ((stores: EngineStores) => EngineStores) | undefined;
 }
 
@@ -35,12 +37,16 @@ export interface OpenStores extends AsyncDisposable {
   readonly describe: () => Record<string, Record<string, string | number | boolean>>;
   /**
    * Puts a new device and an empty pool in the place of lost ones.
-   * @throws TKV_DEVICE when no device is to be had, or it has not the memory; the lost ones stay in their place
+   * @throws TKV_DEVICE when no device is to be had, or it has not the memory; the lost ones stay in their
+   * place
    */
   replaceDevice(): Promise<void>;
 }
 
-/** @throws {TierKVError} when a device, the memory or the directory is not to be had; what was opened is closed again */
+/**
+ * @throws {TierKVError} when a device, the memory or the directory is not to be had; what was opened is
+ * closed again
+ */
 export async function openStores(config: StoreConfig, manager: KVManager): Promise<OpenStores> {
   const shapeOf = (tier: Tier) => manager.config.tiers.find((each) => each.tier === tier)?.shape;
   const notice = config.notice ?? (() => {});

@@ -1,4 +1,7 @@
-/** Warm restarts: what a file store must know of the runtime to go on with an earlier run's blocks, and how they come back. */
+/**
+ * Warm restarts: what a file store must know of the runtime to go on with an earlier run's blocks, and how
+ * they come back.
+ */
 
 import type { FileStore } from '../../backends/file/index.ts';
 import { blake2s, type KVManager, layoutFingerprint, Tier } from '../../runtime/index.ts';
@@ -30,7 +33,9 @@ export function warmNvme(config: KVRuntimeConfig): StoreConfig['nvme'] {
   return { dir, options: { restart, allocation, identity } };
 }
 
-/** Makes the blocks that the files hold since an earlier run findable again. @returns blocks that were taken */
+/**
+ * Makes the blocks that the files hold since an earlier run findable again. @returns blocks that were taken
+ */
 export function adoptRecovered(manager: KVManager, nvme: FileStore, nowUs: number): number {
   const position = manager.config.tiers.findIndex(({ tier }) => tier === Tier.NVME);
   const blocks = nvme.records();

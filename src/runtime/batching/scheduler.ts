@@ -200,9 +200,9 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
   }
 
   /**
-   * The planned step brought nothing, for instance because the device was lost: every running request waits to be
-   * computed again, with the tokens it had. Call it instead of `stepEnded`. Where blocks are published `whenPlanned`,
-   * the driver fails the seals of the step too, so that none of its blocks is found.
+   * The planned step brought nothing, for instance because the device was lost: every running request waits
+   * to be computed again, with the tokens it had. Call it instead of `stepEnded`. Where blocks are published
+   * `whenPlanned`, the driver fails the seals of the step too, so that none of its blocks is found.
    * @returns with the requests that were aborted meanwhile
    * @throws TKV_STATE without a planned step
    */

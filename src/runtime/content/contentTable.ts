@@ -1,7 +1,8 @@
 /**
- * What blocks *are*, wherever their copies lie: one row a content, with its key, its digest, its parent, the chain of its
- * replicas and the chain of jobs that bring it into further tiers. A content exists while a replica, a job or a
- * sequence's block table or a child's row names it; it is in the prefix index for exactly as long.
+ * What blocks *are*, wherever their copies lie: one row a content, with its key, its digest, its parent, the
+ * chain of its replicas and the chain of jobs that bring it into further tiers. A content exists while a
+ * replica, a job or a sequence's block table or a child's row names it; it is in the prefix index for exactly
+ * as long.
  */
 
 import type { Digest } from '../digest.ts';
@@ -26,16 +27,27 @@ export class ContentTable {
   readonly digestHi: Uint32Array;
   /** 1 once the digest is known, that is, once the first replica was sealed. */
   readonly sealed: Uint8Array;
-  /** First of the chain of ready replicas, the fastest tier first; -1 for none. The replica table has the links. */
+  /**
+   * First of the chain of ready replicas, the fastest tier first; -1 for none. The replica table has the
+   * links.
+   */
   readonly replica: Int32Array;
-  /** First of the chain of jobs that bring the content into a tier; -1 for none. The job table has the links. */
+  /**
+   * First of the chain of jobs that bring the content into a tier; -1 for none. The job table has the links.
+   */
   readonly incoming: Int32Array;
-  /** When the content last left HBM downwards, in microseconds; NaN if never. Kept where there is a lower tier. */
+  /**
+   * When the content last left HBM downwards, in microseconds; NaN if never. Kept where there is a lower
+   * tier.
+   */
   readonly offloadedAtUs: Float64Array;
   readonly index: PrefixIndex;
   /** Right while there are no holes and keys are chained. */
   readonly search: PrefixSearch;
-  /** Content of the block before it in the chain, NO_PARENT or UNKNOWN_PARENT. A child keeps its parent's row alive. */
+  /**
+   * Content of the block before it in the chain, NO_PARENT or UNKNOWN_PARENT. A child keeps its parent's row
+   * alive.
+   */
   readonly #parent: Int32Array;
   /** Ready replicas and incoming jobs. */
   readonly #copies: Uint16Array;
@@ -78,8 +90,8 @@ export class ContentTable {
   }
 
   /**
-   * Contents that are known but nowhere present, or whose parent is unknown. While there are none, a chain's present
-   * blocks are a prefix of it: whoever is present has all its ancestors present.
+   * Contents that are known but nowhere present, or whose parent is unknown. While there are none, a chain's
+   * present blocks are a prefix of it: whoever is present has all its ancestors present.
    */
   get holes(): number {
     return this.#holes;
@@ -125,8 +137,8 @@ export class ContentTable {
   }
 
   /**
-   * The parent of a content that came without it is known now. Only for chained keys: there a content has one parent, and
-   * no content is its own ancestor.
+   * The parent of a content that came without it is known now. Only for chained keys: there a content has one
+   * parent, and no content is its own ancestor.
    */
   learnParent(content: number, parent: number): void {
     if (parent === UNKNOWN_PARENT || this.#parent[content] !== UNKNOWN_PARENT) return;
@@ -142,7 +154,9 @@ export class ContentTable {
     this.unhold(content);
   }
 
-  /** Content of the block before it; NO_PARENT or UNKNOWN_PARENT, both negative, where there is none to name. */
+  /**
+   * Content of the block before it; NO_PARENT or UNKNOWN_PARENT, both negative, where there is none to name.
+   */
   parentOf(content: number): number {
     return this.#parent[content];
   }
@@ -155,8 +169,9 @@ export class ContentTable {
   }
 
   /**
-   * Rows for as many contents as there are slots and jobs are enough as long as every row has one of them; rows that only
-   * live for their children have not, and there can be as many again. When all are in use, those go.
+   * Rows for as many contents as there are slots and jobs are enough as long as every row has one of them;
+   * rows that only live for their children have not, and there can be as many again. When all are in use,
+   * those go.
    */
   #forgetAbsentParents(): void {
     for (let child = 0; child < this.capacity; child++) {
@@ -212,7 +227,9 @@ export class ContentTable {
     return this.keys.slice(content * 4, content * 4 + 4);
   }
 
-  /** @param usesOfOthers uses of each content by replicas, jobs and sequences; @param copies replicas and jobs */
+  /**
+   * @param usesOfOthers uses of each content by replicas, jobs and sequences; @param copies replicas and jobs
+   */
   checkIntegrity(usesOfOthers: Int32Array, copies: Int32Array): void {
     this.index.checkIntegrity();
     invariant(this.index.size === this.#count, 'the index holds every content');

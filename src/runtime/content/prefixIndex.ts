@@ -1,7 +1,7 @@
 /**
- * Key -> content, by open addressing over the keys that the content table holds. Keys are chained hashes: equal key,
- * equal prefix up to there, so the index needs no tree. Deletion moves later entries back, so there are no tombstones
- * and a lookup's length depends only on what is in the table now.
+ * Key -> content, by open addressing over the keys that the content table holds. Keys are chained hashes:
+ * equal key, equal prefix up to there, so the index needs no tree. Deletion moves later entries back, so
+ * there are no tombstones and a lookup's length depends only on what is in the table now.
  */
 
 import { invariant } from '../errors.ts';
@@ -13,7 +13,10 @@ export class PrefixIndex {
   readonly slots: Int32Array;
   /** Takes a hash to the slot where its search begins. */
   readonly slotMask: number;
-  /** A slot holds the content in its low bits and, in the rest, bits of the key's hash that tell most others apart. */
+  /**
+   * A slot holds the content in its low bits and, in the rest, bits of the key's hash that tell most others
+   * apart.
+   */
   readonly contentMask: number;
   readonly #keys: Uint32Array;
   #size = 0;
@@ -55,8 +58,9 @@ export class PrefixIndex {
   }
 
   /**
-   * The first slot whose tag is that of the hash, or EMPTY, which proves that no key with this hash is here. `first` is what
-   * `slots[hash & slotMask]` holds: who searches for several keys loads all of these first, so that the waits overlap.
+   * The first slot whose tag is that of the hash, or EMPTY, which proves that no key with this hash is here.
+   * `first` is what `slots[hash & slotMask]` holds: who searches for several keys loads all of these first,
+   * so that the waits overlap.
    */
   seek(hash: number, first: number): number {
     const { slots, slotMask } = this;

@@ -1,7 +1,8 @@
 /**
- * How long a prefix of one chain the index holds, where whoever is indexed has all its ancestors indexed. Each step looks
- * at three places at once, whose waits for memory overlap, and leaves a quarter of the chain: half as many waits as
- * halving. As for many chains (prefixSearch.ts), steps trust the tags in the slots, and the whole key decides in the end.
+ * How long a prefix of one chain the index holds, where whoever is indexed has all its ancestors indexed.
+ * Each step looks at three places at once, whose waits for memory overlap, and leaves a quarter of the chain:
+ * half as many waits as halving. As for many chains (prefixSearch.ts), steps trust the tags in the slots, and
+ * the whole key decides in the end.
  */
 
 import { EMPTY, hashOf, type PrefixIndex } from './prefixIndex.ts';

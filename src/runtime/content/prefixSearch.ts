@@ -1,11 +1,13 @@
 /**
- * How long a prefix of each of many chains the index holds, where whoever is indexed has all its ancestors indexed. Halving
- * waits for memory at every step, since where to look next depends on what was found. The chains take each step together:
- * one pass computes all addresses and loads what lies there without looking at it, so that the waits overlap; the next pass
- * looks at what has arrived. One chain alone is another matter (prefixLength.ts).
+ * How long a prefix of each of many chains the index holds, where whoever is indexed has all its ancestors
+ * indexed. Halving waits for memory at every step, since where to look next depends on what was found. The
+ * chains take each step together: one pass computes all addresses and loads what lies there without looking
+ * at it, so that the waits overlap; the next pass looks at what has arrived. One chain alone is another
+ * matter (prefixLength.ts).
  *
- * The halves are told apart by the hash bits in the slots alone: they prove that a key is absent, and seldom err about
- * presence. Only where the halving ends is the whole key compared; if it differs, that block is absent after all.
+ * The halves are told apart by the hash bits in the slots alone: they prove that a key is absent, and seldom
+ * err about presence. Only where the halving ends is the whole key compared; if it differs, that block is
+ * absent after all.
  *
  * Scratch space is of a fixed size, a few KB for a group of chains; calls leave no garbage.
  */
@@ -13,7 +15,10 @@
 import { EMPTY, hashOf, type PrefixIndex } from './prefixIndex.ts';
 import { prefixLength } from './prefixLength.ts';
 
-/** Chains that are searched together: many more than a core's outstanding loads, few enough for its nearest cache. */
+/**
+ * Chains that are searched together: many more than a core's outstanding loads, few enough for its nearest
+ * cache.
+ */
 const GROUP = 256;
 
 export class PrefixSearch {
@@ -22,11 +27,17 @@ export class PrefixSearch {
   /** Chains whose length is not known yet, and of these, the ones that are being narrowed. */
   readonly #open: Int32Array = new Int32Array(GROUP);
   readonly #narrowing: Int32Array = new Int32Array(GROUP);
-  /** By chain: its first key, in words; block `present` may be in the index, block `absent` is not. Blocks count from 1. */
+  /**
+   * By chain: its first key, in words; block `present` may be in the index, block `absent` is not. Blocks
+   * count from 1.
+   */
   readonly #start: Int32Array = new Int32Array(GROUP);
   readonly #present: Int32Array = new Int32Array(GROUP);
   readonly #absent: Int32Array = new Int32Array(GROUP);
-  /** By place in a list of chains, what a pass leaves to the next: the key, its hash, the slot, and whose key it may be. */
+  /**
+   * By place in a list of chains, what a pass leaves to the next: the key, its hash, the slot, and whose key
+   * it may be.
+   */
   readonly #at: Int32Array = new Int32Array(GROUP);
   readonly #hash: Int32Array = new Int32Array(GROUP);
   readonly #slot: Int32Array = new Int32Array(GROUP);
@@ -44,7 +55,9 @@ export class PrefixSearch {
     return prefixLength(this.#index, keys, count);
   }
 
-  /** Sets `out[r]` to the `length` of each of `requests` chains: the `counts[r]` keys from key `firsts[r]` on. */
+  /**
+   * Sets `out[r]` to the `length` of each of `requests` chains: the `counts[r]` keys from key `firsts[r]` on.
+   */
   lengths(
     keys: Uint32Array,
     firsts: Uint32Array,
@@ -72,7 +85,10 @@ export class PrefixSearch {
     }
   }
 
-  /** Those whose block `present` is in the index have their length; for the others it is absent. @returns the others */
+  /**
+   * Those whose block `present` is in the index have their length; for the others it is absent. @returns the
+   * others
+   */
   #confirm(keys: Uint32Array, open: number, out: Uint32Array, from: number): number {
     const list = this.#open;
     const start = this.#start;
@@ -102,7 +118,10 @@ export class PrefixSearch {
     return others;
   }
 
-  /** Halves (present, absent) of each until nothing lies between. @returns those of which something may be present */
+  /**
+   * Halves (present, absent) of each until nothing lies between. @returns those of which something may be
+   * present
+   */
   #narrow(keys: Uint32Array, open: number): number {
     const all = this.#open;
     const list = this.#narrowing;
@@ -145,7 +164,10 @@ export class PrefixSearch {
     return some;
   }
 
-  /** The first content that may have the key at each of the first `count` places of `at`, -1 where none has it. */
+  /**
+   * The first content that may have the key at each of the first `count` places of `at`, -1 where none has
+   * it.
+   */
   #lookUp(keys: Uint32Array, count: number): void {
     const index = this.#index;
     const { slots, slotMask, contentMask } = index;

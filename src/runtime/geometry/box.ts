@@ -1,10 +1,10 @@
 /**
- * A unit of KV is a box: half-open ranges over layer, KV head and token (K and V lie side by side in every cell). Tokens
- * count from the start of the sequence, so block b is itself a box: all layers, all heads, tokens [b, b + 1) *
- * blockTokens.
+ * A unit of KV is a box: half-open ranges over layer, KV head and token (K and V lie side by side in every
+ * cell). Tokens count from the start of the sequence, so block b is itself a box: all layers, all heads,
+ * tokens [b, b + 1) * blockTokens.
  *
- * The bytes of a box, packed, are `[layer][head][K,V][token][headDim]` over its own ranges. A block's bytes are thus
- * nothing special, and one set of strides and offsets serves blocks, units and any part of either.
+ * The bytes of a box, packed, are `[layer][head][K,V][token][headDim]` over its own ranges. A block's bytes
+ * are thus nothing special, and one set of strides and offsets serves blocks, units and any part of either.
  *
  * A box is never empty: "nothing" is `undefined`, so no caller divides by, copies or pins an empty range.
  */

@@ -1,4 +1,7 @@
-/** Geometry: a unit of KV is a box over (layer, head, token), and everything about its bytes follows from that. */
+/**
+ * Geometry: a unit of KV is a box over (layer, head, token), and everything about its bytes follows from
+ * that.
+ */
 
 export {
   type Axis,

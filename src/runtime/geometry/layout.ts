@@ -3,13 +3,14 @@
  *
  *      layer 0                          layer 1
  *     +--------------+--------------+  +------
- *     | head 0       | head 1       |  | head 0 ...        row = headDim elements: one token's K, or V, of one head
- *     | K rows V rows| K rows V rows|  |
+ *     | head 0       | head 1       |  | head 0 ...   row: headDim elements, one token's K or V
+ *     | K rows V rows| K rows V rows|  |              of one head
  *     +--------------+--------------+  +------
  *
- * A layout is made by `kvLayout` alone, which checks every field and derives every stride, so that no other file does
- * this arithmetic. Its fingerprint writes each field out by name: two layouts that differ anywhere have different
- * fingerprints, and nothing is ever guessed from a shape (with two KV heads, K/V and heads look alike).
+ * A layout is made by `kvLayout` alone, which checks every field and derives every stride, so that no other
+ * file does this arithmetic. Its fingerprint writes each field out by name: two layouts that differ anywhere
+ * have different fingerprints, and nothing is ever guessed from a shape (with two KV heads, K/V and heads
+ * look alike).
  */
 
 import { configError, requireInteger, TierKVError } from '../errors.ts';
@@ -51,7 +52,8 @@ export const blockBytesLimit: number = 2 ** 31 - 1;
 
 /**
  * Checks `config` and derives the strides of its blocks.
- * @throws TKV_CONFIG naming the field that is not a positive integer, is no known dtype, or makes a block too large.
+ * @throws TKV_CONFIG naming the field that is not a positive integer, is no known dtype, or makes a block too
+ * large.
  */
 export function kvLayout(config: KVLayoutConfig): KVLayout {
   const { layers, kvHeads, headDim, dtype, blockTokens } = config;
@@ -68,7 +70,8 @@ export function kvLayout(config: KVLayoutConfig): KVLayout {
   if (rowBytes % 4 !== 0) {
     throw configError(
       'headDim',
-      `is ${headDim}, which makes rows of ${rowBytes} bytes, but GPU copies and digests need whole 32-bit words`,
+      `is ${headDim}, which makes rows of ${rowBytes} bytes, but GPU copies and digests need whole ` +
+        `32-bit words`,
       `Pad headDim to a multiple of ${4 / bytesPerElement}.`,
     );
   }
@@ -119,8 +122,8 @@ const fingerprintFields = [
 ] as const satisfies readonly (keyof KVLayout)[];
 
 /**
- * `field=value` for every field, in one fixed order: one text per layout and one layout per text. It goes into every key
- * and every record.
+ * `field=value` for every field, in one fixed order: one text per layout and one layout per text. It goes
+ * into every key and every record.
  */
 export function layoutFingerprint(layout: KVLayout): string {
   return `kv-layout ${fingerprintFields.map((field) => `${field}=${layout[field]}`).join(' ')}`;

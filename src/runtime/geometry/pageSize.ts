@@ -1,8 +1,8 @@
 /**
- * The page size of a pool that holds slots of several sizes. Every page is cut into slots of one size, so a page size
- * that each slot size divides wastes nothing: the least common multiple, when it is small enough to be a page. When it
- * is not, the smallest page of which no size wastes more than a stated share. (Pages at the least common multiple are
- * the idea of Jenga, arXiv 2503.18292; the bounded fallback is ours.)
+ * The page size of a pool that holds slots of several sizes. Every page is cut into slots of one size, so a
+ * page size that each slot size divides wastes nothing: the least common multiple, when it is small enough to
+ * be a page. When it is not, the smallest page of which no size wastes more than a stated share. (Pages at
+ * the least common multiple are the idea of Jenga, arXiv 2503.18292; the bounded fallback is ours.)
  */
 
 import { configError, requireInteger } from '../errors.ts';
@@ -10,7 +10,9 @@ import { configError, requireInteger } from '../errors.ts';
 export interface PageSizeOptions {
   /** The page is a multiple of this. 4096 suits direct I/O and any WebGPU binding offset. */
   readonly alignmentBytes?: number;
-  /** The largest share of a page, in (0, 1), that may be left over when it is cut into slots of any one size. */
+  /**
+   * The largest share of a page, in (0, 1), that may be left over when it is cut into slots of any one size.
+   */
   readonly maxWasteShare?: number;
   /** The least common multiple is taken up to this size: 8 times the largest unit when absent. */
   readonly lcmLimitBytes?: number;
@@ -28,7 +30,8 @@ export interface PageSize {
 
 /**
  * Sizes are taken as they are: round them up first where a tier wants its slots aligned.
- * @throws TKV_CONFIG naming the size that is not a positive integer, or `maxPageBytes` when no page is small enough.
+ * @throws TKV_CONFIG naming the size that is not a positive integer, or `maxPageBytes` when no page is small
+ * enough.
  */
 export function choosePageBytes(unitBytes: readonly number[], options: PageSizeOptions = {}): PageSize {
   const { alignmentBytes = 4096, maxWasteShare = 0.03, maxPageBytes = Number.MAX_SAFE_INTEGER } = options;
@@ -55,7 +58,8 @@ export function choosePageBytes(unitBytes: readonly number[], options: PageSizeO
   if (pageBytes > maxPageBytes) {
     throw configError(
       'maxPageBytes',
-      `is ${maxPageBytes}, but ${pageBytes} is the smallest page that wastes at most ${maxWasteShare} on every size`,
+      `is ${maxPageBytes}, but ${pageBytes} is the smallest page that wastes at most ` +
+        `${maxWasteShare} on every size`,
       'Raise maxPageBytes or maxWasteShare, or choose unit sizes that divide each other.',
     );
   }
@@ -77,9 +81,9 @@ function commonMultiple(sizes: readonly number[], limit: number): number | undef
 }
 
 /**
- * The smallest multiple of the alignment that wastes at most `share` on every size. A page of `n` slots and a rest wastes
- * too much until the rest grows into slot n + 1, so the search jumps there. It ends at the latest where the page is
- * 1 / share times the largest size.
+ * The smallest multiple of the alignment that wastes at most `share` on every size. A page of `n` slots and a
+ * rest wastes too much until the rest grows into slot n + 1, so the search jumps there. It ends at the latest
+ * where the page is 1 / share times the largest size.
  */
 function smallestPage(sizes: readonly number[], alignment: number, share: number): number {
   let page = alignUp(Math.max(...sizes), alignment);

@@ -1,7 +1,8 @@
 /**
- * Runs: the fewest contiguous byte ranges that a box takes up inside the packed bytes of a larger box, most often a
- * block. They are sorted, disjoint, and never touch each other. From the order `[layer][head][K,V][token]` it follows
- * that, with T = "the box has all tokens of its container" and H = "it has all heads":
+ * Runs: the fewest contiguous byte ranges that a box takes up inside the packed bytes of a larger box, most
+ * often a block. They are sorted, disjoint, and never touch each other. From the order
+ * `[layer][head][K,V][token]` it follows that, with T = "the box has all tokens of its container" and H = "it
+ * has all heads":
  *
  *     T and H       1 run                  (a block, a LAYER unit of a block)
  *     T, not H      one run a layer        (a HEAD unit of a block)
@@ -19,7 +20,10 @@ export type RunArray = Int32Array | Float64Array;
 
 /** Values that `writeRuns` stores for each run: offset and length in bytes. */
 export const valuesPerRun = 2;
-/** Values that `writeCopyRuns` stores for each run: offset in the source, offset in the destination, length, in bytes. */
+/**
+ * Values that `writeCopyRuns` stores for each run: offset in the source, offset in the destination, length,
+ * in bytes.
+ */
 export const valuesPerCopyRun = 3;
 
 interface MutableBox {
@@ -49,7 +53,8 @@ export function countRuns(box: KVBox, container: KVBox, other: KVBox = container
 }
 
 /**
- * Writes (offset, bytes) of each run of `box` within the packed bytes of `container` to `out`, from index `at` on.
+ * Writes (offset, bytes) of each run of `box` within the packed bytes of `container` to `out`, from index
+ * `at` on.
  * @returns the number of runs, `countRuns(box, container)`.
  */
 export function writeRuns(
@@ -82,7 +87,8 @@ const blockPart: MutableBox = {
 const wholeBlock: MutableBox = { ...blockPart };
 
 /**
- * Writes the runs of the part of `box` that lies in block number `block` of the sequence, as offsets in that block.
+ * Writes the runs of the part of `box` that lies in block number `block` of the sequence, as offsets in that
+ * block.
  * @returns the number of runs, 0 when the box has nothing in this block.
  */
 export function writeBlockRuns(
@@ -107,8 +113,9 @@ export function writeBlockRuns(
 }
 
 /**
- * Writes (offset in `source`, offset in `destination`, bytes) of each piece that one contiguous copy can move when
- * `box` goes from the packed bytes of one box to those of another: gather from blocks into a unit, or scatter back.
+ * Writes (offset in `source`, offset in `destination`, bytes) of each piece that one contiguous copy can move
+ * when `box` goes from the packed bytes of one box to those of another: gather from blocks into a unit, or
+ * scatter back.
  * @returns the number of pieces, `countRuns(box, source, destination)`.
  */
 export function writeCopyRuns(

@@ -1,12 +1,13 @@
 /**
- * Granularities: which boxes a sequence is cut into. A unit spec tiles a region (some layers × some heads × all tokens)
- * with units of one shape, and numbers them token range by token range, then layers, then heads. A sequence that grows
- * thus only appends units; no unit is ever renumbered.
+ * Granularities: which boxes a sequence is cut into. A unit spec tiles a region (some layers × some heads ×
+ * all tokens) with units of one shape, and numbers them token range by token range, then layers, then heads.
+ * A sequence that grows thus only appends units; no unit is ever renumbered.
  *
  *     BLOCK  all layers, all heads, blockTokens tokens      TOKEN  all layers, all heads, one token
  *     HEAD   some heads of some layers, a token range       LAYER  one layer, all heads, a token range
  *
- * Where the region is no multiple of the unit, the last unit along that axis is ragged: smaller, never overlapping.
+ * Where the region is no multiple of the unit, the last unit along that axis is ragged: smaller, never
+ * overlapping.
  */
 
 import { configError, invariant, requireInteger } from '../errors.ts';
@@ -151,7 +152,8 @@ export function cover(layout: KVLayout, spec: UnitSpec, box: KVBox): CoveringUni
   if (!contains({ ...spec, tokenStart: 0, tokenEnd: box.tokenEnd }, box)) {
     throw configError(
       'box',
-      `reaches outside layers [${spec.layerStart}, ${spec.layerEnd}) and heads [${spec.headStart}, ${spec.headEnd})`,
+      `reaches outside layers [${spec.layerStart}, ${spec.layerEnd}) and heads [${spec.headStart}, ` +
+        `${spec.headEnd})`,
       'Intersect it with the region of the spec first.',
     );
   }

@@ -1,15 +1,18 @@
 /**
- * BLAKE2s (RFC 7693) over 32-bit words: the keyed cryptographic hash behind every key, without node:crypto and without
- * garbage. Callers own the eight words of state and the sixteen of message, so that a state can be copied as a midstate:
- * the state after the key block is computed once a namespace, not once a key.
+ * BLAKE2s (RFC 7693) over 32-bit words: the keyed cryptographic hash behind every key, without node:crypto
+ * and without garbage. Callers own the eight words of state and the sixteen of message, so that a state can
+ * be copied as a midstate: the state after the key block is computed once a namespace, not once a key.
  *
- * Words are the message's bytes read as little-endian, whatever the machine: nothing here looks at memory as bytes
- * except `loadBytes`, which builds words by arithmetic.
+ * Words are the message's bytes read as little-endian, whatever the machine: nothing here looks at memory as
+ * bytes except `loadBytes`, which builds words by arithmetic.
  */
 
 import { configError, invariant } from '../errors.ts';
 
-/** RFC 7693, section 2.6: the first 32 bits of the fractional parts of the square roots of the first eight primes. */
+/**
+ * RFC 7693, section 2.6: the first 32 bits of the fractional parts of the square roots of the first eight
+ * primes.
+ */
 const initial: Uint32Array = Uint32Array.of(
   0x6a09e667,
   0xbb67ae85,
@@ -50,8 +53,8 @@ export function startState(state: Uint32Array, digestLength: number, keyLength: 
 }
 
 /**
- * Mixes one 64-byte block into `state`. `totalBytes` counts all bytes up to and with this block, without the zeros that
- * fill up the last one; it is below 2^32, as no key hashes 4 GiB.
+ * Mixes one 64-byte block into `state`. `totalBytes` counts all bytes up to and with this block, without the
+ * zeros that fill up the last one; it is below 2^32, as no key hashes 4 GiB.
  */
 export function compress(
   state: Uint32Array,
@@ -211,7 +214,8 @@ function loadKey(state: Uint32Array, message: Uint32Array, key: Uint8Array, dige
 }
 
 /**
- * State after the key block: where every keyed hash of `digestLength` bytes under `key` begins, with 64 bytes counted.
+ * State after the key block: where every keyed hash of `digestLength` bytes under `key` begins, with 64 bytes
+ * counted.
  * @throws TKV_CONFIG when the key is empty or longer than BLAKE2s takes.
  */
 export function keyedMidstate(key: Uint8Array, digestLength: number): Uint32Array {

@@ -1,7 +1,7 @@
 /**
- * The keys of a sequence's blocks in order, four 32-bit words a key, in one typed array that grows by doubling. An index
- * reads key i at `words[4 * i]` and following, without an object a key. `words` is replaced when it grows, so hold the
- * BlockKeys and not its array across an append.
+ * The keys of a sequence's blocks in order, four 32-bit words a key, in one typed array that grows by
+ * doubling. An index reads key i at `words[4 * i]` and following, without an object a key. `words` is
+ * replaced when it grows, so hold the BlockKeys and not its array across an append.
  */
 
 import { invariant } from '../errors.ts';

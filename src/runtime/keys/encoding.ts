@@ -6,9 +6,10 @@
  *     | tag | type | length LE | length bytes   |      tag: which field      type: bytes, text or integer
  *     +-----+------+-----------+----------------+
  *
- * so the bytes can be read back in one way only: no two different lists of values have the same encoding, whatever the
- * values are. A tenant named like a model, a text that holds another field's bytes or a number written as text change
- * the encoding. Text is written as UTF-16 code units, since UTF-8 maps every unpaired surrogate to the same bytes.
+ * so the bytes can be read back in one way only: no two different lists of values have the same encoding,
+ * whatever the values are. A tenant named like a model, a text that holds another field's bytes or a number
+ * written as text change the encoding. Text is written as UTF-16 code units, since UTF-8 maps every unpaired
+ * surrogate to the same bytes.
  */
 
 import { invariant } from '../errors.ts';

@@ -1,5 +1,6 @@
 /**
- * Keys for simulators, from ids that a trace has already chained: equal id = equal whole prefix (Mooncake's hash_ids).
+ * Keys for simulators, from ids that a trace has already chained: equal id = equal whole prefix (Mooncake's
+ * hash_ids).
  *
  *      word 0   word 1            word 2   word 3
  *     +--------+--------+        +--------+--------+
@@ -7,9 +8,9 @@
  *     | the namespace   |        | hashed to 64 bit |
  *     +--------+--------+        +--------+--------+
  *
- * The shuffle is a three-round Feistel network: one-to-one on 64 bits, so ids never collide within a namespace and
- * `idOf` gives them back, and well mixed, so an index may take any word as its hash. It is cheap and no protection
- * against an adversary: the runtime's keys are those of `KeyChain`.
+ * The shuffle is a three-round Feistel network: one-to-one on 64 bits, so ids never collide within a
+ * namespace and `idOf` gives them back, and well mixed, so an index may take any word as its hash. It is
+ * cheap and no protection against an adversary: the runtime's keys are those of `KeyChain`.
  */
 
 import { invariant, TierKVError } from '../errors.ts';

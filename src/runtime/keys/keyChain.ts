@@ -3,10 +3,10 @@
  *
  *     key[i] = BLAKE2s(namespace key; count, i, key[i - 1], tokens of block i)      key[-1] = 0
  *
- * Equal keys mean equal tokens in the whole prefix, equal positions and one namespace, up to a collision of 128 bits
- * under a key that no client knows. The count makes a partial tail differ from every longer one. A key costs one
- * compression for each 64 bytes of 24 + 4 * tokens, two for 16 tokens, and leaves no garbage; one chain serves any
- * number of sequences.
+ * Equal keys mean equal tokens in the whole prefix, equal positions and one namespace, up to a collision of
+ * 128 bits under a key that no client knows. The count makes a partial tail differ from every longer one. A
+ * key costs one compression for each 64 bytes of 24 + 4 * tokens, two for 16 tokens, and leaves no garbage;
+ * one chain serves any number of sequences.
  */
 
 import { invariant, TierKVError } from '../errors.ts';
@@ -104,7 +104,8 @@ export class KeyChain implements KeySource {
 function badToken(index: number, token: number): TierKVError {
   return new TierKVError(
     'TKV_INPUT',
-    `tokens[${index}] is ${token}, not an integer from 0 to 4294967295. Pass token ids as the tokenizer gave them.`,
+    `tokens[${index}] is ${token}, not an integer from 0 to 4294967295. Pass token ids as the ` +
+      `tokenizer gave them.`,
     { field: `tokens[${index}]` },
   );
 }

@@ -1,6 +1,7 @@
 /**
- * Where keys come from. `KeyChain` hashes tokens; `ExternalKeys` takes ids that a trace has already chained. Either way
- * two blocks have equal keys only if they, and all blocks before them, hold the same, in the same namespace.
+ * Where keys come from. `KeyChain` hashes tokens; `ExternalKeys` takes ids that a trace has already chained.
+ * Either way two blocks have equal keys only if they, and all blocks before them, hold the same, in the same
+ * namespace.
  */
 
 import type { BlockKeys } from './blockKeys.ts';
@@ -13,17 +14,17 @@ export interface KeySource {
   readonly elementsPerKey: number;
 
   /**
-   * Makes `out` the keys of all full blocks among the first `elementCount` elements of a sequence, keeping its keys
-   * before `from` and appending the rest. Call it with `from = out.length` to extend a sequence that grew.
-   * `elements[0]` is the first of the sequence, `elementCount` is all of them when absent.
+   * Makes `out` the keys of all full blocks among the first `elementCount` elements of a sequence, keeping
+   * its keys before `from` and appending the rest. Call it with `from = out.length` to extend a sequence that
+   * grew. `elements[0]` is the first of the sequence, `elementCount` is all of them when absent.
    * @returns `out.length`.
    * @throws TKV_INPUT naming the element that is no valid id; `out` then holds the keys before it.
    */
   hashBlocks(elements: KeyElements, from: number, out: BlockKeys, elementCount?: number): number;
 
   /**
-   * Writes to `out[at]` the key of the first `count` elements of block `block`, fewer than a whole block: a partial tail,
-   * keyed by its exact length. `keys` holds the keys of the blocks before it.
+   * Writes to `out[at]` the key of the first `count` elements of block `block`, fewer than a whole block: a
+   * partial tail, keyed by its exact length. `keys` holds the keys of the blocks before it.
    * @throws TKV_INPUT naming the element that is no valid id.
    */
   hashPartial(

@@ -1,9 +1,11 @@
 /**
- * A namespace is everything besides parent and tokens that determines the bytes of a unit of KV, or who may share it.
- * Keys of two namespaces have nothing in common, so isolation needs no check at lookup: there is nothing to find.
+ * A namespace is everything besides parent and tokens that determines the bytes of a unit of KV, or who may
+ * share it. Keys of two namespaces have nothing in common, so isolation needs no check at lookup: there is
+ * nothing to find.
  *
- * The secret and the tenant come from whoever embeds tierkv, from an authenticated context and never from a request's
- * body. The secret is not kept: each namespace has a key of its own, derived from it by keyed BLAKE2s.
+ * The secret and the tenant come from whoever embeds tierkv, from an authenticated context and never from a
+ * request's body. The secret is not kept: each namespace has a key of its own, derived from it by keyed
+ * BLAKE2s.
  */
 
 import { configError, requireInteger } from '../errors.ts';

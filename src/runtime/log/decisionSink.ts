@@ -1,7 +1,7 @@
 /**
- * The decision log. The manager writes every input that it is given and every decision that it takes to a sink, as plain
- * numbers in one defined order. The same inputs give the same decisions, so the log of a run on a real GPU can be
- * replayed on another driver and compared byte for byte.
+ * The decision log. The manager writes every input that it is given and every decision that it takes to a
+ * sink, as plain numbers in one defined order. The same inputs give the same decisions, so the log of a run
+ * on a real GPU can be replayed on another driver and compared byte for byte.
  */
 
 export const InputOp = {
@@ -46,7 +46,9 @@ export const inputOpNames = [
   'retain',
 ] as const;
 
-/** In comments: the meaning of the numbers that follow. A tier is its position in the configuration, 0 = HBM. */
+/**
+ * In comments: the meaning of the numbers that follow. A tier is its position in the configuration, 0 = HBM.
+ */
 export const DecisionOp = {
   /** sequence, blocks, matched, matched in HBM, matched in the next tier */
   MATCH: 0,
@@ -85,8 +87,8 @@ export const decisionOpNames = [
 
 export interface DecisionSink {
   /**
-   * A call with its arguments, and the words that belong to it where it has some: four a block where they are keys. The words
-   * must be copied to be kept.
+   * A call with its arguments, and the words that belong to it where it has some: four a block where they are
+   * keys. The words must be copied to be kept.
    */
   input(op: InputOp, nowUs: number, args: readonly number[], words?: Uint32Array): void;
   decision(op: DecisionOp, a: number, b: number, c: number, d: number, e: number): void;

@@ -1,4 +1,6 @@
-/** The decision log: what a manager was given and what it decided, as text, and the same run again from it. */
+/**
+ * The decision log: what a manager was given and what it decided, as text, and the same run again from it.
+ */
 
 export {
   DecisionOp,

@@ -1,4 +1,7 @@
-/** Reads a decision log line by line: what the manager was given, in order. Damage is an error that names file and line. */
+/**
+ * Reads a decision log line by line: what the manager was given, in order. Damage is an error that names file
+ * and line.
+ */
 
 import { TierKVError } from '../errors.ts';
 import type { ManagerConfig } from '../manager/config.ts';

@@ -1,15 +1,16 @@
 /**
- * The decision log as text, one line an event: `>` for what the manager was given, `<` for what it decided. The head names the
- * version, the configuration and the policies, so a log is all that is needed to run it again.
+ * The decision log as text, one line an event: `>` for what the manager was given, `<` for what it decided.
+ * The head names the version, the configuration and the policies, so a log is all that is needed to run it
+ * again.
  *
  *     # tierkv decision log 2 {"unitBytes":[16384],...} 5d1f02aa
  *     > 0 open 14 14 0 0 0 <keys in hex> 91c0be77
  *     < match 1 14 0 0 0 03a9d1c4
  *     # end 3 7f30aa12
  *
- * The last word of a line is a check over the line and all lines before it: a log that was cut, edited or added to is found out,
- * with the line where it begins. The check finds damage, not forgery. Decisions carry no time, so that runs which differ only in
- * speed have equal ones.
+ * The last word of a line is a check over the line and all lines before it: a log that was cut, edited or
+ * added to is found out, with the line where it begins. The check finds damage, not forgery. Decisions carry
+ * no time, so that runs which differ only in speed have equal ones.
  */
 
 export const LOG_VERSION = 2;

@@ -1,4 +1,7 @@
-/** Writes a decision log: lines are collected and handed on in pieces, so that writing costs a call every few hundred lines. */
+/**
+ * Writes a decision log: lines are collected and handed on in pieces, so that writing costs a call every few
+ * hundred lines.
+ */
 
 import { type ManagerConfig, resolveConfig } from '../manager/config.ts';
 import {
@@ -70,7 +73,9 @@ export class LogWriter implements DecisionSink {
   }
 }
 
-/** As it was given, but with each policy and its parameters named, so that a later default changes nothing. */
+/**
+ * As it was given, but with each policy and its parameters named, so that a later default changes nothing.
+ */
 function plainConfig({ tableMemory: _, ...config }: ManagerConfig): ManagerConfig {
   return { ...config, eviction: resolveConfig(config).eviction };
 }

@@ -1,6 +1,6 @@
 /**
- * A recorded run again: the inputs of a decision log are given to a fresh manager, in order, and nothing else is. Its
- * decisions are then the recorded ones, or the log is not of this version of the manager.
+ * A recorded run again: the inputs of a decision log are given to a fresh manager, in order, and nothing else
+ * is. Its decisions are then the recorded ones, or the log is not of this version of the manager.
  */
 
 import { TierKVError } from '../errors.ts';

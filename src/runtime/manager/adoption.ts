@@ -1,9 +1,11 @@
 /**
- * Blocks that a lower tier holds since an earlier run become replicas again, under the same keys. Nothing is moved and
- * nothing read: the store has said that the bytes are there, and every later read is verified as always.
+ * Blocks that a lower tier holds since an earlier run become replicas again, under the same keys. Nothing is
+ * moved and nothing read: the store has said that the bytes are there, and every later read is verified as
+ * always.
  *
- * A block names the block before it, so that the index knows again that what it holds are whole prefixes. One that comes
- * before its parent gets a row for it; a parent that never comes leaves a hole, which only makes lookups walk.
+ * A block names the block before it, so that the index knows again that what it holds are whole prefixes. One
+ * that comes before its parent gets a row for it; a parent that never comes leaves a hole, which only makes
+ * lookups walk.
  */
 
 import { NO_PARENT, UNKNOWN_PARENT } from '../content/contentTable.ts';

@@ -1,7 +1,7 @@
 /**
- * Work that one step leaves behind for the end of the call: slots that came free may be given to jobs that wait, a tier may hold
- * more than its capacity, a job's waiters are to be served. A step only notes it here; `drain` (jobs/drain.ts) does it, so that
- * no step calls back into the one that caused it.
+ * Work that one step leaves behind for the end of the call: slots that came free may be given to jobs that
+ * wait, a tier may hold more than its capacity, a job's waiters are to be served. A step only notes it here;
+ * `drain` (jobs/drain.ts) does it, so that no step calls back into the one that caused it.
  */
 
 import { JobQueue } from '../transfer/jobQueue.ts';

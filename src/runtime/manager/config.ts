@@ -1,6 +1,7 @@
 /**
- * What a manager is built from, checked field by field. Sizes are in bytes; a tier's capacity is what it may hold when
- * nothing moves, its landing zone is room beside it for blocks in flight, so that a full tier can still take a load.
+ * What a manager is built from, checked field by field. Sizes are in bytes; a tier's capacity is what it may
+ * hold when nothing moves, its landing zone is room beside it for blocks in flight, so that a full tier can
+ * still take a load.
  */
 
 import type { TableMemory } from '../content/tableMemory.ts';
@@ -35,17 +36,24 @@ export interface ManagerConfig {
   /** An owner that stands for several, who must not see each other's bytes. Default: none. */
   sharedOwner?: number;
   /**
-   * What happens to the lower copy of a block that was reloaded: `keep` it (inclusive), or `move` it (exclusive).
-   * Default keep.
+   * What happens to the lower copy of a block that was reloaded: `keep` it (inclusive), or `move` it
+   * (exclusive). Default keep.
    */
   lowerCopy?: 'keep' | 'move';
-  /** A lower tier that is full `evict`s its own least recently used block for a new one, or `refuse`s it. Default evict. */
+  /**
+   * A lower tier that is full `evict`s its own least recently used block for a new one, or `refuse`s it.
+   * Default evict.
+   */
   whenLowerFull?: 'evict' | 'refuse';
-  /** Share of HBM, in use or cached, above which a release offloads cached blocks. Default 1: only when room is needed. */
+  /**
+   * Share of HBM, in use or cached, above which a release offloads cached blocks. Default 1: only when room
+   * is needed.
+   */
   offloadThreshold?: number;
   /**
-   * Share of a tier that may be on its way down at a time, and half of its landing zone where the tier below does not keep up. A
-   * block evicted beyond that is dropped, so that a slow lower tier holds up nobody. Default 1: no bound at all.
+   * Share of a tier that may be on its way down at a time, and half of its landing zone where the tier below
+   * does not keep up. A block evicted beyond that is dropped, so that a slow lower tier holds up nobody.
+   * Default 1: no bound at all.
    */
   leavingShare?: number;
   /** A job that has not ended after so many microseconds is given up by `tick`. Default: never. */
@@ -53,15 +61,15 @@ export interface ManagerConfig {
   /** A reload within this many microseconds of the block's offload counts as thrashing. Default 1000. */
   thrashingWindowUs?: number;
   /**
-   * Whether equal keys mean equal prefixes, as those of a key chain do. Set it to false for ids from outside that might
-   * not be chained: lookups are then slower and never jump over a block. Default true.
+   * Whether equal keys mean equal prefixes, as those of a key chain do. Set it to false for ids from outside
+   * that might not be chained: lookups are then slower and never jump over a block. Default true.
    */
   chainedKeys?: boolean;
   /** Most jobs in flight or waiting. Default 16384. */
   maxJobs?: number;
   /**
-   * Gives zeroed memory of at least so many bytes, for the tables that a lookup reads at random: with millions of blocks they
-   * are read faster in huge pages. Default: ordinary memory.
+   * Gives zeroed memory of at least so many bytes, for the tables that a lookup reads at random: with
+   * millions of blocks they are read faster in huge pages. Default: ordinary memory.
    */
   tableMemory?: TableMemory;
 }

@@ -1,7 +1,8 @@
 /**
- * The manager's state, and the small steps on it from which everything else is made: reserve, attach, publish, hold,
- * unpublish, free. Each step keeps the tables consistent with each other. What to do with them is decided in the rooms
- * beside this file: `residency` (who stays), `jobs` (how a job goes out and comes back), `sequences` (what a sequence gets).
+ * The manager's state, and the small steps on it from which everything else is made: reserve, attach,
+ * publish, hold, unpublish, free. Each step keeps the tables consistent with each other. What to do with them
+ * is decided in the rooms beside this file: `residency` (who stays), `jobs` (how a job goes out and comes
+ * back), `sequences` (what a sequence gets).
  */
 
 import { ContentTable } from '../content/contentTable.ts';
@@ -15,7 +16,7 @@ import { ReplicaTable } from '../replica/replicaTable.ts';
 import { State } from '../replica/state.ts';
 import { Deadlines } from '../transfer/deadlines.ts';
 import { JobQueue } from '../transfer/jobQueue.ts';
-import { JobState, JobTable } from '../transfer/jobTable.ts';
+import { type JobId, JobState, JobTable } from '../transfer/jobTable.ts';
 import { WaiterTable } from '../transfer/waiterTable.ts';
 import { Agenda } from './agenda.ts';
 import type { ResolvedConfig } from './config.ts';
@@ -280,7 +281,10 @@ export class Core {
       this.heldBytes[tier] += this.unitBytes(this.sizeClassOf(replica, tier));
   }
 
-  /** A sequence lets the replica go; true when it was the last one. What becomes of the replica is the caller's choice. */
+  /**
+   * A sequence lets the replica go; true when it was the last one. What becomes of the replica is the
+   * caller's choice.
+   */
   unhold(replica: number): boolean {
     const { replicas } = this;
     invariant(replicas.refs[replica] > 0, 'a replica is let go as often as it was held');
@@ -324,9 +328,9 @@ export class Core {
     if (--sequence.pending === 0) this.settled.push(sequence);
   }
 
-  #hasDeadline(job: number): boolean {
-    if (!this.jobs.isLive(job as never)) return false;
-    const row = this.jobs.rowOf(job as never);
+  #hasDeadline(job: JobId): boolean {
+    if (!this.jobs.isLive(job)) return false;
+    const row = this.jobs.rowOf(job);
     return this.jobs.state[row] !== JobState.WAITING && this.jobs.overdue[row] === 0;
   }
 

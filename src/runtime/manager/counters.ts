@@ -19,9 +19,14 @@ export class Counters {
   readonly writtenBytes: Float64Array;
   /** Bytes that loads brought from each tier. */
   readonly readBytes: Float64Array;
-  /** Blocks that were dropped because the write budget of the tier below did not pay for them. Part of `dropped`. */
+  /**
+   * Blocks that were dropped because the write budget of the tier below did not pay for them. Part of
+   * `dropped`.
+   */
   writesDeclined = 0;
-  /** Blocks that were dropped because too much of their tier was on its way down already. Part of `dropped`. */
+  /**
+   * Blocks that were dropped because too much of their tier was on its way down already. Part of `dropped`.
+   */
   demotionsSkipped = 0;
   /** Blocks brought up to a tier other than HBM. Index: the tier they came to. */
   readonly promotions: Float64Array;

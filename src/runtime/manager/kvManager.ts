@@ -1,9 +1,10 @@
 /**
- * The manager: it decides which block lies where, what moves and who may read, and moves nothing itself. Calls go in,
- * each with `nowUs`; transfer jobs come out through `nextJob`; a driver executes them and reports each end through
- * `complete`. Every call returns at once. The same calls in the same order give the same decisions.
+ * The manager: it decides which block lies where, what moves and who may read, and moves nothing itself.
+ * Calls go in, each with `nowUs`; transfer jobs come out through `nextJob`; a driver executes them and
+ * reports each end through `complete`. Every call returns at once. The same calls in the same order give the
+ * same decisions.
  *
- * One request's path:  open -> load (what lower tiers hold) and allocate (the rest) -> write -> seal -> release
+ * A request's path: open -> load (what lower tiers hold), allocate (the rest) -> write -> seal -> release
  */
 
 import { requireInteger } from '../errors.ts';
@@ -44,8 +45,8 @@ export class KVManager extends SequenceCalls {
   }
 
   /**
-   * Brings one content, whose key is four words, to the tier at `position`, up or down, for nobody in particular. Up, it is
-   * copied. Down, its copies above that nobody holds give up their room.
+   * Brings one content, whose key is four words, to the tier at `position`, up or down, for nobody in
+   * particular. Up, it is copied. Down, its copies above that nobody holds give up their room.
    */
   move(key: Uint32Array, position: number, priority: Priority, nowUs: number): MoveAnswer {
     const core = this.core;
@@ -59,10 +60,10 @@ export class KVManager extends SequenceCalls {
   }
 
   /**
-   * A lower tier's store holds this block since an earlier run, durable or just verified: lookups find it from now on. Call
-   * it before anything else, for the block used longest ago first.
-   * @returns false when it stays out: its slot is not free, the tier is full, or it has that content already. The slot's
-   * generation counts either way
+   * A lower tier's store holds this block since an earlier run, durable or just verified: lookups find it
+   * from now on. Call it before anything else, for the block used longest ago first.
+   * @returns false when it stays out: its slot is not free, the tier is full, or it has that content already.
+   * The slot's generation counts either way
    */
   adopt(position: number, block: AdoptedBlock, nowUs: number): boolean {
     const core = this.core;
@@ -105,8 +106,8 @@ export class KVManager extends SequenceCalls {
   }
 
   /**
-   * Time has passed. Jobs whose deadline is over are given up: whoever waits for one computes its block again, and its slots
-   * wait for the driver.
+   * Time has passed. Jobs whose deadline is over are given up: whoever waits for one computes its block
+   * again, and its slots wait for the driver.
    * @returns jobs given up
    */
   tick(nowUs: number): number {
@@ -137,9 +138,9 @@ export class KVManager extends SequenceCalls {
   }
 
   /**
-   * The bytes of the tier at `position` are gone, and another store takes its place, empty. Blocks that sequences held
-   * there are MATCHED again where another tier has them (`load` them, also beyond `matched`), and FAILED where none does.
-   * Jobs that the driver has still end through `complete`.
+   * The bytes of the tier at `position` are gone, and another store takes its place, empty. Blocks that
+   * sequences held there are MATCHED again where another tier has them (`load` them, also beyond `matched`),
+   * and FAILED where none does. Jobs that the driver has still end through `complete`.
    */
   loseTier(position: number, nowUs: number): TierLoss {
     const core = this.core;
@@ -151,7 +152,10 @@ export class KVManager extends SequenceCalls {
     return loss;
   }
 
-  /** The next job for the driver, or 0 when there is none now. Jobs detached before the driver took them are included. */
+  /**
+   * The next job for the driver, or 0 when there is none now. Jobs detached before the driver took them are
+   * included.
+   */
   nextJob(): JobId {
     return this.core.outbox.shift();
   }

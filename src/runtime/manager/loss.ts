@@ -1,11 +1,13 @@
 /**
- * The bytes of a whole tier are gone: the device was lost, the disk died. Every replica of the tier goes, and with it every
- * way in and out that still counts on its bytes; its slots live on, for the store that takes the lost one's place.
+ * The bytes of a whole tier are gone: the device was lost, the disk died. Every replica of the tier goes, and
+ * with it every way in and out that still counts on its bytes; its slots live on, for the store that takes
+ * the lost one's place.
  *
- * - What a sequence held there is brought back from another tier where a copy lies (the entry is MATCHED again, `load`
- *   brings it), and is FAILED, to be computed again, where none does.
- * - Jobs that fill the tier are detached: their slots wait for the driver, as after a deadline. Jobs that read from it and
- *   that the driver has are left to it, since only the driver knows whether it had the bytes by then.
+ * - What a sequence held there is brought back from another tier where a copy lies (the entry is MATCHED
+ *   again, `load` brings it), and is FAILED, to be computed again, where none does.
+ * - Jobs that fill the tier are detached: their slots wait for the driver, as after a deadline. Jobs that
+ *   read from it and that the driver has are left to it, since only the driver knows whether it had the bytes
+ *   by then.
  */
 
 import { DecisionOp } from '../log/decisionSink.ts';
@@ -74,7 +76,10 @@ function jobsOn(core: Core, tier: number): JobId[] {
   return found;
 }
 
-/** Takes every ready replica of the tier out of the directory. @returns their contents, held so that they can be counted */
+/**
+ * Takes every ready replica of the tier out of the directory. @returns their contents, held so that they can
+ * be counted
+ */
 function unpublishAll(core: Core, tier: number): number[] {
   const { replicas, contents } = core;
   const gone: number[] = [];

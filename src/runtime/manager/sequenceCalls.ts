@@ -1,6 +1,6 @@
 /**
- * The calls on sequences: a block table is opened, filled, grown and given back. Every call is an input of the log, is done to its
- * end before it returns, and then the listener is told what came of it.
+ * The calls on sequences: a block table is opened, filled, grown and given back. Every call is an input of
+ * the log, is done to its end before it returns, and then the listener is told what came of it.
  */
 
 import { invariant, requireInteger, TierKVError } from '../errors.ts';
@@ -26,9 +26,9 @@ export abstract class SequenceCalls extends ManagerViews {
   }
 
   /**
-   * Begins a sequence: matches its leading blocks and pins every one of them, wherever it lies, before anything else may
-   * take a slot. Counts hits and misses over `count` blocks. At most `matchLimit` blocks are matched, so that a caller
-   * can leave the block of a prompt's last token to be computed again.
+   * Begins a sequence: matches its leading blocks and pins every one of them, wherever it lies, before
+   * anything else may take a slot. Counts hits and misses over `count` blocks. At most `matchLimit` blocks
+   * are matched, so that a caller can leave the block of a prompt's last token to be computed again.
    * @param owner whose room its blocks take, below `config.owners`
    */
   open(keys: Uint32Array, count: number, nowUs: number, matchLimit: number = count, owner = 0): Sequence {
@@ -36,7 +36,8 @@ export abstract class SequenceCalls extends ManagerViews {
   }
 
   /**
-   * As `open`, if a table of `units` units of the size class would then fit HBM beside what cannot be evicted.
+   * As `open`, if a table of `units` units of the size class would then fit HBM beside what cannot be
+   * evicted.
    * @returns null, with nothing changed, when it would not
    */
   openIfFits(
@@ -122,8 +123,8 @@ export abstract class SequenceCalls extends ManagerViews {
   }
 
   /**
-   * Opens private blocks for [from, to) where the table has none, and in place of failed ones. They are OPEN at once, or
-   * WAITING until a slot has drained.
+   * Opens private blocks for [from, to) where the table has none, and in place of failed ones. They are OPEN
+   * at once, or WAITING until a slot has drained.
    * @returns false, with nothing changed, when they do not fit HBM beside what is held there
    */
   allocate(sequence: Sequence, from: number, to: number, nowUs: number, sizeClass = 0): boolean {
@@ -142,9 +143,9 @@ export abstract class SequenceCalls extends ManagerViews {
   }
 
   /**
-   * Block `into` of `to`, vacant until now, becomes a private copy of block `at` of `from`: WAITING, then OPEN once its bytes
-   * are in place. For forks; where both name the same block, it is replaced by a private copy of itself, for rollbacks into a
-   * sealed block. Work that the device was given before is in the copy.
+   * Block `into` of `to`, vacant until now, becomes a private copy of block `at` of `from`: WAITING, then
+   * OPEN once its bytes are in place. For forks; where both name the same block, it is replaced by a private
+   * copy of itself, for rollbacks into a sealed block. Work that the device was given before is in the copy.
    * @returns false, with nothing changed, when it does not fit HBM beside what is held there
    * @throws TKV_STATE when the source is not in HBM or the target is not vacant
    */
@@ -168,8 +169,8 @@ export abstract class SequenceCalls extends ManagerViews {
   }
 
   /**
-   * The open blocks [from, to) hold their last token: `keys` has their keys from position `at` (in words). The driver
-   * takes their digests after a device fence, then they are published.
+   * The open blocks [from, to) hold their last token: `keys` has their keys from position `at` (in words).
+   * The driver takes their digests after a device fence, then they are published.
    * @param tokens tokens of each block
    */
   seal(
@@ -210,8 +211,8 @@ export abstract class SequenceCalls extends ManagerViews {
   }
 
   /**
-   * As `releaseRange` up to the table's end, which it then has no more: for tokens that are taken back. Loads that nobody else
-   * waits for are called off.
+   * As `releaseRange` up to the table's end, which it then has no more: for tokens that are taken back. Loads
+   * that nobody else waits for are called off.
    */
   truncate(sequence: Sequence, length: number, nowUs: number): void {
     const core = this.core;
@@ -250,8 +251,8 @@ export abstract class SequenceCalls extends ManagerViews {
   }
 
   /**
-   * How the caller would like the sequence's blocks to be kept, those it has and those it seals from now on, once it has let them
-   * go. A hint: the eviction policy makes of it what it can.
+   * How the caller would like the sequence's blocks to be kept, those it has and those it seals from now on,
+   * once it has let them go. A hint: the eviction policy makes of it what it can.
    */
   retain(sequence: Sequence, retention: Retention, nowUs: number): void {
     const core = this.core;

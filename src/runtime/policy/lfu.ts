@@ -4,48 +4,27 @@
  * block that returns begins anew.
  */
 
-import type { EvictionPolicy, PolicyWorld, Visit } from './evictionPolicy.ts';
-import { RankedReplicas } from './parts/index.ts';
+import type { PolicyWorld } from './evictionPolicy.ts';
+import { RankedPolicy } from './parts/index.ts';
 
-export class Lfu implements EvictionPolicy {
-  readonly #ranked: RankedReplicas;
+export class Lfu extends RankedPolicy {
   /** By content: requests that used it. A replica keeps the rank with which it entered. */
   readonly #uses: Float64Array;
 
   constructor(world: PolicyWorld) {
-    this.#ranked = new RankedReplicas(world);
+    super(world);
     this.#uses = new Float64Array(world.contents);
   }
 
-  enter(replica: number, tier: number, sizeClass: number, content: number): void {
-    this.#ranked.enter(replica, tier, sizeClass, this.#uses[content]);
+  protected rankOf(_replica: number, content: number): number {
+    return this.#uses[content];
   }
 
-  leave(replica: number, tier: number, sizeClass: number): void {
-    this.#ranked.leave(replica, tier, sizeClass);
-  }
-
-  touch(content: number, _visit: Visit): void {
+  override touch(content: number): void {
     this.#uses[content]++;
   }
 
-  victim(tier: number): number {
-    return this.#ranked.first(tier);
-  }
-
-  victimOfClass(tier: number, sizeClass: number): number {
-    return this.#ranked.firstOfClass(tier, sizeClass);
-  }
-
-  forgotten(content: number): void {
+  override forgotten(content: number): void {
     this.#uses[content] = 0;
-  }
-
-  dump(tier: number): number[] {
-    return this.#ranked.dump(tier);
-  }
-
-  checkIntegrity(): void {
-    this.#ranked.checkIntegrity();
   }
 }

@@ -5,11 +5,10 @@
  */
 
 import { configError } from '../errors.ts';
-import type { EvictionPolicy, PolicyWorld } from './evictionPolicy.ts';
-import { RankedReplicas } from './parts/index.ts';
+import type { PolicyWorld } from './evictionPolicy.ts';
+import { RankedPolicy } from './parts/index.ts';
 
-export class Priority implements EvictionPolicy {
-  readonly #ranked: RankedReplicas;
+export class Priority extends RankedPolicy {
   readonly #owner: ArrayLike<number>;
   readonly #levels: readonly number[];
 
@@ -18,37 +17,13 @@ export class Priority implements EvictionPolicy {
    * @throws TKV_CONFIG for a level that is not a number
    */
   constructor(world: PolicyWorld, levels: string) {
-    this.#ranked = new RankedReplicas(world);
+    super(world);
     this.#owner = world.owner;
     this.#levels = parseLevels(levels);
   }
 
-  enter(replica: number, tier: number, sizeClass: number, content: number): void {
-    this.#ranked.enter(replica, tier, sizeClass, this.#levels[this.#owner[content]] ?? 0);
-  }
-
-  leave(replica: number, tier: number, sizeClass: number): void {
-    this.#ranked.leave(replica, tier, sizeClass);
-  }
-
-  touch(): void {}
-
-  victim(tier: number): number {
-    return this.#ranked.first(tier);
-  }
-
-  victimOfClass(tier: number, sizeClass: number): number {
-    return this.#ranked.firstOfClass(tier, sizeClass);
-  }
-
-  forgotten(): void {}
-
-  dump(tier: number): number[] {
-    return this.#ranked.dump(tier);
-  }
-
-  checkIntegrity(): void {
-    this.#ranked.checkIntegrity();
+  protected rankOf(_replica: number, content: number): number {
+    return this.#levels[this.#owner[content]] ?? 0;
   }
 }
 

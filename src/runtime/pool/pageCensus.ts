@@ -1,7 +1,8 @@
 /**
- * Which pages of a tier hold nothing but replicas that may be evicted: clearing one of them makes room for slots of any size
- * class. Per page it counts taken slots and, of these, those that may not be evicted. A page is in the list while it has
- * taken slots and all of them may be evicted; the one that came into this state first is cleared first.
+ * Which pages of a tier hold nothing but replicas that may be evicted: clearing one of them makes room for
+ * slots of any size class. Per page it counts taken slots and, of these, those that may not be evicted. A
+ * page is in the list while it has taken slots and all of them may be evicted; the one that came into this
+ * state first is cleared first.
  */
 
 import { invariant } from '../errors.ts';
@@ -54,7 +55,9 @@ export class PageCensus {
     else this.#clearable.remove(0, page);
   }
 
-  /** @param fixed taken slots of each page that may not be evicted, @param taken all taken ones, counted anew */
+  /**
+   * @param fixed taken slots of each page that may not be evicted, @param taken all taken ones, counted anew
+   */
   checkIntegrity(fixed: ArrayLike<number>, taken: ArrayLike<number>): void {
     this.#clearable.checkIntegrity();
     for (let page = 0; page < this.#taken.length; page++) {

@@ -1,7 +1,7 @@
 /**
- * Where the bytes of a slot lie. A pool is `pages` large pages of `pageBytes`; a page in use is cut into slots of one
- * size class. Slot numbers are fixed by the shape alone, so that the manager, every tier store and the disk agree on
- * them without talking:
+ * Where the bytes of a slot lie. A pool is `pages` large pages of `pageBytes`; a page in use is cut into
+ * slots of one size class. Slot numbers are fixed by the shape alone, so that the manager, every tier store
+ * and the disk agree on them without talking:
  *
  *     slot = page * slotsPerPageMax + index          offset = page * pageBytes + index * slotBytes[sizeClass]
  *

@@ -1,11 +1,12 @@
 /**
- * The places of one tier, handed out and taken back. Two levels: large pages, of which slots of one size class are cut
- * (Jenga, arXiv 2503.18292, does this for layer groups; slab allocators do it for objects). A page whose last slot comes
- * back is uncut again, so no tier is divided between sizes in advance. Of the pages of a class the fullest is used
- * first, which empties the others; of uncut pages the one that was used last, so that a pool that is never full touches
- * little of its memory or file.
+ * The places of one tier, handed out and taken back. Two levels: large pages, of which slots of one size
+ * class are cut (Jenga, arXiv 2503.18292, does this for layer groups; slab allocators do it for objects). A
+ * page whose last slot comes back is uncut again, so no tier is divided between sizes in advance. Of the
+ * pages of a class the fullest is used first, which empties the others; of uncut pages the one that was used
+ * last, so that a pool that is never full touches little of its memory or file.
  *
- * Each slot has a generation that grows when it is taken; (slot, generation) names one use of a slot for ever.
+ * Each slot has a generation that grows when it is taken; (slot, generation) names one use of a slot for
+ * ever.
  */
 
 import { invariant } from '../errors.ts';
@@ -21,7 +22,10 @@ export class SlotPool {
   readonly #pageTaken: Uint16Array;
   readonly #pageFreeSlot: Int32Array;
   readonly #nextFreeSlot: Int32Array;
-  /** List 0: uncut pages. List 1 + bucketBase[c] + taken: pages of class c with so many slots taken, none full. */
+  /**
+   * List 0: uncut pages. List 1 + bucketBase[c] + taken: pages of class c with so many slots taken, none
+   * full.
+   */
   readonly #pages: IntrusiveLists;
   readonly #bucketBase: Int32Array;
   readonly #freeSlots: Int32Array;
@@ -106,8 +110,8 @@ export class SlotPool {
   }
 
   /**
-   * Takes one free slot by name, with a given generation: what a file holds since an earlier run. A slot that is not free
-   * in that class is left alone.
+   * Takes one free slot by name, with a given generation: what a file holds since an earlier run. A slot that
+   * is not free in that class is left alone.
    */
   takeSlot(slot: number, sizeClass: number, generation: number): boolean {
     const { slotsPerPageMax, slotsPerPage } = this.shape;

@@ -1,6 +1,6 @@
 /**
- * One row a slot of every tier: which content lies there, in which state, who holds it and who reads it. A replica's
- * number is its tier's base plus its slot, so that one table and one set of links serve all tiers.
+ * One row a slot of every tier: which content lies there, in which state, who holds it and who reads it. A
+ * replica's number is its tier's base plus its slot, so that one table and one set of links serve all tiers.
  *
  * - `refs` counts sequences that hold the replica, `readers` counts jobs that copy from it.
  * - A replica that jobs read keeps its slot until they have ended.

@@ -1,6 +1,6 @@
 /**
- * The life of a replica, one copy of a content in one slot. Only READY is ever read; a slot is FREE again only after the
- * last job on it has retired.
+ * The life of a replica, one copy of a content in one slot. Only READY is ever read; a slot is FREE again
+ * only after the last job on it has retired.
  *
  *     FREE -> RESERVED -> FILLING -> VERIFYING -> READY -> DRAINING -> FREE
  *                |           |          | wrong              ^
@@ -10,8 +10,8 @@
  *     HBM:  RESERVED -> OPEN (private, tokens are appended) -> SEALED -> VERIFYING -> READY | PRIVATE
  *           FILLING -> OPEN  where a copy of another block's bytes is continued
  *
- * PRIVATE holds right bytes that nobody else may find: a second copy of a content whose digest differs, which GPUs that
- * add in another order can give.
+ * PRIVATE holds right bytes that nobody else may find: a second copy of a content whose digest differs, which
+ * GPUs that add in another order can give.
  */
 export const State = {
   FREE: 0,

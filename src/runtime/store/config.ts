@@ -26,7 +26,10 @@ export interface KVStoreConfig {
   whenLowerFull?: 'evict' | 'refuse';
   /** Ticks within which the reload of an offloaded block counts as thrashing. Default 1000. */
   thrashingWindow?: number;
-  /** Where keys come from, for each tenant. Default: a key chain under a secret that is none, fit for simulation. */
+  /**
+   * Where keys come from, for each tenant. Default: a key chain under a secret that is none, fit for
+   * simulation.
+   */
   keys?: (tenant: string) => KeySource;
 }
 

@@ -1,4 +1,7 @@
-/** A driver for a manager without bytes: every job has ended as loaded when `run` returns, and a sealed block has no digest. */
+/**
+ * A driver for a manager without bytes: every job has ended as loaded when `run` returns, and a sealed block
+ * has no digest.
+ */
 
 import type { EndListener, TransferDriver } from '../transfer/driver.ts';
 import { JobQueue } from '../transfer/jobQueue.ts';

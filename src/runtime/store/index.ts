@@ -9,7 +9,8 @@ import { TieredKVCache } from './tieredKVCache.ts';
 export { type KVRequest, type KVStore, type KVStoreConfig, ManagedKVStore, SingleTierKVStore, TieredKVCache };
 
 /**
- * The store for a configuration: the single-tier store itself where no lower tier has blocks, `TieredKVCache` otherwise.
+ * The store for a configuration: the single-tier store itself where no lower tier has blocks, `TieredKVCache`
+ * otherwise.
  * @throws TKV_CONFIG with the field that is wrong and the remedy
  */
 export function newKVStore(config: KVStoreConfig): SingleTierKVStore | TieredKVCache {

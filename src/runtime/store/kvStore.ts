@@ -1,6 +1,7 @@
 /**
- * The store interface of the serving simulator and of engines that allocate synchronously: blocks for a request's tokens,
- * with whatever is cached reused. It is a thin view on the manager; the names are those of the original design notes.
+ * The store interface of the serving simulator and of engines that allocate synchronously: blocks for a
+ * request's tokens, with whatever is cached reused. It is a thin view on the manager; the names are those of
+ * the original design notes.
  */
 
 import type { KeyElements } from '../keys/index.ts';
@@ -27,13 +28,13 @@ export interface KVStore {
   getCachedBlocks(tokens: KeyElements, tenant?: string): number[];
 
   /**
-   * Room for the KV of tokens [startIndex, endIndex) of the request, whose tokens before `startIndex` are stored already
-   * or are those of `cachedBlocks`. Cached blocks are pinned first, those in lower tiers are reloaded, and the transfer is
-   * added to the pending latency. The last token is always computed, so a fully cached prompt keeps all but its last
-   * block; `computedTokens` says where the computing has to start.
+   * Room for the KV of tokens [startIndex, endIndex) of the request, whose tokens before `startIndex` are
+   * stored already or are those of `cachedBlocks`. Cached blocks are pinned first, those in lower tiers are
+   * reloaded, and the transfer is added to the pending latency. The last token is always computed, so a fully
+   * cached prompt keeps all but its last block; `computedTokens` says where the computing has to start.
    *
-   * A request that holds blocks and names cached ones, or starts before what it has stored, begins anew: what it held is
-   * released first.
+   * A request that holds blocks and names cached ones, or starts before what it has stored, begins anew: what
+   * it held is released first.
    * @returns false, with nothing changed, when there is no room or `cachedBlocks` are not cached any more
    * @throws TKV_INPUT for indexes that are not in order or leave a gap
    */
@@ -44,10 +45,16 @@ export interface KVStore {
     cachedBlocks: readonly number[],
   ): boolean;
 
-  /** Tokens from the front of an admitted request that needed no prefill when it was admitted; 0 if it is unknown. */
+  /**
+   * Tokens from the front of an admitted request that needed no prefill when it was admitted; 0 if it is
+   * unknown.
+   */
   computedTokens(request: KVRequest): number;
 
-  /** What the request computed stays cached, in HBM and below, until something needs the room. Unknown ids: no effect. */
+  /**
+   * What the request computed stays cached, in HBM and below, until something needs the room. Unknown ids: no
+   * effect.
+   */
   releaseKVBlocks(request: KVRequest): void;
   /** As release, for a running request that makes way for another; counted. */
   preemptKVBlocks(request: KVRequest): void;

@@ -1,6 +1,6 @@
 /**
- * A `KVStore` on the manager. Every job is carried out at once, in the order in which it was issued, so each call leaves
- * the tiers at rest; what the moves cost is added up as pending latency instead.
+ * A `KVStore` on the manager. Every job is carried out at once, in the order in which it was issued, so each
+ * call leaves the tiers at rest; what the moves cost is added up as pending latency instead.
  */
 
 import { invariant, requireInteger, TierKVError } from '../errors.ts';
@@ -186,7 +186,10 @@ export class ManagedKVStore implements KVStore {
     return true;
   }
 
-  /** Tokens up to `end` are stored: blocks that are full now are sealed, prompt blocks begun now count as misses. */
+  /**
+   * Tokens up to `end` are stored: blocks that are full now are sealed, prompt blocks begun now count as
+   * misses.
+   */
   #store(admitted: Admitted, end: number): void {
     const { blockSize } = this.config;
     const { sequence, keys, promptTokens } = admitted;

@@ -1,7 +1,7 @@
 /**
- * HBM over host memory and disk. After a release, least recently used cached blocks are offloaded while HBM holds more
- * than the threshold; a block found below is reloaded and its tokens need no prefill. A reloaded block keeps its lower
- * copy, so that offloading it again costs nothing.
+ * HBM over host memory and disk. After a release, least recently used cached blocks are offloaded while HBM
+ * holds more than the threshold; a block found below is reloaded and its tokens need no prefill. A reloaded
+ * block keeps its lower copy, so that offloading it again costs nothing.
  */
 
 import type { ManagerConfig } from '../manager/config.ts';

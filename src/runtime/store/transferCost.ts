@@ -1,6 +1,7 @@
 /**
- * What it costs to bring blocks up, in whole microseconds (ticks). Two link models: tokens per tick, as the original
- * notes have it, and bytes per second. Both are `base + ceil(size / bandwidth)` for the blocks of one transfer together.
+ * What it costs to bring blocks up, in whole microseconds (ticks). Two link models: tokens per tick, as the
+ * original notes have it, and bytes per second. Both are `base + ceil(size / bandwidth)` for the blocks of
+ * one transfer together.
  */
 
 export type LinkUnits =

@@ -1,11 +1,13 @@
 /**
- * What a tier store remembers of each slot: the generation that last took it, and the size class of the bytes that lie
- * in it, if any do. It answers the part of the tier contract that needs no bytes: stale, missing, cut anew.
+ * What a tier store remembers of each slot: the generation that last took it, and the size class of the bytes
+ * that lie in it, if any do. It answers the part of the tier contract that needs no bytes: stale, missing,
+ * cut anew.
  *
  * - The generation of a slot never falls. A failed write keeps its generation and leaves no bytes.
- * - A page holds slots of one size class. The first write of another class cuts the page anew: the bytes of all its old
- *   slots are gone, their generations stay.
- * - Memory grows with the highest slot touched, not with the pool's limit, since a disk tier may be practically unbounded.
+ * - A page holds slots of one size class. The first write of another class cuts the page anew: the bytes of
+ *   all its old slots are gone, their generations stay.
+ * - Memory grows with the highest slot touched, not with the pool's limit, since a disk tier may be
+ *   practically unbounded.
  */
 
 import type { PoolShape } from '../pool/shape.ts';
@@ -85,7 +87,9 @@ export class SlotLedger {
     return undefined;
   }
 
-  /** The generation takes the slot and its old bytes are given up; a write is about to begin or has failed. */
+  /**
+   * The generation takes the slot and its old bytes are given up; a write is about to begin or has failed.
+   */
   take(place: SlotPlace): void {
     const { slot, sizeClass, generation } = place;
     const { slotsPerPageMax } = this.shape;
@@ -99,7 +103,9 @@ export class SlotLedger {
     this.#held[slot] = 0;
   }
 
-  /** The bytes of the generation that took the slot are in place; nothing, if the page was cut anew meanwhile. */
+  /**
+   * The bytes of the generation that took the slot are in place; nothing, if the page was cut anew meanwhile.
+   */
   fill(place: SlotPlace): void {
     const { slot, sizeClass } = place;
     const page = Math.floor(slot / this.shape.slotsPerPageMax);

@@ -1,6 +1,7 @@
 /**
- * Which slots calls of a store are working on. Stores do not queue calls that meet on a slot: the second one is refused, and
- * changes nothing. The manager never sends such a call, since a slot belongs to its job until the job has retired.
+ * Which slots calls of a store are working on. Stores do not queue calls that meet on a slot: the second one
+ * is refused, and changes nothing. The manager never sends such a call, since a slot belongs to its job until
+ * the job has retired.
  *
  *     held as | a further `read` | `device` | `source` | `write`
  *     read    | allowed          | refused  | allowed  | refused
@@ -8,8 +9,9 @@
  *     source  | allowed          | allowed  | allowed  | refused
  *     write   | refused          | refused  | refused  | refused
  *
- * `device` is work on a device that its queue keeps in order, such as filling a slot and then sealing it. `source` is a slot that
- * such work copies from. `read` goes another way and could come later than it was asked for, so nothing may change the slot.
+ * `device` is work on a device that its queue keeps in order, such as filling a slot and then sealing it.
+ * `source` is a slot that such work copies from. `read` goes another way and could come later than it was
+ * asked for, so nothing may change the slot.
  */
 
 import { invariant } from '../errors.ts';

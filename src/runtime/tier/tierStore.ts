@@ -1,19 +1,20 @@
 /**
- * The contract of whatever holds the bytes of one tier. A store executes and decides nothing: it is told places and does
- * as told. `tierContract` in `tierkv/testing` is this text as tests.
+ * The contract of whatever holds the bytes of one tier. A store executes and decides nothing: it is told
+ * places and does as told. `tierContract` in `tierkv/testing` is this text as tests.
  *
- * - A place is (slot, generation). The store remembers the generation whose bytes lie in each slot. A request that names
- *   an older generation than the slot holds is `refused`, and changes nothing. A read that names a newer one finds stale
- *   bytes: `corrupt`. A slot never written is `missing`.
- * - `write` puts an item's bytes in place; `read` fills an item's bytes. Either way the promise is fulfilled only when
- *   every job on those slots has retired, so that the slots may be used again. It is never rejected for I/O reasons: a
- *   full disk or a lost device is an outcome.
- * - Where a store can verify what arrived (HBM by a kernel, files by the host), it compares with `item.digest` and
- *   answers `corrupt`. A store that cannot says so in `verifies`.
- * - Each item ends by itself: `ended` is called with its result as soon as it has one, never before `write` or `read` has
- *   returned. The promise has all results, in the order of the items.
- * - Items of one call may run in any order and must not name a slot twice. An item that names a slot on which another call is
- *   still at work is `refused` and changes nothing, except that several calls may read one slot (slotLocks.ts).
+ * - A place is (slot, generation). The store remembers the generation whose bytes lie in each slot. A request
+ *   that names an older generation than the slot holds is `refused`, and changes nothing. A read that names a
+ *   newer one finds stale bytes: `corrupt`. A slot never written is `missing`.
+ * - `write` puts an item's bytes in place; `read` fills an item's bytes. Either way the promise is fulfilled
+ *   only when every job on those slots has retired, so that the slots may be used again. It is never rejected
+ *   for I/O reasons: a full disk or a lost device is an outcome.
+ * - Where a store can verify what arrived (HBM by a kernel, files by the host), it compares with
+ *   `item.digest` and answers `corrupt`. A store that cannot says so in `verifies`.
+ * - Each item ends by itself: `ended` is called with its result as soon as it has one, never before `write`
+ *   or `read` has returned. The promise has all results, in the order of the items.
+ * - Items of one call may run in any order and must not name a slot twice. An item that names a slot on which
+ *   another call is still at work is `refused` and changes nothing, except that several calls may read one
+ *   slot (slotLocks.ts).
  */
 
 import type { Digest } from '../digest.ts';
@@ -33,11 +34,14 @@ export interface StoreItem {
   /** Key of the block before it in its chain, for the same stores; zeros for the first. Absent: not known. */
   readonly parent?: Uint32Array | undefined;
   /**
-   * Of a read: whoever takes the bytes on compares them with the digest where they go, so that the store need not. What it
-   * knows of the place (generation, key, header) it checks all the same. Default false.
+   * Of a read: whoever takes the bytes on compares them with the digest where they go, so that the store need
+   * not. What it knows of the place (generation, key, header) it checks all the same. Default false.
    */
   readonly checkedLater?: boolean;
-  /** Host bytes: the source of a write, the destination of a read; exactly the slot's size. Not kept after the call. */
+  /**
+   * Host bytes: the source of a write, the destination of a read; exactly the slot's size. Not kept after the
+   * call.
+   */
   readonly bytes: Uint8Array;
 }
 
@@ -63,7 +67,9 @@ export interface TierStore extends AsyncDisposable {
 
 /** A store whose slots are host memory: other stores copy straight from and to its views. */
 export interface HostTierStore extends TierStore {
-  /** The slot's bytes themselves. The caller holds the place (a reader or a reservation) while it uses them. */
+  /**
+   * The slot's bytes themselves. The caller holds the place (a reader or a reservation) while it uses them.
+   */
   view(slot: number, sizeClass: number): Uint8Array;
   /** The generation whose bytes lie in the slot, 0 for none. */
   generationOf(slot: number): number;
@@ -74,8 +80,8 @@ export interface HostTierStore extends TierStore {
 /** A store in GPU memory, where sequences write KV with kernels of their own. */
 export interface DeviceTierStore extends TierStore {
   /**
-   * Digest of what lies in each place, after all device work submitted so far; the place takes the generation named.
-   * This is the device fence that seals a block.
+   * Digest of what lies in each place, after all device work submitted so far; the place takes the generation
+   * named. This is the device fence that seals a block.
    */
   seal(items: readonly SealItem[]): Promise<readonly SealResult[]>;
   /** Copies whole slots within device memory, in the order of the device's work. Nothing is verified. */
@@ -84,7 +90,10 @@ export interface DeviceTierStore extends TierStore {
   clear(items: readonly SealItem[]): Promise<readonly StoreResult[]>;
 }
 
-/** One whole slot to another of the same size class. The source is named as a read names it, the target as a write. */
+/**
+ * One whole slot to another of the same size class. The source is named as a read names it, the target as a
+ * write.
+ */
 export interface CopyItem {
   readonly sizeClass: number;
   readonly fromSlot: number;
@@ -92,7 +101,8 @@ export interface CopyItem {
   readonly toSlot: number;
   readonly toGeneration: number;
   /**
-   * The source is a block that its sequence still writes: it is taken as it is, whatever the store knows of it. Default false.
+   * The source is a block that its sequence still writes: it is taken as it is, whatever the store knows of
+   * it. Default false.
    */
   readonly unsealed?: boolean | undefined;
 }

@@ -1,7 +1,7 @@
 /**
- * Deadlines of jobs, the earliest first: a binary heap of (deadline, job). Jobs that have retired stay in it until they come
- * to the top or until they outnumber the living, when the heap is built anew. So the next deadline costs O(1) and setting
- * one O(log n), whatever happens to the jobs.
+ * Deadlines of jobs, the earliest first: a binary heap of (deadline, job). Jobs that have retired stay in it
+ * until they come to the top or until they outnumber the living, when the heap is built anew. So the next
+ * deadline costs O(1) and setting one O(log n), whatever happens to the jobs.
  */
 
 import type { JobId } from './jobTable.ts';

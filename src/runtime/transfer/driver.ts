@@ -1,7 +1,7 @@
 /**
  * What executes the manager's jobs: for real (`TransferEngine` in tierkv/backends) or on a virtual clock
- * (`ModeledDriver` in tierkv/sim). A driver decides nothing. It reports each end when it happens, in whatever order ends
- * come; a slow write to disk delays nobody who does not wait for it.
+ * (`ModeledDriver` in tierkv/sim). A driver decides nothing. It reports each end when it happens, in whatever
+ * order ends come; a slow write to disk delays nobody who does not wait for it.
  */
 
 import type { JobId } from './jobTable.ts';
@@ -26,6 +26,9 @@ export interface TransferDriver {
   nowUs(): number;
   /** Takes over jobs; returns at once. Each job ends once, also one whose deadline has passed. */
   submit(transfers: readonly Transfer[]): void;
-  /** Who is told of each end. The driver calls it from outside `submit`; a later listener takes the place of the earlier one. */
+  /**
+   * Who is told of each end. The driver calls it from outside `submit`; a later listener takes the place of
+   * the earlier one.
+   */
   onEnd(listener: EndListener): void;
 }

@@ -1,6 +1,7 @@
 /**
- * Carries jobs from the manager to a driver and their ends back: the one loop between the two, in servers, simulators, replays
- * and tests. The manager says when it has issued jobs, the driver when one has ended; nothing here waits or polls.
+ * Carries jobs from the manager to a driver and their ends back: the one loop between the two, in servers,
+ * simulators, replays and tests. The manager says when it has issued jobs, the driver when one has ended;
+ * nothing here waits or polls.
  *
  *     manager --jobs--> carrier --submit--> driver
  *        ^                                    |
@@ -40,7 +41,10 @@ export class JobCarrier {
     if (transfers.length > 0) this.#driver.submit(transfers);
   }
 
-  /** Keeps what the manager issues until `resume`, as long as there is no store to submit it to. Ends are still carried back. */
+  /**
+   * Keeps what the manager issues until `resume`, as long as there is no store to submit it to. Ends are
+   * still carried back.
+   */
   hold(): void {
     this.#held = true;
   }
@@ -50,7 +54,10 @@ export class JobCarrier {
     this.submit();
   }
 
-  /** Tells the manager of an end. For drivers whose ends somebody else puts in order; others report by themselves. */
+  /**
+   * Tells the manager of an end. For drivers whose ends somebody else puts in order; others report by
+   * themselves.
+   */
   complete({ job, outcome, digestLo, digestHi }: Completion): void {
     this.#jobs.complete(job, outcome, this.#driver.nowUs(), digestLo, digestHi);
   }

@@ -1,11 +1,12 @@
 /**
- * The jobs: one transfer each, from a (slot, generation) to a (slot, generation). A row is reused after its job retired;
- * a `JobId` holds the row and how often it was used, so that a late or doubled completion is recognised.
+ * The jobs: one transfer each, from a (slot, generation) to a (slot, generation). A row is reused after its
+ * job retired; a `JobId` holds the row and how often it was used, so that a late or doubled completion is
+ * recognised.
  *
- *     WAITING (for a slot, or its source) -> ISSUED (the driver has it) -> ENDED (waiters to be served) -> retired
- *                                               | cancelled, deadline                                      ^
- *                                               v                                                          |
- *                                            DETACHED (nobody waits, slots stay taken until it ends) ------+
+ *     WAITING (for a slot, a source) -> ISSUED (the driver has it) -> ENDED (waiters to serve) -> retired
+ *                                          | cancelled, deadline                                  ^
+ *                                          v                                                      |
+ *                                       DETACHED (nobody waits, slots stay taken until it ends) --+
  */
 
 import { invariant, TierKVError } from '../errors.ts';
@@ -13,8 +14,8 @@ import { invariant, TierKVError } from '../errors.ts';
 export type JobId = number & { readonly __job: never };
 
 /**
- * MOVE brings a content from one tier to another, SEAL takes the digest of an open block, OPEN waits for a slot to open,
- * COPY fills an open block from another one of the same tier.
+ * MOVE brings a content from one tier to another, SEAL takes the digest of an open block, OPEN waits for a
+ * slot to open, COPY fills an open block from another one of the same tier.
  */
 export const JobKind = { MOVE: 0, SEAL: 1, OPEN: 2, COPY: 3 } as const;
 export type JobKind = (typeof JobKind)[keyof typeof JobKind];

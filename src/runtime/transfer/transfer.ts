@@ -7,8 +7,8 @@ import type { JobId, Priority } from './jobTable.ts';
 export interface Transfer {
   readonly job: JobId;
   /**
-   * `move` brings source to target in another tier, `copy` within one tier; `seal` takes the digest of the target where it
-   * lies, and has no source.
+   * `move` brings source to target in another tier, `copy` within one tier; `seal` takes the digest of the
+   * target where it lies, and has no source.
    */
   readonly kind: 'move' | 'copy' | 'seal';
   readonly source: Place | null;

@@ -1,4 +1,7 @@
-/** Who waits for a job: chains of (sequence, block) hung on job rows, in the order in which they began to wait. */
+/**
+ * Who waits for a job: chains of (sequence, block) hung on job rows, in the order in which they began to
+ * wait.
+ */
 
 import { invariant } from '../errors.ts';
 
@@ -55,7 +58,9 @@ export class WaiterTable {
     return false;
   }
 
-  /** Unhangs the first waiter of the chain and returns it; valid until the next append. -1 for an empty chain. */
+  /**
+   * Unhangs the first waiter of the chain and returns it; valid until the next append. -1 for an empty chain.
+   */
   shift(heads: Int32Array, at: number): number {
     const waiter = heads[at];
     if (waiter === -1) return -1;

@@ -1,7 +1,8 @@
 /**
- * How long a link takes: one transfer after the other in each direction, each for a base time plus its bytes over the
- * bandwidth; and between its last byte and the moment at which its end is known a delay, in which the link carries others
- * already. While the opposite direction is busy too, each has a share of its own bandwidth.
+ * How long a link takes: one transfer after the other in each direction, each for a base time plus its bytes
+ * over the bandwidth; and between its last byte and the moment at which its end is known a delay, in which
+ * the link carries others already. While the opposite direction is busy too, each has a share of its own
+ * bandwidth.
  */
 
 import { requireFinite, requireFraction, requirePositive } from '../../runtime/errors.ts';
@@ -13,7 +14,10 @@ export interface LinkProfile {
   readonly bandwidthBytesPerS: number;
   /** What a transfer that travels alone takes longer. Default 0. */
   readonly delayUs?: number;
-  /** Share of its own bandwidth that a direction has while the opposite one is busy, above 0 and at most 1. Default 1. */
+  /**
+   * Share of its own bandwidth that a direction has while the opposite one is busy, above 0 and at most 1.
+   * Default 1.
+   */
   readonly bothWaysShare?: number;
 }
 
@@ -25,7 +29,10 @@ export class LinkModel {
   readonly #fallback: LinkProfile;
   readonly #freeAtUs: Map<string, number> = new Map();
 
-  /** @throws TKV_CONFIG for a bandwidth that is not positive and finite, or a latency or share out of its range */
+  /**
+   * @throws TKV_CONFIG for a bandwidth that is not positive and finite, or a latency or share out of its
+   * range
+   */
   constructor(profiles: LinkProfiles, fallback: LinkProfile) {
     for (const [name, profile] of Object.entries({ ...profiles, fallback })) {
       requirePositive(`links.${name}.bandwidthBytesPerS`, profile.bandwidthBytesPerS);

@@ -1,6 +1,7 @@
 /**
- * Executes transfer jobs without bytes: modeled tiers remember what lies where, a link model says how long it takes, and
- * each end is an event on virtual time. Given the jobs of a real run it reports what the real driver would, only sooner.
+ * Executes transfer jobs without bytes: modeled tiers remember what lies where, a link model says how long it
+ * takes, and each end is an event on virtual time. Given the jobs of a real run it reports what the real
+ * driver would, only sooner.
  */
 
 import type { Digest } from '../../runtime/digest.ts';
@@ -97,7 +98,7 @@ export function modeledDigest(key: Uint32Array): Digest {
   return { lo: (key[0] ^ key[2]) >>> 0, hi: (key[1] ^ key[3]) >>> 0 };
 }
 
-/** What is copied has no key yet: any bytes do. */
+/** What is copied has no key yet, so whichever bytes do. */
 function itemAt(transfer: Transfer, place: Place): StoreItem {
   return {
     slot: place.slot,

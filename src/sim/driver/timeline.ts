@@ -1,6 +1,6 @@
 /**
- * Where modeled transfers wait for their end. A simulation has one for everything that happens in it; `TransferTimeline` is the
- * smallest: the event kernel with one kind of event.
+ * Where modeled transfers wait for their end. A simulation has one for everything that happens in it;
+ * `TransferTimeline` is the smallest: the event kernel with one kind of event.
  */
 
 import { EventQueue, VirtualClock } from '../kernel/index.ts';

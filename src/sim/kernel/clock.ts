@@ -1,7 +1,7 @@
 /**
- * Virtual time in integer microseconds. It never goes back, and nothing under `src/sim` knows another time. Upstream's
- * "no horizon" is the largest 64-bit integer; here that, and everything else that a double cannot hold exactly, is
- * Infinity, which compares as it should.
+ * Virtual time in integer microseconds. It never goes back, and nothing under `src/sim` knows another time.
+ * Upstream's "no horizon" is the largest 64-bit integer; here that, and everything else that a double cannot
+ * hold exactly, is Infinity, which compares as it should.
  */
 
 import { invariant, TierKVError } from '../../runtime/errors.ts';

@@ -1,5 +1,6 @@
 /**
- * The near end of the event queue: a four-ary heap ordered by (time, order), one element four doubles in a flat array.
+ * The near end of the event queue: a four-ary heap ordered by (time, order), one element four doubles in a
+ * flat array.
  */
 
 /** Doubles an event takes: time, order, type and first argument packed, second argument. */

@@ -1,13 +1,15 @@
 /**
- * The pending events of a simulation, ordered by (time, type priority, sequence). An event is its type and two numbers for
- * its handler; there are no closures and no object per event, so the queue is plain data and a fork is a copy of arrays.
+ * The pending events of a simulation, ordered by (time, type priority, sequence). An event is its type and
+ * two numbers for its handler; there are no closures and no object per event, so the queue is plain data and
+ * a fork is a copy of arrays.
  *
- * Far events wait unsorted in buckets of equal width in time (a calendar), so that scheduling costs a list insertion; the
- * bucket whose turn comes is emptied into a small heap. What lies behind the last bucket waits in one list, from which the
- * next calendar is laid out with a width that fits what is pending. The order never depends on this layout.
+ * Far events wait unsorted in buckets of equal width in time (a calendar), so that scheduling costs a list
+ * insertion; the bucket whose turn comes is emptied into a small heap. What lies behind the last bucket waits
+ * in one list, from which the next calendar is laid out with a width that fits what is pending. The order
+ * never depends on this layout.
  *
- * What always holds: events leave in order; every event of the heap belongs before the bucket at the cursor; times are
- * integers of at most 2^53 - 1.
+ * What always holds: events leave in order; every event of the heap belongs before the bucket at the cursor;
+ * times are integers of at most 2^53 - 1.
  */
 
 import { invariant } from '../../runtime/errors.ts';
@@ -23,7 +25,10 @@ const MAX_BUCKETS = 1 << 15;
 export interface EventQueueState {
   readonly priorities: readonly number[];
   readonly sequence: number;
-  /** Four doubles an event (time, order, packed type and first argument, second argument), in no particular order. */
+  /**
+   * Four doubles an event (time, order, packed type and first argument, second argument), in no particular
+   * order.
+   */
   readonly events: Float64Array;
 }
 
@@ -56,7 +61,9 @@ export class EventQueue {
   #behindMinUs = Infinity;
   #behindMaxUs = -Infinity;
 
-  /** @param priorities priority of each event type, index = type, integers in [-64, 63]; lower leaves first. */
+  /**
+   * @param priorities priority of each event type, index = type, integers in [-64, 63]; lower leaves first.
+   */
   constructor(priorities: readonly number[], capacity: number = 256) {
     invariant(
       priorities.every((p) => Number.isInteger(p) && p >= -PRIORITY_BIAS && p < PRIORITY_BIAS),

@@ -1,12 +1,16 @@
 /**
- * The sums over a batch that step times are made of. A scheduler adds a request when it schedules it, takes it out when it
- * does not any more, and moves all decodes on by a token after a step; so a step costs what changed and not the batch's size.
- * Every sum is a whole number far below 2^53, therefore removing a request leaves exactly what adding it had brought.
+ * The sums over a batch that step times are made of. A scheduler adds a request when it schedules it, takes
+ * it out when it does not any more, and moves all decodes on by a token after a step; so a step costs what
+ * changed and not the batch's size. Every sum is a whole number far below 2^53, therefore removing a request
+ * leaves exactly what adding it had brought.
  */
 
 import { invariant } from '../../runtime/errors.ts';
 
-/** One scheduled request: prompt length, tokens processed so far, tokens of this step, and tokens it is to generate. */
+/**
+ * One scheduled request: prompt length, tokens processed so far, tokens of this step, and tokens it is to
+ * generate.
+ */
 export interface ScheduledRequest {
   readonly promptTokens: number;
   readonly progressTokens: number;

@@ -100,8 +100,9 @@ export function automaticBlockCount(
     const least = Math.ceil((weightsGib + activations + adapterBytes / gib) / each);
     throw new TierKVError(
       'TKV_CAPACITY',
-      `${model.name} needs ${overheadGib.toFixed(1)} GiB before its first KV block and ${tp} ${hardware.name} give ` +
-        `${availableGib.toFixed(1)} GiB. Use ${each > 0 ? `at least ${Math.max(least, tp + 1)} of them` : 'a larger GPU'}.`,
+      `${model.name} needs ${overheadGib.toFixed(1)} GiB before its first KV block and ` +
+        `${tp} ${hardware.name} give ${availableGib.toFixed(1)} GiB. Use ` +
+        `${each > 0 ? `at least ${Math.max(least, tp + 1)} of them` : 'a larger GPU'}.`,
       { field: 'tp' },
     );
   }

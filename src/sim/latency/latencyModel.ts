@@ -1,6 +1,7 @@
 /**
- * The one interface between a simulator and any model of time. All times are whole microseconds; a step takes at least 1.
- * A model is immutable and keeps no history, so one object serves any number of instances, forks and runs.
+ * The one interface between a simulator and any model of time. All times are whole microseconds; a step takes
+ * at least 1. A model is immutable and keeps no history, so one object serves any number of instances, forks
+ * and runs.
  */
 
 import type { BatchSums } from './batchSums.ts';
@@ -35,7 +36,10 @@ export interface Parallelism {
 /** Largest tick of upstream, 2^63 - 1, in the nearest double. */
 export const maxTicks: number = 2 ** 63;
 
-/** Whole ticks as upstream takes them from a float: towards zero, and everything that does not fit is the largest. */
+/**
+ * Whole ticks as upstream takes them from a float: towards zero, and everything that does not fit is the
+ * largest.
+ */
 export function toTicks(us: number): number {
   return Number.isNaN(us) || us >= maxTicks ? maxTicks : Math.trunc(us);
 }
@@ -46,7 +50,8 @@ export function toStepTicks(us: number): number {
 }
 
 /**
- * A step under LoRA adapters: `factor` times as long, where factors up to 1 and senseless ones change nothing.
+ * A step under LoRA adapters: `factor` times as long, where factors up to 1 and senseless ones change
+ * nothing.
  * @param factor 1 + k6/k7 times the number of distinct adapters in the batch.
  */
 export function withAdapterOverhead(stepUs: number, factor: number): number {

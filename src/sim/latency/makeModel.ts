@@ -23,13 +23,16 @@ export interface LatencySetup {
   readonly dp?: number;
   readonly coefficients: Coefficients;
   readonly moeCommBackend?: MoeCommBackend;
-  /** Whether no step may be shorter than its arithmetic and traffic need at the GPU's peak; true unless set. */
+  /**
+   * Whether no step may be shorter than its arithmetic and traffic need at the GPU's peak; true unless set.
+   */
   readonly floor?: boolean;
 }
 
 /**
  * The model of time for one engine.
- * @throws {TierKVError} TKV_CONFIG for a parallelism that the model does not allow or coefficients out of range.
+ * @throws {TierKVError} TKV_CONFIG for a parallelism that the model does not allow or coefficients out of
+ * range.
  */
 export function newLatencyModel(setup: LatencySetup): LatencyModel {
   const { model, hardware, coefficients } = setup;

@@ -1,6 +1,6 @@
 /**
- * Decodes the base64 text of the embedded tables. The tables are little-endian; a big-endian machine, on which typed
- * arrays would read them wrongly, is refused at once instead of drawing another stream.
+ * Decodes the base64 text of the embedded tables. The tables are little-endian; a big-endian machine, on
+ * which typed arrays would read them wrongly, is refused at once instead of drawing another stream.
  */
 
 import { invariant } from '../../runtime/errors.ts';

@@ -1,6 +1,7 @@
 /**
- * Upstream's identity of a KV block: SHA-256 over the hexadecimal hash of the block before it and every token in decimal
- * followed by a bar. Only full blocks have one, so a chain of hashes names a prefix of whole blocks.
+ * Upstream's identity of a KV block: SHA-256 over the hexadecimal hash of the block before it and every token
+ * in decimal followed by a bar. Only full blocks have one, so a chain of hashes names a prefix of whole
+ * blocks.
  */
 
 import { sha256Hex } from './sha256.ts';

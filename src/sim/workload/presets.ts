@@ -59,7 +59,8 @@ export function presetLengths(name: string): Pick<DistributionOptions, 'prompt' 
   const near = nearestName(name, names);
   throw new TierKVError(
     'TKV_CONFIG',
-    `--workload is "${name}", which is no preset. ${near === undefined ? '' : `Did you mean "${near}"? `}Valid: ${names.join(', ')}`,
+    `--workload is "${name}", which is no preset. ` +
+      `${near === undefined ? '' : `Did you mean "${near}"? `}Valid: ${names.join(', ')}`,
     { field: '--workload' },
   );
 }

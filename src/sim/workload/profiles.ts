@@ -131,7 +131,8 @@ export function parseProfile(text: string): LoadProfile {
       throw configError(
         '--profile',
         `has the key "${key}"`,
-        `${near === undefined ? '' : `Did you mean "${near}"? `}${kind} takes: ${Object.keys(known).join(', ')}.`,
+        `${near === undefined ? '' : `Did you mean "${near}"? `}${kind} takes: ` +
+          `${Object.keys(known).join(', ')}.`,
       );
     }
     const number = value === '' ? Number.NaN : Number(value);

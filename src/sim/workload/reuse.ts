@@ -1,6 +1,6 @@
 /**
- * What an unlimited prefix cache would find: blocks of traces that name them, token lists in blocks of 16, and the spans
- * that drawn prompts share. What was seen is remembered, up to a limit.
+ * What an unlimited prefix cache would find: blocks of traces that name them, token lists in blocks of 16,
+ * and the spans that drawn prompts share. What was seen is remembered, up to a limit.
  */
 
 import { TierKVError } from '../../runtime/errors.ts';
@@ -12,7 +12,8 @@ export const maxRemembered: number = 2 ** 22;
 export function tooMuch(what: string): TierKVError {
   return new TierKVError(
     'TKV_CAPACITY',
-    `the workload has more than ${what}, the most that is summarized. Look at a part of it (--num-requests, --horizon)`,
+    `the workload has more than ${what}, the most that is summarized. Look at a part of it ` +
+      `(--num-requests, --horizon)`,
   );
 }
 

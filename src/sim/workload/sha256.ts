@@ -1,6 +1,12 @@
-/** SHA-256 (FIPS 180-4) of bytes, synchronous and without a platform module, for the identities that upstream defines by it. */
+/**
+ * SHA-256 (FIPS 180-4) of bytes, synchronous and without a platform module, for the identities that upstream
+ * defines by it.
+ */
 
-/** The first 32 bits of the fractional parts of the roots of the first primes: cube roots for K, square roots for the start. */
+/**
+ * The first 32 bits of the fractional parts of the roots of the first primes: cube roots for K, square roots
+ * for the start.
+ */
 function rootBits(count: number, root: (prime: bigint) => bigint): Int32Array {
   const bits: number[] = [];
   for (let candidate = 2n; bits.length < count; candidate++) {

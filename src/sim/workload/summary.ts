@@ -156,7 +156,8 @@ export class WorkloadDigest {
   #hash = 0xcbf29ce484222325n;
 
   add(request: WorkloadRequest): void {
-    const line = `${request.id},${request.arrivalUs},${request.inputTokens},${request.outputTokens},${request.sessionId},${request.origin.clientId}`;
+    const { id, arrivalUs, inputTokens, outputTokens, sessionId, origin } = request;
+    const line = [id, arrivalUs, inputTokens, outputTokens, sessionId, origin.clientId].join(',');
     this.#hash = BigInt.asUintN(64, (this.#hash * 0x100000001b3n) ^ fnv1a64(line));
   }
 

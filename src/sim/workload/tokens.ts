@@ -1,7 +1,8 @@
 /**
- * Token ids on demand. A drawn span names a random stream and a place in it, so its tokens can be drawn again at any time;
- * `TokenReader` keeps the last streams it stood in and goes on from there when the next span lies ahead. For drawn prompts
- * the ids are upstream's, bit for bit. Prompts known by block ids get ids derived from them: equal blocks, equal tokens.
+ * Token ids on demand. A drawn span names a random stream and a place in it, so its tokens can be drawn again
+ * at any time; `TokenReader` keeps the last streams it stood in and goes on from there when the next span
+ * lies ahead. For drawn prompts the ids are upstream's, bit for bit. Prompts known by block ids get ids
+ * derived from them: equal blocks, equal tokens.
  */
 
 import { TierKVError } from '../../runtime/errors.ts';

@@ -1,8 +1,8 @@
 /**
- * Stand-ins for the stores that need hardware, for virtual time: they hold real bytes in plain memory, keep the tier
- * contract and verify as the real ones do, the device what is written to it, the disk what is read from it. Every call
- * ends in the turn in which it was made; delays and faults are what `FaultStore` adds. `verify: false` is for control
- * runs, which have to fail.
+ * Stand-ins for the stores that need hardware, for virtual time: they hold real bytes in plain memory, keep
+ * the tier contract and verify as the real ones do, the device what is written to it, the disk what is read
+ * from it. Every call ends in the turn in which it was made; delays and faults are what `FaultStore` adds.
+ * `verify: false` is for control runs, which have to fail.
  */
 
 import { digestBytes } from '../../runtime/digest.ts';

@@ -24,7 +24,10 @@ export function damaged(
   return copy;
 }
 
-/** The same to bytes that a read has filled; `before` is what the destination held, which a short read leaves there. */
+/**
+ * The same to bytes that a read has filled; `before` is what the destination held, which a short read leaves
+ * there.
+ */
 export function damageArrived(
   bytes: Uint8Array,
   kind: FaultKind,

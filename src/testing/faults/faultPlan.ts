@@ -1,6 +1,6 @@
 /**
- * Which fault happens when, from a seed: the same seed and the same calls give the same faults. A rate is the chance of a
- * kind at each opportunity, an item of a call, or a call for what holds up whole calls.
+ * Which fault happens when, from a seed: the same seed and the same calls give the same faults. A rate is the
+ * chance of a kind at each opportunity, an item of a call, or a call for what holds up whole calls.
  */
 
 import { requireFraction } from '../../runtime/errors.ts';
@@ -9,7 +9,9 @@ import { type FaultKind, type FaultyOp, faultKinds, itemKinds, type StoreKind } 
 
 export interface FaultPlanOptions {
   readonly seed: number;
-  /** Chance by kind; kinds left out never happen. `deviceLost` is not drawn: whoever owns the device loses it. */
+  /**
+   * Chance by kind; kinds left out never happen. `deviceLost` is not drawn: whoever owns the device loses it.
+   */
   readonly rates: Readonly<Partial<Record<FaultKind, number>>>;
   /** How long a call takes, at least and at most. Default 0: as long as the store itself. */
   readonly latencyUs?: readonly [number, number];

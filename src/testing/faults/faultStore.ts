@@ -1,11 +1,11 @@
 /**
- * A tier store that fails on purpose: it wraps any store and, as its plan says, refuses items, damages their bytes on the
- * way, and holds calls up. `faultKinds.ts` says what each kind is and what must survive it.
+ * A tier store that fails on purpose: it wraps any store and, as its plan says, refuses items, damages their
+ * bytes on the way, and holds calls up. `faultKinds.ts` says what each kind is and what must survive it.
  *
  *     engine --> FaultStore --> (delay) --> damage --> the wrapped store
  *
- * What is not hit goes to the wrapped store unchanged, in one call, so order and batches stay what they were. Items end together,
- * when the call does.
+ * What is not hit goes to the wrapped store unchanged, in one call, so order and batches stay what they were.
+ * Items end together, when the call does.
  */
 
 import { refused } from '../../runtime/tier/slotLedger.ts';
@@ -159,8 +159,9 @@ export class FaultStore<Store extends TierStore = TierStore> implements TierStor
   }
 
   /**
-   * Waits before bytes move, or, for every other call that is late or stalled, hands back what to wait for after they
-   * moved: a late write that lands in a slot of somebody else, and a late end of one that landed long ago.
+   * Waits before bytes move, or, for every other call that is late or stalled, hands back what to wait for
+   * after they moved: a late write that lands in a slot of somebody else, and a late end of one that landed
+   * long ago.
    */
   protected async delay(op: FaultyOp, items: readonly SealItem[]): Promise<Held> {
     const latencyUs = this.plan.latencyUs();
@@ -188,7 +189,10 @@ export class FaultStore<Store extends TierStore = TierStore> implements TierStor
 
 const sameEnd = (end: StoreResult): StoreResult => end;
 
-/** A device that can run out of memory, and be lost: then every call, also one under way, ends as refused at once. */
+/**
+ * A device that can run out of memory, and be lost: then every call, also one under way, ends as refused at
+ * once.
+ */
 export class FaultDevice extends FaultStore<DeviceTierStore> implements DeviceTierStore {
   readonly lost: Promise<string>;
   #lostReason = '';
@@ -201,7 +205,9 @@ export class FaultDevice extends FaultStore<DeviceTierStore> implements DeviceTi
     });
   }
 
-  /** Disposes of the wrapped store too: after a loss nothing may touch the bytes of a call's items any more. */
+  /**
+   * Disposes of the wrapped store too: after a loss nothing may touch the bytes of a call's items any more.
+   */
   lose(): void {
     if (this.#lostReason !== '') return;
     this.#lostReason = 'device lost (injected)';

@@ -1,4 +1,6 @@
-/** Faults on purpose, for your own tests too: wrap a store, name a seed, and see what your server makes of it. */
+/**
+ * Faults on purpose, for your own tests too: wrap a store, name a seed, and see what your server makes of it.
+ */
 
 export { ByteStore, StandInDevice, StandInDisk } from './byteStore.ts';
 export {

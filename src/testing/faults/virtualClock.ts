@@ -1,6 +1,7 @@
 /**
- * Time that passes only when nothing else can happen: timers in order of their moment, then of their making. A step runs
- * one timer and everything that follows from it, so a run takes as long as its work and is the same every time.
+ * Time that passes only when nothing else can happen: timers in order of their moment, then of their making.
+ * A step runs one timer and everything that follows from it, so a run takes as long as its work and is the
+ * same every time.
  */
 
 interface Timer {

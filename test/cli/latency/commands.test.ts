@@ -3,9 +3,9 @@
 import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
-import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
-import { latencyCommand } from '../../../src/cli/latency.ts';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { endingOf } from '../../../src/cli/process/errorFunnel.ts';
+import { printed } from './printed.ts';
 
 let folder: string;
 beforeAll(() => {
@@ -21,26 +21,9 @@ const at = (name: string, text?: string): string => {
   return file;
 };
 
-async function run(...args: string[]): Promise<string> {
-  let out = '';
-  const spy = vi.spyOn(process.stdout, 'write').mockImplementation((text) => {
-    out += String(text);
-    return true;
-  });
-  try {
-    const command = latencyCommand();
-    for (const one of [command, ...command.commands])
-      one.exitOverride().configureOutput({ writeErr: () => {} });
-    await command.parseAsync(args, { from: 'user' });
-  } finally {
-    spy.mockRestore();
-  }
-  return out;
-}
-
 async function failure(...args: string[]): Promise<{ exitCode: number; text: string }> {
   try {
-    await run(...args);
+    await printed(...args);
   } catch (error) {
     return endingOf(error, 'tierkv latency');
   }
@@ -50,7 +33,7 @@ async function failure(...args: string[]): Promise<{ exitCode: number; text: str
 describe('predict', () => {
   it('takes the GPU and parallelism of the model, and says what a step is made of', async () => {
     const json = at('predict.json');
-    const out = await run(
+    const out = await printed(
       'predict',
       '--model',
       'meta-llama/Llama-3.3-70B-Instruct'.replace('3.3', '3.1'),
@@ -73,14 +56,14 @@ describe('predict', () => {
       '--batch',
       'prefill=8192',
     ];
-    expect(await run('predict', ...args, '--no-floor')).toContain('32.529');
-    expect(await run('predict', ...args)).not.toContain('32.529');
+    expect(await printed('predict', ...args, '--no-floor')).toContain('32.529');
+    expect(await printed('predict', ...args)).not.toContain('32.529');
   });
 
   it('reads batches of several kinds', async () => {
     const json = at('mixed.json');
     const batch = 'prefill=512@1024/4096, decode=3@100';
-    await run('predict', '--model', 'qwen3-14b', '--batch', batch, '--json', json);
+    await printed('predict', '--model', 'qwen3-14b', '--batch', batch, '--json', json);
     expect(JSON.parse(fs.readFileSync(json, 'utf8')).batches[0].stepUs).toBeGreaterThan(10_000);
   });
 
@@ -93,7 +76,7 @@ describe('predict', () => {
       'my-gpu.json',
       JSON.stringify({ ...gpu, name: 'Mine', aliases: '', memoryTbPerS: 6.7 }),
     );
-    const out = await run(
+    const out = await printed(
       'predict',
       '--model',
       model,
@@ -146,7 +129,7 @@ describe('fit', () => {
     const links = { hbmToDdr: { baseLatencyUs: 10, bandwidthBytesPerS: 2e10 } };
     const profile = at('links.json', JSON.stringify({ schema: 'tierkv.links/1', device: 'x', links }));
     const out = at('fitted.json');
-    const said = await run(
+    const said = await printed(
       'fit',
       '--out',
       out,
@@ -157,14 +140,14 @@ describe('fit', () => {
     );
     expect(said).toMatch(/held out: 716 steps, MAPE [0-5]\.\d\d%/);
     expect(JSON.parse(fs.readFileSync(out, 'utf8')).links).toEqual(links);
-    expect(await run('predict', '--model', 'qwen3-14b', '--coefficients', out)).toContain('calibrated');
+    expect(await printed('predict', '--model', 'qwen3-14b', '--coefficients', out)).toContain('calibrated');
   });
 
   it('fits the regression too', async () => {
     const out = at('linear.json');
-    await run('fit', '--backend', 'linear', '--out', out);
+    await printed('fit', '--backend', 'linear', '--out', out);
     const args = ['--backend', 'linear', '--coefficients', out, '--batch', 'decode=8@512'];
-    expect(await run('predict', '--model', 'llama-2-70b-hf', ...args)).toContain('linear');
+    expect(await printed('predict', '--model', 'llama-2-70b-hf', ...args)).toContain('linear');
   });
 
   it.each([
@@ -195,7 +178,7 @@ describe('fit', () => {
 describe('check', () => {
   it('prints its tables, writes its report and draws its plot', async () => {
     const [json, plot] = [at('check.json'), at('check.svg')];
-    const out = await run('check', '--json', json, '--plot', plot);
+    const out = await printed('check', '--json', json, '--plot', plot);
     for (const word of [
       'decode',
       'small prefill',

@@ -5,11 +5,11 @@
 import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
-import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
-import { latencyCommand } from '../../../src/cli/latency.ts';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { endingOf } from '../../../src/cli/process/errorFunnel.ts';
 import { inOptionNames } from '../../../src/cli/process/optionNames.ts';
 import { configError, requireInteger, TierKVError } from '../../../src/runtime/errors.ts';
+import { printed } from './printed.ts';
 
 let folder: string;
 beforeAll(() => {
@@ -24,25 +24,8 @@ const at = (name: string, text: string): string => {
 const data = (name: string): Record<string, unknown> =>
   JSON.parse(fs.readFileSync(new URL(`../../../data/${name}`, import.meta.url), 'utf8'));
 
-async function run(...args: string[]): Promise<string> {
-  let out = '';
-  const spy = vi.spyOn(process.stdout, 'write').mockImplementation((text) => {
-    out += String(text);
-    return true;
-  });
-  try {
-    const command = latencyCommand();
-    for (const one of [command, ...command.commands])
-      one.exitOverride().configureOutput({ writeErr: () => {} });
-    await command.parseAsync(args, { from: 'user' });
-  } finally {
-    spy.mockRestore();
-  }
-  return out;
-}
-
 async function refusal(...args: string[]): Promise<string> {
-  const error = await run(...args).then(
+  const error = await printed(...args).then(
     (out) => `it passed: ${out}`,
     (reason: unknown) => reason,
   );
@@ -140,7 +123,7 @@ describe('measurements', () => {
         /log\.csv:2: step\.ts_start_ns is ".*"\. Write a whole number/,
       );
     }
-    const said = await run(
+    const said = await printed(
       ...['fit', '--backend', 'linear', '--steps', log('1771300000002345678'), '--out', `${folder}/o`],
     );
     expect(said).toMatch(/fitted on: 1 steps, MAPE \d+\.\d\d%/);
@@ -161,7 +144,7 @@ describe('measurements', () => {
   ];
 
   it('of requests of one token are fitted, without a time between tokens', async () => {
-    const said = await run(
+    const said = await printed(
       ...fitRun(requests(['0,300,1,40000,40000', '9,300,1,50000,50000', '20,300,1,60000,60000'])),
     );
     expect(said).toMatch(/TTFT: measured/);

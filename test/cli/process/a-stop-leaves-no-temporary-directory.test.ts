@@ -9,7 +9,10 @@ import { expect, it, onTestFinished } from 'vitest';
 const inProcess = (file: string): string =>
   pathToFileURL(join(import.meta.dirname, '..', '..', '..', 'src', 'cli', 'process', file)).href;
 
-/** A command that takes a temporary directory and works until it is stopped; `heeds` is what it does on the signal. */
+/**
+ * A command that takes a temporary directory and works until it is stopped; `heeds` is what it does on the
+ * signal.
+ */
 function startWork(tmp: string, heeds: string) {
   const program = `
     import fs from 'node:fs';

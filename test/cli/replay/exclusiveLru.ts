@@ -1,7 +1,7 @@
 /**
- * The tiers of reference traces, written down as plainly as their definition: an array a tier, oldest first; a request's
- * blocks go to the newest end of HBM from last to first, and then each tier is trimmed once into the next. The oracle for
- * the manager, which does the same with slots, jobs and bytes.
+ * The tiers of reference traces, written down as plainly as their definition: an array a tier, oldest first;
+ * a request's blocks go to the newest end of HBM from last to first, and then each tier is trimmed once into
+ * the next. The oracle for the manager, which does the same with slots, jobs and bytes.
  */
 
 export interface OracleReport {

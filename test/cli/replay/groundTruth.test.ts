@@ -1,6 +1,6 @@
 /**
- * The published results of the full conversation trace: what each tier served, what moved, which request hit how much. The
- * trace is not part of the package; without it these tests say so and do not run.
+ * The published results of the full conversation trace: what each tier served, what moved, which request hit
+ * how much. The trace is not part of the package; without it these tests say so and do not run.
  */
 
 import { existsSync, mkdtempSync, rmSync } from 'node:fs';

@@ -1,4 +1,7 @@
-/** Trace files for the tests of this folder: a directory that goes when the test ends, and lines in the format. */
+/**
+ * Trace files for the tests of this folder: a directory that goes when the test ends, and lines in the
+ * format.
+ */
 
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -1,4 +1,7 @@
-/** Without blocks on their way, `fcfs` admits strictly in the order of adding; who gave way comes back before all others. */
+/**
+ * Without blocks on their way, `fcfs` admits strictly in the order of adding; who gave way comes back before
+ * all others.
+ */
 
 import { expect, it } from 'vitest';
 import { SeededRandom } from '../../../src/testing/index.ts';

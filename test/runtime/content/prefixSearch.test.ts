@@ -7,7 +7,10 @@ import { hashOf } from '../../../src/runtime/content/prefixIndex.ts';
 
 const BLOCKS_MAX = 9;
 
-/** A key of its own for each (chain, block), whose hash is one of few: what word 1 adds to the hash, word 0 takes away. */
+/**
+ * A key of its own for each (chain, block), whose hash is one of few: what word 1 adds to the hash, word 0
+ * takes away.
+ */
 function writeKey(keys: Uint32Array, at: number, chain: number, block: number, hashes: number): void {
   const name = chain * BLOCKS_MAX + block + 1;
   keys[at] = (name % hashes) ^ Math.imul(name, 0x9e3779b1);

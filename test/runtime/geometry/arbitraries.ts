@@ -1,6 +1,6 @@
 /**
- * Random layouts and boxes for the geometry laws, and the slow truth they are held against: a walk over every element
- * in `[layer][head][K,V][token][headDim]` order that never multiplies a stride.
+ * Random layouts and boxes for the geometry laws, and the slow truth they are held against: a walk over every
+ * element in `[layer][head][K,V][token][headDim]` order that never multiplies a stride.
  */
 
 import fc from 'fast-check';
@@ -69,7 +69,10 @@ export function boxesIn(outer: KVBox): fc.Arbitrary<KVBox> {
     }));
 }
 
-/** Names of the bytes of `box` in packed order: one string a byte, so that two boxes can be compared byte by byte. */
+/**
+ * Names of the bytes of `box` in packed order: one string a byte, so that two boxes can be compared byte by
+ * byte.
+ */
 export function walkBytes(layout: KVLayout, box: KVBox): string[] {
   const names: string[] = [];
   for (let layer = box.layerStart; layer < box.layerEnd; layer++) {

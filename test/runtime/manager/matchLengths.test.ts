@@ -1,4 +1,7 @@
-/** Lookups of a whole queue give what lookups one by one give, with whole prefixes, with holes, and without chained keys. */
+/**
+ * Lookups of a whole queue give what lookups one by one give, with whole prefixes, with holes, and without
+ * chained keys.
+ */
 
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';

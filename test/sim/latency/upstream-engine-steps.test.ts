@@ -1,4 +1,6 @@
-/** Steps of upstream's engine: hundreds of mixed batches, each as long as the time until the next step says. */
+/**
+ * Steps of upstream's engine: hundreds of mixed batches, each as long as the time until the next step says.
+ */
 
 import { existsSync, readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';

@@ -66,8 +66,8 @@ interface GoldenRow {
 }
 
 /**
- * Runs the sessions of a workload against a golden trace: when a request ends is the engine's business, so the golden's own
- * arrivals say in which order follow-ups come and when; everything else is ours.
+ * Runs the sessions of a workload against a golden trace: when a request ends is the engine's business, so
+ * the golden's own arrivals say in which order follow-ups come and when; everything else is ours.
  */
 function followGolden(workload: Workload, golden: readonly GoldenRow[], thinkTimeUs: number): string[] {
   const manager = new SessionManager(workload.sessions!);

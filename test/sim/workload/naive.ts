@@ -1,6 +1,7 @@
 /**
- * Upstream's generation written out the plain way, as an independent second opinion: everything is drawn in order, all
- * tokens are materialised, all requests are collected, sorted and cut. Slow and obvious on purpose.
+ * Upstream's generation written out the plain way, as an independent second opinion: everything is drawn in
+ * order, all tokens are materialised, all requests are collected, sorted and cut. Slow and obvious on
+ * purpose.
  */
 
 import {

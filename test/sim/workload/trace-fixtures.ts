@@ -1,4 +1,6 @@
-/** Where the large traces and goldens lie beside the checkout, and how a suite says that they are not there. */
+/**
+ * Where the large traces and goldens lie beside the checkout, and how a suite says that they are not there.
+ */
 
 import { existsSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';

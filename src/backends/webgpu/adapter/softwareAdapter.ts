@@ -44,8 +44,7 @@ export function systemSoftwareIcd(): string | undefined {
 
 /**
  * The archive in the npm package, as seen from tierkv or from the program's folder; undefined where it is
- * missing. A package that another user put above the program's folder, as /tmp/node_modules, counts as
- * missing.
+ * missing. A package that another user put into a folder above the program's counts as missing.
  */
 export function softwareArchive(): string | undefined {
   for (const from of [import.meta.url, path.join(process.cwd(), 'resolve.js')]) {

@@ -120,7 +120,8 @@ async function allocate(
   const field = 'hbm.capacityBytes';
   throw new TierKVError(
     'TKV_DEVICE',
-    `${field} asks for ${shape.capacityBytes} bytes that the device does not give (${error?.message.split('\n')[0]}). ` +
+    `${field} asks for ${shape.capacityBytes} bytes that the device does not give ` +
+      `(${error?.message.split('\n')[0]}). ` +
       `Lower ${field}, free device memory, or choose another adapter with TIERKV_ADAPTER.`,
     { field },
   );

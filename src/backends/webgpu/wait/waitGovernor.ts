@@ -48,6 +48,7 @@ function withReplacement<T>(call: () => T): T {
     Object.assign(schedule, former);
     imitated = former;
   }
+  // The overloads and the promisify symbol were copied onto `schedule`; its type does not show them.
   globalThis.setImmediate = schedule as unknown as SetImmediate;
   try {
     return call();

@@ -1,7 +1,7 @@
 /**
- * What one `tierkv replay` found: the object that `--json` writes and the table shows. Counts are exact and come from the
- * decisions; rates come from the clock and differ from run to run. `hitDigest` and `decisionDigest` are equal for equal
- * decisions, whoever moved the bytes.
+ * What one `tierkv replay` found: the object that `--json` writes and the table shows. Counts are exact and
+ * come from the decisions; rates come from the clock and differ from run to run. `hitDigest` and
+ * `decisionDigest` are equal for equal decisions, whoever moved the bytes.
  */
 
 /** A direction in which blocks are copied. A tier that is off is jumped over. */

@@ -1,6 +1,6 @@
 /**
- * A replay without bytes: the modeled driver with links as `tierkv calibrate` measured them, or with assumed ones; the
- * report says which.
+ * A replay without bytes: the modeled driver with links as `tierkv calibrate` measured them, or with assumed
+ * ones; the report says which.
  */
 
 import { type KVManager, tierName } from '../../../runtime/index.ts';

@@ -1,6 +1,7 @@
 /**
- * The end of every call: what its steps left on the agenda is done until nothing is left. Nothing waits for ever: when jobs wait
- * for slots and nothing is in flight that could free one, more is evicted, and what still has no place is refused.
+ * The end of every call: what its steps left on the agenda is done until nothing is left. Nothing waits for
+ * ever: when jobs wait for slots and nothing is in flight that could free one, more is evicted, and what
+ * still has no place is refused.
  */
 
 import { JobKind, JobState } from '../../transfer/jobTable.ts';
@@ -11,7 +12,10 @@ import { failReaders, settle } from '../sequences/settling.ts';
 import { firstClaim, grantClaims, start } from './issuing.ts';
 import { cancelWaiting } from './withdrawing.ts';
 
-/** @param trim whether HBM is brought down to its offload threshold too, as after everything that lets blocks go */
+/**
+ * @param trim whether HBM is brought down to its offload threshold too, as after everything that lets blocks
+ * go
+ */
 export function drain(core: Core, trim: boolean): void {
   do {
     while (!core.agenda.isEmpty) {
@@ -74,8 +78,8 @@ function relieveCrowded(core: Core): void {
 }
 
 /**
- * Progress where jobs wait for slots and only jobs past their deadline are in flight, which may never end: the tier below
- * first, since the ones above may wait for it.
+ * Progress where jobs wait for slots and only jobs past their deadline are in flight, which may never end:
+ * the tier below first, since the ones above may wait for it.
  * @returns whether anything changed
  */
 function breakDeadlock(core: Core): boolean {

@@ -1,6 +1,6 @@
 /**
- * The way of a job back from the driver: right bytes are published, wrong ones never read again, and its slots are its own no
- * more. Those who wait for it are served at the end of the call (drain.ts).
+ * The way of a job back from the driver: right bytes are published, wrong ones never read again, and its
+ * slots are its own no more. Those who wait for it are served at the end of the call (drain.ts).
  */
 
 import { invariant } from '../../errors.ts';

@@ -1,6 +1,6 @@
 /**
- * The way of a job to the driver: it claims a slot in its target tier, claims of a tier are granted in order, and with a
- * slot and a ready source it is issued.
+ * The way of a job to the driver: it claims a slot in its target tier, claims of a tier are granted in order,
+ * and with a slot and a ready source it is issued.
  */
 
 import { DecisionOp } from '../../log/decisionSink.ts';

@@ -1,4 +1,7 @@
-/** Moves that no sequence asked for: a migrator brings hot contents up and sends cold ones down, between any two tiers. */
+/**
+ * Moves that no sequence asked for: a migrator brings hot contents up and sends cold ones down, between any
+ * two tiers.
+ */
 
 import type { Priority } from '../../transfer/jobTable.ts';
 import { type Core, HBM } from '../core.ts';
@@ -17,8 +20,8 @@ export const moveAnswers = ['started', 'there', 'pending', 'absent', 'full'] as 
 export type MoveAnswer = (typeof moveAnswers)[number];
 
 /**
- * Brings the content to a tier. Up, it is copied, as by a load. Down, its replicas above that nobody holds are given up once
- * the copy is on its way; those that sequences hold stay until they are let go and evicted.
+ * Brings the content to a tier. Up, it is copied, as by a load. Down, its replicas above that nobody holds
+ * are given up once the copy is on its way; those that sequences hold stay until they are let go and evicted.
  */
 export function move(core: Core, content: number, tier: number, priority: Priority): MoveAnswer {
   if (content === -1) return 'absent';

@@ -1,7 +1,8 @@
 /**
- * How long blocks of one tier take on their way down: a running mean over those that have arrived, and the age of the oldest that
- * has not. A tier whose blocks take long is bounded more tightly (residency.ts), so that nobody waits for slots that leave slowly.
- * A way that nobody has gone yet counts as slow, and that from HBM as fast.
+ * How long blocks of one tier take on their way down: a running mean over those that have arrived, and the
+ * age of the oldest that has not. A tier whose blocks take long is bounded more tightly (residency.ts), so
+ * that nobody waits for slots that leave slowly. A way that nobody has gone yet counts as slow, and that from
+ * HBM as fast.
  */
 
 import { JobQueue } from '../../transfer/jobQueue.ts';
@@ -14,7 +15,9 @@ const WEIGHT = 1 / 8;
 
 export class Pace {
   readonly #jobs: JobTable;
-  /** Jobs under way in the order in which they were made; those that ended leave when they come to the front. */
+  /**
+   * Jobs under way in the order in which they were made; those that ended leave when they come to the front.
+   */
   readonly #underWay: JobQueue = new JobQueue();
   #meanUs: number;
 

@@ -1,7 +1,8 @@
 /**
- * Who stays in a tier. A tier never holds more than its capacity at rest: whoever adds to a tier calls `makeRoom`, which
- * evicts the replicas that the eviction policy names. An evicted block moves to the next lower tier that takes it, if that has no
- * copy yet; where none takes it, it is dropped. What cannot be evicted yet (arriving, or held) is evicted as soon as it can.
+ * Who stays in a tier. A tier never holds more than its capacity at rest: whoever adds to a tier calls
+ * `makeRoom`, which evicts the replicas that the eviction policy names. An evicted block moves to the next
+ * lower tier that takes it, if that has no copy yet; where none takes it, it is dropped. What cannot be
+ * evicted yet (arriving, or held) is evicted as soon as it can.
  */
 
 import { DecisionOp } from '../../log/decisionSink.ts';
@@ -21,7 +22,8 @@ export function makeRoom(core: Core, tier: number, bytes = 0, patient = false): 
 
 /**
  * Evicts one cached replica: down to another tier, or out.
- * @param patient whether it may wait for a tier below that is behind, because somebody asked for it; otherwise it is dropped
+ * @param patient whether it may wait for a tier below that is behind, because somebody asked for it;
+ * otherwise it is dropped
  */
 export function evict(core: Core, victim: number, tier: number, patient = false): void {
   const { replicas, counters } = core;
@@ -103,9 +105,10 @@ function lowerTierFor(core: Core, tier: number, sizeClass: number, patient: bool
 }
 
 /**
- * Whether so much of the tier is on its way down already that nothing more may go. Blocks on their way down keep their slots, and
- * whoever needs one waits for them: a while where they leave fast, for long where the tier below does not keep up. There they
- * have half of the landing zone, so that the other half is free for what arrives.
+ * Whether so much of the tier is on its way down already that nothing more may go. Blocks on their way down
+ * keep their slots, and whoever needs one waits for them: a while where they leave fast, for long where the
+ * tier below does not keep up. There they have half of the landing zone, so that the other half is free for
+ * what arrives.
  */
 function isBehind(core: Core, tier: number, sizeClass: number): boolean {
   const { leavingShare } = core.config;
@@ -131,7 +134,10 @@ function affords(core: Core, tier: number, sizeClass: number): boolean {
   return budget === null || budget.canPay(core.unitBytes(sizeClass), core.nowUs);
 }
 
-/** Sends an evicted replica down: it is found no more where it lies, and gives its slot back once it has arrived. */
+/**
+ * Sends an evicted replica down: it is found no more where it lies, and gives its slot back once it has
+ * arrived.
+ */
 function demote(core: Core, victim: number, tier: number, lower: number, patient: boolean): boolean {
   const content = core.replicas.content[victim];
   const row = createDemotion(core, content, victim, lower, Priority.WRITE_THROUGH);
@@ -147,7 +153,9 @@ function demote(core: Core, victim: number, tier: number, lower: number, patient
   return true;
 }
 
-/** A job that writes the replica's content to a lower tier, counted and paid for; -1 when no job is to be had. */
+/**
+ * A job that writes the replica's content to a lower tier, counted and paid for; -1 when no job is to be had.
+ */
 export function createDemotion(
   core: Core,
   content: number,
@@ -199,8 +207,8 @@ export function holdersIn(core: Core, tier: number): SequenceId[] {
 }
 
 /**
- * Evicts so that a slot of the class comes nearer: the next victim of the class itself, else a whole page that nobody holds
- * anything of.
+ * Evicts so that a slot of the class comes nearer: the next victim of the class itself, else a whole page
+ * that nobody holds anything of.
  * @returns whether anything was evicted
  */
 export function evictFor(core: Core, tier: number, sizeClass: number): boolean {

@@ -1,11 +1,13 @@
 /**
- * Wear as a controlled quantity: how many bytes may be written to a tier for each byte that is later read from it. A
- * bucket that begins with the tier's capacity, so that an empty tier fills, gains with each byte read and, if wanted, with
- * time, and pays for each byte written. It never holds more than the capacity. What it cannot pay for is not written:
+ * Wear as a controlled quantity: how many bytes may be written to a tier for each byte that is later read
+ * from it. A bucket that begins with the tier's capacity, so that an empty tier fills, gains with each byte
+ * read and, if wanted, with time, and pays for each byte written. It never holds more than the capacity. What
+ * it cannot pay for is not written:
  *
  *     written  <=  capacity + bytesPerByteRead * read + bytesPerSecond * seconds
  *
- * Gain by time keeps a tier alive whose contents nobody reads any more; without it such a tier would stay as it is.
+ * Gain by time keeps a tier alive whose contents nobody reads any more; without it such a tier would stay as
+ * it is.
  */
 
 import { requireFinite } from '../../errors.ts';

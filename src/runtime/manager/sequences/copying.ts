@@ -1,6 +1,7 @@
 /**
- * A private copy of a block within HBM: what a fork continues behind the last full block, and what a rollback into a sealed
- * block continues. The copy is OPEN once its bytes are in place. The source may be any block that its sequence can read or write.
+ * A private copy of a block within HBM: what a fork continues behind the last full block, and what a rollback
+ * into a sealed block continues. The copy is OPEN once its bytes are in place. The source may be any block
+ * that its sequence can read or write.
  */
 
 import { JobKind, Priority } from '../../transfer/jobTable.ts';
@@ -11,7 +12,10 @@ import { forget } from './entries.ts';
 import { letGo } from './holding.ts';
 import { Entry, type Sequence } from './sequence.ts';
 
-/** The caller has made sure that the block can be copied and that the copy fits. @returns false when no job is to be had */
+/**
+ * The caller has made sure that the block can be copied and that the copy fits. @returns false when no job is
+ * to be had
+ */
 export function copyBlock(core: Core, from: Sequence, at: number, to: Sequence, into: number): boolean {
   const { jobs, replicas } = core;
   const source = from.replica[at];

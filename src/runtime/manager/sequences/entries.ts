@@ -1,11 +1,15 @@
 /**
- * The small steps on one entry of a block table: which content it names, which job it waits for, and how many that makes.
+ * The small steps on one entry of a block table: which content it names, which job it waits for, and how many
+ * that makes.
  */
 
 import type { Core } from '../core.ts';
 import { Entry, type Sequence } from './sequence.ts';
 
-/** An entry keeps its content alive, so that the number still means the same content when the entry is settled. */
+/**
+ * An entry keeps its content alive, so that the number still means the same content when the entry is
+ * settled.
+ */
 export function remember(core: Core, sequence: Sequence, i: number, content: number): void {
   core.contents.hold(content);
   sequence.content[i] = content;

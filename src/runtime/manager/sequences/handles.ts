@@ -1,7 +1,7 @@
 /**
- * What a block table accepts. A `LoadedBlock` exists only for a block that is READY, and an `OpenBlock` only for one that
- * its own sequence writes: so attending over a block that has not arrived, or was not verified, does not type-check. A
- * handle names (slot, generation); it is good until its sequence releases the block.
+ * What a block table accepts. A `LoadedBlock` exists only for a block that is READY, and an `OpenBlock` only
+ * for one that its own sequence writes: so attending over a block that has not arrived, or was not verified,
+ * does not type-check. A handle names (slot, generation); it is good until its sequence releases the block.
  */
 
 class BlockHandle {
@@ -25,7 +25,9 @@ export class LoadedBlock extends BlockHandle {
   }
 }
 
-/** May be written by the sequence that opened it, and read by that sequence alone. Only the manager makes one. */
+/**
+ * May be written by the sequence that opened it, and read by that sequence alone. Only the manager makes one.
+ */
 export class OpenBlock extends BlockHandle {
   readonly #open: true = true;
   /** Whether bytes of another owner may lie in the slot: clear it before its owner can read it. */
@@ -41,7 +43,10 @@ export class OpenBlock extends BlockHandle {
   }
 }
 
-/** A sequence's blocks in order, for the attention kernel: slots of loaded and own open blocks, and nothing else. */
+/**
+ * A sequence's blocks in order, for the attention kernel: slots of loaded and own open blocks, and nothing
+ * else.
+ */
 export class BlockTable {
   readonly #blocks: (LoadedBlock | OpenBlock)[] = [];
 

@@ -1,4 +1,7 @@
-/** What becomes of a replica that a sequence or a job needs no more: it becomes cached, moves on, or gives its slot back. */
+/**
+ * What becomes of a replica that a sequence or a job needs no more: it becomes cached, moves on, or gives its
+ * slot back.
+ */
 
 import { DecisionOp } from '../../log/decisionSink.ts';
 import { State } from '../../replica/state.ts';
@@ -39,7 +42,10 @@ export function releaseSource(core: Core, row: number, outcome: Outcome): void {
   core.freeIfDrained(source);
 }
 
-/** A ready replica that nobody holds: it is cached, or, where blocks move up rather than being copied, it has moved. */
+/**
+ * A ready replica that nobody holds: it is cached, or, where blocks move up rather than being copied, it has
+ * moved.
+ */
 export function settleIdle(core: Core, replica: number): void {
   const { replicas } = core;
   if (replicas.readers[replica] !== 0 && replicas.resident[replica] === 0) return;

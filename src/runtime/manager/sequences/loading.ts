@@ -1,4 +1,7 @@
-/** Bringing blocks up: a content gets a job to the tier where it is wanted, or joins the one that already brings it. */
+/**
+ * Bringing blocks up: a content gets a job to the tier where it is wanted, or joins the one that already
+ * brings it.
+ */
 
 import { State } from '../../replica/state.ts';
 import { JobKind, Priority } from '../../transfer/jobTable.ts';
@@ -78,7 +81,10 @@ export function createLoad(
   return row;
 }
 
-/** Brings a content to HBM for nobody in particular; false when it is there already or there is no room for it. */
+/**
+ * Brings a content to HBM for nobody in particular; false when it is there already or there is no room for
+ * it.
+ */
 export function prefetch(core: Core, content: number): boolean {
   if (core.readyIn(content, HBM) !== -1 || core.incomingTo(content, HBM) !== -1) return false;
   const source = core.fastestReady(content, HBM + 1);

@@ -1,4 +1,6 @@
-/** What a fresh sequence finds: each leading block is pinned to its content, wherever that lies or is going. */
+/**
+ * What a fresh sequence finds: each leading block is pinned to its content, wherever that lies or is going.
+ */
 
 import { type Core, HBM } from '../core.ts';
 import { fastestIncoming, join, remember, setIncomingResident } from './entries.ts';

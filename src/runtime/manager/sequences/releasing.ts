@@ -1,4 +1,6 @@
-/** A sequence lets blocks go, in whatever state they are: it stops waiting for them and stops holding them. */
+/**
+ * A sequence lets blocks go, in whatever state they are: it stops waiting for them and stops holding them.
+ */
 
 import { JobKind, JobState } from '../../transfer/jobTable.ts';
 import { Outcome } from '../../transfer/outcome.ts';

@@ -1,6 +1,6 @@
 /**
- * A sequence's block table: for each block, where it stands on its way to being readable in HBM. The manager writes it,
- * everybody else reads it.
+ * A sequence's block table: for each block, where it stands on its way to being readable in HBM. The manager
+ * writes it, everybody else reads it.
  *
  *     NONE --allocate--> OPEN --seal--> SEALING --digest--> READY
  *       ^   (no slot yet: WAITING)
@@ -43,7 +43,9 @@ export class Sequence {
   readonly owner: number;
   /** As the eviction policy counts uses. */
   readonly visit: Visit;
-  /** Replica that the entry holds: in HBM from OPEN on, in a lower tier while MATCHED or LOADING; -1 for none. */
+  /**
+   * Replica that the entry holds: in HBM from OPEN on, in a lower tier while MATCHED or LOADING; -1 for none.
+   */
   replica: Int32Array;
   content: Int32Array;
   state: Uint8Array;

@@ -44,7 +44,10 @@ export function open(core: Core, sequence: Sequence, i: number, sizeClass: numbe
   claim(core, row);
 }
 
-/** The block has its last token: after the device fence its digest is taken, then it is published under the key. */
+/**
+ * The block has its last token: after the device fence its digest is taken, then it is published under the
+ * key.
+ */
 export function seal(
   core: Core,
   sequence: Sequence,

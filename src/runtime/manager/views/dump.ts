@@ -1,7 +1,8 @@
 /**
- * The manager's state as plain data: every taken slot, every job, every block table. For debuggers, and for model checkers
- * that have to know whether two states are the same. It copies everything, so it belongs beside `checkIntegrity`, not on a
- * hot path. What only counts or measures (counters, times, generations) is left out.
+ * The manager's state as plain data: every taken slot, every job, every block table. For debuggers, and for
+ * model checkers that have to know whether two states are the same. It copies everything, so it belongs
+ * beside `checkIntegrity`, not on a hot path. What only counts or measures (counters, times, generations) is
+ * left out.
  */
 
 import { State } from '../../replica/state.ts';

@@ -1,15 +1,18 @@
 /**
- * The audit of everything: each table by itself, and all of them against each other. It walks all state, so it belongs
- * in tests and in a debugger, not on a hot path.
+ * The audit of everything: each table by itself, and all of them against each other. It walks all state, so
+ * it belongs in tests and in a debugger, not on a hot path.
  */
 
 import { invariant } from '../../errors.ts';
 import { STATES, State, stateNames } from '../../replica/state.ts';
 import { JobState } from '../../transfer/jobTable.ts';
 import { type Core, HBM } from '../core.ts';
-import { Entry } from '../sequences/sequence.ts';
+import { Entry, type Sequence } from '../sequences/sequence.ts';
 
-/** What loads and demotions read is READY or leaving; a copy may also be taken of a block that is written or sealed. */
+/**
+ * What loads and demotions read is READY or leaving; a copy may also be taken of a block that is written or
+ * sealed.
+ */
 const mayBeRead: ReadonlySet<State> = new Set([
   State.READY,
   State.DRAINING,
@@ -45,7 +48,8 @@ function checkTier(core: Core, tier: number): void {
           replicas.writing[r] === 0 &&
           replicas.resident[r] === 0,
         () =>
-          `free slot ${r} has refs ${replicas.refs[r]}, readers ${replicas.readers[r]}, writing ${replicas.writing[r]}, resident ${replicas.resident[r]}`,
+          `free slot ${r} has refs ${replicas.refs[r]}, readers ${replicas.readers[r]}, writing ` +
+          `${replicas.writing[r]}, resident ${replicas.resident[r]}`,
       );
       continue;
     }
@@ -167,7 +171,7 @@ function checkReferences(core: Core): void {
     if (jobs.source[row] !== -1) readers[jobs.source[row]]++;
     if (jobs.state[row] !== JobState.WAITING) writing[jobs.target[row]] = 1;
     for (let w = jobs.waiter[row]; w !== -1; w = core.waiters.next(w)) {
-      const sequence = sequences.get(core.waiters.sequence(w) as never);
+      const sequence = sequences.get(core.waiters.sequence(w) as Sequence['id']);
       invariant(
         sequence !== undefined && ++waiters <= core.waiters.count,
         'whoever waits for a job is alive',

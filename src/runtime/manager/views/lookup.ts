@@ -13,7 +13,10 @@ export interface Match {
   readonly pending: number;
 }
 
-/** What a request with these keys would find. Changes nothing, counts nothing. `keys` holds four words a block. */
+/**
+ * What a request with these keys would find. Changes nothing, counts nothing. `keys` holds four words a
+ * block.
+ */
 export function lookup(core: Core, keys: Uint32Array, count: number): Match {
   const byTier = new Array<number>(core.tiers).fill(0);
   let pending = 0;
@@ -33,9 +36,9 @@ export function lookup(core: Core, keys: Uint32Array, count: number): Match {
 }
 
 /**
- * Leading blocks of the chain that are ready or on their way: the fast form of `lookup`. A cached prefix has no holes as
- * long as no block went before its descendants, so the end of the match is found by search; after such an event, or
- * where keys are not known to be chained, by walking.
+ * Leading blocks of the chain that are ready or on their way: the fast form of `lookup`. A cached prefix has
+ * no holes as long as no block went before its descendants, so the end of the match is found by search; after
+ * such an event, or where keys are not known to be chained, by walking.
  */
 export function matchLength(core: Core, keys: Uint32Array, count: number): number {
   return mustWalk(core) ? walkLength(core, keys, 0, count) : core.contents.search.length(keys, count);

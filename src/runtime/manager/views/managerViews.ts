@@ -1,5 +1,6 @@
 /**
- * What can be asked of a manager: its books, and what a chain of keys would find. Nothing here changes or counts anything.
+ * What can be asked of a manager: its books, and what a chain of keys would find. Nothing here changes or
+ * counts anything.
  */
 
 import { invariant } from '../../errors.ts';
@@ -54,7 +55,10 @@ export abstract class ManagerViews {
     return this.core.sequences.size;
   }
 
-  /** When the next job in flight is past its deadline, in microseconds; Infinity when none has one. `tick` it then. */
+  /**
+   * When the next job in flight is past its deadline, in microseconds; Infinity when none has one. `tick` it
+   * then.
+   */
   get nextDeadlineUs(): number {
     return this.core.deadlines.nextUs;
   }
@@ -73,7 +77,10 @@ export abstract class ManagerViews {
     return this.core.ownedBytes[owner * this.core.tiers + position];
   }
 
-  /** What a request with these keys would find. Changes nothing, counts nothing. `keys` holds four words a block. */
+  /**
+   * What a request with these keys would find. Changes nothing, counts nothing. `keys` holds four words a
+   * block.
+   */
   lookup(keys: Uint32Array, count: number): Match {
     return lookup(this.core, keys, count);
   }
@@ -84,11 +91,12 @@ export abstract class ManagerViews {
   }
 
   /**
-   * `out[r] = matchLength` of each of `requests` chains: for a scheduler or router that looks at its whole queue. Chain r
-   * has `counts[r]` blocks, and their keys lie in `keys` from block `firsts[r]` on, four words a block; chains may overlap
-   * and be empty. One chain's lookup is a few memory accesses that wait for each other, and with many blocks resident that
-   * wait is most of it; here the chains take each of the ceil(log2(blocks)) + 2 steps together and wait together. The
-   * more blocks are resident and the more chains are asked for, the more it gains. Changes nothing, counts nothing.
+   * `out[r] = matchLength` of each of `requests` chains: for a scheduler or router that looks at its whole
+   * queue. Chain r has `counts[r]` blocks, and their keys lie in `keys` from block `firsts[r]` on, four words
+   * a block; chains may overlap and be empty. One chain's lookup is a few memory accesses that wait for each
+   * other, and with many blocks resident that wait is most of it; here the chains take each of the
+   * ceil(log2(blocks)) + 2 steps together and wait together. The more blocks are resident and the more chains
+   * are asked for, the more it gains. Changes nothing, counts nothing.
    */
   matchLengths(
     keys: Uint32Array,
@@ -104,7 +112,10 @@ export abstract class ManagerViews {
     matchLengths(this.core, keys, firsts, counts, out, requests);
   }
 
-  /** Content numbers of the leading blocks that are ready or on their way. A number is reused once its content is gone. */
+  /**
+   * Content numbers of the leading blocks that are ready or on their way. A number is reused once its content
+   * is gone.
+   */
   blockIds(keys: Uint32Array, count: number): number[] {
     return Array.from(this.found.subarray(0, this.match(keys, count)));
   }
@@ -122,8 +133,9 @@ export abstract class ManagerViews {
   }
 
   /**
-   * Whether a sequence of `units` units, the first `matched` of which are found under `keys`, would fit HBM once those
-   * are pinned: the check before `open`, `load` and `allocate` for callers that want all or nothing.
+   * Whether a sequence of `units` units, the first `matched` of which are found under `keys`, would fit HBM
+   * once those are pinned: the check before `open`, `load` and `allocate` for callers that want all or
+   * nothing.
    */
   canOpen(keys: Uint32Array, matched: number, units: number, sizeClass = 0): boolean {
     const found = this.match(keys, matched);
@@ -173,7 +185,9 @@ export abstract class ManagerViews {
     return dump(this.core);
   }
 
-  /** Finds the leading blocks that are ready or on their way. @returns how many; `#found` has their contents */
+  /**
+   * Finds the leading blocks that are ready or on their way. @returns how many; `#found` has their contents
+   */
   protected match(keys: Uint32Array, count: number): number {
     const matched = this.matchLength(keys, count);
     if (matched > this.found.length) this.found = new Int32Array(matched * 2);

@@ -1,6 +1,7 @@
 /**
- * The cells of one group that are not empty, as a binary heap with the cell of least worth on top; of equal ones, the
- * lower number is above. A cell knows where it stands in the heap, so adding and removing take O(log n).
+ * The cells of one group that are not empty, as a binary heap with the cell of least worth on top; of equal
+ * ones, the lower number is above. A cell knows where it stands in the heap, so adding and removing take
+ * O(log n).
  */
 
 import { invariant } from '../../errors.ts';

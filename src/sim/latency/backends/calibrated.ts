@@ -1,7 +1,8 @@
 /**
- * `calibrated`: the kernels of a step at their measured efficiency, plus the engine's own time for each layer, request and
- * step. Everything but the efficiencies follows from the architecture, so a model fitted on one LLM and one degree of
- * parallelism holds for others. The parameters come from fitting (../fit) and are kept in data/latency.
+ * `calibrated`: the kernels of a step at their measured efficiency, plus the engine's own time for each
+ * layer, request and step. Everything but the efficiencies follows from the architecture, so a model fitted
+ * on one LLM and one degree of parallelism holds for others. The parameters come from fitting (../fit) and
+ * are kept in data/latency.
  */
 
 import { configError } from '../../../runtime/errors.ts';
@@ -20,7 +21,9 @@ export interface EngineOverhead {
   readonly perStepUs: number;
   /** Share of the interconnect's bandwidth that a reduction over the GPUs reaches. */
   readonly reduceEfficiency: number;
-  /** Bytes from which on a reduction goes round the ring in pieces, and not from each GPU to each in one go. */
+  /**
+   * Bytes from which on a reduction goes round the ring in pieces, and not from each GPU to each in one go.
+   */
   readonly ringSetupBytes: number;
 }
 

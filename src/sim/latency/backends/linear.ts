@@ -1,6 +1,7 @@
 /**
- * `linear`: an alpha/beta regression on what a batch holds, without any physics. With the first three coefficients it is
- * the regression that upstream once had (constant, prompt tokens, generated tokens); two more follow context and attention.
+ * `linear`: an alpha/beta regression on what a batch holds, without any physics. With the first three
+ * coefficients it is the regression that upstream once had (constant, prompt tokens, generated tokens); two
+ * more follow context and attention.
  */
 
 import { configError } from '../../../runtime/errors.ts';
@@ -35,7 +36,10 @@ export class Linear implements LatencyModel {
   readonly #alpha: readonly number[];
   readonly #beta: readonly number[];
 
-  /** @throws {TierKVError} TKV_CONFIG for a wrong number of coefficients, or one that is negative or not finite. */
+  /**
+   * @throws {TierKVError} TKV_CONFIG for a wrong number of coefficients, or one that is negative or not
+   * finite.
+   */
   constructor({ alpha, beta }: LinearCoefficients) {
     if (alpha.length !== 3) throw configError('alpha', `has ${alpha.length} values, not 3`, 'Give three.');
     if (beta.length < 1 || beta.length > linearTerms.length) {

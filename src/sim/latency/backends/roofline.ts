@@ -1,6 +1,7 @@
 /**
- * `roofline`: upstream's analytical backend. The longer of computing at a fixed share of the peak and moving bytes at the
- * full bandwidth, with no overhead and no communication. Reproduced to the microsecond, with its two-matrix feed-forward.
+ * `roofline`: upstream's analytical backend. The longer of computing at a fixed share of the peak and moving
+ * bytes at the full bandwidth, with no overhead and no communication. Reproduced to the microsecond, with its
+ * two-matrix feed-forward.
  */
 
 import { configError } from '../../../runtime/errors.ts';

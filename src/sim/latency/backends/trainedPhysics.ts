@@ -1,8 +1,8 @@
 /**
- * `trained-physics`: upstream's default. Analytical times of computing, reading KV and weights and exchanging activations,
- * each times a trained coefficient. It is reproduced to the microsecond, with the properties that make it wrong in places
- * (a prefill at several times the GPU's peak, all experts read in each step, KV always in 16 bits): those are why the
- * physical floor is put under it unless it is asked not to.
+ * `trained-physics`: upstream's default. Analytical times of computing, reading KV and weights and exchanging
+ * activations, each times a trained coefficient. It is reproduced to the microsecond, with the properties
+ * that make it wrong in places (a prefill at several times the GPU's peak, all experts read in each step, KV
+ * always in 16 bits): those are why the physical floor is put under it unless it is asked not to.
  */
 
 import { configError } from '../../../runtime/errors.ts';
@@ -23,7 +23,9 @@ export const moeCommBackends = [
 ] as const;
 export type MoeCommBackend = (typeof moeCommBackends)[number];
 
-/** alpha: queueing, post-decode and per-token overhead in µs. beta: 7 to 11 corrections in upstream's order. */
+/**
+ * alpha: queueing, post-decode and per-token overhead in µs. beta: 7 to 11 corrections in upstream's order.
+ */
 export interface TrainedPhysicsCoefficients {
   readonly alpha: readonly number[];
   readonly beta: readonly number[];
@@ -80,7 +82,10 @@ export class TrainedPhysics implements LatencyModel {
   readonly #flopsPerUs: number;
   readonly #bytesPerUs: number;
 
-  /** @throws {TierKVError} TKV_CONFIG for coefficients out of range or heads that the GPUs cannot share evenly. */
+  /**
+   * @throws {TierKVError} TKV_CONFIG for coefficients out of range or heads that the GPUs cannot share
+   * evenly.
+   */
   constructor(
     model: ModelConfig,
     hardware: Hardware,

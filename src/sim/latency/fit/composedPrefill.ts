@@ -1,7 +1,8 @@
 /**
- * A prefill put together from measured kernels alone: for each matrix product the share of the peak that the table has at
- * its rows for the nearest shape, for attention the measured time of the nearest number of heads. It is what a prefill
- * costs if kernels in 16 bits reach the share of their peak that the table's 8-bit ones reach, and nothing else takes time.
+ * A prefill put together from measured kernels alone: for each matrix product the share of the peak that the
+ * table has at its rows for the nearest shape, for attention the measured time of the nearest number of
+ * heads. It is what a prefill costs if kernels in 16 bits reach the share of their peak that the table's
+ * 8-bit ones reach, and nothing else takes time.
  */
 
 import { invariant } from '../../../runtime/errors.ts';

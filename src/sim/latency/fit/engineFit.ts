@@ -1,7 +1,8 @@
 /**
- * Fits what an engine adds to its kernels (time a layer, efficiency of reductions) to step records, with the kernels'
- * efficiencies held. Two numbers from hundreds of records of several models: what is left free is what kernel tables cannot
- * tell, and no more, so that the fit holds for models and degrees of parallelism that it has not seen.
+ * Fits what an engine adds to its kernels (time a layer, efficiency of reductions) to step records, with the
+ * kernels' efficiencies held. Two numbers from hundreds of records of several models: what is left free is
+ * what kernel tables cannot tell, and no more, so that the fit holds for models and degrees of parallelism
+ * that it has not seen.
  */
 
 import { configError } from '../../../runtime/errors.ts';
@@ -19,12 +20,16 @@ import { batchOf, type StepRecord } from './stepRecords.ts';
 /** Finds the description of a model that records name. */
 export type ModelLookup = (model: string) => ModelConfig;
 
-/** A reduction of less than this goes directly from each GPU to each. An assumption: no record reaches beyond it. */
+/**
+ * A reduction of less than this goes directly from each GPU to each. An assumption: no record reaches beyond
+ * it.
+ */
 const ringSetupBytes = 4 * 2 ** 20;
 
 /**
- * Coefficients from kernel tables alone. The tables' products are in 8 bits; 16-bit ones are taken to compute at the same
- * share of their peak, and to stream weights at the rate at which attention streams KV, which was measured in 16 bits.
+ * Coefficients from kernel tables alone. The tables' products are in 8 bits; 16-bit ones are taken to compute
+ * at the same share of their peak, and to stream weights at the rate at which attention streams KV, which was
+ * measured in 16 bits.
  */
 export function kernelCoefficients(hardware: Hardware, tables: KernelTables): CalibratedCoefficients {
   const gemm8 = fitGemm(hardware, tables.gemm);
@@ -90,8 +95,9 @@ function isFitted({ prefillTokens }: StepRecord): boolean {
 }
 
 /**
- * `start` with the engine's overhead fitted: the mean relative error over the experiments, each counting the same.
- * Steps with large prefills are left out, since an asynchronous scheduler logs their time with a neighbour.
+ * `start` with the engine's overhead fitted: the mean relative error over the experiments, each counting the
+ * same. Steps with large prefills are left out, since an asynchronous scheduler logs their time with a
+ * neighbour.
  * @throws {TierKVError} TKV_CONFIG when no record is left.
  */
 export function fitEngine(
@@ -139,8 +145,8 @@ export interface Fold {
 }
 
 /**
- * For each experiment a fit on all others and the predictions of that one. Runs known only by their totals are fitted on
- * too, except those of the model that is held out.
+ * For each experiment a fit on all others and the predictions of that one. Runs known only by their totals
+ * are fitted on too, except those of the model that is held out.
  */
 export function crossValidate(
   start: CalibratedCoefficients,

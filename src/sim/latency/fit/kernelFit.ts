@@ -1,7 +1,7 @@
 /**
- * Fits kernel efficiencies to tables of measured kernels and says how far the fit is from them. The tables: matrix products
- * (m, k, n, latency_us), attention prefill (heads, kv_heads, head_dim, seq_len, latency_us) and attention decode (also
- * batch_size and kv_len).
+ * Fits kernel efficiencies to tables of measured kernels and says how far the fit is from them. The tables:
+ * matrix products (m, k, n, latency_us), attention prefill (heads, kv_heads, head_dim, seq_len, latency_us)
+ * and attention decode (also batch_size and kv_len).
  */
 
 import type { Hardware } from '../description/hardware.ts';
@@ -151,8 +151,8 @@ export function predictDecodeAttention(
 }
 
 /**
- * The first decode of each measured table, one request with the shortest context, is up to twice as slow as longer ones
- * after it: it warmed the device up. It is left out of fits and said so.
+ * The first decode of each measured table, one request with the shortest context, is up to twice as slow as
+ * longer ones after it: it warmed the device up. It is left out of fits and said so.
  */
 export function isWarmUp({ requests, contextTokens }: DecodeSample): boolean {
   return requests === 1 && contextTokens <= 1024;

@@ -1,4 +1,7 @@
-/** Fits `linear` to step records: least relative squares with no negative coefficient, term by term until nothing moves. */
+/**
+ * Fits `linear` to step records: least relative squares with no negative coefficient, term by term until
+ * nothing moves.
+ */
 
 import { type LinearCoefficients, linearFeatures } from '../backends/linear.ts';
 import type { Prediction } from './score.ts';
@@ -7,7 +10,8 @@ import { batchOf, type StepRecord } from './stepRecords.ts';
 const sweeps = 2000;
 
 /**
- * Coordinate descent for least squares under non-negativity; the problem is convex, so it ends at the one minimum.
+ * Coordinate descent for least squares under non-negativity; the problem is convex, so it ends at the one
+ * minimum.
  * @param rows features; @param targets what they should add up to. Both already weighted.
  */
 export function nonNegativeLeastSquares(

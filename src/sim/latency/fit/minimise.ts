@@ -1,6 +1,6 @@
 /**
- * Minimises a function of a few numbers without derivatives, by the simplex method of Nelder and Mead with restarts. It
- * draws no random numbers: the same function and start give the same answer everywhere.
+ * Minimises a function of a few numbers without derivatives, by the simplex method of Nelder and Mead with
+ * restarts. It draws no random numbers: the same function and start give the same answer everywhere.
  */
 
 export interface Parameter {

@@ -1,4 +1,7 @@
-/** How far predictions are from measurements: mean absolute percentage error, bias and worst case, in all and by group. */
+/**
+ * How far predictions are from measurements: mean absolute percentage error, bias and worst case, in all and
+ * by group.
+ */
 
 export interface Prediction {
   readonly predictedUs: number;

@@ -1,7 +1,8 @@
 /**
- * A model as one GPU of an engine sees it: the matrices it multiplies, the bytes it reads, the messages it exchanges.
- * Unlike upstream's step times this takes the true head size, three feed-forward matrices, dense first layers and the
- * output head, since `calibrated` and the physical floor are about what the hardware has to do.
+ * A model as one GPU of an engine sees it: the matrices it multiplies, the bytes it reads, the messages it
+ * exchanges. Unlike upstream's step times this takes the true head size, three feed-forward matrices, dense
+ * first layers and the output head, since `calibrated` and the physical floor are about what the hardware has
+ * to do.
  */
 
 import type { Hardware } from '../description/hardware.ts';
@@ -38,7 +39,10 @@ export interface EngineShape {
   readonly kvBytesPerToken: number;
   /** Of one pair of a token and one before it, one GPU, all layers: scores and weighted sum. */
   readonly attentionFlopsPerPair: number;
-  /** FLOP and bytes in a microsecond at the peak of one GPU; matrix products may run in 8 bits, attention in 16. */
+  /**
+   * FLOP and bytes in a microsecond at the peak of one GPU; matrix products may run in 8 bits, attention in
+   * 16.
+   */
   readonly peakFlopsPerUs: number;
   readonly peakFlops16PerUs: number;
   /** Whether weights and products are 8 bits wide. */
@@ -63,7 +67,8 @@ export function engineShape(model: ModelConfig, hardware: Hardware, { tp, dp }: 
           { depth: d, columns: (inputs * width) / tp, count },
           { depth: width / tp, columns: d, count },
         ];
-  // What of MLA's projections can be told from the file is the one into the latent; the floor stays a lower bound.
+  // What of MLA's projections can be told from the file is the one into the latent; the floor stays a lower
+  // bound.
   const attention: WeightMatrix[] =
     model.kvLoraRank > 0
       ? [{ depth: d, columns: latent, count: model.layers }]
@@ -112,7 +117,10 @@ export function engineShape(model: ModelConfig, hardware: Hardware, { tp, dp }: 
   };
 }
 
-/** Experts that `tokens` tokens touch in a layer when routing is uniform and independent: N (1 - (1 - k/N)^tokens). */
+/**
+ * Experts that `tokens` tokens touch in a layer when routing is uniform and independent: N (1 - (1 -
+ * k/N)^tokens).
+ */
 export function expertsTouched(shape: EngineShape, tokens: number): number {
   if (shape.experts === 0) return 0;
   return shape.experts * (1 - (1 - shape.expertsPerToken / shape.experts) ** tokens);

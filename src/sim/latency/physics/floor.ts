@@ -1,7 +1,8 @@
 /**
- * The physical floor: no step is shorter than its arithmetic at the GPU's peak, nor than its compulsory traffic at the full
- * bandwidth. Compulsory are each weight that the step uses once, the KV it reads once and the KV it writes; attention is
- * counted over causal pairs only. Experts are counted as uniform routing touches them.
+ * The physical floor: no step is shorter than its arithmetic at the GPU's peak, nor than its compulsory
+ * traffic at the full bandwidth. Compulsory are each weight that the step uses once, the KV it reads once and
+ * the KV it writes; attention is counted over causal pairs only. Experts are counted as uniform routing
+ * touches them.
  */
 
 import type { BatchSums } from '../batchSums.ts';
@@ -31,7 +32,10 @@ export class PhysicalFloor {
     this.#headWeights = elements([shape.headMatrix]);
   }
 
-  /** Arithmetic and traffic of the busiest kind of GPU for a step, with the batch spread evenly over the ranks. */
+  /**
+   * Arithmetic and traffic of the busiest kind of GPU for a step, with the batch spread evenly over the
+   * ranks.
+   */
   work(batch: BatchSums): PhysicalWork {
     const flops = this.#productFlops(batch) + this.#attentionFlops(batch);
     const bytes = this.#bytes(batch);

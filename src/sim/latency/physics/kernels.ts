@@ -1,7 +1,8 @@
 /**
- * Times of the three kernels that a transformer step consists of, as functions with a few parameters that are fitted to
- * kernel measurements. A matrix product takes the p-norm of streaming its operands and of computing, which is the larger
- * one far from the ridge of the roofline and a little more near it. Attention adds up, since its streams do not overlap.
+ * Times of the three kernels that a transformer step consists of, as functions with a few parameters that are
+ * fitted to kernel measurements. A matrix product takes the p-norm of streaming its operands and of
+ * computing, which is the larger one far from the ridge of the roofline and a little more near it. Attention
+ * adds up, since its streams do not overlap.
  */
 
 /** Matrix products of one precision. */
@@ -21,7 +22,10 @@ export interface AttentionEfficiency {
   readonly prefill: number;
   /** Share of the bandwidth while reading KV for decodes. */
   readonly decode: number;
-  /** Time of a kernel of nothing when it is launched alone, µs; within a step it is part of the layer's overhead. */
+  /**
+   * Time of a kernel of nothing when it is launched alone, µs; within a step it is part of the layer's
+   * overhead.
+   */
   readonly prefillLaunchUs: number;
   readonly decodeLaunchUs: number;
 }
@@ -52,7 +56,10 @@ export function gemmUs(
   return efficiency.launchUs + (memoryUs ** p + computeUs ** p) ** (1 / p);
 }
 
-/** Time in µs of the attention of one prefill over `tokens` tokens, launched alone, for `heads` heads of `headDim`. */
+/**
+ * Time in µs of the attention of one prefill over `tokens` tokens, launched alone, for `heads` heads of
+ * `headDim`.
+ */
 export function attentionPrefillUs(
   efficiency: AttentionEfficiency,
   flopsPerUs: number,

@@ -1,7 +1,7 @@
 /**
- * Inter-arrival times in integer microseconds. A sampler draws from the stream it is given and from nothing else, always
- * at least 1 µs; 0 means that a finite sampler has no more. Draw order and rounding (truncation) are upstream's, since its
- * workloads are defined by them.
+ * Inter-arrival times in integer microseconds. A sampler draws from the stream it is given and from nothing
+ * else, always at least 1 µs; 0 means that a finite sampler has no more. Draw order and rounding (truncation)
+ * are upstream's, since its workloads are defined by them.
  */
 
 import { invariant } from '../../../runtime/errors.ts';
@@ -78,8 +78,8 @@ class WeibullGaps implements ArrivalSampler {
 }
 
 /**
- * A Gamma(shape, scale) variate: Marsaglia and Tsang (2000) for shape >= 1; below, a uniform U is drawn first and the
- * variate of shape + 1 multiplied by U^(1/shape).
+ * A Gamma(shape, scale) variate: Marsaglia and Tsang (2000) for shape >= 1; below, a uniform U is drawn first
+ * and the variate of shape + 1 multiplied by U^(1/shape).
  */
 export function gammaVariate(random: GoRandom, shape: number, scale: number): number {
   if (shape < 1) {
@@ -128,8 +128,8 @@ export function weibullScale(shape: number, meanUs: number): number {
 }
 
 /**
- * The sampler of a process at a rate in requests per µs. Explicit shape and scale win over the coefficient of variation
- * and carry their own rate; a gamma shape below 0.01 falls back to a Poisson process.
+ * The sampler of a process at a rate in requests per µs. Explicit shape and scale win over the coefficient of
+ * variation and carry their own rate; a gamma shape below 0.01 falls back to a Poisson process.
  */
 export function arrivalSampler(spec: ArrivalSpec, ratePerUs: number): ArrivalSampler {
   const rate = Math.max(ratePerUs, SMALLEST_RATE_PER_US);
@@ -155,8 +155,8 @@ export function arrivalSampler(spec: ArrivalSpec, ratePerUs: number): ArrivalSam
 }
 
 /**
- * Exactly `count` gaps drawn at once: exponentials scaled so that they sum to `durationUs` before truncation. The draws
- * come from a stream of its own, so that they do not move the lengths drawn later.
+ * Exactly `count` gaps drawn at once: exponentials scaled so that they sum to `durationUs` before truncation.
+ * The draws come from a stream of its own, so that they do not move the lengths drawn later.
  */
 export function normalizedExponentialGaps(
   random: GoRandom,

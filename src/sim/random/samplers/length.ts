@@ -1,6 +1,6 @@
 /**
- * Token lengths. A sampler returns an integer of at least 1 (empirical keys and an equal min and max are returned as they
- * stand), and consumes the words that upstream's sampler of the same name consumes.
+ * Token lengths. A sampler returns an integer of at least 1 (empirical keys and an equal min and max are
+ * returned as they stand), and consumes the words that upstream's sampler of the same name consumes.
  */
 
 import { TierKVError } from '../../../runtime/errors.ts';
@@ -27,11 +27,14 @@ function requireLength(tokens: number): number {
   if (tokens <= MAX_LENGTH_TOKENS) return tokens;
   throw new TierKVError(
     'TKV_INPUT',
-    `a length distribution drew ${tokens} tokens, more than ${MAX_LENGTH_TOKENS}. Give it a max, or a smaller sigma`,
+    `a length distribution drew ${tokens} tokens, more than ${MAX_LENGTH_TOKENS}. Give it a max, or ` +
+      `a smaller sigma`,
   );
 }
 
-/** Rounds to tokens, at least 1; what Go cannot hold in 64 bits becomes 1, as its conversion goes negative. */
+/**
+ * Rounds to tokens, at least 1; what Go cannot hold in 64 bits becomes 1, as its conversion goes negative.
+ */
 function toTokens(value: number): number {
   const rounded = roundHalfAway(value);
   return rounded >= 1 && rounded < 2 ** 63 ? requireLength(rounded) : 1;
@@ -101,7 +104,10 @@ function paretoLognormal(spec: LengthSpec & { type: 'pareto_lognormal' }): Lengt
 
 const made = new WeakMap<LengthSpec, LengthSampler>();
 
-/** The sampler of a distribution. Samplers hold no state, so one serves everybody who has the same specification. */
+/**
+ * The sampler of a distribution. Samplers hold no state, so one serves everybody who has the same
+ * specification.
+ */
 export function lengthSampler(spec: LengthSpec): LengthSampler {
   let sampler = made.get(spec);
   if (sampler === undefined) made.set(spec, (sampler = makeSampler(spec)));

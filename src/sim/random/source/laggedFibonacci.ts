@@ -1,10 +1,10 @@
 /**
- * The additive lagged Fibonacci source of Go's `math/rand`: x[n] = x[n-607] + x[n-273] mod 2^64, bit for bit. The register
- * holds the last 607 words as interleaved 32-bit halves and is advanced 607 words at a time, so that the ring never wraps
- * inside a loop and passing over draws costs little more than the additions.
+ * The additive lagged Fibonacci source of Go's `math/rand`: x[n] = x[n-607] + x[n-273] mod 2^64, bit for bit.
+ * The register holds the last 607 words as interleaved 32-bit halves and is advanced 607 words at a time, so
+ * that the ring never wraps inside a loop and passing over draws costs little more than the additions.
  *
- * What always holds: `position` is the number of words consumed since seeding, so (seed, position) names a state; two
- * sources with equal pairs produce equal words for ever.
+ * What always holds: `position` is the number of words consumed since seeding, so (seed, position) names a
+ * state; two sources with equal pairs produce equal words for ever.
  */
 
 import { advanceRegister, LAG, seedRegister } from './register.ts';
@@ -90,8 +90,8 @@ export class LaggedFibonacciSource {
   }
 
   /**
-   * Consumes words until `count` of them have a bit field [32, 63) of at most `limit`: what `count` draws of Go's
-   * `Int31n` consume, whose values above `limit` are drawn again.
+   * Consumes words until `count` of them have a bit field [32, 63) of at most `limit`: what `count` draws of
+   * Go's `Int31n` consume, whose values above `limit` are drawn again.
    */
   skipAccepted(count: number, limit: number): void {
     if (this.#limit !== limit) {

@@ -1,7 +1,7 @@
 /**
- * The register of the random source, portably: filling it from a seed, and replacing its 607 words by the next 607. The lags
- * make any 273 consecutive words independent of one another, so both parts run over plain ranges. Carries are taken from the
- * sign bits, which keeps every operation in 32 bits.
+ * The register of the random source, portably: filling it from a seed, and replacing its 607 words by the
+ * next 607. The lags make any 273 consecutive words independent of one another, so both parts run over plain
+ * ranges. Carries are taken from the sign bits, which keeps every operation in 32 bits.
  */
 
 import { SEED_WORDS } from './seedTable.ts';
@@ -46,7 +46,10 @@ function lehmer(x: number): number {
   return next < 0 ? next + MODULUS : next;
 }
 
-/** Fills `words` with the register that Go's `rngSource.Seed` leaves, oldest word first. `residue` is in [1, 2^31 - 2]. */
+/**
+ * Fills `words` with the register that Go's `rngSource.Seed` leaves, oldest word first. `residue` is in [1,
+ * 2^31 - 2].
+ */
 export function seedRegister(words: Int32Array, residue: number): void {
   let x = residue;
   for (let i = 0; i < 20; i++) x = lehmer(x);
@@ -55,7 +58,8 @@ export function seedRegister(words: Int32Array, residue: number): void {
     const b = lehmer(a);
     const c = lehmer(b);
     x = c;
-    // Go fills a register that it then walks downwards from LAG - TAP_LAG - 1; here words lie in the order of use.
+    // Go fills a register that it then walks downwards from LAG - TAP_LAG - 1; here words lie in the order of
+    // use.
     const at = 2 * ((2 * LAG - TAP_LAG - 1 - i) % LAG);
     words[at] = (b << 20) ^ c ^ SEED_WORDS[2 * i];
     words[at + 1] = (a << 8) ^ (b >>> 12) ^ SEED_WORDS[2 * i + 1];

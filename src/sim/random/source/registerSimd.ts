@@ -1,8 +1,8 @@
 /**
- * The register in WebAssembly: its loop two words an instruction, some times faster than the portable one, and its seeding
- * with 64-bit products. Equal to `register.ts` bit for bit. The module is assembled here from named instructions, since no
- * build step should stand between the source and what runs. It owns one page of memory: a register is copied in, advanced,
- * and copied out.
+ * The register in WebAssembly: its loop two words an instruction, some times faster than the portable one,
+ * and its seeding with 64-bit products. Equal to `register.ts` bit for bit. The module is assembled here from
+ * named instructions, since no build step should stand between the source and what runs. It owns one page of
+ * memory: a register is copied in, advanced, and copied out.
  */
 
 import { LAG, TAP_LAG } from './register.ts';

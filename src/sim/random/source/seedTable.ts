@@ -1,7 +1,8 @@
 /**
- * The 607 words from which a lagged Fibonacci register is seeded, as little-endian 64-bit words in base64: the state of
- * the generator of Mitchell and Reeds after 7.8e12 steps, as Go's `math/rand` publishes it. Data, not code. The values
- * are Copyright 2009 The Go Authors, BSD-3-Clause (data/licences/GO-BSD-3-Clause.txt).
+ * The 607 words from which a lagged Fibonacci register is seeded, as little-endian 64-bit words in base64:
+ * the state of the generator of Mitchell and Reeds after 7.8e12 steps, as Go's `math/rand` publishes it.
+ * Data, not code. The values are Copyright 2009 The Go Authors, BSD-3-Clause
+ * (data/licences/GO-BSD-3-Clause.txt).
  */
 
 import { decodeBase64 } from '../base64.ts';

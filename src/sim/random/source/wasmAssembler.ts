@@ -1,6 +1,6 @@
 /**
- * The instructions of WebAssembly that the register needs, by name, as the bytes of the binary format. Blocks of code are
- * arrays of bytes; `moduleOf` puts functions and one page of memory together.
+ * The instructions of WebAssembly that the register needs, by name, as the bytes of the binary format. Blocks
+ * of code are arrays of bytes; `moduleOf` puts functions and one page of memory together.
  */
 
 export type Code = readonly number[];

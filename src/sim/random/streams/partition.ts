@@ -1,6 +1,6 @@
 /**
- * Random streams by name. One key gives every subsystem its own stream, seeded with `key XOR fnv1a64(name)`, so that a
- * draw in one subsystem never moves another. The stream named `workload` takes the key itself.
+ * Random streams by name. One key gives every subsystem its own stream, seeded with `key XOR fnv1a64(name)`,
+ * so that a draw in one subsystem never moves another. The stream named `workload` takes the key itself.
  */
 
 import { GoRandom } from './rand.ts';

@@ -1,7 +1,8 @@
 /**
- * A bounded set of random streams for owners of which there may be far more than fit in memory: a stream is named by
- * (seed, position), its 5 kB register exists only while it is in the pool, and an owner that was put out is seated again
- * by passing over the words it had consumed. The values drawn never depend on the size of the pool.
+ * A bounded set of random streams for owners of which there may be far more than fit in memory: a stream is
+ * named by (seed, position), its 5 kB register exists only while it is in the pool, and an owner that was put
+ * out is seated again by passing over the words it had consumed. The values drawn never depend on the size of
+ * the pool.
  */
 
 import { GoRandom } from './rand.ts';

@@ -1,7 +1,7 @@
 /**
- * Go's `rand.Rand` over a lagged Fibonacci source: every method consumes the words that Go's method of the same name
- * consumes and returns the same value, to the last bit. 64-bit results come as BigInt where a caller needs all of them
- * (seeds, session numbers) and never on the path of a draw.
+ * Go's `rand.Rand` over a lagged Fibonacci source: every method consumes the words that Go's method of the
+ * same name consumes and returns the same value, to the last bit. 64-bit results come as BigInt where a
+ * caller needs all of them (seeds, session numbers) and never on the path of a draw.
  */
 
 import { invariant } from '../../../runtime/errors.ts';
@@ -170,7 +170,9 @@ export class GoRandom {
     }
   }
 
-  /** Lemire's bounded draw: the high half of a 32 × 32 bit product, with the biased low halves drawn again. */
+  /**
+   * Lemire's bounded draw: the high half of a 32 × 32 bit product, with the biased low halves drawn again.
+   */
   #boundedByProduct(bound: number): number {
     const n = BigInt(bound);
     let product = BigInt(this.uint32()) * n;

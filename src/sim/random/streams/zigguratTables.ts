@@ -1,8 +1,8 @@
 /**
- * Tables of the ziggurat method (Marsaglia and Tsang, 2000) for the normal (128 strips) and the exponential (256 strips)
- * distribution, little-endian in base64: thresholds as unsigned 32-bit integers, widths and heights as 32-bit floats,
- * the precision of which is part of the value stream. The values are Copyright 2009 The Go Authors, BSD-3-Clause
- * (data/licences/GO-BSD-3-Clause.txt).
+ * Tables of the ziggurat method (Marsaglia and Tsang, 2000) for the normal (128 strips) and the exponential
+ * (256 strips) distribution, little-endian in base64: thresholds as unsigned 32-bit integers, widths and
+ * heights as 32-bit floats, the precision of which is part of the value stream. The values are Copyright 2009
+ * The Go Authors, BSD-3-Clause (data/licences/GO-BSD-3-Clause.txt).
  */
 
 import { decodeBase64 } from '../base64.ts';

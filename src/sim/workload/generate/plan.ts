@@ -186,7 +186,8 @@ function requireRepresentable(request: WorkloadRequest): void {
   if (Number.isSafeInteger(request.arrivalUs)) return;
   throw new TierKVError(
     'TKV_INPUT',
-    `client "${request.origin.clientId}" has an arrival beyond 2^53 µs (285 years). Raise its rate or set a horizon`,
+    `client "${request.origin.clientId}" has an arrival beyond 2^53 µs (285 years). Raise its rate ` +
+      `or set a horizon`,
     { field: 'aggregate_rate' },
   );
 }

@@ -1,7 +1,8 @@
 /**
- * A workload that can be streamed: the requests known before the simulation, in order of arrival with their ids, and for
- * closed loops the plan of the sessions whose later rounds the simulation brings forth. Streaming twice gives the same
- * requests. Open-loop workloads hold nothing but their clients in memory; closed-loop ones hold some 40 bytes a session.
+ * A workload that can be streamed: the requests known before the simulation, in order of arrival with their
+ * ids, and for closed loops the plan of the sessions whose later rounds the simulation brings forth.
+ * Streaming twice gives the same requests. Open-loop workloads hold nothing but their clients in memory;
+ * closed-loop ones hold some 40 bytes a session.
  */
 
 import { GoRandom } from '../../random/index.ts';
@@ -31,7 +32,8 @@ export interface Workload {
 
 /**
  * Prepares a workload. `limits` default to what the spec says.
- * @throws {TierKVError} TKV_CONFIG for a workload without end, TKV_INPUT for parameters that no stream can be drawn from.
+ * @throws {TierKVError} TKV_CONFIG for a workload without end, TKV_INPUT for parameters that no stream can be
+ * drawn from.
  */
 export function generateWorkload(spec: WorkloadSpec, limits: Partial<Limits> = {}): Workload {
   const bounds: Limits = {
@@ -106,7 +108,10 @@ function budgetOf(maxRequests: number, emitted: number): number {
   return maxRequests > 0 ? Math.max(0, maxRequests - emitted) : -1;
 }
 
-/** What one pass over all rounds finds out: the sessions that the cut leaves, by client, and how many requests stay. */
+/**
+ * What one pass over all rounds finds out: the sessions that the cut leaves, by client, and how many requests
+ * stay.
+ */
 interface Survey {
   /** For each client, the sort keys of its surviving sessions in the order of their ids as strings. */
   readonly keys: ReadonlyArray<BigInt64Array | undefined>;
@@ -119,7 +124,10 @@ interface Survey {
 
 const ID_DIGITS = 19;
 
-/** Decimal ids compare as strings as these numbers compare: filled up to 19 digits with zeros, shorter before longer. */
+/**
+ * Decimal ids compare as strings as these numbers compare: filled up to 19 digits with zeros, shorter before
+ * longer.
+ */
 function sortKey(sessionId: string): bigint {
   const digits = sessionId.slice('sess_'.length);
   return BigInt(digits.padEnd(ID_DIGITS, '0')) - BigInt(ID_DIGITS - digits.length);
@@ -153,7 +161,9 @@ function surveySessions(plan: Plan, waits: readonly boolean[]): Survey {
   return { keys, offsets, prefixes, sessions, kept };
 }
 
-/** Follow-ups repeat the first `prefix_length` tokens of the client's first prompt; without that key, none. */
+/**
+ * Follow-ups repeat the first `prefix_length` tokens of the client's first prompt; without that key, none.
+ */
 function followUpPrefix(client: ClientSpec, first: WorkloadRequest): Prefix {
   const tokens = client.prefixGroup === '' ? 0 : client.prefixLength;
   if (tokens === 0 || first.inputTokens < tokens || first.prompt.kind !== 'drawn') return NO_PREFIX;

@@ -59,7 +59,8 @@ export class SpecNode {
       const name = this.#nameOf(entry.key);
       if (this.#entries.has(name)) {
         const line = source.line((entry.key as Node).range?.[0]);
-        const problem = `not valid YAML: keys must be unique, and ${shownPlain(this.#join(name))} is there twice`;
+        const key = shownPlain(this.#join(name));
+        const problem = `not valid YAML: keys must be unique, and ${key} is there twice`;
         throw source.error(line, problem, 'Keep one of them');
       }
       this.#entries.set(name, entry);

@@ -1,6 +1,7 @@
 /**
- * The v2 workload spec as data: what the YAML says, with defaults filled in and every number checked. Names follow the keys
- * of the YAML; `undefined` means that a key with a meaning of its own when absent (a timeout, for one) was not given.
+ * The v2 workload spec as data: what the YAML says, with defaults filled in and every number checked. Names
+ * follow the keys of the YAML; `undefined` means that a key with a meaning of its own when absent (a timeout,
+ * for one) was not given.
  */
 
 import type { ArrivalSpec, LengthSpec } from '../../random/index.ts';

@@ -1,6 +1,6 @@
 /**
- * What must hold between the parts of a spec: one source of traffic, a rate for everybody who needs one, service classes
- * for all or for none. Checks of single values are the reader's.
+ * What must hold between the parts of a spec: one source of traffic, a rate for everybody who needs one,
+ * service classes for all or for none. Checks of single values are the reader's.
  */
 
 import type { TierKVError } from '../../../runtime/errors.ts';

@@ -140,7 +140,10 @@ function cohortOut(cohort: CohortSpec): Plain {
   });
 }
 
-/** YAML text of a spec. Arrivals that only an expansion can express (`ownArrivals`) are written as their process. */
+/**
+ * YAML text of a spec. Arrivals that only an expansion can express (`ownArrivals`) are written as their
+ * process.
+ */
 export function formatWorkloadSpec(spec: WorkloadSpec): string {
   const perf = spec.inferencePerf;
   const targets = Object.entries(spec.goodputSloTargets);

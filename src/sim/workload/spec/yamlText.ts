@@ -61,8 +61,8 @@ export class YamlSource {
   /** Counts a mapping that is about to be read. */
   countMapping(node: Node): void {
     if (++this.#mappings <= maxMappings) return;
-    const problem = `there are more than ${maxMappings} mappings to read, those behind aliases counted each time`;
-    throw this.error(this.line(node.range?.[0]), problem, 'Write a smaller file');
+    const why = `there are more than ${maxMappings} mappings to read, those behind aliases counted each time`;
+    throw this.error(this.line(node.range?.[0]), why, 'Write a smaller file');
   }
 }
 

@@ -1,6 +1,7 @@
 /**
- * Lines of comma-separated values as RFC 4180 and Go's encoding/csv have them: a cell is quoted when it holds a comma, a
- * quote, a line break or starts with a space. Readers take lines from a caller, so a file is never held in memory.
+ * Lines of comma-separated values as RFC 4180 and Go's encoding/csv have them: a cell is quoted when it holds
+ * a comma, a quote, a line break or starts with a space. Readers take lines from a caller, so a file is never
+ * held in memory.
  */
 
 export function csvCell(text: string): string {

@@ -1,6 +1,7 @@
 /**
- * From ServeGen profiles to the cohorts of a v2 spec, as upstream's converter makes them: three ten-minute windows of a day
- * for plain text, the best-covered window for reasoning models; clients are dealt to the service classes in turn.
+ * From ServeGen profiles to the cohorts of a v2 spec, as upstream's converter makes them: three ten-minute
+ * windows of a day for plain text, the best-covered window for reasoning models; clients are dealt to the
+ * service classes in turn.
  */
 
 import { TierKVError } from '../../../runtime/errors.ts';
@@ -191,7 +192,10 @@ const FALLBACK_LENGTHS: Pick<TrafficSpec, 'inputLength' | 'outputLength'> = {
   outputLength: { type: 'gaussian', mean: 128, std_dev: 32, min: 1, max: 32768 },
 };
 
-/** The process of the majority with averaged parameters; absent parameters count as 0, as upstream averages them. */
+/**
+ * The process of the majority with averaged parameters; absent parameters count as 0, as upstream averages
+ * them.
+ */
 function meanArrival(windows: readonly ServeGenWindow[]): TrafficSpec['arrival'] {
   const named = windows.filter((window) => window.process !== '');
   const weibull = named.filter((window) => window.process === 'weibull').length;

@@ -146,7 +146,8 @@ const maxModalityParts = 10_000;
 function tooManyParts(parts: number): TierKVError {
   return new TierKVError(
     'TKV_INPUT',
-    `multimodal: a count distribution drew ${parts} parts of one request, more than ${maxModalityParts}. Give it a max`,
+    `multimodal: a count distribution drew ${parts} parts of one request, more than ` +
+      `${maxModalityParts}. Give it a max`,
     { field: 'multimodal' },
   );
 }

@@ -22,7 +22,8 @@ function requireComparable(clients: readonly ClientSpec[]): void {
   if (windows ** 2 + clients.length * lists.size <= MAX_COMPARISONS) return;
   throw new TierKVError(
     'TKV_INPUT',
-    `clients have ${windows} windows in all, too many to tell which overlap. Give every window a trace_rate, or fewer windows`,
+    `clients have ${windows} windows in all, too many to tell which overlap. Give every window a ` +
+      `trace_rate, or fewer windows`,
     { field: 'clients' },
   );
 }

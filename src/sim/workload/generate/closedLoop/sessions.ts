@@ -1,7 +1,7 @@
 /**
- * Closed loop: round n+1 of a session exists only when round n has finished. A plan of sessions holds one seed each in typed
- * arrays; the manager answers every finished request with the follow-up, if there is one. All state is numbers, so a
- * manager is copied with its simulation.
+ * Closed loop: round n+1 of a session exists only when round n has finished. A plan of sessions holds one
+ * seed each in typed arrays; the manager answers every finished request with the follow-up, if there is one.
+ * All state is numbers, so a manager is copied with its simulation.
  */
 
 import { invariant } from '../../../../runtime/errors.ts';
@@ -35,8 +35,8 @@ export interface RequestEnd {
   readonly outcome: 'completed' | 'timed-out' | 'dropped';
   readonly timeUs: number;
   /**
-   * Output tokens that enter the context of the next round. Upstream counts its progress index beyond the prompt, which is
-   * one less than the request generated.
+   * Output tokens that enter the context of the next round. Upstream counts its progress index beyond the
+   * prompt, which is one less than the request generated.
    */
   readonly contextTokens: number;
 }
@@ -79,8 +79,9 @@ export class SessionManager {
   }
 
   /**
-   * The follow-up of a finished request, or undefined when it belongs to no session or the session is over: it timed out or
-   * was dropped, had its last round, the budget is used up, or the follow-up would arrive after the horizon.
+   * The follow-up of a finished request, or undefined when it belongs to no session or the session is over:
+   * it timed out or was dropped, had its last round, the budget is used up, or the follow-up would arrive
+   * after the horizon.
    */
   next(request: WorkloadRequest, end: RequestEnd): WorkloadRequest | undefined {
     const { session } = request;

@@ -1,7 +1,7 @@
 /**
- * Agent traces as text (LMCache's miniswe): one JSON object a line with `timestamp` (µs), `session_id`, `input` and `output`.
- * There are no token ids; until a tokenizer is given, a token is a UTF-8 byte, which keeps every shared prefix and makes
- * lengths exact in a unit that is not the model's.
+ * Agent traces as text (LMCache's miniswe): one JSON object a line with `timestamp` (µs), `session_id`,
+ * `input` and `output`. There are no token ids; until a tokenizer is given, a token is a UTF-8 byte, which
+ * keeps every shared prefix and makes lengths exact in a unit that is not the model's.
  */
 
 import type { PromptIdentity, WorkloadRequest } from '../../request.ts';

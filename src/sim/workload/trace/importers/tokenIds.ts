@@ -1,6 +1,6 @@
 /**
- * Request sets with token ids: one JSON object a line with `input_tok_ids`, `output_tok_ids` and `arrival_time_ns`, as
- * LLMServingSim publishes ShareGPT.
+ * Request sets with token ids: one JSON object a line with `input_tok_ids`, `output_tok_ids` and
+ * `arrival_time_ns`, as LLMServingSim publishes ShareGPT.
  */
 
 import type { WorkloadRequest } from '../../request.ts';

@@ -1,6 +1,6 @@
 /**
- * Reading the header of a TraceV2 pair, strictly: a key that the format does not have is an error. Sections that only a
- * server or an engine uses are checked for their keys and left to their users.
+ * Reading the header of a TraceV2 pair, strictly: a key that the format does not have is an error. Sections
+ * that only a server or an engine uses are checked for their keys and left to their users.
  */
 
 import { readYaml, type SpecNode } from '../../spec/reader.ts';

@@ -1,6 +1,6 @@
 /**
- * Writing TraceV2: a header in YAML and one CSV row a request. Columns that only some traces use appear when asked for; a
- * caller that streams decides before the first row (`columnsFor`).
+ * Writing TraceV2: a header in YAML and one CSV row a request. Columns that only some traces use appear when
+ * asked for; a caller that streams decides before the first row (`columnsFor`).
  */
 
 import type { WorkloadRequest } from '../../request.ts';
