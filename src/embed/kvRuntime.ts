@@ -49,7 +49,7 @@ import {
 import { type DeviceBlockTable, deviceTable, notInHbm, readableBlocks } from './requests/blockTables.ts';
 import { fork, truncate } from './requests/branching.ts';
 import { ComputingBlocks } from './requests/computing.ts';
-import { type RequestContext, type StepEnd, tokensToFind } from './requests/context.ts';
+import { type RequestContext, requireLive, type StepEnd, tokensToFind } from './requests/context.ts';
 import { append, type EntryEnd, type StepEntry, seal, step } from './requests/growing.ts';
 import type { KVSequence } from './requests/kvSequence.ts';
 import { DeviceKeeper } from './stores/deviceKeeper.ts';
@@ -210,7 +210,7 @@ export class KVRuntime implements AsyncDisposable {
    * Room for tokens up to `tokens.length`, as a decode appends them. `tokens` are all tokens of the sequence
    * and the new ones behind them. Seals nothing.
    * @throws TKV_FULL when there is no room, TKV_INPUT when a token that the sequence has is another one in
-   * `tokens`
+   * `tokens`, TKV_UNKNOWN_ID when the sequence has ended; so do the calls below
    */
   append(sequence: KVSequence, tokens: KeyElements): Promise<StepEnd> {
     return append(this.#context, sequence, tokens);
@@ -220,6 +220,8 @@ export class KVRuntime implements AsyncDisposable {
    * A decode step of a batch, after the device was given the work that writes the KV of all tokens so far:
    * blocks that are full are sealed behind that work, and each sequence gets room for its new tokens.
    * @returns the end of each entry, in order
+   * @throws TKV_INPUT for a token that is no id, TKV_CAPACITY for a sequence that HBM cannot hold,
+   * TKV_UNKNOWN_ID for one that has ended; no sequence has grown then
    */
   step(entries: readonly StepEntry[]): Promise<EntryEnd[]> {
     return step(this.#context, entries);
@@ -253,6 +255,7 @@ export class KVRuntime implements AsyncDisposable {
   async recover(sequence: KVSequence, options: WaitOptions = {}): Promise<number[]> {
     const signals = signalsOf(this.#context, options);
     throwIfAborted(signals);
+    requireLive(sequence);
     await bring(this.#context, sequence, signals);
     sequence.cachedTokens = sequence.readyTokens;
     for (const group of sequence.groups) group.sealed = Math.min(group.sealed, group.table.readyPrefix());
@@ -314,6 +317,7 @@ export class KVRuntime implements AsyncDisposable {
     if (retention !== undefined) retain(this.#context, sequence, retention);
     this.#context.computing.end(sequence);
     for (const { table } of sequence.groups) this.manager.release(table, this.nowUs());
+    sequence.ended = true;
   }
 
   /**
@@ -324,6 +328,7 @@ export class KVRuntime implements AsyncDisposable {
   cancel(sequence: KVSequence): void {
     this.#context.computing.end(sequence);
     for (const { table } of sequence.groups) this.manager.cancel(table, this.nowUs());
+    sequence.ended = true;
   }
 
   /** Waits until no transfer is in flight, those given up at their deadline apart. */

@@ -153,6 +153,28 @@ describe('a decode step', () => {
     kv.release(one);
   });
 
+  it('and every other call refuses a sequence that has ended', async () => {
+    await using kv = await openRuntime({});
+    const other = await compute(kv, tokensOf(16), 1);
+    const ended = await compute(kv, tokensOf(16, 1000), 1);
+    kv.release(ended);
+    const entries = [other, ended].map((sequence) => ({ sequence, tokens: [7] }));
+    const calls = [
+      () => kv.append(ended, tokensOf(20, 1000)),
+      () => kv.seal(ended),
+      () => kv.fork(ended),
+      () => kv.truncate(ended, 3),
+      () => kv.recover(ended),
+    ];
+    for (const call of calls) {
+      await expect(call()).rejects.toMatchObject({ code: 'TKV_UNKNOWN_ID', field: 'sequence' });
+    }
+    const step = kv.step(entries);
+    await expect(step).rejects.toMatchObject({ code: 'TKV_UNKNOWN_ID', field: 'entries[1].sequence' });
+    expect([other.length, ended.length]).toEqual([16, 16]);
+    kv.release(other);
+  });
+
   it('grows no sequence when one of its entries is wrong', async () => {
     await using kv = await openRuntime({ hbmBytes: blocks(4) });
     const one = await compute(kv, tokensOf(16), 1);

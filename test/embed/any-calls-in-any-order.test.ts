@@ -182,13 +182,13 @@ it(`${CALLS} calls leave nothing behind and end in nothing that is not documente
       kv.manager.checkIntegrity();
       if (i % 50 === 49) caller.end();
     }
-    caller.end();
-    for (let rounds = 0; caller.waiting.length > 0 && rounds < 1000; rounds++) {
-      await Promise.race([
-        Promise.all(caller.waiting.splice(0)),
-        new Promise((resolve) => setTimeout(resolve, 50)),
-      ]);
-      caller.end();
+    let waiting = true;
+    const begun = Promise.all(caller.waiting).then(() => {
+      waiting = false;
+    });
+    while (waiting) {
+      caller.end(); // whoever still waits gets the room of those that end here
+      await Promise.race([begun, new Promise((resolve) => setTimeout(resolve, 5))]);
     }
     caller.end();
     await kv.idle();

@@ -148,10 +148,9 @@ async function bringWithTail(
     return 0;
   }
   const { matched } = sequence.groups[0].table;
-  const taken = takeTail(context, sequence, tail, matched);
-  await unlessAborted(signals, () => taken);
+  const taken = await takeTail(context, sequence, tail, matched, signals);
   await bring(context, sequence, signals);
-  return sequence.readyTokens === matched * context.blockTokens ? await taken : 0;
+  return sequence.readyTokens === matched * context.blockTokens ? taken : 0;
 }
 
 export function retain(context: RequestContext, sequence: KVSequence, hint: RetentionHint): void {

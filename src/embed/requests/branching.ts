@@ -6,7 +6,15 @@
 
 import { Entry, TierKVError } from '../../runtime/index.ts';
 import { TokenList } from '../prompts/tokenList.ts';
-import { freshKeys, full, isWhole, type RequestContext, type StepEnd, settled } from './context.ts';
+import {
+  freshKeys,
+  full,
+  isWhole,
+  type RequestContext,
+  requireLive,
+  type StepEnd,
+  settled,
+} from './context.ts';
 import { seal } from './growing.ts';
 import { type GroupTable, KVSequence } from './kvSequence.ts';
 
@@ -20,6 +28,7 @@ export async function fork(
   sequence: KVSequence,
   atToken: number,
 ): Promise<KVSequence | 'interrupted'> {
+  requireLive(sequence);
   requireTokens('atToken', atToken, sequence.length);
   if ((await seal(context, sequence)) === 'interrupted') return 'interrupted';
   const tokens = new TokenList(sequence.tokens.words.subarray(0, atToken));
@@ -68,11 +77,13 @@ export async function truncate(
   sequence: KVSequence,
   tokens: number,
 ): Promise<StepEnd> {
+  requireLive(sequence);
   requireTokens('tokens', tokens, sequence.length);
   const { manager, blockTokens } = context;
   const blocks = Math.ceil(tokens / blockTokens);
   const whole = Math.floor(tokens / blockTokens);
   await settled(context, sequence);
+  if (sequence.ended) return 'interrupted';
   const shared = sequence.groups.filter(({ table }) => blocks > whole && table.state[whole] === Entry.READY);
   const bytes = shared.reduce((sum, { sizeClass }) => sum + context.units.unitBytes[sizeClass], 0);
   if (!manager.hasRoomFor(bytes)) throw full(context, shared.length);

@@ -39,6 +39,16 @@ export interface RequestContext {
  */
 export type StepEnd = 'done' | 'interrupted';
 
+/** @throws TKV_UNKNOWN_ID for a sequence that was released or cancelled */
+export function requireLive(sequence: KVSequence, field = 'sequence'): void {
+  if (!sequence.ended) return;
+  throw new TierKVError(
+    'TKV_UNKNOWN_ID',
+    `${field} has ended: it was released or cancelled. Begin another one.`,
+    { field },
+  );
+}
+
 /** Fulfilled when no block of the sequence waits for a transfer. */
 export async function settled({ loop }: RequestContext, sequence: KVSequence): Promise<void> {
   while (sequence.pending > 0) {

@@ -12,6 +12,7 @@ import {
   type RequestContext,
   requireFits,
   requireList,
+  requireLive,
   type StepEnd,
   settled,
 } from './context.ts';
@@ -25,6 +26,7 @@ export async function append(
   sequence: KVSequence,
   tokens: KeyElements,
 ): Promise<StepEnd> {
+  requireLive(sequence);
   requireList(tokens);
   await settled(context, sequence);
   const at = sequence.tokens.firstDifference(tokens);
@@ -57,15 +59,16 @@ export type EntryEnd = StepEnd | 'full';
 /**
  * Blocks that have become full are handed over to be sealed, which goes on behind the device's work, and each
  * sequence gets room for its new tokens. Looks at the ends of the tables only.
- * @throws TKV_INPUT for a token that is no id, TKV_CAPACITY for a sequence that HBM cannot hold; no sequence
- * has grown then
+ * @throws TKV_INPUT for a token that is no id, TKV_CAPACITY for a sequence that HBM cannot hold,
+ * TKV_UNKNOWN_ID for one that has ended; no sequence has grown then
  */
 export async function step(context: RequestContext, entries: readonly StepEntry[]): Promise<EntryEnd[]> {
-  for (const { sequence, tokens } of entries) {
+  entries.forEach(({ sequence, tokens }, i) => {
+    requireLive(sequence, `entries[${i}].sequence`);
     requireList(tokens);
     requireTokenIds(tokens);
     requireFits(context, Math.ceil((sequence.tokens.length + tokens.length) / context.blockTokens));
-  }
+  });
   const losses = context.keeper.losses;
   const ends = entries.map(({ sequence, tokens }): EntryEnd => {
     if (!context.keeper.present || isDisturbed(sequence)) return 'interrupted';
@@ -156,6 +159,7 @@ export function sealFull(context: RequestContext, sequence: KVSequence): void {
 
 /** Seals the full blocks and waits until others can find them. */
 export async function seal(context: RequestContext, sequence: KVSequence, tail = false): Promise<StepEnd> {
+  requireLive(sequence);
   sealFull(context, sequence);
   if (tail) sealTail(context, sequence);
   await settled(context, sequence);

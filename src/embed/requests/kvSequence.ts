@@ -27,6 +27,8 @@ export class KVSequence {
   readonly groups: readonly GroupTable[];
   /** Tokens from the front whose KV was found, or brought back by `recover`: prefill starts here. */
   cachedTokens = 0;
+  /** It was released or cancelled: no call takes it any more. */
+  ended = false;
   readonly #blockTokens: number;
 
   constructor(tenant: string, tokens: TokenList, groups: readonly GroupTable[], blockTokens: number) {

@@ -5,6 +5,7 @@
  */
 
 import { Entry, type Sequence } from '../../runtime/index.ts';
+import { unlessAborted } from '../abort.ts';
 import { type RequestContext, settled } from './context.ts';
 import type { GroupTable, KVSequence } from './kvSequence.ts';
 
@@ -62,25 +63,29 @@ function tailKey(
 /**
  * Brings the tail up and copies it into the sequence's first block that is not cached.
  * @returns tokens that need no prefill for it: 0 when it could not be brought
+ * @throws the reason of a signal; the tail's own tables are closed then too
  */
 export async function takeTail(
   context: RequestContext,
   sequence: KVSequence,
   tail: FoundTail,
   block: number,
+  signals: readonly AbortSignal[],
 ): Promise<number> {
   const { manager, loop } = context;
   try {
     const loads = tail.tables.every((table) => manager.load(table, context.nowUs()));
-    if (loads) await Promise.all(tail.tables.map((table) => loop.settled(table)));
+    if (loads)
+      await unlessAborted(signals, () => Promise.all(tail.tables.map((table) => loop.settled(table))));
     if (!loads || tail.tables.some((table) => table.state[0] !== Entry.READY)) return 0;
     const copied = sequence.groups.every(({ table }, g) =>
       manager.copy(tail.tables[g], 0, table, block, context.nowUs()),
     );
-    await settled(context, sequence);
+    await unlessAborted(signals, () => settled(context, sequence));
     const whole = sequence.groups.every(({ table }) => table.state[block] === Entry.OPEN);
     return copied && whole ? tail.tokens : 0;
   } finally {
-    for (const table of tail.tables) manager.release(table, context.nowUs());
+    // Cancelling is releasing, and calls off the loads that an abort leaves under way.
+    for (const table of tail.tables) manager.cancel(table, context.nowUs());
   }
 }
