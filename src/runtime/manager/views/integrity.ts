@@ -27,8 +27,21 @@ export function checkIntegrity(core: Core): void {
   core.policy.checkIntegrity();
   invariant(core.agenda.isEmpty, 'a call leaves nothing undone');
   for (let tier = 0; tier < core.tiers; tier++) checkTier(core, tier);
+  checkQuotas(core);
   checkReferences(core);
   checkContents(core);
+}
+
+function checkQuotas(core: Core): void {
+  const { quotas, replicas, tiers } = core;
+  if (quotas === null) return;
+  const cachedBytes = new Float64Array(core.config.owners * tiers);
+  for (let replica = 0; replica < replicas.size; replica++) {
+    if (replicas.evictable[replica] === 0) continue;
+    const tier = replicas.tierOf(replica);
+    cachedBytes[replicas.owner[replica] * tiers + tier] += core.unitBytes(core.sizeClassOf(replica, tier));
+  }
+  quotas.checkIntegrity(cachedBytes);
 }
 
 function checkTier(core: Core, tier: number): void {

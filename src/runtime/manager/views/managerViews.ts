@@ -80,6 +80,21 @@ export abstract class ManagerViews {
     return tierUsage(this.core, position);
   }
 
+  /** The owner's quota of the tier at `position`, null where it has none. */
+  quotaBytes(owner: number, position: number): number | null {
+    return this.core.quotas?.quotaBytes(owner, position) ?? null;
+  }
+
+  /** Cached bytes of the tier at `position` that may not be evicted for this owner: quotas of others. */
+  protectedBytes(owner: number, position: number): number {
+    return this.core.quotas?.protectedFrom(owner, position) ?? 0;
+  }
+
+  /** Whether cached blocks of `other` in the tier at `position` may be evicted for `owner`. */
+  mayTakeFrom(other: number, owner: number, position: number): boolean {
+    return this.core.quotas?.mayTakeFrom(other, owner, position) ?? true;
+  }
+
   /** Bytes that an owner's blocks take of the tier at `position`, those on their way in included. */
   ownedBytes(owner: number, position: number): number {
     return this.core.ownedBytes[owner * this.core.tiers + position];
@@ -129,14 +144,15 @@ export abstract class ManagerViews {
   }
 
   /** Whether `count` more units of a size class would fit HBM beside what cannot be evicted. */
-  canAllocate(count: number, sizeClass = 0): boolean {
-    return this.hasRoomFor(count * this.core.unitBytes(sizeClass));
+  canAllocate(count: number, sizeClass = 0, owner = 0): boolean {
+    return this.hasRoomFor(count * this.core.unitBytes(sizeClass), owner);
   }
 
-  /** Whether so many bytes more would fit HBM beside what cannot be evicted. */
-  hasRoomFor(bytes: number): boolean {
+  /** Whether so many bytes more of the owner would fit HBM beside what cannot be evicted for it. */
+  hasRoomFor(bytes: number, owner = 0): boolean {
     const core = this.core;
-    const fixed = core.residentBytes[HBM] - core.cachedBytes[HBM];
+    const kept = core.quotas?.protectedFrom(owner, HBM) ?? 0;
+    const fixed = core.residentBytes[HBM] - core.cachedBytes[HBM] + kept;
     return fixed + bytes <= core.pools[HBM].shape.capacityBytes;
   }
 
@@ -145,9 +161,9 @@ export abstract class ManagerViews {
    * once those are pinned: the check before `open`, `load` and `allocate` for callers that want all or
    * nothing.
    */
-  canOpen(keys: Uint32Array, matched: number, units: number, sizeClass = 0): boolean {
+  canOpen(keys: Uint32Array, matched: number, units: number, sizeClass = 0, owner = 0): boolean {
     const found = this.match(keys, matched);
-    return this.canAllocate(units - this.heldAlready(found), sizeClass);
+    return this.canAllocate(units - this.heldAlready(found), sizeClass, owner);
   }
 
   /** Bytes that such a sequence would take of HBM beside what is held there already. */
