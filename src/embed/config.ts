@@ -22,6 +22,8 @@ export interface KVRuntimeConfig {
    * Layers that share a unit: each group of a block is a unit of its own. Default: one group of all layers.
    */
   readonly layerGroups?: readonly LayerGroup[];
+  /** Blocks that a large page holds: of HBM, compaction frees whole pages. Default 1. */
+  readonly blocksPerPage?: number;
   /** Name and revision of the weights: blocks of other weights are never found. */
   readonly model: string;
   /** 16 to 32 secret bytes under which block keys are made. Keep it over restarts. */
@@ -96,7 +98,8 @@ const DEADLINE_MS_DEFAULT = 10_000;
 
 /** @throws TKV_CONFIG with the field at fault */
 export function managerConfigOf(config: KVRuntimeConfig, units: GroupUnits): ManagerConfig {
-  const { pageBytes } = units;
+  const blocksPerPage = requireInteger('blocksPerPage', config.blocksPerPage ?? 1, 1, 2 ** 15);
+  const pageBytes = units.pageBytes * blocksPerPage;
   const size = (field: string, bytes: number): { capacityBytes: number; landingBytes: number } => {
     requireInteger(field, bytes, 0);
     const landing = Math.min(Math.floor(bytes * LANDING_SHARE), LANDING_BYTES_MAX);

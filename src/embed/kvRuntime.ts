@@ -32,6 +32,7 @@ import { type CacheEvent, CacheEvents } from './events.ts';
 import { groupUnits } from './layerGroups.ts';
 import { ManagerLoop } from './managerLoop.ts';
 import { type Metrics, metricsOf } from './metrics.ts';
+import { PagedAttentionCache } from './paged/pagedAttentionCache.ts';
 import { RequestQueue } from './prompts/requestQueue.ts';
 import { TenantChains } from './prompts/tenantChains.ts';
 import { TenantOwners } from './prompts/tenantOwners.ts';
@@ -207,6 +208,14 @@ export class KVRuntime implements AsyncDisposable {
     }
     this.#scheduler = new KVScheduler(this.#context, config, this.#log?.sink ?? null);
     return this.#scheduler;
+  }
+
+  /**
+   * Private blocks by number, for a batch that keeps its own tables. Dispose of it before the runtime closes.
+   * @throws TKV_CONFIG for a runtime with layer groups
+   */
+  pagedCache(): PagedAttentionCache {
+    return new PagedAttentionCache(this.#context, this.#config.layout);
   }
 
   /**

@@ -5,6 +5,7 @@
 
 import { invariant } from '../../errors.ts';
 import type { DecisionSink } from '../../log/decisionSink.ts';
+import type { SlotPool } from '../../pool/slotPool.ts';
 import type { Tier } from '../../tier/tier.ts';
 import type { JobId } from '../../transfer/jobTable.ts';
 import type { Transfer } from '../../transfer/transfer.ts';
@@ -18,6 +19,12 @@ import { dump, type ManagerDump } from './dump.ts';
 import { checkIntegrity } from './integrity.ts';
 import { lookup, type Match, matchLength, matchLengths } from './lookup.ts';
 import { type TierUsage, tierUsage } from './usage.ts';
+
+/** What can be asked of a tier's slots and pages. */
+export type PoolView = Pick<
+  SlotPool,
+  'shape' | 'takenSlots' | 'uncutPages' | 'pageOf' | 'takenOn' | 'freeOnCutPages' | 'pageToTake'
+>;
 
 export abstract class ManagerViews {
   readonly config: ResolvedConfig;
@@ -93,6 +100,11 @@ export abstract class ManagerViews {
   /** Whether cached blocks of `other` in the tier at `position` may be evicted for `owner`. */
   mayTakeFrom(other: number, owner: number, position: number): boolean {
     return this.core.quotas?.mayTakeFrom(other, owner, position) ?? true;
+  }
+
+  /** The slots of the tier at `position`, to be looked at. */
+  pool(position: number): PoolView {
+    return this.core.pools[position];
   }
 
   /** Bytes that an owner's blocks take of the tier at `position`, those on their way in included. */
