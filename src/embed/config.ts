@@ -32,6 +32,8 @@ export interface KVRuntimeConfig {
   readonly epoch?: number;
   /** What else determines the bytes, by name. */
   readonly extras?: KeyNamespace['extras'];
+  /** Tenants that share KV, by the name of their group. Default: each tenant is alone. */
+  readonly sharingGroups?: Readonly<Record<string, readonly string[]>>;
   /** GPU memory for blocks. */
   readonly hbmBytes: number;
   /** Locked host memory for blocks that GPU memory has no room for. Default 0: off. */

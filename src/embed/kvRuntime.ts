@@ -18,11 +18,15 @@ import type { SlotBuffer } from '../backends/webgpu/index.ts';
 import {
   BlockKeys,
   type BlockTable,
+  type CrossRequestKVCache,
   type KeyElements,
   KVManager,
   type Match,
   type OpenBlock,
+  type Sequence,
+  SharingGroups,
   TierKVError,
+  type TierName,
   tierName,
 } from '../runtime/index.ts';
 import { throwIfAborted, type WaitOptions } from './abort.ts';
@@ -36,6 +40,13 @@ import { PagedAttentionCache } from './paged/pagedAttentionCache.ts';
 import { RequestQueue } from './prompts/requestQueue.ts';
 import { TenantChains } from './prompts/tenantChains.ts';
 import { TenantOwners } from './prompts/tenantOwners.ts';
+import {
+  type CrossRequestOptions,
+  crossRequestCache,
+  placesOf,
+  ready,
+  setQuota,
+} from './prompts/tenantReuse.ts';
 import { AdmissionQueue } from './requests/admission.ts';
 import {
   type BeginOptions,
@@ -104,7 +115,8 @@ export class KVRuntime implements AsyncDisposable {
     const notice = guarded(config.notice);
     const units = groupUnits(layout, layerGroups);
     const managerConfig = managerConfigOf(config, units);
-    const chains = new TenantChains({ secretKey, epoch, model, layout, extras }, units.groups);
+    const sharing = new SharingGroups(config.sharingGroups);
+    const chains = new TenantChains({ secretKey, epoch, model, layout, extras }, units.groups, sharing);
     const log = config.log === undefined ? null : openDecisionLog(config.log, managerConfig);
     const memory = await tableMemory();
     const manager = new KVManager({ ...managerConfig, tableMemory: memory }, log?.sink ?? null);
@@ -125,7 +137,8 @@ export class KVRuntime implements AsyncDisposable {
       units,
       blockTokens: layout.blockTokens,
       admission,
-      owners: new TenantOwners(),
+      sharing,
+      owners: new TenantOwners(sharing),
       computing: new ComputingBlocks(),
       scrubs: config.scrub ?? true,
       hbm: () => stores.hbm,
@@ -208,6 +221,31 @@ export class KVRuntime implements AsyncDisposable {
     }
     this.#scheduler = new KVScheduler(this.#context, config, this.#log?.sink ?? null);
     return this.#scheduler;
+  }
+
+  /**
+   * Room of a tier that is the tenant's own, or its group's: while it takes no more there, none of its blocks
+   * is evicted for others, and what it takes beyond goes first.
+   * @param bytes null for no quota, as at the beginning
+   * @throws TKV_CONFIG for a tier that is not there, or quotas over its capacity
+   */
+  setQuota(tenant: string, tier: TierName, bytes: number | null): void {
+    setQuota(this.#context, tenant, tier, bytes);
+  }
+
+  /** KV of one request for another one, in tables of the manager. Await `ready` before kernels use them. */
+  crossRequestCache(options: CrossRequestOptions = {}): CrossRequestKVCache {
+    return crossRequestCache(this.#context, options);
+  }
+
+  /** Fulfilled when no block of the table waits for a transfer; slots of other tenants are cleared by then. */
+  ready(table: Sequence): Promise<void> {
+    return ready(this.#context, table);
+  }
+
+  /** Slab and offset of the table's blocks. @throws TKV_STATE when one of them is not in HBM */
+  places(table: Sequence): DeviceBlockTable {
+    return placesOf(this.#context, table);
   }
 
   /**

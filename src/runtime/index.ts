@@ -26,6 +26,7 @@ export { countPatternMismatches, fillPattern, patternWord } from './pattern.ts';
 export * from './policy/index.ts';
 export { type PoolShape, poolShape, slotOffsetBytes } from './pool/shape.ts';
 export { SlotPool } from './pool/slotPool.ts';
+export * from './reuse/index.ts';
 export * from './store/index.ts';
 export { SlotLocks, type SlotUse } from './tier/slotLocks.ts';
 export { linkName, Tier, type TierName, tierName, tierNames } from './tier/tier.ts';

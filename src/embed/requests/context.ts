@@ -1,7 +1,13 @@
 /** What the calls on sequences work with: the parts of one runtime. */
 
 import type { DevicePool } from '../../backends/webgpu/index.ts';
-import { BlockKeys, type KeyElements, type KVManager, TierKVError } from '../../runtime/index.ts';
+import {
+  BlockKeys,
+  type KeyElements,
+  type KVManager,
+  type SharingGroups,
+  TierKVError,
+} from '../../runtime/index.ts';
 import type { GroupUnits } from '../layerGroups.ts';
 import type { ManagerLoop } from '../managerLoop.ts';
 import type { TenantChains } from '../prompts/tenantChains.ts';
@@ -19,6 +25,7 @@ export interface RequestContext {
   readonly units: GroupUnits;
   readonly blockTokens: number;
   readonly admission: AdmissionQueue;
+  readonly sharing: SharingGroups;
   readonly owners: TenantOwners;
   readonly computing: ComputingBlocks;
   /** Whether slots that change their tenant are cleared. */
