@@ -20,7 +20,11 @@ import {
   type BlockTable,
   type CrossRequestKVCache,
   type KeyElements,
+  type KVBudget,
   KVManager,
+  type KVMetrics,
+  kvBudget,
+  kvMetrics,
   type Match,
   type OpenBlock,
   type Sequence,
@@ -166,6 +170,16 @@ export class KVRuntime implements AsyncDisposable {
   /** How much of HBM a request could take now, and who waits for it. */
   get room(): Room {
     return roomOf(this.#context);
+  }
+
+  /** What the tenant may still use of each tier. */
+  budget(tenant: string): KVBudget {
+    return kvBudget(this.manager, this.#context.owners.of(tenant));
+  }
+
+  /** Hit rates, traffic between tiers, thrashing and preemptions so far. */
+  kvMetrics(): KVMetrics {
+    return kvMetrics(this.manager, this.#scheduler?.counters);
   }
 
   /** Counters and gauges as plain data. */

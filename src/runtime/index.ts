@@ -21,6 +21,7 @@ export { Entry, entryNames, type Sequence, type SequenceId } from './manager/seq
 export type { ManagerDump } from './manager/views/dump.ts';
 export type { Match } from './manager/views/lookup.ts';
 export type { TierUsage } from './manager/views/usage.ts';
+export * from './outputs/index.ts';
 export * from './paged/index.ts';
 export { countPatternMismatches, fillPattern, patternWord } from './pattern.ts';
 export * from './policy/index.ts';

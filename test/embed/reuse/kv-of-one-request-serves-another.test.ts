@@ -167,6 +167,9 @@ describe('tenants', () => {
       cache.release(`stream ${i}`);
     }
     expect(kv.lookup(promptOf(65), { tenant: 'a1' }).blocks).toBe(4);
+    expect(kv.budget('a2').tiers[0]).toMatchObject({ ownedBytes: blocks(4), quotaBytes: blocks(4) });
+    expect(kv.budget('b').tiers[0].protectedBytes).toBe(blocks(4));
+    expect(kv.kvMetrics().lookups).toBeGreaterThan(0);
     expect(() => kv.setQuota('b', 'hbm', blocks(40))).toThrow(
       expect.objectContaining({ field: 'quotaBytes' }),
     );

@@ -106,6 +106,11 @@ export class OwnerQuotas {
     }
   }
 
+  /** Cached bytes of the tier that are within a quota: only their owner's needs evict them. */
+  protectedBytes(tier: number): number {
+    return this.#protectedIn[tier];
+  }
+
   /** Cached bytes of the tier that may not be evicted for this owner. */
   protectedFrom(owner: number, tier: number): number {
     return this.#protectedIn[tier] - this.#protectedBytes[owner * this.#tiers + tier];

@@ -108,7 +108,7 @@ function checkTier(core: Core, tier: number): void {
   invariant(cached === core.cachedBytes[tier], 'a tier knows the bytes that it could evict');
   invariant(held === core.heldBytes[tier], 'a tier knows the bytes that sequences hold');
   invariant(
-    resident <= core.capacityBytes[tier] || cached === 0,
+    resident <= core.capacityBytes[tier] || cached === (core.quotas?.protectedBytes(tier) ?? 0),
     'a tier over its capacity has nothing left that it could evict',
   );
 }
