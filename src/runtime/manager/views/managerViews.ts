@@ -237,7 +237,11 @@ export abstract class ManagerViews {
   protected match(keys: Uint32Array, count: number): number {
     const matched = this.matchLength(keys, count);
     if (matched > this.found.length) this.found = new Int32Array(matched * 2);
-    for (let i = 0; i < matched; i++) this.found[i] = this.core.contents.find(keys, i * 4);
+    for (let i = 0; i < matched; i++) {
+      this.found[i] = this.core.contents.find(keys, i * 4);
+      // Only keys that are not chained, though the configuration says so, have gaps that the search jumps.
+      if (this.found[i] === -1) return i;
+    }
     return matched;
   }
 
