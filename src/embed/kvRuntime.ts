@@ -275,20 +275,20 @@ export class KVRuntime implements AsyncDisposable {
   }
 
   /**
-   * Where block `index` lies, for kernels that write it (open) or attend over it (loaded).
-   * @throws TKV_STATE when it is neither
+   * Where block `index` lies, for kernels that write it (open) or attend over it (loaded, or being sealed).
+   * @throws TKV_STATE when it is none of these
    */
   slot(sequence: KVSequence, index: number, group = 0): SlotBuffer {
     const { table } = groupOf(sequence, group);
-    const block = this.manager.loadedBlock(table, index) ?? this.manager.openBlock(table, index);
+    const block = this.manager.readableBlock(table, index);
     if (block === undefined) throw notInHbm(index);
     return this.stores.hbm.buffer(block.slot, block.sizeClass);
   }
 
   /**
-   * The sequence's blocks in order, for attention.
-   * @throws TKV_STATE when one of them is neither loaded nor open: a table with a gap would attend over wrong
-   * positions
+   * The sequence's blocks in order, for attention: as they lie now, so take it anew for each step.
+   * @throws TKV_STATE when one of them is neither loaded, open nor being sealed: a table with a gap would
+   * attend over wrong positions
    */
   blockTable(sequence: KVSequence, group = 0): BlockTable {
     return readableBlocks(this.manager, groupOf(sequence, group).table, sequence.blocks);

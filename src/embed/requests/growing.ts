@@ -58,7 +58,8 @@ export type EntryEnd = StepEnd | 'full';
 
 /**
  * Blocks that have become full are handed over to be sealed, which goes on behind the device's work, and each
- * sequence gets room for its new tokens. Looks at the ends of the tables only.
+ * sequence gets room for its new tokens. Looks at the ends of the tables only. Waits for the seal of a tail
+ * that is to be written on, and for no other.
  * @throws TKV_INPUT for a token that is no id, TKV_CAPACITY for a sequence that HBM cannot hold,
  * TKV_UNKNOWN_ID for one that has ended; no sequence has grown then
  */
@@ -69,9 +70,11 @@ export async function step(context: RequestContext, entries: readonly StepEntry[
     requireTokenIds(tokens);
     requireFits(context, Math.ceil((sequence.tokens.length + tokens.length) / context.blockTokens));
   });
+  await Promise.all(entries.map(({ sequence }) => tailSealed(context, sequence)));
   const losses = context.keeper.losses;
+  const from = entries.map(({ sequence }) => Math.floor(sequence.length / context.blockTokens));
   const ends = entries.map(({ sequence, tokens }): EntryEnd => {
-    if (!context.keeper.present || isDisturbed(sequence)) return 'interrupted';
+    if (!context.keeper.present || sequence.ended || isDisturbed(sequence)) return 'interrupted';
     sealFull(context, sequence);
     try {
       extend(context, sequence, tokens, 0);
@@ -82,26 +85,41 @@ export async function step(context: RequestContext, entries: readonly StepEntry[
     return 'done';
   });
   await Promise.all(
-    entries.map(({ sequence }, i) => (ends[i] === 'done' ? opened(context, sequence) : null)),
+    entries.map(({ sequence }, i) => (ends[i] === 'done' ? opened(context, sequence, from[i]) : null)),
   );
-  for (const { sequence } of entries) scrub(context, sequence, Math.max(0, sequence.blocks - 1));
+  entries.forEach(({ sequence }, i) => {
+    scrub(context, sequence, from[i]);
+  });
   return ends.map((end, i) => {
     const gone = context.keeper.losses !== losses || isDisturbed(entries[i].sequence);
     return end === 'done' && gone ? 'interrupted' : end;
   });
 }
 
-/** Waits for slots of blocks that were just opened; seals under way are not waited for. */
-async function opened(context: RequestContext, sequence: KVSequence): Promise<void> {
-  const last = sequence.blocks - 1;
-  const waits = (): boolean => sequence.groups.some(({ table }) => table.state[last] === Entry.WAITING);
-  while (last >= 0 && waits()) {
-    await Promise.race(
-      sequence.groups
-        .filter(({ table }) => table.pending > 0)
-        .map(({ table }) => context.loop.settled(table)),
-    );
-  }
+/** Whether a block of the sequence from `from` on is in this state. */
+function hasBlock({ groups, blocks }: KVSequence, state: Entry, from: number): boolean {
+  return groups.some(({ table }) => {
+    for (let i = from; i < blocks; i++) if (table.state[i] === state) return true;
+    return false;
+  });
+}
+
+/** Fulfilled when some transfer that the sequence waits for has ended. */
+async function oneSettled({ loop }: RequestContext, { groups }: KVSequence): Promise<void> {
+  await Promise.race(groups.filter(({ table }) => table.pending > 0).map(({ table }) => loop.settled(table)));
+}
+
+/** Waits for slots and copies of the blocks from `from` on; seals under way are not waited for. */
+async function opened(context: RequestContext, sequence: KVSequence, from: number): Promise<void> {
+  while (hasBlock(sequence, Entry.WAITING, from)) await oneSettled(context, sequence);
+}
+
+/** A partial last block that is being sealed is not written on until its digest is taken. */
+async function tailSealed(context: RequestContext, sequence: KVSequence): Promise<void> {
+  const { length } = sequence;
+  if (length % context.blockTokens === 0) return;
+  const last = Math.floor(length / context.blockTokens);
+  while (hasBlock(sequence, Entry.SEALING, last)) await oneSettled(context, sequence);
 }
 
 function isDisturbed(sequence: KVSequence): boolean {

@@ -11,7 +11,7 @@ import type { Transfer } from '../../transfer/transfer.ts';
 import { type ManagerConfig, type ResolvedConfig, resolveConfig } from '../config.ts';
 import { Core, HBM } from '../core.ts';
 import type { Counters } from '../counters.ts';
-import { LoadedBlock, OpenBlock } from '../sequences/handles.ts';
+import { LoadedBlock, OpenBlock, type ReadableBlock, SealingBlock } from '../sequences/handles.ts';
 import { Entry, type Sequence } from '../sequences/sequence.ts';
 import { describeTransfer } from './describe.ts';
 import { dump, type ManagerDump } from './dump.ts';
@@ -160,6 +160,17 @@ export abstract class ManagerViews {
     if (sequence.state[i] !== Entry.OPEN) return undefined;
     const { slot, generation, sizeClass } = this.#placeOf(sequence.replica[i]);
     return new OpenBlock(slot, generation, sizeClass, this.core.replicas.foreign[sequence.replica[i]] === 1);
+  }
+
+  /**
+   * The block, if the sequence may read it now: it is loaded, or the sequence's own, open or being sealed.
+   */
+  readableBlock(sequence: Sequence, i: number): ReadableBlock | undefined {
+    if (sequence.state[i] !== Entry.SEALING) {
+      return this.loadedBlock(sequence, i) ?? this.openBlock(sequence, i);
+    }
+    const { slot, generation, sizeClass } = this.#placeOf(sequence.replica[i]);
+    return new SealingBlock(slot, generation, sizeClass);
   }
 
   #placeOf(replica: number): { slot: number; generation: number; sizeClass: number } {
