@@ -200,7 +200,8 @@ export class KVRuntime implements AsyncDisposable {
    * for are called off, and slots on the way are free again when their last transfer has ended.
    * @throws TKV_INPUT for tokens or a tenant that are none, TKV_CAPACITY for a request that can never fit,
    * TKV_FULL when the blocks in use leave no room now and `wait` is not set, TKV_DEVICE when the device is
-   * lost and no other is to be had, TKV_STATE when the runtime is closed, and the reason of `signal`
+   * lost and no other is to be had, or undoes its blocks every time, TKV_STATE when the runtime is closed, and
+   * the reason of `signal`
    */
   begin(tokens: KeyElements, options: BeginOptions): Promise<KVSequence> {
     return begin(this.#context, tokens, options);

@@ -74,8 +74,8 @@ export async function begin(
   await waitForSame(context, groups[0].keys, list.length, shareWaitMs, signals);
   const owner = context.owners.of(options.tenant);
   const wish = { tokens: list.length, owner, priority, wait: options.wait === true };
-  for (let attempt = 1; ; attempt++) {
-    const admitted = await admit(context, groups, wish, signals);
+  for (let isFirst = true; ; isFirst = false) {
+    const admitted = await admit(context, groups, wish, signals, isFirst);
     const sequence = new KVSequence(options.tenant, list, admitted, blockTokens);
     try {
       await fill(context, sequence, options.retention, signals);
@@ -85,7 +85,7 @@ export async function begin(
         else manager.release(table, context.nowUs());
       }
       const full = error instanceof TierKVError && error.code === 'TKV_FULL';
-      if (wish.wait && full && attempt < ATTEMPTS_MAX) continue;
+      if (wish.wait && full) continue;
       throw error;
     }
     if (shareWaitMs > 0) context.computing.begin(sequence, admitted[0].keys, admitted[0].sealed);
@@ -168,14 +168,16 @@ interface Wish {
 }
 
 /**
- * Tables of a request that has room, with its cached blocks pinned. @throws TKV_FULL, and the reason of a
- * signal
+ * Tables of a request that has room, with its cached blocks pinned and room taken for all others.
+ * @param isFirst false: it had room before and lost it, and waits ahead of those of its priority
+ * @throws TKV_FULL, and the reason of a signal
  */
 async function admit(
   context: RequestContext,
   groups: readonly Pick<GroupTable, 'chain' | 'keys' | 'sizeClass'>[],
   wish: Wish,
   signals: readonly AbortSignal[],
+  isFirst: boolean,
 ): Promise<GroupTable[]> {
   const { admission, blockTokens } = context;
   const { priority, wait } = wish;
@@ -185,7 +187,7 @@ async function admit(
     if (tables !== null) return tables;
   }
   if (!wait) throw full(context, blocks);
-  const ticket = admission.join(priority);
+  const ticket = admission.join(priority, !isFirst);
   try {
     for (;;) {
       const tables = admission.isFirst(ticket) ? openTables(context, groups, wish) : null;
@@ -198,9 +200,32 @@ async function admit(
 }
 
 /**
- * Opens a table for each group, or none where they do not all fit. The last token is always left to compute.
+ * A table for each group whose blocks have their room, or none where they do not all fit. The last token is
+ * always left to compute. All in one turn: nobody else can take the room between the look and the taking.
  */
 function openTables(
+  context: RequestContext,
+  groups: readonly Pick<GroupTable, 'chain' | 'keys' | 'sizeClass'>[],
+  wish: Wish,
+): GroupTable[] | null {
+  const tables = openWhatFits(context, groups, wish);
+  if (tables !== null) takeRoom(context, tables, Math.ceil(wish.tokens / context.blockTokens));
+  return tables;
+}
+
+/** Starts the loads of what lower tiers hold, and opens blocks for the rest. @returns false without room */
+function takeRoom(
+  { manager, nowUs }: RequestContext,
+  groups: readonly GroupTable[],
+  blocks: number,
+): boolean {
+  return groups.every(
+    ({ table, sizeClass }) =>
+      manager.load(table, nowUs(), 0, table.length) && manager.allocate(table, 0, blocks, nowUs(), sizeClass),
+  );
+}
+
+function openWhatFits(
   context: RequestContext,
   groups: readonly Pick<GroupTable, 'chain' | 'keys' | 'sizeClass'>[],
   { tokens, owner }: Wish,
@@ -231,23 +256,19 @@ function openTables(
 
 /**
  * Every block of the sequence is brought to HBM or opened to be computed: once, and again for as long as
- * losses and errors undo it. @throws TKV_FULL when its blocks find no room any more
+ * losses and errors undo it.
+ * @throws TKV_FULL when its blocks find no room any more, TKV_DEVICE when the device undoes them every time
  */
 export async function bring(
   context: RequestContext,
   sequence: KVSequence,
   signals: readonly AbortSignal[],
 ): Promise<void> {
-  const { manager, keeper } = context;
+  const { keeper } = context;
   const { blocks } = sequence;
   for (let attempt = 0; attempt < ATTEMPTS_MAX; attempt++) {
     if (!keeper.present) await unlessAborted(signals, () => keeper.ready());
-    const fits = sequence.groups.every(
-      ({ table, sizeClass }) =>
-        manager.load(table, context.nowUs(), 0, table.length) &&
-        manager.allocate(table, 0, blocks, context.nowUs(), sizeClass),
-    );
-    if (!fits) break;
+    if (!takeRoom(context, sequence.groups, blocks)) throw full(context, blocks);
     await unlessAborted(signals, () => settled(context, sequence));
     if (isWhole(context, sequence)) {
       for (const group of sequence.groups) group.disturbances = group.table.disturbances;
@@ -255,7 +276,11 @@ export async function bring(
       return;
     }
   }
-  throw full(context, blocks);
+  throw new TierKVError(
+    'TKV_DEVICE',
+    `the device has undone ${blocks} blocks ${ATTEMPTS_MAX} times. Give it more memory, or try again later.`,
+    { field: 'hbmBytes' },
+  );
 }
 
 /** What ends a wait: the end of the runtime, and the caller's signal where there is one. */

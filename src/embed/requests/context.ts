@@ -99,12 +99,13 @@ export function requireFits({ manager, units }: RequestContext, blocks: number):
 
 /** No room now: others hold it. */
 export function full({ manager }: RequestContext, blocks: number): TierKVError {
-  const { heldBytes, capacityBytes, slots } = manager.usage(0);
+  const { residentBytes, cachedBytes, slots } = manager.usage(0);
+  const { capacityBytes } = manager.config.tiers[0].shape;
   const late =
     manager.jobsOverdue === 0 ? '' : `, ${slots.draining} slots wait for transfers that are overdue`;
   return new TierKVError(
     'TKV_FULL',
-    `${blocks} blocks find no room in HBM now: ${heldBytes} of ${capacityBytes} bytes are in use${late}. ` +
+    `${blocks} blocks find no room in HBM now: ${residentBytes - cachedBytes} of ${capacityBytes} bytes are in use${late}. ` +
       'Try again when a sequence was released, or let begin wait.',
     { field: 'hbmBytes' },
   );

@@ -78,9 +78,11 @@ export async function takeTail(
     if (loads)
       await unlessAborted(signals, () => Promise.all(tail.tables.map((table) => loop.settled(table))));
     if (!loads || tail.tables.some((table) => table.state[0] !== Entry.READY)) return 0;
-    const copied = sequence.groups.every(({ table }, g) =>
-      manager.copy(tail.tables[g], 0, table, block, context.nowUs()),
-    );
+    const copied = sequence.groups.every(({ table }, g) => {
+      // The copy takes the room that the block has already.
+      manager.releaseRange(table, block, block + 1, context.nowUs());
+      return manager.copy(tail.tables[g], 0, table, block, context.nowUs());
+    });
     await unlessAborted(signals, () => settled(context, sequence));
     const whole = sequence.groups.every(({ table }) => table.state[block] === Entry.OPEN);
     return copied && whole ? tail.tokens : 0;
