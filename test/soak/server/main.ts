@@ -12,7 +12,7 @@ import {
   growthTable,
   lastLine,
   RATIO_MAX,
-  ratioOf,
+  ratiosOf,
   timesTable,
   workLines,
 } from './report.ts';
@@ -45,16 +45,19 @@ export async function main(args: string[]): Promise<number> {
   console.log(`on the ${over.adapter}\n${workLines(over)}`);
   console.log(growthTable(over.samples));
   console.log(timesTable(over.times, without.times));
-  const ratio = ratioOf(over.times, without.times);
+  const ratios = ratiosOf(over.times, without.times);
   console.log(
-    `begin that hits DDR: p99 is ${ratio.toFixed(2)} of that without a disk (at most ${RATIO_MAX})`,
+    `begin that hits DDR: p99 is ${ratios.atOnce.toFixed(2)} times that without a disk, ` +
+      `${ratios.all.toFixed(2)} times with the wait for room (at most ${RATIO_MAX})`,
   );
   const failures = [...failuresOf(without), ...failuresOf(over)];
-  if (!(ratio <= RATIO_MAX))
-    failures.push(`begin over the slow disk takes ${ratio.toFixed(2)} times as long`);
+  for (const ratio of [ratios.atOnce, ratios.all]) {
+    if (!(ratio <= RATIO_MAX))
+      failures.push(`begin over the slow disk takes ${ratio.toFixed(2)} times as long`);
+  }
   for (const failure of failures.slice(0, 20)) console.log(`FAILED ${failure}`);
   if (values.json !== undefined) {
-    writeJsonFile(values.json, { minutes, seed, ratio, over, without, growths: growthsOf(over.samples) });
+    writeJsonFile(values.json, { minutes, seed, ratios, over, without, growths: growthsOf(over.samples) });
   }
   console.log(lastLine(over));
   return failures.length === 0 ? 0 : 1;
