@@ -49,9 +49,9 @@ import {
 import { type DeviceBlockTable, deviceTable, notInHbm, readableBlocks } from './requests/blockTables.ts';
 import { fork, truncate } from './requests/branching.ts';
 import { ComputingBlocks } from './requests/computing.ts';
-import { type RequestContext, requireLive, type StepEnd, tokensToFind } from './requests/context.ts';
+import { given, type RequestContext, requireLive, type StepEnd, tokensToFind } from './requests/context.ts';
 import { append, type EntryEnd, type StepEntry, seal, step } from './requests/growing.ts';
-import type { KVSequence } from './requests/kvSequence.ts';
+import { type KVSequence, stateOf } from './requests/kvSequence.ts';
 import { DeviceKeeper } from './stores/deviceKeeper.ts';
 import { type OpenStores, openStores } from './stores/openStores.ts';
 import { adoptRecovered, warmNvme } from './stores/warm.ts';
@@ -162,13 +162,13 @@ export class KVRuntime implements AsyncDisposable {
    * @param options.capacity events that wait for a slow reader; beyond that the oldest are lost, which their
    * numbers show
    */
-  events({ capacity }: { readonly capacity?: number } = {}): AsyncIterableIterator<CacheEvent> {
-    return this.#events.read(capacity);
+  events(options: { readonly capacity?: number } = {}): AsyncIterableIterator<CacheEvent> {
+    return this.#events.read(given(options).capacity);
   }
 
   /** What a request would find: leading blocks by tier. Changes nothing, counts nothing. */
-  lookup(tokens: KeyElements, { tenant }: { readonly tenant: string }): Match {
-    const [chain] = this.#context.chains.of(tenant);
+  lookup(tokens: KeyElements, options: { readonly tenant: string }): Match {
+    const [chain] = this.#context.chains.of(given(options).tenant);
     const keys = new BlockKeys();
     chain.hashBlocks(tokens, 0, keys, tokensToFind(this.#context, tokens));
     return this.manager.lookup(keys.words, keys.length);
@@ -178,9 +178,9 @@ export class KVRuntime implements AsyncDisposable {
    * Brings what lower tiers hold of these tokens up to HBM, for a request that is expected. @returns loads
    * started
    */
-  prefetch(tokens: KeyElements, { tenant }: { readonly tenant: string }): number {
+  prefetch(tokens: KeyElements, options: { readonly tenant: string }): number {
     let started = 0;
-    for (const chain of this.#context.chains.of(tenant)) {
+    for (const chain of this.#context.chains.of(given(options).tenant)) {
       const keys = new BlockKeys();
       chain.hashBlocks(tokens, 0, keys, tokensToFind(this.#context, tokens));
       started += this.manager.prefetch(keys.words, keys.length, this.nowUs());
@@ -213,8 +213,8 @@ export class KVRuntime implements AsyncDisposable {
    * @throws TKV_FULL when there is no room, TKV_INPUT when a token that the sequence has is another one in
    * `tokens`, TKV_UNKNOWN_ID when the sequence has ended; so do the calls below
    */
-  append(sequence: KVSequence, tokens: KeyElements): Promise<StepEnd> {
-    return append(this.#context, sequence, tokens);
+  async append(sequence: KVSequence, tokens: KeyElements): Promise<StepEnd> {
+    return append(this.#context, stateOf(sequence), tokens);
   }
 
   /**
@@ -234,16 +234,17 @@ export class KVRuntime implements AsyncDisposable {
    * @returns `interrupted` when the sequence is to be recovered first
    * @throws TKV_FULL when the copy finds no room
    */
-  fork(sequence: KVSequence, atToken: number = sequence.length): Promise<KVSequence | 'interrupted'> {
-    return fork(this.#context, sequence, atToken);
+  async fork(sequence: KVSequence, atToken?: number): Promise<KVSequence | 'interrupted'> {
+    const state = stateOf(sequence);
+    return fork(this.#context, state, atToken === undefined ? state.length : atToken);
   }
 
   /**
    * Takes tokens back, such as drafts that were not accepted: the sequence ends after `tokens` of them.
    * @throws TKV_FULL when a sealed last block has to be copied and finds no room
    */
-  truncate(sequence: KVSequence, tokens: number): Promise<StepEnd> {
-    return truncate(this.#context, sequence, tokens);
+  async truncate(sequence: KVSequence, tokens: number): Promise<StepEnd> {
+    return truncate(this.#context, stateOf(sequence), tokens);
   }
 
   /**
@@ -254,20 +255,22 @@ export class KVRuntime implements AsyncDisposable {
    * when the sequence has ended, TKV_STATE when the runtime is closed, and the reason of `signal`
    */
   async recover(sequence: KVSequence, options: WaitOptions = {}): Promise<number[]> {
-    const signals = signalsOf(this.#context, options);
+    const signals = signalsOf(this.#context, given(options));
     throwIfAborted(signals);
-    requireLive(sequence);
-    await bring(this.#context, sequence, signals);
-    sequence.cachedTokens = sequence.readyTokens;
-    for (const group of sequence.groups) group.sealed = Math.min(group.sealed, group.table.readyPrefix());
+    const state = stateOf(sequence);
+    requireLive(state);
+    await bring(this.#context, state, signals);
+    state.cachedTokens = state.readyTokens;
+    for (const group of state.groups) group.sealed = Math.min(group.sealed, group.table.readyPrefix());
     return [...new Set(this.openBlocks(sequence).map(({ index }) => index))];
   }
 
   /** Units that wait to be written, in order of their blocks. */
   openBlocks(sequence: KVSequence): OpenUnit[] {
     const open: OpenUnit[] = [];
-    for (let index = 0; index < sequence.blocks; index++) {
-      sequence.groups.forEach(({ table }, group) => {
+    const { blocks, groups } = stateOf(sequence);
+    for (let index = 0; index < blocks; index++) {
+      groups.forEach(({ table }, group) => {
         const block = this.manager.openBlock(table, index);
         if (block !== undefined) open.push({ index, group, block });
       });
@@ -306,19 +309,21 @@ export class KVRuntime implements AsyncDisposable {
    * @param options.tail seals the partial last block too, under the tokens that it has: for prompts that go
    * on from there
    */
-  seal(sequence: KVSequence, { tail = false }: { readonly tail?: boolean } = {}): Promise<StepEnd> {
-    return seal(this.#context, sequence, tail);
+  async seal(sequence: KVSequence, options: { readonly tail?: boolean } = {}): Promise<StepEnd> {
+    return seal(this.#context, stateOf(sequence), given(options).tail === true);
   }
 
   /**
    * Ends the sequence. Its sealed blocks stay cached, here and below; blocks never sealed are gone.
    * @param options.retention how its blocks should be kept; a hint to the eviction policy
    */
-  release(sequence: KVSequence, { retention }: { readonly retention?: RetentionHint } = {}): void {
-    if (retention !== undefined) retain(this.#context, sequence, retention);
-    this.#context.computing.end(sequence);
-    for (const { table } of sequence.groups) this.manager.release(table, this.nowUs());
-    sequence.ended = true;
+  release(sequence: KVSequence, options: { readonly retention?: RetentionHint } = {}): void {
+    const { retention } = given(options);
+    const state = stateOf(sequence);
+    if (retention !== undefined) retain(this.#context, state, retention);
+    this.#context.computing.end(state);
+    for (const { table } of state.groups) this.manager.release(table, this.nowUs());
+    state.ended = true;
   }
 
   /**
@@ -327,9 +332,10 @@ export class KVRuntime implements AsyncDisposable {
    * `append` say `interrupted`, `recover` rejects with TKV_UNKNOWN_ID.
    */
   cancel(sequence: KVSequence): void {
-    this.#context.computing.end(sequence);
-    for (const { table } of sequence.groups) this.manager.cancel(table, this.nowUs());
-    sequence.ended = true;
+    const state = stateOf(sequence);
+    this.#context.computing.end(state);
+    for (const { table } of state.groups) this.manager.cancel(table, this.nowUs());
+    state.ended = true;
   }
 
   /** Waits until no transfer is in flight, those given up at their deadline apart. */
@@ -400,12 +406,17 @@ export class KVRuntime implements AsyncDisposable {
 }
 
 function groupOf(sequence: KVSequence, group: number): KVSequence['groups'][number] {
-  const found = sequence.groups[group];
+  const { groups } = stateOf(sequence);
+  const found = groups[group];
   if (found !== undefined) return found;
-  const { length } = sequence.groups;
-  throw new TierKVError('TKV_INPUT', `group is ${group}, and there are ${length}. Count them from 0.`, {
-    field: 'group',
-  });
+  const { length } = groups;
+  throw new TierKVError(
+    'TKV_INPUT',
+    `group is ${String(group)}, and there are ${length}. Count them from 0.`,
+    {
+      field: 'group',
+    },
+  );
 }
 
 /** What the stores call their settings, in the words of the configuration. */

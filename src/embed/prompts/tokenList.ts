@@ -53,10 +53,19 @@ export class TokenList {
   }
 }
 
+/** @throws TKV_INPUT for what is no array of numbers, as far as its length says */
+export function requireList(tokens: KeyElements): void {
+  const isList = typeof tokens === 'object' && tokens !== null;
+  if (isList && Number.isSafeInteger(tokens.length) && tokens.length >= 0) return;
+  throw new TierKVError('TKV_INPUT', 'tokens are no list. Pass an array of token ids.', {
+    field: 'tokens',
+  });
+}
+
 /** @throws TKV_INPUT naming the first token from `from` on that is no id */
 export function requireTokenIds(tokens: KeyElements, from = 0): void {
   for (let i = from; i < tokens.length; i++) {
-    if (tokens[i] >>> 0 !== tokens[i]) throw badToken(i, tokens[i]);
+    if (typeof tokens[i] !== 'number' || tokens[i] >>> 0 !== tokens[i]) throw badToken(i, tokens[i]);
   }
 }
 

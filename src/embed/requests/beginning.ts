@@ -6,18 +6,18 @@
 
 import { type BlockKeys, type KeyElements, TierKVError } from '../../runtime/index.ts';
 import { throwIfAborted, unlessAborted, type WaitOptions } from '../abort.ts';
-import { TokenList } from '../prompts/tokenList.ts';
+import { requireList, TokenList } from '../prompts/tokenList.ts';
 import {
   bytesOf,
   freshKeys,
   full,
+  given,
   isWhole,
   type RequestContext,
   requireFits,
-  requireList,
   settled,
 } from './context.ts';
-import { type GroupTable, KVSequence } from './kvSequence.ts';
+import { type GroupTable, SequenceState } from './kvSequence.ts';
 import { scrub } from './scrubbing.ts';
 import { type FoundTail, findTail, takeTail } from './tails.ts';
 
@@ -45,6 +45,9 @@ export interface RetentionHint {
   readonly keepMs?: number;
 }
 
+/** A thousand years, which whole microseconds can still count. */
+const KEEP_MS_MAX = 1000 * 366 * 86_400_000;
+
 /**
  * Loads and openings of one sequence before it is given up: each can be undone by a loss or refused once
  * more.
@@ -55,12 +58,13 @@ export async function begin(
   context: RequestContext,
   tokens: KeyElements,
   options: BeginOptions,
-): Promise<KVSequence> {
+): Promise<SequenceState> {
   const { manager, keeper, blockTokens } = context;
-  const signals = signalsOf(context, options);
+  const signals = signalsOf(context, given(options));
   throwIfAborted(signals);
   const priority = checkedPriority(options.priority);
   const shareWaitMs = checkedWait(options.shareWaitMs);
+  if (options.retention !== undefined) checkHint(options.retention);
   requireList(tokens);
   requireFits(context, Math.ceil(tokens.length / blockTokens));
   const list = new TokenList(tokens);
@@ -76,7 +80,7 @@ export async function begin(
   const wish = { tokens: list.length, owner, priority, wait: options.wait === true };
   for (let isFirst = true; ; isFirst = false) {
     const admitted = await admit(context, groups, wish, signals, isFirst);
-    const sequence = new KVSequence(options.tenant, list, admitted, blockTokens);
+    const sequence = new SequenceState(options.tenant, list, admitted, blockTokens);
     try {
       await fill(context, sequence, options.retention, signals);
     } catch (error) {
@@ -96,7 +100,7 @@ export async function begin(
 /** The sequence's blocks are in HBM, cached or open. */
 async function fill(
   context: RequestContext,
-  sequence: KVSequence,
+  sequence: SequenceState,
   retention: RetentionHint | undefined,
   signals: readonly AbortSignal[],
 ): Promise<void> {
@@ -139,7 +143,7 @@ async function waitForSame(
 /** @returns tokens behind the cached blocks that a cached tail brought */
 async function bringWithTail(
   context: RequestContext,
-  sequence: KVSequence,
+  sequence: SequenceState,
   tail: FoundTail | null,
   signals: readonly AbortSignal[],
 ): Promise<number> {
@@ -153,8 +157,25 @@ async function bringWithTail(
   return sequence.readyTokens === matched * context.blockTokens ? taken : 0;
 }
 
-export function retain(context: RequestContext, sequence: KVSequence, hint: RetentionHint): void {
-  const { priority = 0, keepMs = 0 } = hint;
+/** @throws TKV_INPUT naming the part of the hint that is none */
+function checkHint(hint: RetentionHint): Required<RetentionHint> {
+  const { priority = 0, keepMs = 0 } = given(hint, 'retention');
+  const fault = (field: string, value: unknown, what: string): TierKVError =>
+    new TierKVError('TKV_INPUT', `${field} is ${String(value)}, not ${what}. Leave it out for none.`, {
+      field,
+    });
+  if (!Number.isInteger(priority) || Math.abs(priority) > 100) {
+    throw fault('retention.priority', priority, 'an integer from -100 to 100');
+  }
+  if (!Number.isFinite(keepMs) || keepMs < 0 || keepMs > KEEP_MS_MAX) {
+    throw fault('retention.keepMs', keepMs, 'milliseconds from 0 on');
+  }
+  return { priority, keepMs };
+}
+
+/** @throws TKV_INPUT naming the part of the hint that is none; nothing is retained then */
+export function retain(context: RequestContext, sequence: SequenceState, hint: RetentionHint): void {
+  const { priority, keepMs } = checkHint(hint);
   const nowUs = context.nowUs();
   const keepUntilUs = keepMs > 0 ? nowUs + Math.ceil(keepMs * 1000) : 0;
   for (const { table } of sequence.groups) context.manager.retain(table, { priority, keepUntilUs }, nowUs);
@@ -261,7 +282,7 @@ function openWhatFits(
  */
 export async function bring(
   context: RequestContext,
-  sequence: KVSequence,
+  sequence: SequenceState,
   signals: readonly AbortSignal[],
 ): Promise<void> {
   const { keeper } = context;
@@ -285,11 +306,16 @@ export async function bring(
 
 /** What ends a wait: the end of the runtime, and the caller's signal where there is one. */
 export function signalsOf({ closing }: RequestContext, { signal }: WaitOptions): AbortSignal[] {
+  if (signal !== undefined && !(signal instanceof AbortSignal)) {
+    throw new TierKVError('TKV_INPUT', 'signal is no AbortSignal. Pass the signal of an AbortController.', {
+      field: 'signal',
+    });
+  }
   return signal === undefined ? [closing] : [closing, signal];
 }
 
 function checkedWait(waitMs = 1000): number {
-  if (waitMs >= 0 && waitMs < 2 ** 31) return waitMs;
+  if (typeof waitMs === 'number' && waitMs >= 0 && waitMs < 2 ** 31) return waitMs;
   throw new TierKVError('TKV_INPUT', `shareWaitMs is ${String(waitMs)}, not milliseconds from 0 on.`, {
     field: 'shareWaitMs',
   });

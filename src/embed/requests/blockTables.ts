@@ -41,7 +41,7 @@ export function deviceTable(pool: DevicePool, table: BlockTable): DeviceBlockTab
 export function notInHbm(index: number): TierKVError {
   return new TierKVError(
     'TKV_STATE',
-    `block ${index} is not in HBM. Await begin, append or step first; recover the sequence when it ` +
+    `block ${String(index)} is not in HBM. Await begin, append or step first; recover the sequence when it ` +
       `was interrupted.`,
     { field: 'index' },
   );

@@ -4,26 +4,25 @@
  */
 
 import { Entry, type KeyElements, TierKVError } from '../../runtime/index.ts';
-import { requireTokenIds } from '../prompts/tokenList.ts';
+import { requireList, requireTokenIds } from '../prompts/tokenList.ts';
 import {
   full,
   hashFullBlocks,
   isWhole,
   type RequestContext,
   requireFits,
-  requireList,
   requireLive,
   type StepEnd,
   settled,
 } from './context.ts';
-import type { KVSequence } from './kvSequence.ts';
+import { type KVSequence, type SequenceState, stateOf } from './kvSequence.ts';
 import { scrub } from './scrubbing.ts';
 import { sealTail } from './tails.ts';
 
 /** Room for `tokens`, which begin with all that the sequence has. */
 export async function append(
   context: RequestContext,
-  sequence: KVSequence,
+  sequence: SequenceState,
   tokens: KeyElements,
 ): Promise<StepEnd> {
   requireLive(sequence);
@@ -63,7 +62,8 @@ export type EntryEnd = StepEnd | 'full';
  * @throws TKV_INPUT for a token that is no id, TKV_CAPACITY for a sequence that HBM cannot hold,
  * TKV_UNKNOWN_ID for one that has ended; no sequence has grown then
  */
-export async function step(context: RequestContext, entries: readonly StepEntry[]): Promise<EntryEnd[]> {
+export async function step(context: RequestContext, asked: readonly StepEntry[]): Promise<EntryEnd[]> {
+  const entries = entriesOf(asked);
   entries.forEach(({ sequence, tokens }, i) => {
     requireLive(sequence, `entries[${i}].sequence`);
     requireList(tokens);
@@ -96,8 +96,38 @@ export async function step(context: RequestContext, entries: readonly StepEntry[
   });
 }
 
+interface Entries {
+  readonly sequence: SequenceState;
+  readonly tokens: KeyElements;
+}
+
+/** @throws TKV_INPUT naming the entry that is none */
+function entriesOf(asked: readonly StepEntry[]): Entries[] {
+  if (!Array.isArray(asked)) {
+    throw new TierKVError('TKV_INPUT', 'entries are no array. Pass { sequence, tokens } for each sequence.', {
+      field: 'entries',
+    });
+  }
+  const seen = new Set<KVSequence>();
+  return asked.map((entry: StepEntry | undefined | null, i) => {
+    const field = `entries[${i}].sequence`;
+    const sequence = stateOf(entry?.sequence as KVSequence, field); // what is missing is refused there
+    if (seen.has(sequence)) {
+      throw new TierKVError(
+        'TKV_INPUT',
+        `${field} is in the batch twice. Pass its new tokens in one entry.`,
+        {
+          field,
+        },
+      );
+    }
+    seen.add(sequence);
+    return { sequence, tokens: entry?.tokens as KeyElements };
+  });
+}
+
 /** Whether a block of the sequence from `from` on is in this state. */
-function hasBlock({ groups, blocks }: KVSequence, state: Entry, from: number): boolean {
+function hasBlock({ groups, blocks }: SequenceState, state: Entry, from: number): boolean {
   return groups.some(({ table }) => {
     for (let i = from; i < blocks; i++) if (table.state[i] === state) return true;
     return false;
@@ -105,29 +135,29 @@ function hasBlock({ groups, blocks }: KVSequence, state: Entry, from: number): b
 }
 
 /** Fulfilled when some transfer that the sequence waits for has ended. */
-async function oneSettled({ loop }: RequestContext, { groups }: KVSequence): Promise<void> {
+async function oneSettled({ loop }: RequestContext, { groups }: SequenceState): Promise<void> {
   await Promise.race(groups.filter(({ table }) => table.pending > 0).map(({ table }) => loop.settled(table)));
 }
 
 /** Waits for slots and copies of the blocks from `from` on; seals under way are not waited for. */
-async function opened(context: RequestContext, sequence: KVSequence, from: number): Promise<void> {
+async function opened(context: RequestContext, sequence: SequenceState, from: number): Promise<void> {
   while (hasBlock(sequence, Entry.WAITING, from)) await oneSettled(context, sequence);
 }
 
 /** A partial last block that is being sealed is not written on until its digest is taken. */
-async function tailSealed(context: RequestContext, sequence: KVSequence): Promise<void> {
+async function tailSealed(context: RequestContext, sequence: SequenceState): Promise<void> {
   const { length } = sequence;
   if (length % context.blockTokens === 0) return;
   const last = Math.floor(length / context.blockTokens);
   while (hasBlock(sequence, Entry.SEALING, last)) await oneSettled(context, sequence);
 }
 
-function isDisturbed(sequence: KVSequence): boolean {
+function isDisturbed(sequence: SequenceState): boolean {
   return sequence.groups.some((group) => group.table.disturbances !== group.disturbances);
 }
 
 /** @throws TKV_FULL with nothing changed, TKV_INPUT for a token that is no id */
-function extend(context: RequestContext, sequence: KVSequence, tokens: KeyElements, from: number): void {
+function extend(context: RequestContext, sequence: SequenceState, tokens: KeyElements, from: number): void {
   const { manager, blockTokens, units } = context;
   const blocks = Math.ceil((sequence.tokens.length + tokens.length - from) / blockTokens);
   const missing = sequence.groups.reduce(
@@ -148,7 +178,7 @@ function extend(context: RequestContext, sequence: KVSequence, tokens: KeyElemen
 /**
  * A partial last block that was sealed, and may be read by others, is written on in a copy. @throws TKV_FULL
  */
-function unshareTail(context: RequestContext, sequence: KVSequence): void {
+function unshareTail(context: RequestContext, sequence: SequenceState): void {
   const { manager, blockTokens } = context;
   const last = Math.floor(sequence.tokens.length / blockTokens);
   if (sequence.tokens.length % blockTokens === 0) return;
@@ -159,7 +189,7 @@ function unshareTail(context: RequestContext, sequence: KVSequence): void {
 }
 
 /** Hands the full open blocks over to be sealed, behind the device work submitted so far. */
-export function sealFull(context: RequestContext, sequence: KVSequence): void {
+export function sealFull(context: RequestContext, sequence: SequenceState): void {
   const { manager, blockTokens } = context;
   const end = Math.floor(sequence.tokens.length / blockTokens);
   if (sequence.groups.every(({ sealed }) => sealed >= end)) return;
@@ -176,7 +206,7 @@ export function sealFull(context: RequestContext, sequence: KVSequence): void {
 }
 
 /** Seals the full blocks and waits until others can find them. */
-export async function seal(context: RequestContext, sequence: KVSequence, tail = false): Promise<StepEnd> {
+export async function seal(context: RequestContext, sequence: SequenceState, tail = false): Promise<StepEnd> {
   requireLive(sequence);
   sealFull(context, sequence);
   if (tail) sealTail(context, sequence);

@@ -4,10 +4,10 @@
  */
 
 import type { RequestContext } from './context.ts';
-import type { KVSequence } from './kvSequence.ts';
+import type { SequenceState } from './kvSequence.ts';
 
 /** Clears the foreign slots among the sequence's open blocks from `from` on. */
-export function scrub(context: RequestContext, sequence: KVSequence, from: number): void {
+export function scrub(context: RequestContext, sequence: SequenceState, from: number): void {
   if (!context.scrubs || !context.keeper.present) return;
   const { manager } = context;
   const device = context.device();

@@ -7,7 +7,7 @@
 import { Entry, type Sequence } from '../../runtime/index.ts';
 import { unlessAborted } from '../abort.ts';
 import { type RequestContext, settled } from './context.ts';
-import type { GroupTable, KVSequence } from './kvSequence.ts';
+import type { GroupTable, SequenceState } from './kvSequence.ts';
 
 /** A cached tail: the same tokens in every group, pinned. */
 export interface FoundTail {
@@ -19,7 +19,7 @@ export interface FoundTail {
  * Seals the partial last block under its tokens; nothing where there is none. The caller seals the full
  * blocks before.
  */
-export function sealTail({ manager, blockTokens, nowUs }: RequestContext, sequence: KVSequence): void {
+export function sealTail({ manager, blockTokens, nowUs }: RequestContext, sequence: SequenceState): void {
   const block = Math.floor(sequence.length / blockTokens);
   const tokens = sequence.length % blockTokens;
   if (tokens === 0) return;
@@ -36,7 +36,7 @@ export function sealTail({ manager, blockTokens, nowUs }: RequestContext, sequen
  */
 export function findTail(
   context: RequestContext,
-  sequence: KVSequence,
+  sequence: SequenceState,
   cachedBlocks: number,
 ): FoundTail | null {
   const { manager, blockTokens } = context;
@@ -51,7 +51,7 @@ export function findTail(
 
 function tailKey(
   { chain, keys }: GroupTable,
-  sequence: KVSequence,
+  sequence: SequenceState,
   block: number,
   tokens: number,
 ): Uint32Array {
@@ -67,7 +67,7 @@ function tailKey(
  */
 export async function takeTail(
   context: RequestContext,
-  sequence: KVSequence,
+  sequence: SequenceState,
   tail: FoundTail,
   block: number,
   signals: readonly AbortSignal[],
