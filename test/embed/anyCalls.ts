@@ -44,6 +44,8 @@ const BAD: readonly unknown[] = [
   7n,
 ];
 const BAD_SHARE = 0.05;
+/** The device is lost once in so many calls. */
+const CALLS_PER_DEVICE = 400;
 const CODES = /^TKV_(INPUT|CONFIG|CAPACITY|FULL|STATE|UNKNOWN_ID)$/;
 const STEP_ENDS = ['done', 'interrupted'];
 
@@ -65,7 +67,8 @@ export async function anyCalls(
     for (let i = 0; i < calls; i++) {
       await caller.call(`call ${i}, seed ${seed}`);
       kv.manager.checkIntegrity();
-      if (i % 50 === 49) caller.end();
+      if (i % 100 === 99) caller.end();
+      if (i % CALLS_PER_DEVICE === CALLS_PER_DEVICE / 2) kv.device.destroy();
       done?.(i + 1);
     }
     await caller.rest();
@@ -95,7 +98,9 @@ class Caller {
   }
 
   async call(where: string): Promise<void> {
-    const [name, call] = this.#choose();
+    // where nobody lives there is little to ask but to begin
+    const begins = this.#live.length === 0 && this.#random.chance(0.8);
+    const [name, call]: [string, Call] = begins ? ['begin', () => this.#begin()] : this.#choose();
     try {
       const said = await call(this.#pick());
       this.#count(`${name}: ${typeof said === 'string' ? said : 'done'}`);
@@ -156,7 +161,6 @@ class Caller {
       ['evict', 1, () => void kv.manager.evict(random.below(3), random.below(4), kv.nowUs())],
       ['requestQueue', 1, () => this.#queue()],
       ['look', 1, () => this.#look()],
-      ['lose the device', 0.1, () => kv.device.destroy()],
     ];
     const all = [
       ...others,
