@@ -102,13 +102,17 @@ export class KVRuntime implements AsyncDisposable {
     const units = groupUnits(layout, layerGroups);
     const managerConfig = managerConfigOf(config, units);
     const chains = new TenantChains({ secretKey, epoch, model, layout, extras }, units.groups);
-    const log = config.log === undefined ? null : openDecisionLog(config.log, managerConfig);
     const memory = await tableMemory();
-    const manager = new KVManager({ ...managerConfig, tableMemory: memory }, log?.sink ?? null);
-    const stores = await openStores({ ...config, notice, nvme: warmNvme(config) }, manager).catch((error) => {
+    const log = config.log === undefined ? null : openDecisionLog(config.log, managerConfig);
+    let manager: KVManager;
+    let stores: OpenStores;
+    try {
+      manager = new KVManager({ ...managerConfig, tableMemory: memory }, log?.sink ?? null);
+      stores = await openStores({ ...config, notice, nvme: warmNvme(config) }, manager);
+    } catch (error) {
       log?.close();
       throw inConfigNames(error);
-    });
+    }
     const events = new CacheEvents(manager.tiers.map((tier) => tierName(tier)));
     const loop = new ManagerLoop(manager, stores.engine, { also: events.listener });
     const closing = new AbortController();
