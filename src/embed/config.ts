@@ -60,9 +60,10 @@ export interface KVRuntimeConfig {
   /** What happens to the lower copy of a block that was reloaded: `keep` it or `move` it. Default `keep`. */
   readonly lowerCopy?: 'keep' | 'move';
   /**
-   * Share of HBM and of DDR that may be on its way down at a time, and 1/32 where the tier below does not
-   * keep up. A block evicted beyond that is dropped: a slow disk then costs cached blocks, and nobody waits
-   * for it. Default 1/2.
+   * Share of HBM and of DDR that may be on its way down at a time. Where blocks take more than 50 ms on their
+   * way, it is half of the tier's landing room instead, whatever the share, but one block at least. A block
+   * evicted beyond that is dropped: a slow disk then costs cached blocks, and nobody waits for it. Default
+   * 1/2; 1: no bound at all.
    */
   readonly leavingShare?: number;
   /**

@@ -16,7 +16,13 @@ export type { ManagerListener, StoredBlock } from './manager/listener.ts';
 export type { TierLoss } from './manager/loss.ts';
 export { type MoveAnswer, moveAnswers } from './manager/residency/moving.ts';
 export type { WriteBudgetConfig } from './manager/residency/writeBudget.ts';
-export { BlockTable, LoadedBlock, OpenBlock } from './manager/sequences/handles.ts';
+export {
+  BlockTable,
+  LoadedBlock,
+  OpenBlock,
+  type ReadableBlock,
+  SealingBlock,
+} from './manager/sequences/handles.ts';
 export { Entry, entryNames, type Sequence, type SequenceId } from './manager/sequences/sequence.ts';
 export type { ManagerDump } from './manager/views/dump.ts';
 export type { Match } from './manager/views/lookup.ts';

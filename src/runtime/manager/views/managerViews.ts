@@ -12,7 +12,7 @@ import type { Transfer } from '../../transfer/transfer.ts';
 import { type ManagerConfig, type ResolvedConfig, resolveConfig } from '../config.ts';
 import { Core, HBM } from '../core.ts';
 import type { Counters } from '../counters.ts';
-import { LoadedBlock, OpenBlock } from '../sequences/handles.ts';
+import { LoadedBlock, OpenBlock, type ReadableBlock, SealingBlock } from '../sequences/handles.ts';
 import { Entry, type Sequence } from '../sequences/sequence.ts';
 import { describeTransfer } from './describe.ts';
 import { dump, type ManagerDump } from './dump.ts';
@@ -199,13 +199,14 @@ export abstract class ManagerViews {
   }
 
   /**
-   * Where the block lies in HBM, if its own sequence may attend over it now: loaded, open, or sealed and not
-   * yet published.
+   * The block, if the sequence may read it now: it is loaded, or the sequence's own, open or being sealed.
    */
-  placeOf(sequence: Sequence, i: number): { readonly slot: number; readonly sizeClass: number } | undefined {
-    const state = sequence.state[i];
-    const isPlaced = state === Entry.OPEN || state === Entry.SEALING || state === Entry.READY;
-    return isPlaced ? this.#placeOf(sequence.replica[i]) : undefined;
+  readableBlock(sequence: Sequence, i: number): ReadableBlock | undefined {
+    if (sequence.state[i] !== Entry.SEALING) {
+      return this.loadedBlock(sequence, i) ?? this.openBlock(sequence, i);
+    }
+    const { slot, generation, sizeClass } = this.#placeOf(sequence.replica[i]);
+    return new SealingBlock(slot, generation, sizeClass);
   }
 
   #placeOf(replica: number): { slot: number; generation: number; sizeClass: number } {
