@@ -23,6 +23,7 @@ export const InputOp = {
   TRUNCATE: 15,
   MOVE: 16,
   RETAIN: 17,
+  KEEP: 18,
 } as const;
 export type InputOp = (typeof InputOp)[keyof typeof InputOp];
 export const inputOpNames = [
@@ -44,6 +45,7 @@ export const inputOpNames = [
   'truncate',
   'move',
   'retain',
+  'keep',
 ] as const;
 
 /**

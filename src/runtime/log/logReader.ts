@@ -37,6 +37,7 @@ const shapes: Readonly<Record<InputOp, readonly [args: number, words: boolean]>>
   [InputOp.TRUNCATE]: [2, false],
   [InputOp.MOVE]: [2, true],
   [InputOp.RETAIN]: [3, false],
+  [InputOp.KEEP]: [4, false],
 };
 
 export class LogReader {
