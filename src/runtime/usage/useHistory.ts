@@ -28,8 +28,6 @@ export interface UseHistory {
   frequencyAt(nowUs: number): number;
 }
 
-const LN2 = 0.6931471805599453;
-
 /** The weight after `elapsedUs` without a use. */
 export function decayed(weight: number, elapsedUs: number, { halfLifeUs }: UseRates): number {
   return weight * halved(elapsedUs / halfLifeUs);
@@ -46,7 +44,7 @@ export function frequency(
   if (weight === 0) return 0;
   const now = Math.max(nowUs, lastUseUs);
   const { halfLifeUs, youthUs } = rates;
-  const seenUs = (halfLifeUs / LN2) * (1 - halved((now - firstUseUs) / halfLifeUs));
+  const seenUs = (halfLifeUs / Math.LN2) * (1 - halved((now - firstUseUs) / halfLifeUs));
   return (1e6 * decayed(weight, now - lastUseUs, rates)) / Math.max(seenUs, youthUs);
 }
 

@@ -3,6 +3,7 @@
  * counts anything.
  */
 
+import type { Digest } from '../../digest.ts';
 import { invariant } from '../../errors.ts';
 import type { DecisionSink } from '../../log/decisionSink.ts';
 import type { Tier } from '../../tier/tier.ts';
@@ -13,10 +14,12 @@ import { Core, HBM } from '../core.ts';
 import type { Counters } from '../counters.ts';
 import { LoadedBlock, OpenBlock } from '../sequences/handles.ts';
 import { Entry, type Sequence } from '../sequences/sequence.ts';
+import { type CachedBlocks, cachedBlocks } from './cachedBlocks.ts';
 import { describeTransfer } from './describe.ts';
 import { dump, type ManagerDump } from './dump.ts';
 import { checkIntegrity } from './integrity.ts';
 import { lookup, type Match, matchLength, matchLengths } from './lookup.ts';
+import { type BlockPlace, placeOf } from './place.ts';
 import { type TierUsage, tierUsage } from './usage.ts';
 
 export abstract class ManagerViews {
@@ -70,6 +73,19 @@ export abstract class ManagerViews {
 
   usage(position: number): TierUsage {
     return tierUsage(this.core, position);
+  }
+
+  /** The time of the last call, in microseconds. */
+  get nowUs(): number {
+    return this.core.nowUs;
+  }
+
+  /**
+   * Blocks of the tier at `position` that nobody holds and no faster tier has, among `slots` slots from
+   * `fromSlot` on, round the end: what may be moved away from there.
+   */
+  cachedBlocks(position: number, fromSlot = 0, slots: number = Number.MAX_SAFE_INTEGER): CachedBlocks {
+    return cachedBlocks(this.core, position, fromSlot, slots);
   }
 
   /** Bytes that an owner's blocks take of the tier at `position`, those on their way in included. */
@@ -160,6 +176,28 @@ export abstract class ManagerViews {
     if (sequence.state[i] !== Entry.OPEN) return undefined;
     const { slot, generation, sizeClass } = this.#placeOf(sequence.replica[i]);
     return new OpenBlock(slot, generation, sizeClass, this.core.replicas.foreign[sequence.replica[i]] === 1);
+  }
+
+  /**
+   * Where the bytes of the sequence's block are held, whatever state it is in; undefined while it has no slot.
+   */
+  place(sequence: Sequence, i: number): BlockPlace | undefined {
+    const replica = i < sequence.length ? sequence.replica[i] : -1;
+    return replica === -1 ? undefined : placeOf(this.core, replica);
+  }
+
+  /** Where the block with this key lies ready, in the fastest tier that has it. Nothing holds it there. */
+  locate(key: Uint32Array): BlockPlace | undefined {
+    const content = this.core.contents.find(key, 0);
+    const replica = content === -1 ? -1 : this.core.fastestReady(content, HBM);
+    return replica === -1 ? undefined : placeOf(this.core, replica);
+  }
+
+  /** The digest that the block with this key must have; undefined for one that is not known or not sealed. */
+  digestOf(key: Uint32Array): Digest | undefined {
+    const { contents } = this.core;
+    const content = contents.find(key, 0);
+    return content === -1 || contents.sealed[content] === 0 ? undefined : contents.digest(content);
   }
 
   #placeOf(replica: number): { slot: number; generation: number; sizeClass: number } {

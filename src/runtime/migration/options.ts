@@ -1,0 +1,36 @@
+/** The shares of a tier at which blocks move, checked. */
+
+import { configError, requireFraction } from '../errors.ts';
+import type { ClassifierOptions } from './classifier.ts';
+import type { Thresholds } from './plan.ts';
+
+export interface MigratorOptions extends ClassifierOptions {
+  /** Share of a tier from which on blocks go down. Default 0.9. */
+  readonly downFrom?: number;
+  /** Share of a tier to which they go down. Default 0.8. */
+  readonly downTo?: number;
+  /** Share of a tier below which hot blocks come up. Default 0.5. */
+  readonly upBelow?: number;
+  /** Bytes of one batch beside compute. Default 8 MiB, or one block. */
+  readonly batchBytes?: number;
+  /** `tick` plans at most once in so many microseconds. Default 250,000. */
+  readonly intervalUs?: number;
+}
+
+const LIFETIME_MIN_S = 1;
+const DEADLINE_MS = 10_000;
+
+/** @throws TKV_CONFIG for shares that are none or out of order */
+export function thresholdsOf({ downFrom = 0.9, downTo = 0.8, upBelow = 0.5 }: MigratorOptions): Thresholds {
+  requireFraction('downFrom', downFrom);
+  requireFraction('downTo', downTo);
+  requireFraction('upBelow', upBelow);
+  if (!(upBelow <= downTo && downTo < downFrom)) {
+    throw configError(
+      'downTo',
+      `is ${downTo}, between upBelow ${upBelow} and downFrom ${downFrom} is where it belongs`,
+      'Set upBelow <= downTo < downFrom, or blocks go up and down in turn.',
+    );
+  }
+  return { downFrom, downTo, upBelow, lifetimeMinS: LIFETIME_MIN_S, deadlineMs: DEADLINE_MS };
+}
