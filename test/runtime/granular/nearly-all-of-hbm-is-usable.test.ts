@@ -50,7 +50,7 @@ describe.each([
     (seed) => {
       const world = new PoolWorld({ hbmCapacityBytes: HBM_BLOCKS * blockBytes });
       const share = fill(world, new Random(seed), kinds, 1);
-    console.log(`HBM in use before the first refusal: ${(100 * share).toFixed(1)} %`);
+      console.log(`HBM in use before the first refusal: ${(100 * share).toFixed(1)} %`);
       expect(share).toBeGreaterThan(0.95);
     },
   );
