@@ -13,3 +13,7 @@ export type { StepEnd } from './requests/context.ts';
 export type { EntryEnd, StepEntry } from './requests/growing.ts';
 export type { KVSequence } from './requests/kvSequence.ts';
 export { type OpenStores, openStores, type StoreConfig } from './stores/openStores.ts';
+export type { TieredStorageConfig } from './tiered/openTiers.ts';
+export type { StorageBackend, StoredUnit } from './tiered/storageBackend.ts';
+export { type CalibratedLink, type StorageTier, storageTiers, type TierConfig } from './tiered/tierConfig.ts';
+export { type StorageTierUsage, TieredKVStorage } from './tiered/tieredKVStorage.ts';

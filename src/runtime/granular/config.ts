@@ -22,6 +22,8 @@ const GIB = 1024 ** 3;
 /** Room for blocks in flight beside what a tier holds at rest, as a share of it and at most so many bytes. */
 const LANDING_SHARE = 1 / 32;
 const LANDING_BYTES_MAX = 64 * 1024 * 1024;
+/** 'privunit': the second half of keys that nobody can look up. */
+const PRIVATE_WORDS = [0x76697270, 0x74696e75] as const;
 /** More slots than this take gigabytes for their tables alone. */
 const SLOTS_MAX = 2 ** 25;
 
@@ -64,6 +66,11 @@ export interface KVPoolConfig extends ClassifierOptions {
   readonly landingShare?: number;
   /** A transfer that has not ended after so many microseconds is given up. Default: never. */
   readonly transferDeadlineUs?: number;
+  /**
+   * Two random words that tell the private keys of this run from those of other runs on the same files.
+   * Default: always the same.
+   */
+  readonly privateKeyWords?: readonly [number, number];
 }
 
 export interface ResolvedPoolConfig {
@@ -75,6 +82,7 @@ export interface ResolvedPoolConfig {
   readonly secretKey: Uint8Array;
   readonly deviceId: number;
   readonly useHalfLifeUs: number;
+  readonly privateKeyWords: readonly [number, number];
   readonly shapes: ColumnShapes;
   readonly manager: ManagerConfig;
 }
@@ -125,6 +133,7 @@ export function resolvePoolConfig(config: KVPoolConfig): ResolvedPoolConfig {
     model: config.model,
     secretKey: config.secretKey instanceof Uint8Array ? config.secretKey.slice() : config.secretKey,
     deviceId: config.deviceId ?? 0,
+    privateKeyWords: config.privateKeyWords ?? PRIVATE_WORDS,
     useHalfLifeUs: requireInteger('useHalfLifeS', useHalfLifeUs, 1),
     shapes,
     manager: {

@@ -20,6 +20,8 @@ export interface UnitPlace {
   readonly slot: number;
   readonly generation: number;
   readonly sizeClass: number;
+  /** Whether its bytes are its own, and not those that its key stands for elsewhere. */
+  readonly diverged: boolean;
   /** Offset of its first byte in the tier's pool. */
   readonly offset: number;
 }

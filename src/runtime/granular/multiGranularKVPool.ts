@@ -20,7 +20,7 @@ import type { MigrationPort, MigrationTier, MoveEnd } from '../migration/index.t
 import { type Tier, type TierName, tierName } from '../tier/tier.ts';
 import { Priority } from '../transfer/jobTable.ts';
 import type { KVPoolConfig } from './config.ts';
-import type { KVBlockDescriptor } from './descriptor.ts';
+import type { KVBlockDescriptor, PoolUnit, UnitPlace } from './descriptor.ts';
 import { type FoundBlock, findPrefix } from './finding.ts';
 import { checkPool } from './integrity.ts';
 import { type AllocateRequest, type PrefixOptions, unknownId } from './requests.ts';
@@ -168,6 +168,11 @@ export class MultiGranularKVPool implements MigrationPort<KVBlockDescriptor> {
       totalBlocks,
       tierUsage: Object.fromEntries(this.tiers.map(({ tier }) => [tierName(tier), this.getTierUsage(tier)])),
     };
+  }
+
+  /** Where a part of a block lies; undefined while it has no place. */
+  placeOf(unit: PoolUnit): UnitPlace | undefined {
+    return this.#state.placeOf(unit);
   }
 
   pressure(position: number): number {

@@ -15,9 +15,6 @@ import type { BlockRecord, DescriptorHost, PoolUnit, UnitPlace } from './descrip
 import type { PoolSequence } from './sequences/poolSequence.ts';
 import { Track } from './sequences/track.ts';
 
-/** Second half of the keys of units that nobody can look up: 'tierkv private unit'. */
-const PRIVATE = [0x76697270, 0x74696e75] as const;
-
 export class PoolState implements DescriptorHost {
   readonly config: ResolvedPoolConfig;
   readonly manager: KVManager;
@@ -137,7 +134,7 @@ export class PoolState implements DescriptorHost {
 
   #freshKey(): Uint32Array {
     const number = this.#nextPrivate++;
-    return Uint32Array.of(number >>> 0, Math.floor(number / 2 ** 32), ...PRIVATE);
+    return Uint32Array.of(number >>> 0, Math.floor(number / 2 ** 32), ...this.config.privateKeyWords);
   }
 }
 

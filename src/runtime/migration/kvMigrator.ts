@@ -26,6 +26,8 @@ interface Moving<Block> {
 
 export class KVMigrator<Block extends MigratableBlock = MigratableBlock> {
   readonly classifier: HotColdClassifier;
+  /** Called when the last move under way has ended. */
+  onIdle: () => void = () => {};
   readonly #port: MigrationPort<Block>;
   readonly #thresholds: Thresholds;
   readonly #batchBytes: number;
@@ -220,6 +222,7 @@ export class KVMigrator<Block extends MigratableBlock = MigratableBlock> {
       this.#bytesUnderWay -= sizeBytes;
       this.#end(moving, sizeBytes, nowUs, end);
       this.#startBatch(end.nowUs);
+      if (this.underWay === 0) this.onIdle();
     });
   }
 

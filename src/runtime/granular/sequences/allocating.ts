@@ -115,8 +115,10 @@ function requireRoom(state: PoolState, parts: readonly Part[], start: number): v
     if (track === undefined) bytes += manager.bytesToOpen(keys, matched, units, sizeClass);
     else bytes += (units - before) * manager.config.unitBytes[sizeClass];
     const last = before - 1;
-    if (track === undefined || start % tokensPerUnit === 0 || track.stateOf(last) === Entry.OPEN) continue;
-    if (track.stateOf(last) !== Entry.READY) {
+    if (track === undefined || start % tokensPerUnit === 0) continue;
+    const entry = track.stateOf(last);
+    if (entry === Entry.OPEN || entry === Entry.WAITING) continue;
+    if (entry !== Entry.READY) {
       throw stateError('sequenceId', `has a last block that is not in HBM. Read it there first.`);
     }
     bytes += manager.config.unitBytes[sizeClass]; // it is written on in a copy of its own

@@ -1,5 +1,6 @@
 /** Where a replica lies. */
 
+import { State } from '../../replica/state.ts';
 import type { Core } from '../core.ts';
 
 export interface BlockPlace {
@@ -10,6 +11,8 @@ export interface BlockPlace {
   readonly sizeClass: number;
   /** Sequences that hold it there. */
   readonly holders: number;
+  /** Whether its bytes are the sequence's own, and not those that its key stands for elsewhere. */
+  readonly diverged: boolean;
 }
 
 export function placeOf(core: Core, replica: number): BlockPlace {
@@ -20,5 +23,6 @@ export function placeOf(core: Core, replica: number): BlockPlace {
     generation: core.generationOf(replica),
     sizeClass: core.sizeClassOf(replica, position),
     holders: core.replicas.refs[replica],
+    diverged: core.replicas.state[replica] === State.PRIVATE,
   };
 }
