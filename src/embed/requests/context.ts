@@ -4,6 +4,7 @@ import type { DevicePool } from '../../backends/webgpu/index.ts';
 import { BlockKeys, type KeyElements, type KVManager, TierKVError } from '../../runtime/index.ts';
 import type { GroupUnits } from '../layerGroups.ts';
 import type { ManagerLoop } from '../managerLoop.ts';
+import type { RuntimeMigration } from '../migration.ts';
 import type { TenantChains } from '../prompts/tenantChains.ts';
 import type { TenantOwners } from '../prompts/tenantOwners.ts';
 import type { DeviceKeeper } from '../stores/deviceKeeper.ts';
@@ -31,6 +32,8 @@ export interface RequestContext {
   readonly closing: AbortSignal;
   /** The runtime's clock, in integer microseconds. */
   nowUs(): number;
+  /** Moves cached blocks by their temperature; null where that is off. */
+  readonly migration: RuntimeMigration | null;
 }
 
 /**

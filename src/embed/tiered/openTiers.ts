@@ -1,6 +1,7 @@
 /** Opens a pool and the stores under it: what a tiered storage is made of. */
 
 import {
+  checkMigratorOptions,
   type DecisionSink,
   type KVPoolConfig,
   type MigratorOptions,
@@ -43,6 +44,7 @@ export interface OpenTiers {
 
 export async function openTiers(config: TieredStorageConfig): Promise<OpenTiers> {
   const set = tierSet(config.tiers);
+  if (config.migration !== undefined && config.migration !== false) checkMigratorOptions(config.migration);
   const { hbm, ddr, nvme } = set;
   const [a, b] = crypto.getRandomValues(new Uint32Array(2));
   const poolConfig: KVPoolConfig = {

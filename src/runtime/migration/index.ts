@@ -1,6 +1,6 @@
 /** Hot and cold: which blocks are in use, and moving the others down and these up. */
 
-export { CachedMigration } from './cachedMigration.ts';
+export { CachedMigration, type MigratableContent } from './cachedMigration.ts';
 export {
   type ClassifierOptions,
   HotColdClassifier,
@@ -9,6 +9,6 @@ export {
   type Used,
 } from './classifier.ts';
 export { KVMigrator } from './kvMigrator.ts';
-export type { MigratorOptions } from './options.ts';
+export { checkMigratorOptions, type MigratorOptions } from './options.ts';
 export type { MigratableBlock, MigrationPlan, MigrationTier } from './plan.ts';
 export type { MigrationPort, MigrationResult, MigrationStats, MoveEnd } from './port.ts';

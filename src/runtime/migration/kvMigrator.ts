@@ -8,11 +8,11 @@
  * never stand behind it.
  */
 
-import { requireInteger, requirePositive, TierKVError } from '../errors.ts';
+import { TierKVError } from '../errors.ts';
 import { linkName, type TierName, tierName, tierNames } from '../tier/tier.ts';
 import { Priority } from '../transfer/jobTable.ts';
 import { HotColdClassifier } from './classifier.ts';
-import { type MigratorOptions, thresholdsOf } from './options.ts';
+import { batchBytesOf, intervalUsOf, type MigratorOptions, thresholdsOf } from './options.ts';
 import { directions, type MigratableBlock, type MigrationPlan, planMoves, type Thresholds } from './plan.ts';
 import type { MigrationPort, MigrationResult, MigrationStats, MoveEnd } from './port.ts';
 
@@ -46,8 +46,8 @@ export class KVMigrator<Block extends MigratableBlock = MigratableBlock> {
     this.classifier = new HotColdClassifier(options);
     this.#port = port;
     this.#thresholds = thresholdsOf(options);
-    this.#batchBytes = requireInteger('batchBytes', options.batchBytes ?? 8 * 1024 * 1024, 1);
-    this.#intervalUs = requirePositive('intervalUs', options.intervalUs ?? 250_000);
+    this.#batchBytes = batchBytesOf(options);
+    this.#intervalUs = intervalUsOf(options);
   }
 
   /** Moves that were begun and have not ended, and those that wait for their turn. */

@@ -1,7 +1,7 @@
 /** The shares of a tier at which blocks move, checked. */
 
-import { configError, requireFraction } from '../errors.ts';
-import type { ClassifierOptions } from './classifier.ts';
+import { configError, requireFraction, requireInteger, requirePositive, TierKVError } from '../errors.ts';
+import { type ClassifierOptions, HotColdClassifier } from './classifier.ts';
 import type { Thresholds } from './plan.ts';
 
 export interface MigratorOptions extends ClassifierOptions {
@@ -33,4 +33,29 @@ export function thresholdsOf({ downFrom = 0.9, downTo = 0.8, upBelow = 0.5 }: Mi
     );
   }
   return { downFrom, downTo, upBelow, lifetimeMinS: LIFETIME_MIN_S, deadlineMs: DEADLINE_MS };
+}
+
+/** Options that a migrator takes, before anything is opened for it. @throws TKV_CONFIG naming `migration.x` */
+export function checkMigratorOptions(options: MigratorOptions): void {
+  try {
+    new HotColdClassifier(options);
+    thresholdsOf(options);
+    batchBytesOf(options);
+    intervalUsOf(options);
+  } catch (error) {
+    if (!(error instanceof TierKVError)) throw error;
+    const field = `migration.${error.field}`;
+    throw new TierKVError(error.code, error.message.replace(`${error.field}`, field), {
+      field,
+      cause: error,
+    });
+  }
+}
+
+export function batchBytesOf({ batchBytes = 8 * 1024 * 1024 }: MigratorOptions): number {
+  return requireInteger('batchBytes', batchBytes, 1);
+}
+
+export function intervalUsOf({ intervalUs = 250_000 }: MigratorOptions): number {
+  return requirePositive('intervalUs', intervalUs);
 }
