@@ -9,7 +9,6 @@
  * the other one.
  */
 
-import type { BlockKeys } from '../../runtime/keys/index.ts';
 import type { AdmissionDecision, Priority, RoutingDecision } from './decisions.ts';
 import type { FlowControl } from './flowControl/gateway.ts';
 import type { ClusterState, InstanceProbe } from './instances.ts';
@@ -110,20 +109,22 @@ export interface ControlPlane extends Stateful {
    * @param cachedBlocks blocks that it found there
    * @returns how the shadow was wrong, or null
    */
-  scheduled(request: RequestView, instance: number, cachedBlocks: number, nowUs: number): ShadowDivergence | null;
-  firstToken(request: RequestView, instance: number, nowUs: number): void;
-  /** The request was routed there and is there no more. */
-  ended(
+  scheduled(
     request: RequestView,
     instance: number,
-    how: EndKind,
-    outputTokens: number,
+    cachedBlocks: number,
     nowUs: number,
-  ): void;
+  ): ShadowDivergence | null;
+  firstToken(request: RequestView, instance: number, nowUs: number): void;
+  /** The request was routed there and is there no more. */
+  ended(request: RequestView, instance: number, how: EndKind, outputTokens: number, nowUs: number): void;
   /** A request that was never routed is given up: rejected or expired at the gateway, or timed out there. */
   abandoned(request: RequestView, nowUs: number): void;
 
-  /** Blocks that an instance published or lost in the tier at that position, HBM at 0. */
-  kvStored(instance: number, tier: number, keys: BlockKeys, first: number, count: number, nowUs: number): void;
-  kvRemoved(instance: number, tier: number, keys: BlockKeys, first: number, count: number, nowUs: number): void;
+  /**
+   * An instance published a block in the tier at that position, HBM at 0, or lost it: what the manager's
+   * listener is told. `key` is read during the call only.
+   */
+  kvStored(instance: number, tier: number, key: Uint32Array, nowUs: number): void;
+  kvRemoved(instance: number, tier: number, key: Uint32Array, nowUs: number): void;
 }
