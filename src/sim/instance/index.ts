@@ -1,0 +1,8 @@
+/** One engine on virtual time: the real scheduler and manager, and a model of how long its steps take. */
+
+export type { Engine, EngineCounters, EngineStep, RunningRequest } from './engine.ts';
+export { type EngineConfig, type LoadTiming, type LowerTier, managerConfigOf } from './engineConfig.ts';
+export { Instance, type InstanceCounters, type InstanceHost, type InstanceLimits } from './instance.ts';
+export { PromptKeys } from './promptKeys.ts';
+export { SchedulerEngine } from './schedulerEngine.ts';
+export { TokenTimes } from './tokenTimes.ts';

@@ -1,0 +1,199 @@
+/**
+ * The engine of a simulated instance: the real scheduler on the real manager. Without lower tiers, or with
+ * loads that are billed to the step, every job of the manager ends in the call that issued it; otherwise the
+ * modeled driver says when, on the simulation's clock, and whoever waits is told.
+ */
+
+import { ManagerPort, Scheduler, type StepPlan } from '../../runtime/batching/index.ts';
+import { KVManager, Outcome, type Transfer } from '../../runtime/index.ts';
+import { LinkModel, ModeledDriver, type Timeline } from '../driver/index.ts';
+import { BatchSums } from '../latency/index.ts';
+import type { Engine, EngineCounters, EngineStep, RunningRequest } from './engine.ts';
+import { checkEngineConfig, type EngineConfig, type LoadTiming, managerConfigOf } from './engineConfig.ts';
+
+const HBM = 0;
+const nobody: readonly RunningRequest[] = [];
+
+/** Prefill of the plan, as the latency model counts it. */
+interface Prefill {
+  promptTokens: number;
+  progressTokens: number;
+  newTokens: number;
+  outputTokens: number;
+}
+
+/** Told when a request that waited for its blocks may go on. */
+export type Woken = () => void;
+
+export class SchedulerEngine implements Engine {
+  readonly overlapsLastStep: boolean = false;
+  readonly config: EngineConfig;
+  readonly manager: KVManager;
+  /** Present where loads take time. */
+  readonly driver: ModeledDriver | null;
+  readonly #scheduler: Scheduler<RunningRequest>;
+  readonly #loads: LoadTiming;
+  readonly #prefill: Prefill = { promptTokens: 0, progressTokens: 0, newTokens: 0, outputTokens: 0 };
+  readonly #step: {
+    -readonly [K in keyof EngineStep]: EngineStep[K];
+  };
+  /** Blocks that came up from lower tiers and no step has paid for yet. */
+  #unbilledBlocks = 0;
+
+  /**
+   * @param timeline where modeled transfers wait for their end; used with deferred loads only
+   * @throws TKV_CONFIG with the field at fault
+   */
+  constructor(config: EngineConfig, timeline: Timeline, woken: Woken) {
+    this.config = checkEngineConfig(config);
+    this.manager = new KVManager(managerConfigOf(config));
+    const timed = config.loads.kind === 'deferred' && config.lowerTiers.length > 0;
+    this.driver = timed ? timedDriver(this.manager, config.loads, timeline) : null;
+    this.#loads = config.loads;
+    const afterCall = this.driver === null ? this.#endJobs.bind(this) : this.#carry.bind(this);
+    const port = new ManagerPort(this.manager, { blockTokens: config.blockTokens, afterCall });
+    this.#scheduler = new Scheduler(config.scheduler, port);
+    this.#step = {
+      sums: new BatchSums(),
+      transferUs: 0,
+      admitted: nobody,
+      preempted: nobody,
+      leftOut: nobody,
+      started: nobody,
+      finished: nobody,
+      outputTokens: [],
+    };
+    this.driver?.onEnd(({ job, outcome, digestLo, digestHi }) => {
+      this.manager.complete(job, outcome, timeline.nowUs, digestLo, digestHi);
+      this.#carry(timeline.nowUs);
+    });
+    if (this.driver !== null) this.manager.listen({ settled: woken, roomFreed: woken });
+  }
+
+  get capacityBlocks(): number {
+    return this.config.hbmBlocks;
+  }
+
+  get usedBlocks(): number {
+    return this.manager.usage(HBM).heldBytes / this.config.blockBytes;
+  }
+
+  get waitingCount(): number {
+    return this.#scheduler.waitingCount;
+  }
+
+  get runningCount(): number {
+    return this.#scheduler.runningCount;
+  }
+
+  get counters(): EngineCounters {
+    const { openedBlocks, preemptions, hitBlocks } = this.#scheduler.counters;
+    const hits = Array.from(this.manager.counters.hits);
+    // what was matched in a lower tier is a hit there; the scheduler counts what it admitted
+    const lower = hits.slice(1).reduce((sum, count) => sum + count, 0);
+    hits[HBM] = Math.max(0, hitBlocks - lower);
+    return { hits, openedBlocks, preemptions };
+  }
+
+  add(request: RunningRequest, nowUs: number): void {
+    this.#scheduler.add(request, nowUs);
+  }
+
+  abort(request: RunningRequest, nowUs: number): void {
+    this.#scheduler.abort(request.id, nowUs);
+  }
+
+  step(nowUs: number): EngineStep | null {
+    const plan = this.#scheduler.step(nowUs);
+    const step = this.#step;
+    if (plan.tokens === 0) return null;
+    this.#sumUp(plan);
+    step.transferUs = this.#bill();
+    step.admitted = plan.admitted;
+    step.preempted = plan.preempted;
+    step.leftOut = plan.leftOut;
+    const { started, finished, outputTokens } = this.#scheduler.stepEnded({}, nowUs);
+    step.started = started;
+    step.finished = finished;
+    step.outputTokens = outputTokens;
+    return step;
+  }
+
+  cachedBlocks({ keys, promptTokens }: RunningRequest): number {
+    const full = Math.floor(promptTokens / this.config.blockTokens);
+    return this.manager.matchLength(keys.words, Math.min(full, keys.length));
+  }
+
+  /** Blocks of the scheduler that wait beside the queue for their loads. */
+  get loadingCount(): number {
+    return this.#scheduler.loadingCount;
+  }
+
+  transferred(flight: number): void {
+    this.driver?.end(flight);
+  }
+
+  checkIntegrity(): void {
+    this.#scheduler.checkIntegrity();
+    this.manager.checkIntegrity();
+  }
+
+  #sumUp(plan: StepPlan<RunningRequest>): void {
+    const { sums } = this.#step;
+    sums.clear();
+    sums.addDecodes(plan.decodes, plan.decodeContextTokens);
+    const prefill = this.#prefill;
+    for (let seat = plan.firstPrefill(); seat !== -1; seat = plan.nextPrefill(seat)) {
+      // after a preemption the tokens generated before are computed again, as part of the prompt
+      prefill.promptTokens = plan.knownTokensOf(seat);
+      prefill.progressTokens = plan.from(seat);
+      prefill.newTokens = plan.tokensOf(seat);
+      prefill.outputTokens = plan.request(seat).maxOutputTokens;
+      sums.add(prefill);
+    }
+  }
+
+  /** What the step pays for blocks that came up before it. */
+  #bill(): number {
+    if (this.#loads.kind !== 'billed' || this.#unbilledBlocks === 0) return 0;
+    const { baseUs, usPerBlock } = this.#loads;
+    const billed = this.#unbilledBlocks * Math.trunc(baseUs + usPerBlock);
+    this.#unbilledBlocks = 0;
+    return billed;
+  }
+
+  /** Ends every job at once. */
+  #endJobs(nowUs: number): void {
+    const { manager } = this;
+    const counts = this.#loads.kind === 'billed' && this.config.lowerTiers.length > 0;
+    for (let job = manager.nextJob(); job !== 0; job = manager.nextJob()) {
+      if (counts && isReload(manager.transfer(job))) this.#unbilledBlocks++;
+      manager.complete(job, Outcome.LOADED, nowUs);
+    }
+  }
+
+  /** Seals end at once; what moves goes to the driver. */
+  #carry(nowUs: number): void {
+    const { manager } = this;
+    const driver = this.driver as ModeledDriver;
+    for (let job = manager.nextJob(); job !== 0; job = manager.nextJob()) {
+      const transfer = manager.transfer(job);
+      if (transfer.source === null) {
+        const { outcome, digestLo, digestHi } = driver.endAtOnce(transfer);
+        manager.complete(job, outcome, nowUs, digestLo, digestHi);
+      } else {
+        driver.submit([transfer]);
+      }
+    }
+  }
+}
+
+function isReload({ source, target }: Transfer): boolean {
+  return source !== null && target.tier === HBM && source.tier !== HBM;
+}
+
+function timedDriver(manager: KVManager, loads: LoadTiming, timeline: Timeline): ModeledDriver {
+  const links = loads.kind === 'deferred' ? loads.links : {};
+  const fallback = { baseLatencyUs: 10, bandwidthBytesPerS: 25e9 };
+  return new ModeledDriver(manager.config, new LinkModel(links, fallback), timeline);
+}
