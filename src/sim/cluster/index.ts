@@ -1,11 +1,10 @@
 /** A cluster of simulated instances on one clock. */
 
-export type { Admission, Arrival, ControlPlane } from './controlPlane.ts';
-export { SimEvent } from './events.ts';
-export { classPriority, RoundRobin } from './roundRobin.ts';
+export { eventPriorities, SimEvent } from './events.ts';
+export type { SimulationObserver } from './observer.ts';
 export {
-  type MakeInstance,
   type SimulatedWorkload,
   Simulation,
   type SimulationOptions,
+  type SimulationParts,
 } from './simulation.ts';

@@ -5,8 +5,9 @@
  */
 
 import { invariant } from '../../runtime/errors.ts';
+import type { ControlPlane, EndKind, Priority } from '../control/index.ts';
 import type { Timeline } from '../driver/index.ts';
-import { Instance, type InstanceHost, type RunningRequest } from '../instance/index.ts';
+import { type Instance, type InstanceHost, type PromptKeys, SimRequest } from '../instance/index.ts';
 import { EventQueue, VirtualClock } from '../kernel/index.ts';
 import { RequestTable, Status } from '../metrics/index.ts';
 import {
@@ -15,8 +16,9 @@ import {
   type SessionPlan,
   type WorkloadRequest,
 } from '../workload/index.ts';
-import type { Arrival, ControlPlane } from './controlPlane.ts';
 import { eventPriorities, SimEvent } from './events.ts';
+import { probeOf } from './instanceProbe.ts';
+import type { SimulationObserver } from './observer.ts';
 
 export interface SimulatedWorkload {
   /** Requests in order of arrival. */
@@ -34,13 +36,17 @@ export interface SimulationOptions {
   readonly lastTokenInContext: boolean;
 }
 
-/** Makes the instance of that number; the timeline is for its transfers. */
-export type MakeInstance = (
-  number: number,
-  table: RequestTable,
-  host: InstanceHost,
-  timeline: Timeline,
-) => Instance;
+/** What a simulation is made of. */
+export interface SimulationParts {
+  readonly workload: SimulatedWorkload;
+  readonly options: SimulationOptions;
+  readonly instances: number;
+  /** Makes the instance of that number; the timeline is for its transfers. */
+  makeInstance(number: number, table: RequestTable, host: InstanceHost, timeline: Timeline): Instance;
+  readonly control: ControlPlane;
+  readonly keys: PromptKeys;
+  readonly observer?: SimulationObserver;
+}
 
 /** Of equal arrival times, those of the stream go before follow-ups. */
 const FOLLOW_UP_RANK = 1;
@@ -48,38 +54,33 @@ const FOLLOW_UP_RANK = 1;
 export class Simulation implements InstanceHost {
   readonly table: RequestTable = new RequestTable();
   readonly instances: Instance[] = [];
+  readonly control: ControlPlane;
   readonly horizonUs: number;
   /** Events handled so far. */
   events = 0;
-  readonly #options: SimulationOptions;
+  readonly #parts: SimulationParts;
   readonly #clock: VirtualClock = new VirtualClock();
   readonly #queue: EventQueue = new EventQueue(eventPriorities);
-  readonly #stream: RequestStream;
   readonly #sessions: SessionManager | null;
-  readonly #control: ControlPlane;
-  readonly #makeInstance: MakeInstance;
+  readonly #observer: SimulationObserver;
   /** Requests that have not arrived yet, in slots; free slots are listed. */
   readonly #coming: (WorkloadRequest | undefined)[] = [];
   readonly #freeSlots: number[] = [];
-  /** Requests that are with the control plane, by row. */
-  readonly #arrivals: (Arrival | undefined)[] = [];
-  /** Requests on their way to an instance or with it, by row. */
-  readonly #running: (RunningRequest | undefined)[] = [];
+  /** Requests that have arrived and not ended, by row. */
+  readonly #requests: (SimRequest | undefined)[] = [];
+  /** Priorities of requests that are with the control plane, by row. */
+  readonly #priorities: (Priority | undefined)[] = [];
 
-  constructor(
-    workload: SimulatedWorkload,
-    options: SimulationOptions,
-    instances: number,
-    makeInstance: MakeInstance,
-    makeControl: (simulation: Simulation) => ControlPlane,
-  ) {
+  constructor(parts: SimulationParts) {
+    const { options, workload } = parts;
     this.horizonUs = options.horizonUs;
-    this.#options = options;
-    this.#stream = workload.stream;
+    this.control = parts.control;
+    this.#parts = parts;
+    this.#observer = parts.observer ?? {};
     this.#sessions = workload.sessions === undefined ? null : new SessionManager(workload.sessions);
-    this.#makeInstance = makeInstance;
-    for (let i = 0; i < instances; i++) this.addInstance();
-    this.#control = makeControl(this);
+    for (let i = 0; i < parts.instances; i++) {
+      this.control.setRoutable(this.addInstance().number, true);
+    }
     this.#pull();
   }
 
@@ -87,12 +88,12 @@ export class Simulation implements InstanceHost {
     return this.#clock.nowUs;
   }
 
-  /** A new instance with the next number. */
+  /** A new instance with the next number, which gets no requests yet. */
   addInstance(): Instance {
     const number = this.instances.length;
-    const timeline = this.#timelineOf(number);
-    const instance = this.#makeInstance(number, this.table, this, timeline);
+    const instance = this.#parts.makeInstance(number, this.table, this, this.#timelineOf(number));
     this.instances.push(instance);
+    this.control.addInstance(probeOf(instance), this.nowUs);
     return instance;
   }
 
@@ -114,40 +115,42 @@ export class Simulation implements InstanceHost {
     return true;
   }
 
-  scheduleStep(instance: number, timeUs: number): void {
-    this.#queue.schedule(timeUs, SimEvent.STEP, instance, 0, instance);
-  }
-
-  ended(request: RunningRequest, instance: number, timeUs: number): void {
-    this.#running[request.row] = undefined;
-    this.#control.ended(request, instance);
-    if (this.#sessions === null) return;
-    const { row, workload } = request;
-    const status = this.table.status[row];
-    const generated = this.table.generatedTokens[row];
-    const next = this.#sessions.next(workload, {
-      outcome:
-        status === Status.COMPLETED ? 'completed' : status === Status.TIMED_OUT ? 'timed-out' : 'dropped',
-      timeUs,
-      contextTokens: this.#options.lastTokenInContext ? generated : Math.max(generated - 1, 0),
-    });
-    if (next !== undefined) this.#announce(next, FOLLOW_UP_RANK);
-  }
-
   /** The end of the run: tokens of requests that still run count in no statistics of gaps. */
   close(): void {
-    for (const request of this.#running) {
-      if (request === undefined) continue;
-      const { times } = this.instances[this.table.instance[request.row]];
+    for (const request of this.#requests) {
+      if (request === undefined || this.table.instance[request.number] === -1) continue;
+      const { times } = this.instances[this.table.instance[request.number]];
       times.forget(request, times.steps - 1);
     }
   }
 
-  /** Requests that have arrived and not ended, by row. */
-  unfinished(): { readonly arrivals: number; readonly running: number } {
-    const count = (list: readonly unknown[]): number =>
-      list.reduce((sum: number, entry) => sum + (entry === undefined ? 0 : 1), 0);
-    return { arrivals: count(this.#arrivals), running: count(this.#running) };
+  scheduleStep(instance: number, timeUs: number): void {
+    this.#queue.schedule(timeUs, SimEvent.STEP, instance, 0, instance);
+  }
+
+  admitted(request: SimRequest, instance: number): void {
+    const found = Math.max(request.foundBlocks, 0);
+    const divergence = this.control.scheduled(request, instance, found, this.nowUs);
+    if (divergence !== null) this.#observer.diverged?.(divergence);
+  }
+
+  started(request: SimRequest, instance: number): void {
+    this.control.firstToken(request, instance, this.nowUs);
+  }
+
+  ended(request: SimRequest, instance: number, timeUs: number): void {
+    const { number: row, workload } = request;
+    this.#requests[row] = undefined;
+    const status = this.table.status[row] as Status;
+    const generated = this.table.generatedTokens[row];
+    this.control.ended(request, instance, endKind(status), generated, this.nowUs);
+    this.#observer.ended?.(request, status, timeUs);
+    this.#followUp(workload, status, generated, timeUs);
+  }
+
+  /** Requests that have arrived and not ended. */
+  unfinished(): SimRequest[] {
+    return this.#requests.filter((request) => request !== undefined);
   }
 
   checkIntegrity(): void {
@@ -167,10 +170,10 @@ export class Simulation implements InstanceHost {
         this.#arrived(a, b, nowUs);
         return;
       case SimEvent.ADMISSION:
-        this.#admit(this.#arrivalOf(a), nowUs);
+        this.#admit(this.#request(a), nowUs);
         return;
       case SimEvent.ROUTING:
-        this.#route(this.#arrivalOf(a), nowUs);
+        this.#route(this.#request(a), nowUs);
         return;
       case SimEvent.TIMEOUT:
         this.#timeOut(a, nowUs);
@@ -185,7 +188,7 @@ export class Simulation implements InstanceHost {
 
   /** The next request of the stream gets its place in the queue. */
   #pull(): void {
-    const request = this.#stream.next();
+    const request = this.#parts.workload.stream.next();
     if (request !== undefined) this.#announce(request, 0);
   }
 
@@ -202,65 +205,90 @@ export class Simulation implements InstanceHost {
     this.#freeSlots.push(slot);
     if (rank !== FOLLOW_UP_RANK) this.#pull();
     const row = this.table.add(workload);
-    this.#arrivals[row] = { workload, row };
-    this.#queue.schedule(nowUs + this.#options.admissionLatencyUs, SimEvent.ADMISSION, row);
+    const request = new SimRequest(workload, row, this.#parts.keys);
+    this.#requests[row] = request;
+    this.control.arrived(request, nowUs);
+    this.#queue.schedule(nowUs + this.#parts.options.admissionLatencyUs, SimEvent.ADMISSION, row);
   }
 
-  #admit(arrival: Arrival, nowUs: number): void {
-    const { row } = arrival;
-    const answer = this.#control.admit(arrival, nowUs);
-    if (answer === 'reject') {
-      this.#drop(arrival, Status.REJECTED, nowUs);
-    } else if (answer === 'admit') {
-      this.#queue.schedule(nowUs + this.#options.routingLatencyUs, SimEvent.ROUTING, row);
-    } else {
-      this.#queue.schedule(nowUs + answer.delayUs, SimEvent.ADMISSION, row);
+  #admit(request: SimRequest, nowUs: number): void {
+    const { number: row } = request;
+    const decision = this.control.admit(request, nowUs);
+    this.#observer.admission?.(request, decision, nowUs);
+    switch (decision.verdict) {
+      case 'reject':
+        this.#drop(request, Status.REJECTED, nowUs);
+        return;
+      case 'delay':
+        this.#queue.schedule(nowUs + decision.durationUs, SimEvent.ADMISSION, row);
+        return;
+      case 'admit':
+        this.#priorities[row] = this.control.prioritise(request, nowUs);
+        this.#queue.schedule(nowUs + this.#parts.options.routingLatencyUs, SimEvent.ROUTING, row);
     }
   }
 
-  #route(arrival: Arrival, nowUs: number): void {
-    const { row, workload } = arrival;
-    const number = this.#control.route(arrival, nowUs);
-    if (number === -1) {
-      this.#drop(arrival, Status.UNROUTABLE, nowUs);
+  #route(request: SimRequest, nowUs: number): void {
+    const { number: row } = request;
+    const priority = this.#priorities[row];
+    invariant(priority !== undefined, 'a request that is routed has a priority');
+    this.#priorities[row] = undefined;
+    const decision = this.control.route(request, priority, nowUs);
+    this.#observer.routing?.(request, decision, nowUs);
+    if (decision === null) {
+      this.#drop(request, Status.UNROUTABLE, nowUs);
       return;
     }
-    this.#arrivals[row] = undefined;
-    const instance = this.instances[number];
-    this.table.instance[row] = number;
-    const request = instance.runningRequest(workload, row, this.#control.priority(arrival));
-    this.#running[row] = request;
-    const queuedUs = nowUs + instance.latency.queueingTimeUs(workload.inputTokens);
-    this.#queue.schedule(queuedUs, SimEvent.QUEUED, row, number, number);
+    request.priority = priority.rank;
+    this.#send(request, decision.target, nowUs);
+  }
+
+  /** The request is on its way to the instance, and queues there after the queueing time. */
+  #send(request: SimRequest, number: number, nowUs: number): void {
+    this.table.instance[request.number] = number;
+    const queuedUs = nowUs + this.instances[number].latency.queueingTimeUs(request.promptTokens);
+    this.#queue.schedule(queuedUs, SimEvent.QUEUED, request.number, number, number);
   }
 
   #enqueue(row: number, nowUs: number): void {
-    const request = this.#running[row];
+    const request = this.#requests[row];
     if (request === undefined) return;
-    const { deadlineUs } = request.workload;
+    const { deadlineUs } = request;
     const number = this.table.instance[row];
     this.instances[number].enqueue(request, nowUs);
-    if (deadlineUs > nowUs && deadlineUs <= this.horizonUs && this.#running[row] !== undefined) {
+    if (deadlineUs > nowUs && deadlineUs <= this.horizonUs && this.#requests[row] !== undefined) {
       this.#queue.schedule(deadlineUs, SimEvent.TIMEOUT, row, number, number);
     }
   }
 
   #timeOut(row: number, nowUs: number): void {
-    const request = this.#running[row];
+    const request = this.#requests[row];
     if (request !== undefined) this.instances[this.table.instance[row]].timeOut(request, nowUs);
   }
 
   /** A request ends before it came to an instance. */
-  #drop({ row, workload }: Arrival, status: Status, nowUs: number): void {
-    this.#arrivals[row] = undefined;
-    this.table.status[row] = status;
-    this.#sessions?.next(workload, { outcome: 'dropped', timeUs: nowUs, contextTokens: 0 });
+  #drop(request: SimRequest, status: Status, nowUs: number): void {
+    this.#requests[request.number] = undefined;
+    this.table.status[request.number] = status;
+    if (status !== Status.REJECTED) this.control.abandoned(request, nowUs);
+    this.#observer.ended?.(request, status, nowUs);
+    this.#followUp(request.workload, status, 0, nowUs);
   }
 
-  #arrivalOf(row: number): Arrival {
-    const arrival = this.#arrivals[row];
-    invariant(arrival !== undefined, 'a request that is decided about has arrived');
-    return arrival;
+  #followUp(workload: WorkloadRequest, status: Status, generated: number, timeUs: number): void {
+    if (this.#sessions === null) return;
+    const outcome =
+      status === Status.COMPLETED ? 'completed' : status === Status.TIMED_OUT ? 'timed-out' : 'dropped';
+    const lost = this.#parts.options.lastTokenInContext ? 0 : 1;
+    const contextTokens = Math.max(generated - lost, 0);
+    const next = this.#sessions.next(workload, { outcome, timeUs, contextTokens });
+    if (next !== undefined) this.#announce(next, FOLLOW_UP_RANK);
+  }
+
+  #request(row: number): SimRequest {
+    const request = this.#requests[row];
+    invariant(request !== undefined, 'a request that is decided about has arrived and not ended');
+    return request;
   }
 
   #timelineOf(instance: number): Timeline {
@@ -272,5 +300,16 @@ export class Simulation implements InstanceHost {
       schedule: (timeUs, flight) =>
         this.#queue.schedule(timeUs, SimEvent.TRANSFER, instance, flight, instance),
     };
+  }
+}
+
+function endKind(status: Status): EndKind {
+  switch (status) {
+    case Status.COMPLETED:
+      return 'completed';
+    case Status.TIMED_OUT:
+      return 'timedOut';
+    default:
+      return 'dropped';
   }
 }

@@ -4,46 +4,37 @@
  * tests put a model of another simulator's engine under the same instance, cluster and metrics.
  */
 
-import type { ServingRequest } from '../../runtime/batching/index.ts';
+import type { BlockKeys } from '../../runtime/keys/index.ts';
 import type { BatchSums } from '../latency/index.ts';
-import type { WorkloadRequest } from '../workload/index.ts';
-
-/** A request as an instance runs it, with what its metrics are made of. */
-export interface RunningRequest extends ServingRequest {
-  readonly workload: WorkloadRequest;
-  /** Row of the request table. */
-  readonly row: number;
-  readonly arrivalUs: number;
-  readonly priority: number;
-  /** Step that sampled the first token since the request last joined the batch, or -1. */
-  startedStep: number;
-  /** End of the last token before that, or -1: for a request that goes on after a preemption. */
-  lastTokenUs: number;
-  /** Sum and number of the gaps between tokens, but for those since `startedStep`. */
-  gapUs: number;
-  gaps: number;
-  /** Steps since `startedStep` that left the request out, in order. */
-  skipped: number[] | null;
-}
+import type { SimRequest } from './simRequest.ts';
 
 /** One step: what it computes, and what comes of it. The engine fills one object again and again. */
-export interface EngineStep<R extends RunningRequest = RunningRequest> {
+export interface EngineStep {
   /** What the latency model is asked. */
   readonly sums: BatchSums;
   /** Transfers that the step waits for, in microseconds. */
   readonly transferUs: number;
   /** Requests that joined the batch, in order. */
-  readonly admitted: readonly R[];
+  readonly admitted: readonly SimRequest[];
   /** Requests that gave way, in order. */
-  readonly preempted: readonly R[];
+  readonly preempted: readonly SimRequest[];
   /** Decoding requests that the step leaves out. */
-  readonly leftOut: readonly R[];
+  readonly leftOut: readonly SimRequest[];
   /** Requests that sample a token at the end of a prefill. */
-  readonly started: readonly R[];
+  readonly started: readonly SimRequest[];
   /** Requests that end with the step, in batch order. */
-  readonly finished: readonly R[];
+  readonly finished: readonly SimRequest[];
   /** By index in `finished`: tokens generated. */
   readonly outputTokens: readonly number[];
+}
+
+/** What an engine says of one of its tiers, in blocks. */
+export interface TierReport {
+  readonly capacityBlocks: number;
+  /** Blocks that requests hold; in lower tiers all that hold anything. */
+  readonly usedBlocks: number;
+  /** Free or evictable. */
+  readonly freeBlocks: number;
 }
 
 export interface EngineCounters {
@@ -52,28 +43,31 @@ export interface EngineCounters {
   /** Blocks that were opened to be computed. */
   readonly openedBlocks: number;
   readonly preemptions: number;
+  /** Blocks that went down from HBM, and that came up to it. */
+  readonly offloads: number;
+  readonly reloads: number;
 }
 
 export interface Engine {
   readonly capacityBlocks: number;
-  /** Blocks that requests hold. */
-  readonly usedBlocks: number;
   /** Requests outside the batch. */
   readonly waitingCount: number;
   readonly runningCount: number;
   /** Whether an emptied engine may begin a step while its last one still runs. */
   readonly overlapsLastStep: boolean;
   readonly counters: EngineCounters;
-  add(request: RunningRequest, nowUs: number): void;
+  /** By tier, HBM first. */
+  tiers(): readonly TierReport[];
+  /** Leading blocks under these keys that HBM holds. Changes nothing. */
+  cachedBlocks(keys: BlockKeys, count: number): number;
+  add(request: SimRequest, nowUs: number): void;
   /** Ends a request, wherever it is. */
-  abort(request: RunningRequest, nowUs: number): void;
+  abort(request: SimRequest, nowUs: number): void;
   /**
    * Forms the next step and settles it: what it computes is decided when it begins, so what comes of it is
    * too. Null when there is nothing to compute now.
    */
   step(nowUs: number): EngineStep | null;
-  /** Leading blocks of the request's prompt that are cached here, in any tier. Changes nothing. */
-  cachedBlocks(request: RunningRequest): number;
   /** A transfer of the modeled driver is due. */
   transferred(flight: number): void;
   checkIntegrity(): void;

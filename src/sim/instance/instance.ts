@@ -10,11 +10,11 @@
  */
 
 import type { PreemptionMode } from '../../runtime/batching/index.ts';
+import type { Role } from '../control/index.ts';
 import type { LatencyModel } from '../latency/index.ts';
 import { type RequestTable, Status } from '../metrics/index.ts';
-import type { WorkloadRequest } from '../workload/index.ts';
-import type { Engine, EngineStep, RunningRequest } from './engine.ts';
-import { PromptKeys } from './promptKeys.ts';
+import type { Engine, EngineStep } from './engine.ts';
+import type { SimRequest } from './simRequest.ts';
 import { TokenTimes } from './tokenTimes.ts';
 
 /** What an instance asks of the simulation around it. */
@@ -22,16 +22,38 @@ export interface InstanceHost {
   /** Last time that the simulation reaches. */
   readonly horizonUs: number;
   scheduleStep(instance: number, timeUs: number): void;
+  /** The request joined the batch. */
+  admitted(request: SimRequest, instance: number): void;
+  /** Its first token is on its way. */
+  started(request: SimRequest, instance: number): void;
   /** The request ended here; its row says how. `timeUs` is when its last token was there. */
-  ended(request: RunningRequest, instance: number, timeUs: number): void;
+  ended(request: SimRequest, instance: number, timeUs: number): void;
 }
 
 export interface InstanceLimits {
   /** Prompt and output of a request together; 0 for no limit. */
   readonly maxModelTokens: number;
+  /** Most requests in the batch. */
+  readonly maxSequences: number;
   /** What a request that gives way keeps of its tokens. */
   readonly preemption: PreemptionMode;
 }
+
+/** What an instance is, beside its engine. */
+export interface InstanceConfig {
+  readonly id: string;
+  readonly role: Role;
+  /** Model that it serves, '' for any. */
+  readonly model: string;
+  /** Deployment configuration that it belongs to. */
+  readonly configId: string;
+  readonly blockTokens: number;
+  readonly latency: LatencyModel;
+  readonly limits: InstanceLimits;
+}
+
+/** Weight of a new value in the running means of an instance. */
+const RECENT_WEIGHT = 0.1;
 
 export interface InstanceCounters {
   inputTokens: number;
@@ -51,9 +73,13 @@ export interface InstanceCounters {
 export class Instance {
   readonly number: number;
   readonly id: string;
+  readonly role: Role;
+  readonly model: string;
+  readonly configId: string;
   readonly engine: Engine;
   readonly latency: LatencyModel;
   readonly limits: InstanceLimits;
+  readonly blockTokens: number;
   readonly times: TokenTimes;
   readonly counters: InstanceCounters = {
     inputTokens: 0,
@@ -66,11 +92,12 @@ export class Instance {
     busyUs: 0,
     transferUs: 0,
   };
+  /** Means in which the newest completed requests weigh most, 0 before the first. */
+  readonly recent: { ttftUs: number; tpotUs: number } = { ttftUs: 0, tpotUs: 0 };
   /** Time of the last thing that happened here. */
   endUs = 0;
   readonly #table: RequestTable;
   readonly #host: InstanceHost;
-  readonly #keys: PromptKeys;
   /** When the running step ends. */
   #busyUntilUs = 0;
   /** When the next step begins, or -1 when none is scheduled. */
@@ -80,55 +107,36 @@ export class Instance {
 
   constructor(
     number: number,
-    id: string,
+    config: InstanceConfig,
     engine: Engine,
-    latency: LatencyModel,
-    limits: InstanceLimits,
-    blockTokens: number,
     table: RequestTable,
     host: InstanceHost,
   ) {
     this.number = number;
-    this.id = id;
+    this.id = config.id;
+    this.role = config.role;
+    this.model = config.model;
+    this.configId = config.configId;
     this.engine = engine;
-    this.latency = latency;
-    this.limits = limits;
-    this.times = new TokenTimes(latency.outputTokenProcessingUs);
+    this.latency = config.latency;
+    this.limits = config.limits;
+    this.blockTokens = config.blockTokens;
+    this.times = new TokenTimes(config.latency.outputTokenProcessingUs);
     this.#table = table;
     this.#host = host;
-    this.#keys = new PromptKeys(blockTokens);
-  }
-
-  /** The request as this instance runs it. */
-  runningRequest(workload: WorkloadRequest, row: number, priority: number): RunningRequest {
-    return {
-      id: workload.id,
-      promptTokens: workload.inputTokens,
-      maxOutputTokens: workload.outputTokens,
-      keys: this.#keys.keysOf(workload, row),
-      priority,
-      arrivalUs: workload.arrivalUs,
-      workload,
-      row,
-      startedStep: -1,
-      lastTokenUs: -1,
-      gapUs: 0,
-      gaps: 0,
-      skipped: null,
-    };
   }
 
   /** The request has passed the queueing time and waits for the batch, unless it can never run. */
-  enqueue(request: RunningRequest, nowUs: number): void {
+  enqueue(request: SimRequest, nowUs: number): void {
     this.endUs = Math.max(this.endUs, nowUs);
-    const { row, workload } = request;
+    const { number: row, deadlineUs } = request;
     if (!this.canServe(request)) {
       this.counters.unservable++;
       this.#end(request, Status.UNSERVABLE, nowUs);
       return;
     }
     this.counters.inputTokens += request.promptTokens;
-    if (workload.deadlineUs > 0 && workload.deadlineUs <= nowUs) {
+    if (deadlineUs > 0 && deadlineUs <= nowUs) {
       this.counters.timedOut++;
       this.#end(request, Status.TIMED_OUT, nowUs);
       return;
@@ -139,14 +147,10 @@ export class Instance {
   }
 
   /** Whether prompt and output fit the model's length and the prompt fits HBM. */
-  canServe({ promptTokens, maxOutputTokens }: RunningRequest): boolean {
+  canServe({ promptTokens, maxOutputTokens }: SimRequest): boolean {
     const { maxModelTokens } = this.limits;
     if (maxModelTokens > 0 && promptTokens + Math.max(maxOutputTokens, 1) > maxModelTokens) return false;
     return promptTokens <= this.engine.capacityBlocks * this.blockTokens;
-  }
-
-  get blockTokens(): number {
-    return this.#keys.blockTokens;
   }
 
   /** Something changed that may let a step begin. */
@@ -163,15 +167,15 @@ export class Instance {
   }
 
   /** The request's deadline is over. */
-  timeOut(request: RunningRequest, nowUs: number): void {
-    const status = this.#table.status[request.row];
+  timeOut(request: SimRequest, nowUs: number): void {
+    const status = this.#table.status[request.number];
     if (status !== Status.QUEUED && status !== Status.RUNNING) return;
     this.counters.timedOut++;
     this.remove(request, Status.TIMED_OUT, nowUs);
   }
 
   /** Takes a request out before its end. */
-  remove(request: RunningRequest, status: Status, nowUs: number): void {
+  remove(request: SimRequest, status: Status, nowUs: number): void {
     this.endUs = Math.max(this.endUs, nowUs);
     this.engine.abort(request, nowUs);
     this.times.forget(request, this.times.steps - 1);
@@ -213,14 +217,15 @@ export class Instance {
     }
   }
 
-  #admitted(request: RunningRequest, nowUs: number): void {
-    this.#table.status[request.row] = Status.RUNNING;
-    this.#table.schedulingDelayUs[request.row] = nowUs - request.arrivalUs;
+  #admitted(request: SimRequest, nowUs: number): void {
+    this.#table.status[request.number] = Status.RUNNING;
+    this.#table.schedulingDelayUs[request.number] = nowUs - request.arrivalUs;
+    this.#host.admitted(request, this.number);
   }
 
-  #giveWay(request: RunningRequest): void {
-    this.#table.status[request.row] = Status.QUEUED;
-    this.#table.preemptions[request.row]++;
+  #giveWay(request: SimRequest): void {
+    this.#table.status[request.number] = Status.QUEUED;
+    this.#table.preemptions[request.number]++;
     const last = this.times.steps - 1;
     if (this.limits.preemption !== 'restart') {
       this.times.settle(request, last);
@@ -229,21 +234,22 @@ export class Instance {
     this.times.forget(request, last);
   }
 
-  #firstToken(request: RunningRequest, step: number, endUs: number): void {
+  #firstToken(request: SimRequest, step: number, endUs: number): void {
     request.startedStep = step;
     if (request.lastTokenUs !== -1) {
       this.times.resume(request, endUs);
       return;
     }
     const seenUs = endUs + this.latency.outputTokenProcessingUs;
-    this.#table.firstTokenUs[request.row] = seenUs - request.arrivalUs;
+    this.#table.firstTokenUs[request.number] = seenUs - request.arrivalUs;
+    this.#host.started(request, this.number);
   }
 
   #finish(step: EngineStep, number: number, endUs: number): void {
     const table = this.#table;
     for (let i = 0; i < step.finished.length; i++) {
       const request = step.finished[i];
-      const { row } = request;
+      const { number: row } = request;
       const generated = step.outputTokens[i];
       this.times.settle(request, number);
       if (generated < request.maxOutputTokens) this.counters.lengthCapped++;
@@ -254,12 +260,20 @@ export class Instance {
       const { postDecodeOverheadUs } = this.latency;
       const overheadUs = request.maxOutputTokens > 0 ? postDecodeOverheadUs : 0;
       table.e2eUs[row] = table.firstTokenUs[row] + request.gapUs + overheadUs;
+      this.#remember(table.firstTokenUs[row], table.meanGapUs(row));
       this.#end(request, Status.COMPLETED, endUs);
     }
   }
 
-  #end(request: RunningRequest, status: Status, timeUs: number): void {
-    this.#table.status[request.row] = status;
+  #remember(ttftUs: number, tpotUs: number): void {
+    const { recent } = this;
+    const weight = this.counters.completed === 1 ? 1 : RECENT_WEIGHT;
+    recent.ttftUs += weight * (ttftUs - recent.ttftUs);
+    recent.tpotUs += weight * (tpotUs - recent.tpotUs);
+  }
+
+  #end(request: SimRequest, status: Status, timeUs: number): void {
+    this.#table.status[request.number] = status;
     this.#host.ended(request, this.number, timeUs);
   }
 }

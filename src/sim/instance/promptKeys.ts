@@ -8,7 +8,7 @@
 
 import { BlockKeys } from '../../runtime/keys/index.ts';
 import { fnv1a64 } from '../random/index.ts';
-import type { PromptIdentity, TokenSpan, WorkloadRequest } from '../workload/index.ts';
+import type { PromptIdentity, WorkloadRequest } from '../workload/index.ts';
 
 const LOW = 0xffff_ffff;
 
@@ -54,7 +54,8 @@ export class PromptKeys {
   #absorb(identity: PromptIdentity, tokens: number, own: number): void {
     switch (identity.kind) {
       case 'drawn':
-        return this.#drawn(identity.spans);
+        for (const { seed, position, tokens: count } of identity.spans) this.#piece(seed, position, count);
+        return;
       case 'blocks': {
         const space = this.#namespace(identity.namespace);
         let left = tokens;
@@ -68,14 +69,11 @@ export class PromptKeys {
         return;
       }
       case 'tokens':
-        return this.#ids(identity.tokens, tokens);
+        this.#ids(identity.tokens, tokens);
+        return;
       case 'text':
-        return this.#ids(new TextEncoder().encode(identity.text), tokens);
+        this.#ids(new TextEncoder().encode(identity.text), tokens);
     }
-  }
-
-  #drawn(spans: readonly TokenSpan[]): void {
-    for (const { seed, position, tokens } of spans) this.#piece(seed, position, tokens);
   }
 
   /** Tokens known one by one: each is a piece whose source is the token. */

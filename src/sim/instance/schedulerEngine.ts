@@ -6,13 +6,15 @@
 
 import { ManagerPort, Scheduler, type StepPlan } from '../../runtime/batching/index.ts';
 import { KVManager, Outcome, type Transfer } from '../../runtime/index.ts';
+import type { BlockKeys } from '../../runtime/keys/index.ts';
 import { LinkModel, ModeledDriver, type Timeline } from '../driver/index.ts';
 import { BatchSums } from '../latency/index.ts';
-import type { Engine, EngineCounters, EngineStep, RunningRequest } from './engine.ts';
+import type { Engine, EngineCounters, EngineStep, TierReport } from './engine.ts';
 import { checkEngineConfig, type EngineConfig, type LoadTiming, managerConfigOf } from './engineConfig.ts';
+import type { SimRequest } from './simRequest.ts';
 
 const HBM = 0;
-const nobody: readonly RunningRequest[] = [];
+const nobody: readonly SimRequest[] = [];
 
 /** Prefill of the plan, as the latency model counts it. */
 interface Prefill {
@@ -31,7 +33,7 @@ export class SchedulerEngine implements Engine {
   readonly manager: KVManager;
   /** Present where loads take time. */
   readonly driver: ModeledDriver | null;
-  readonly #scheduler: Scheduler<RunningRequest>;
+  readonly #scheduler: Scheduler<SimRequest>;
   readonly #loads: LoadTiming;
   readonly #prefill: Prefill = { promptTokens: 0, progressTokens: 0, newTokens: 0, outputTokens: 0 };
   readonly #step: {
@@ -74,10 +76,6 @@ export class SchedulerEngine implements Engine {
     return this.config.hbmBlocks;
   }
 
-  get usedBlocks(): number {
-    return this.manager.usage(HBM).heldBytes / this.config.blockBytes;
-  }
-
   get waitingCount(): number {
     return this.#scheduler.waitingCount;
   }
@@ -92,14 +90,15 @@ export class SchedulerEngine implements Engine {
     // what was matched in a lower tier is a hit there; the scheduler counts what it admitted
     const lower = hits.slice(1).reduce((sum, count) => sum + count, 0);
     hits[HBM] = Math.max(0, hitBlocks - lower);
-    return { hits, openedBlocks, preemptions };
+    const { offloads, reloads } = this.manager.counters;
+    return { hits, openedBlocks, preemptions, offloads, reloads: reloads.reduce((a, b) => a + b, 0) };
   }
 
-  add(request: RunningRequest, nowUs: number): void {
+  add(request: SimRequest, nowUs: number): void {
     this.#scheduler.add(request, nowUs);
   }
 
-  abort(request: RunningRequest, nowUs: number): void {
+  abort(request: SimRequest, nowUs: number): void {
     this.#scheduler.abort(request.id, nowUs);
   }
 
@@ -119,9 +118,22 @@ export class SchedulerEngine implements Engine {
     return step;
   }
 
-  cachedBlocks({ keys, promptTokens }: RunningRequest): number {
-    const full = Math.floor(promptTokens / this.config.blockTokens);
-    return this.manager.matchLength(keys.words, Math.min(full, keys.length));
+  tiers(): TierReport[] {
+    const { blockBytes } = this.config;
+    return this.manager.tiers.map((_, position) => {
+      const { capacityBytes, residentBytes, heldBytes, cachedBytes } = this.manager.usage(position);
+      const used = position === HBM ? heldBytes : residentBytes;
+      return {
+        capacityBlocks: capacityBytes / blockBytes,
+        usedBlocks: used / blockBytes,
+        freeBlocks: (capacityBytes - residentBytes + cachedBytes) / blockBytes,
+      };
+    });
+  }
+
+  cachedBlocks(keys: BlockKeys, count: number): number {
+    if (this.config.lowerTiers.length === 0) return this.manager.matchLength(keys.words, count);
+    return this.manager.lookup(keys.words, count).byTier[HBM];
   }
 
   /** Blocks of the scheduler that wait beside the queue for their loads. */
@@ -138,7 +150,7 @@ export class SchedulerEngine implements Engine {
     this.manager.checkIntegrity();
   }
 
-  #sumUp(plan: StepPlan<RunningRequest>): void {
+  #sumUp(plan: StepPlan<SimRequest>): void {
     const { sums } = this.#step;
     sums.clear();
     sums.addDecodes(plan.decodes, plan.decodeContextTokens);
@@ -146,9 +158,12 @@ export class SchedulerEngine implements Engine {
     for (let seat = plan.firstPrefill(); seat !== -1; seat = plan.nextPrefill(seat)) {
       // after a preemption the tokens generated before are computed again, as part of the prompt
       prefill.promptTokens = plan.knownTokensOf(seat);
-      prefill.progressTokens = plan.from(seat);
+      const request = plan.request(seat);
+      const from = plan.from(seat);
+      if (request.foundBlocks === -1) request.foundBlocks = Math.floor(from / this.config.blockTokens);
+      prefill.progressTokens = from;
       prefill.newTokens = plan.tokensOf(seat);
-      prefill.outputTokens = plan.request(seat).maxOutputTokens;
+      prefill.outputTokens = request.maxOutputTokens;
       sums.add(prefill);
     }
   }

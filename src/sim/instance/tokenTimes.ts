@@ -5,7 +5,7 @@
  */
 
 import { Histogram } from '../metrics/index.ts';
-import type { RunningRequest } from './engine.ts';
+import type { SimRequest } from './simRequest.ts';
 
 export class TokenTimes {
   /** Gaps between tokens of requests that completed or still run. */
@@ -37,7 +37,7 @@ export class TokenTimes {
    * Closes the books on the tokens since the request joined the batch, up to step `last`: their gaps become
    * part of `gapUs` and `gaps`.
    */
-  settle(request: RunningRequest, last: number): void {
+  settle(request: SimRequest, last: number): void {
     const first = request.startedStep;
     if (first === -1) return;
     const { skipped } = request;
@@ -57,7 +57,7 @@ export class TokenTimes {
   }
 
   /** Takes the gaps of a request that keeps none of its tokens out again. Call it instead of `settle`. */
-  forget(request: RunningRequest, last: number): void {
+  forget(request: SimRequest, last: number): void {
     const first = request.startedStep;
     if (first === -1) return;
     const { skipped } = request;
@@ -71,7 +71,7 @@ export class TokenTimes {
   }
 
   /** The first token after a preemption: its gap reaches back to the last one before. */
-  resume(request: RunningRequest, endUs: number): void {
+  resume(request: SimRequest, endUs: number): void {
     const gapUs = endUs - request.lastTokenUs + this.#processingUs;
     this.gaps.add(gapUs, 1);
     request.gapUs += gapUs;

@@ -1,0 +1,63 @@
+/** The workload of a simulation: a preset, a specification, or any recorded trace. */
+
+import { configError } from '../../runtime/errors.ts';
+import type { SimulatedWorkload } from '../../sim/cluster/index.ts';
+import type { RequestStream, WorkloadRequest, WorkloadSpec } from '../../sim/workload/index.ts';
+import { type OpenedWorkload, openSpec, openWorkload } from '../workload/open.ts';
+import { adjustmentOf, openOptions, presetSpec, seedOption } from '../workload/options.ts';
+import { textOption, wholeOption } from './numbers.ts';
+import type { Options } from './options.ts';
+
+export interface OpenedSimulation {
+  readonly workload: SimulatedWorkload;
+  readonly spec: WorkloadSpec | undefined;
+  /** Requests that are known to come, for a progress bar; Infinity when nobody knows. */
+  readonly expected: number;
+  readonly seed: bigint;
+  readonly horizonUs: number;
+}
+
+/** Upstream's key when none is given. */
+const SEED = 42n;
+
+export function openSimulation(trace: string | undefined, options: Options): OpenedSimulation {
+  const file = trace ?? textOption(options, 'workloadSpec');
+  if (trace !== undefined && options.workloadSpec !== undefined) {
+    throw configError('--workload-spec', `excludes ${trace}`, 'Keep one of them.');
+  }
+  const opened = file === undefined ? openPreset(options) : openWorkload(file, openOptions(options));
+  const limit = wholeOption(options, 'numRequests', 0) ?? opened.spec?.numRequests ?? 0;
+  const sessions = opened.workload?.sessions;
+  const asked = wholeOption(options, 'horizon', 1, 2 ** 63);
+  const fromSpec = opened.spec?.horizonUs ?? Infinity;
+  return {
+    workload: { stream: limited(opened, limit), sessions },
+    spec: opened.spec,
+    expected: limit > 0 ? limit : Infinity,
+    seed: seedOption(options) ?? SEED,
+    horizonUs: asked === undefined ? fromSpec : Number.isSafeInteger(asked) ? asked : Infinity,
+  };
+}
+
+function openPreset(options: Options): OpenedWorkload {
+  const { limits } = openOptions(options);
+  return openSpec(presetSpec(options), {
+    ...(limits === undefined ? {} : { limits }),
+    adjust: adjustmentOf(options, true),
+  });
+}
+
+/** A generated workload ends by itself; of a recorded one at most `limit` requests are taken. */
+function limited(opened: OpenedWorkload, limit: number): RequestStream {
+  if (opened.workload !== undefined) return opened.workload.stream();
+  const requests = opened.requests()[Symbol.iterator]();
+  let taken = 0;
+  return {
+    next(): WorkloadRequest | undefined {
+      if (limit > 0 && taken === limit) return undefined;
+      taken++;
+      const { done, value } = requests.next();
+      return done === true ? undefined : value;
+    },
+  };
+}

@@ -1,0 +1,123 @@
+/**
+ * The model of upstream's engine under the simulator's own instances, cluster and metrics. With no repair a
+ * whole case then equals upstream's; with all repairs it equals a run of the real scheduler and manager. So
+ * the two differ by the named repairs and by nothing else.
+ */
+
+import type {
+  Engine,
+  EngineConfig,
+  EngineCounters,
+  EngineStep,
+  SimRequest,
+  TierReport,
+} from '../../src/sim/instance/index.ts';
+import { sumBatch } from '../../src/sim/latency/index.ts';
+import { TokenReader } from '../../src/sim/workload/index.ts';
+import type { StepTrace, TraceRequest } from './stepTrace.ts';
+import { UpstreamEngine } from './upstreamEngine.ts';
+import type { Repairs } from './upstreamStore.ts';
+
+const reader = new TokenReader();
+
+export class UpstreamCaseEngine implements Engine {
+  readonly overlapsLastStep: boolean;
+  readonly capacityBlocks: number;
+  readonly #engine: UpstreamEngine;
+  readonly #requests = new Map<string, SimRequest>();
+
+  /** @param overlaps U6: an emptied engine begins a step while its last one still runs */
+  constructor(config: EngineConfig, repairs: Repairs, overlaps: boolean) {
+    const { scheduler } = config;
+    const trace: StepTrace = {
+      config: {
+        blocks: config.hbmBlocks,
+        block_size: config.blockTokens,
+        max_num_seqs: scheduler.maxSequences ?? 256,
+        max_num_batched_tokens: scheduler.maxBatchedTokens ?? 2048,
+        long_prefill_threshold: scheduler.longPrefillTokens ?? 0,
+        max_model_len: scheduler.maxModelTokens ?? 0,
+        scheduler: scheduler.queueOrder ?? 'fcfs',
+        preemption: scheduler.victimRule ?? 'fcfs',
+      },
+      requests: [],
+      rows: [],
+      preemptions: 0,
+      lengthCapped: 0,
+      meanFirstTokenUs: 0,
+    };
+    this.overlapsLastStep = overlaps;
+    this.capacityBlocks = config.hbmBlocks;
+    this.#engine = new UpstreamEngine(trace, repairs);
+  }
+
+  get waitingCount(): number {
+    return this.#engine.waitingCount;
+  }
+
+  get runningCount(): number {
+    return this.#engine.runningCount;
+  }
+
+  get counters(): EngineCounters {
+    const { hits, misses } = this.#engine.store;
+    return {
+      hits: [hits],
+      openedBlocks: misses,
+      preemptions: this.#engine.preemptions,
+      offloads: 0,
+      reloads: 0,
+    };
+  }
+
+  add(request: SimRequest): void {
+    const { workload } = request;
+    const raw: TraceRequest = {
+      id: request.id,
+      arrival: request.arrivalUs,
+      input: [...reader.prompt(workload)],
+      output: [...reader.output(workload)],
+      max_output_len: workload.outputTokens,
+      slo: workload.origin.sloClass,
+    };
+    this.#requests.set(request.id, request);
+    this.#engine.enqueue(raw);
+  }
+
+  abort(request: SimRequest): void {
+    this.#engine.abort(request.id);
+  }
+
+  step(): EngineStep {
+    const { batch } = this.#engine.plan();
+    this.#engine.end();
+    const { last } = this.#engine;
+    const named = (ids: readonly string[]): SimRequest[] =>
+      ids.map((id) => this.#requests.get(id) as SimRequest);
+    const finished = named(last.finished);
+    const step: EngineStep = {
+      sums: sumBatch(batch),
+      transferUs: 0,
+      admitted: named(last.admitted),
+      preempted: named(last.preempted),
+      leftOut: [],
+      started: named(last.started),
+      finished,
+      outputTokens: finished.map(({ maxOutputTokens }) => maxOutputTokens),
+    };
+    for (const id of last.finished) this.#requests.delete(id);
+    return step;
+  }
+
+  tiers(): TierReport[] {
+    const { total, used } = this.#engine.store;
+    return [{ capacityBlocks: total, usedBlocks: used, freeBlocks: total - used }];
+  }
+
+  cachedBlocks(): number {
+    return 0;
+  }
+
+  transferred(): void {}
+  checkIntegrity(): void {}
+}
