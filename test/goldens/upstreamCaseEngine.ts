@@ -4,31 +4,45 @@
  * the two differ by the named repairs and by nothing else.
  */
 
+import type { PoolConfig } from '../../src/sim/deployment/index.ts';
 import type {
   Engine,
-  EngineConfig,
   EngineCounters,
   EngineStep,
   SimRequest,
   TierReport,
 } from '../../src/sim/instance/index.ts';
-import { sumBatch } from '../../src/sim/latency/index.ts';
+import { type LatencyModel, sumBatch } from '../../src/sim/latency/index.ts';
 import { TokenReader } from '../../src/sim/workload/index.ts';
 import type { StepTrace, TraceRequest } from './stepTrace.ts';
 import { UpstreamEngine } from './upstreamEngine.ts';
-import type { Repairs } from './upstreamStore.ts';
+import { asUpstream, type Repairs, repaired } from './upstreamStore.ts';
 
 const reader = new TokenReader();
+
+/** What tierkv does otherwise in a whole case. */
+export interface CaseRepairs extends Repairs {
+  /** U6: an emptied engine does not begin a step while its last one still runs. */
+  readonly noOverlap: boolean;
+  /** U7: the time of a step that leaves a request out is part of the request's time. */
+  readonly leftOutTime: boolean;
+}
+
+export const caseAsUpstream: CaseRepairs = { ...asUpstream, noOverlap: false, leftOutTime: false };
+export const caseRepaired: CaseRepairs = { ...repaired, noOverlap: true, leftOutTime: true };
 
 export class UpstreamCaseEngine implements Engine {
   readonly overlapsLastStep: boolean;
   readonly capacityBlocks: number;
   readonly #engine: UpstreamEngine;
+  readonly #latency: LatencyModel;
+  readonly #countsWaits: boolean;
   readonly #requests = new Map<string, SimRequest>();
 
-  /** @param overlaps U6: an emptied engine begins a step while its last one still runs */
-  constructor(config: EngineConfig, repairs: Repairs, overlaps: boolean) {
+  constructor({ engine: config, latency }: PoolConfig, repairs: CaseRepairs) {
     const { scheduler } = config;
+    this.#latency = latency;
+    this.#countsWaits = repairs.leftOutTime;
     const trace: StepTrace = {
       config: {
         blocks: config.hbmBlocks,
@@ -46,7 +60,7 @@ export class UpstreamCaseEngine implements Engine {
       lengthCapped: 0,
       meanFirstTokenUs: 0,
     };
-    this.overlapsLastStep = overlaps;
+    this.overlapsLastStep = !repairs.noOverlap;
     this.capacityBlocks = config.hbmBlocks;
     this.#engine = new UpstreamEngine(trace, repairs);
   }
@@ -95,12 +109,21 @@ export class UpstreamCaseEngine implements Engine {
     const named = (ids: readonly string[]): SimRequest[] =>
       ids.map((id) => this.#requests.get(id) as SimRequest);
     const finished = named(last.finished);
+    const leftOut = named(last.leftOut);
+    const sums = sumBatch(batch);
+    if (!this.#countsWaits) {
+      const lostUs = this.#latency.stepTimeUs(sums) + this.#latency.outputTokenProcessingUs;
+      for (const request of leftOut) {
+        request.gapUs -= lostUs;
+        request.gaps--;
+      }
+    }
     const step: EngineStep = {
-      sums: sumBatch(batch),
+      sums,
       transferUs: 0,
       admitted: named(last.admitted),
       preempted: named(last.preempted),
-      leftOut: [],
+      leftOut: this.#countsWaits ? leftOut : [],
       started: named(last.started),
       finished,
       outputTokens: finished.map(({ maxOutputTokens }) => maxOutputTokens),

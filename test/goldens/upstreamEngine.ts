@@ -27,9 +27,10 @@ export class UpstreamEngine implements TraceEngine {
   #preemptions = 0;
   #done = 0;
   /** Ids of the requests to which the last step did this, in order. */
-  readonly last: { admitted: string[]; preempted: string[]; started: string[]; finished: string[] } = {
+  readonly last: Record<'admitted' | 'preempted' | 'leftOut' | 'started' | 'finished', string[]> = {
     admitted: [],
     preempted: [],
+    leftOut: [],
     started: [],
     finished: [],
   };
@@ -69,6 +70,7 @@ export class UpstreamEngine implements TraceEngine {
   plan(): PlannedStep {
     this.last.admitted = [];
     this.last.preempted = [];
+    this.last.leftOut = [];
     this.last.started = [];
     this.last.finished = [];
     this.#sortQueue();
@@ -88,8 +90,10 @@ export class UpstreamEngine implements TraceEngine {
       const wasPrefill = req.progress < req.raw.input.length;
       if (wasPrefill) req.progress = req.computed;
       else if (req.newTokens > 0) req.progress++;
+      else if (!this.last.admitted.includes(req.raw.id)) this.last.leftOut.push(req.raw.id);
       const joinsFull = !wasPrefill && this.last.admitted.includes(req.raw.id);
-      if ((wasPrefill || joinsFull) && req.progress === req.raw.input.length) this.last.started.push(req.raw.id);
+      if ((wasPrefill || joinsFull) && req.progress === req.raw.input.length)
+        this.last.started.push(req.raw.id);
     }
     const { max_model_len: maxLength } = this.#trace.config;
     this.#running = this.#running.filter((req) => {

@@ -7,11 +7,12 @@ import { gunzipSync } from 'node:zlib';
 import { Command } from 'commander';
 import { type BuildExtras, buildSimulation } from '../../src/cli/simulate/build.ts';
 import { addSimulateOptions } from '../../src/cli/simulate/options.ts';
+import type { Simulation } from '../../src/sim/cluster/index.ts';
 import { type MetricsOutput, metricsOutput } from '../../src/sim/report/index.ts';
 
 export interface WholeCase {
   readonly name: string;
-  /** Arguments behind `run`. */
+  /** Arguments behind `run` or `replay`. */
   readonly args: readonly string[];
   readonly metrics: MetricsOutput;
 }
@@ -34,14 +35,19 @@ function fileArgument(root: URL, word: string): string {
   return path.resolve(fileURLToPath(new URL('data/', root)), word);
 }
 
-export function run(args: readonly string[], extras: BuildExtras = {}): MetricsOutput {
+export function simulated(args: readonly string[], extras: BuildExtras = {}): Simulation {
   const command = addSimulateOptions(new Command('simulate')).exitOverride();
   command.parse([...args], { from: 'user' });
   const { simulation } = buildSimulation(undefined, command.opts(), extras);
   simulation.run();
   simulation.close();
   simulation.checkIntegrity();
-  return metricsOutput(simulation.table, simulation.instances, 'cluster');
+  return simulation;
+}
+
+export function run(args: readonly string[], extras: BuildExtras = {}): MetricsOutput {
+  const { table, instances } = simulated(args, extras);
+  return metricsOutput(table, instances, 'cluster');
 }
 
 /** Fields of upstream's metrics that differ from ours, and how many requests do; nothing when all agree. */

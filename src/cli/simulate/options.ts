@@ -67,6 +67,11 @@ function clusterOptions(command: Command): Command {
 function workloadOptions(command: Command): Command {
   return addPresetOptions(command)
     .option('--workload-spec <file>', 'workload specification or recorded trace')
+    .option('--trace-header <file>', 'header of a recorded TraceV2, with --trace-data')
+    .option(
+      '--trace-data <file>',
+      'rows of a recorded TraceV2; ends after twice its last arrival, as upstream',
+    )
     .option('--seed <n>', "random key, a 64-bit integer (default: 42, or the spec's)")
     .option('--num-requests <n>', 'at most so many requests')
     .option('--horizon <us>', 'end of the simulation')
@@ -79,6 +84,8 @@ function outputOptions(command: Command): Command {
   return command
     .option('--metrics-path <file>', 'write metrics as JSON, with a row a request')
     .option('--requests <file>', 'write a row a request, .jsonl or .csv')
+    .option('--trace-output <prefix>', 'write the requests as TraceV2, <prefix>.yaml and <prefix>.csv')
+    .option('--results-path <file>', 'write times of the completed requests as JSON, for calibration')
     .option('--log <level>', 'accepted for upstream; nothing is logged');
 }
 

@@ -1,29 +1,67 @@
 /** Runs a simulation and writes what came of it. */
 
 import { metricsOutput } from '../../sim/report/index.ts';
-import { printable, startProgressBar, writeText } from '../output/index.ts';
-import { buildSimulation } from './build.ts';
+import type { WorkloadRequest } from '../../sim/workload/index.ts';
+import { printable, startProgressBar, writeResults, writeText } from '../output/index.ts';
+import { type BuiltSimulation, buildSimulation } from './build.ts';
 import { metricsText } from './metricsFile.ts';
 import { textOption } from './numbers.ts';
 import type { Options } from './options.ts';
+import { provenanceOf } from './provenance.ts';
+import { csvLines, jsonLines, requestRecords, resultsText, traceFiles } from './requestFiles.ts';
 import { summaryText } from './summary.ts';
 
 export function runSimulate(workload: string | undefined, options: Options): void {
-  const { simulation, opened } = buildSimulation(workload, options);
+  const traceOutput = textOption(options, 'traceOutput');
+  const arrived: WorkloadRequest[] = [];
+  const observer =
+    traceOutput === undefined
+      ? {}
+      : { arrived: ({ workload: request }: { workload: WorkloadRequest }): unknown => arrived.push(request) };
+  const built = buildSimulation(workload, options, { observer });
+  const { simulation, opened } = built;
   using bar = startProgressBar('requests');
-  simulation.run((arrived, nowUs) => {
-    const share = Number.isFinite(opened.expected) ? arrived / opened.expected : 0;
-    bar.update({ share, done: arrived, note: `${(nowUs / 1e6).toFixed(0)} s simulated` });
+  simulation.run((requests, nowUs) => {
+    const share = Number.isFinite(opened.expected) ? requests / opened.expected : 0;
+    bar.update({ share, done: requests, note: `${(nowUs / 1e6).toFixed(0)} s simulated` });
   });
   simulation.close();
   const { table, instances } = simulation;
   const cluster = metricsOutput(table, instances, 'cluster');
   const perInstance =
     instances.length === 1 ? [] : instances.map(({ id }, i) => metricsOutput(table, instances, id, i));
-  const target = textOption(options, 'metricsPath');
-  if (target !== undefined) {
-    writeText(target, metricsText(cluster));
-    bar.say(`wrote ${printable(target)}`);
+
+  const wrote = (target: string): void => bar.say(`wrote ${printable(target)}`);
+  const metricsPath = textOption(options, 'metricsPath');
+  if (metricsPath !== undefined) {
+    writeText(metricsPath, metricsText(cluster));
+    wrote(metricsPath);
+  }
+  const requests = textOption(options, 'requests');
+  if (requests !== undefined) {
+    writeResults([{ target: requests, parts: requestLines(requests, built, options) }]);
+    wrote(requests);
+  }
+  const results = textOption(options, 'resultsPath');
+  if (results !== undefined) {
+    writeText(results, resultsText(simulation));
+    wrote(results);
+  }
+  if (traceOutput !== undefined) {
+    const stem = traceOutput.replace(/\.(csv|ya?ml)$/, '');
+    const { header, rows } = traceFiles(simulation, arrived, opened.spec);
+    writeResults([
+      { target: `${stem}.yaml`, parts: [header] },
+      { target: `${stem}.csv`, parts: rows },
+    ]);
+    wrote(`${stem}.yaml and ${stem}.csv`);
   }
   process.stdout.write(summaryText(simulation, cluster, perInstance));
+}
+
+/** A row a request: CSV by the file's name, else JSON lines behind one with the provenance. */
+function requestLines(target: string, built: BuiltSimulation, options: Options): Iterable<string> {
+  const records = requestRecords(built.simulation);
+  if (target.endsWith('.csv')) return csvLines(records);
+  return jsonLines(records, { provenance: provenanceOf(built, options) });
 }

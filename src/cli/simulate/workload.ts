@@ -21,7 +21,8 @@ export interface OpenedSimulation {
 const SEED = 42n;
 
 export function openSimulation(trace: string | undefined, options: Options): OpenedSimulation {
-  const file = trace ?? textOption(options, 'workloadSpec');
+  const recorded = textOption(options, 'traceData');
+  const file = trace ?? textOption(options, 'workloadSpec') ?? recorded;
   if (trace !== undefined && options.workloadSpec !== undefined) {
     throw configError('--workload-spec', `excludes ${trace}`, 'Keep one of them.');
   }
@@ -29,14 +30,21 @@ export function openSimulation(trace: string | undefined, options: Options): Ope
   const limit = wholeOption(options, 'numRequests', 0) ?? opened.spec?.numRequests ?? 0;
   const sessions = opened.workload?.sessions;
   const asked = wholeOption(options, 'horizon', 1, 2 ** 63);
-  const fromSpec = opened.spec?.horizonUs ?? Infinity;
+  const fromFile = recorded === undefined ? (opened.spec?.horizonUs ?? Infinity) : replayHorizonUs(opened);
   return {
     workload: { stream: limited(opened, limit), sessions },
     spec: opened.spec,
     expected: limit > 0 ? limit : Infinity,
     seed: seedOption(options) ?? SEED,
-    horizonUs: asked === undefined ? fromSpec : Number.isSafeInteger(asked) ? asked : Infinity,
+    horizonUs: asked === undefined ? fromFile : Number.isSafeInteger(asked) ? asked : Infinity,
   };
+}
+
+/** Upstream's end of a replay: twice the last arrival, or ten minutes where all arrive at once. */
+function replayHorizonUs(opened: OpenedWorkload): number {
+  let lastUs = 0;
+  for (const { arrivalUs } of opened.requests()) lastUs = Math.max(lastUs, arrivalUs);
+  return lastUs > 0 ? 2 * lastUs : 600e6;
 }
 
 function openPreset(options: Options): OpenedWorkload {

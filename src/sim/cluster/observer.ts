@@ -5,6 +5,7 @@ import type { SimRequest } from '../instance/index.ts';
 import type { Status } from '../metrics/index.ts';
 
 export interface SimulationObserver {
+  arrived?(request: SimRequest, nowUs: number): void;
   admission?(request: SimRequest, decision: AdmissionDecision, nowUs: number): void;
   /** `null`: no instance could take it. */
   routing?(request: SimRequest, decision: RoutingDecision | null, nowUs: number): void;

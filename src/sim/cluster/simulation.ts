@@ -208,6 +208,7 @@ export class Simulation implements InstanceHost {
     const request = new SimRequest(workload, row, this.#parts.keys);
     this.#requests[row] = request;
     this.control.arrived(request, nowUs);
+    this.#observer.arrived?.(request, nowUs);
     this.#queue.schedule(nowUs + this.#parts.options.admissionLatencyUs, SimEvent.ADMISSION, row);
   }
 

@@ -40,7 +40,7 @@ export interface Deployment {
 }
 
 /** Makes the engine of an instance. */
-export type MakeEngine = (config: EngineConfig, timeline: Timeline, woken: () => void) => Engine;
+export type MakeEngine = (pool: PoolConfig, timeline: Timeline, woken: () => void) => Engine;
 
 /** Most instances of one simulation: their numbers order events. */
 const INSTANCES_MAX = 1024;
@@ -80,7 +80,7 @@ export interface SimulationSetup {
 export function newSimulation(setup: SimulationSetup): Simulation {
   const { pools } = checkDeployment(setup.deployment);
   const makeEngine: MakeEngine =
-    setup.makeEngine ?? ((config, timeline, woken) => new SchedulerEngine(config, timeline, woken));
+    setup.makeEngine ?? (({ engine }, timeline, woken) => new SchedulerEngine(engine, timeline, woken));
   const poolOf: PoolConfig[] = pools.flatMap((pool) => new Array<PoolConfig>(pool.replicas).fill(pool));
   return new Simulation({
     workload: setup.workload,
@@ -90,10 +90,11 @@ export function newSimulation(setup: SimulationSetup): Simulation {
     keys: new PromptKeys(pools[0].engine.blockTokens),
     ...(setup.observer === undefined ? {} : { observer: setup.observer }),
     makeInstance(number, table, host, timeline) {
-      const { engine: engineConfig, configId, role, model, latency, limits } = poolOf[number];
+      const pool = poolOf[number];
+      const { configId, role, model, latency, limits } = pool;
       const wake = { instance: null as Instance | null };
-      const engine = makeEngine(engineConfig, timeline, () => wake.instance?.wake(timeline.nowUs));
-      const { blockTokens } = engineConfig;
+      const engine = makeEngine(pool, timeline, () => wake.instance?.wake(timeline.nowUs));
+      const { blockTokens } = pool.engine;
       const id = `instance_${number}`;
       const config = { id, role, model, configId, blockTokens, latency, limits };
       wake.instance = new Instance(number, config, engine, table, host);

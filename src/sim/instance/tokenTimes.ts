@@ -4,12 +4,12 @@
  * first token; the sum of its gaps is the difference of two entries here.
  */
 
-import { Histogram } from '../metrics/index.ts';
+import { ValueCounts } from '../metrics/index.ts';
 import type { SimRequest } from './simRequest.ts';
 
 export class TokenTimes {
   /** Gaps between tokens of requests that completed or still run. */
-  readonly gaps: Histogram = new Histogram();
+  readonly gaps: ValueCounts = new ValueCounts();
   /** Steps begun so far. */
   steps = 0;
   /** From the engine's last token to the client, added to every gap. */

@@ -3,7 +3,7 @@
  * lies on the line between the two nearest ranks of the sorted list.
  */
 
-import type { Histogram } from './histogram.ts';
+import type { ValueCounts } from './valueCounts.ts';
 
 export interface Summary {
   readonly count: number;
@@ -33,19 +33,19 @@ export function meanMs(values: Float64Array): number {
   return values.length === 0 ? 0 : sum / values.length / 1000;
 }
 
-/** Percentile `p` of the values of a histogram of microseconds, in milliseconds. */
-export function histogramPercentileMs(histogram: Histogram, p: number): number {
-  if (histogram.count === 0) return 0;
-  const rank = (p / 100) * (histogram.count - 1);
+/** Percentile `p` of the counted values, in microseconds,, in milliseconds. */
+export function countedPercentileMs(counts: ValueCounts, p: number): number {
+  if (counts.count === 0) return 0;
+  const rank = (p / 100) * (counts.count - 1);
   const lower = Math.floor(rank);
   const upper = Math.ceil(rank);
-  const [low, high] = histogram.at([lower, upper]);
+  const [low, high] = counts.at([lower, upper]);
   if (lower === upper) return low / 1000;
   return low / 1000 + ((high - low) * (rank - lower)) / 1000;
 }
 
-export function histogramMeanMs(histogram: Histogram): number {
-  return histogram.count === 0 ? 0 : histogram.sum / histogram.count / 1000;
+export function countedMeanMs(counts: ValueCounts): number {
+  return counts.count === 0 ? 0 : counts.sum / counts.count / 1000;
 }
 
 /** Percentile `p` of a sorted list in its own unit, as tables print it. 0 of an empty list. */

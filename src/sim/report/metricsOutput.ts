@@ -5,13 +5,13 @@
 
 import type { Instance } from '../instance/index.ts';
 import {
-  Histogram,
-  histogramMeanMs,
-  histogramPercentileMs,
+  countedMeanMs,
+  countedPercentileMs,
   meanMs,
   percentileMs,
   type RequestTable,
   Status,
+  ValueCounts,
 } from '../metrics/index.ts';
 import { type RequestRow, requestRows } from './requestRows.ts';
 
@@ -100,9 +100,9 @@ export function metricsOutput(
   const e2e = known(table.e2eUs, rows);
   const ttft = known(table.firstTokenUs, rows);
   const delay = known(table.schedulingDelayUs, rows);
-  let gaps = scope.length === 1 ? scope[0].times.gaps : new Histogram();
+  let gaps = scope.length === 1 ? scope[0].times.gaps : new ValueCounts();
   if (scope.length > 1) {
-    gaps = new Histogram();
+    gaps = new ValueCounts();
     for (const { times } of scope) gaps.addAll(times.gaps);
   }
 
@@ -125,10 +125,10 @@ export function metricsOutput(
     ttft_p90_ms: percentileMs(ttft, 90),
     ttft_p95_ms: percentileMs(ttft, 95),
     ttft_p99_ms: percentileMs(ttft, 99),
-    itl_mean_ms: histogramMeanMs(gaps),
-    itl_p90_ms: histogramPercentileMs(gaps, 90),
-    itl_p95_ms: histogramPercentileMs(gaps, 95),
-    itl_p99_ms: histogramPercentileMs(gaps, 99),
+    itl_mean_ms: countedMeanMs(gaps),
+    itl_p90_ms: countedPercentileMs(gaps, 90),
+    itl_p95_ms: countedPercentileMs(gaps, 95),
+    itl_p99_ms: countedPercentileMs(gaps, 99),
     scheduling_delay_p99_ms: percentileMs(delay, 99),
     preemption_count: sum(({ engine }) => engine.counters.preemptions),
     cache_hit_rate: sum(hitRateOf) / scope.length,

@@ -8,7 +8,7 @@ import { invariant } from '../../runtime/errors.ts';
 /** Values below this have a place in an array; larger ones are few and go into a map. */
 const DENSE = 1 << 16;
 
-export class Histogram {
+export class ValueCounts {
   readonly #dense: Float64Array = new Float64Array(DENSE);
   readonly #sparse = new Map<number, number>();
   /** Values counted. */
@@ -23,7 +23,7 @@ export class Histogram {
     else this.#sparse.set(value, (this.#sparse.get(value) ?? 0) + times);
   }
 
-  addAll(other: Histogram): void {
+  addAll(other: ValueCounts): void {
     for (const [value, times] of other.entries()) this.add(value, times);
   }
 
