@@ -84,6 +84,8 @@ export class UpstreamCaseEngine implements Engine {
     };
   }
 
+  announce(): void {}
+
   add(request: SimRequest): void {
     const { workload } = request;
     const raw: TraceRequest = {

@@ -5,7 +5,12 @@ import { preemptionNames, queueOrderNames, victimRuleNames } from '../../runtime
 import { configError, TierKVError } from '../../runtime/errors.ts';
 import { evictionPolicyNames } from '../../runtime/policy/index.ts';
 import type { EngineConfig, InstanceLimits, LoadTiming, LowerTier } from '../../sim/instance/index.ts';
-import { automaticBlockCount, kvBytesPerToken } from '../../sim/latency/index.ts';
+import {
+  automaticBlockCount,
+  kvBytesPerToken,
+  type LatencyModel,
+  sumBatch,
+} from '../../sim/latency/index.ts';
 import { type EngineHardware, oneOf } from './latency.ts';
 import { real, textOption, whole, wholeOption } from './numbers.ts';
 import { offloadTiers } from './offloadConfig.ts';
@@ -25,6 +30,7 @@ export function engineSetup(options: Options, machine: EngineHardware): EngineSe
   const hbmBlocks =
     wholeOption(options, 'totalKvBlocks', 1, 2 ** 24) ?? fittingBlocks(options, machine, blockTokens);
   const { lowerTiers, loads } = tiersOf(options, blockTokens, blockBytes);
+  const always = oneOf('--kv-load', String(options.kvLoad), ['when-faster', 'always']) === 'always';
   const maxSequences = whole(options, 'maxNumSeqs', 1, 2 ** 20);
   const preemption = oneOf('--preemption-mode', String(options.preemptionMode), preemptionNames);
   if (preemption === 'offload' && lowerTiers.length === 0) {
@@ -38,6 +44,7 @@ export function engineSetup(options: Options, machine: EngineHardware): EngineSe
       hbmBlocks,
       lowerTiers,
       loads,
+      computeUsPerToken: always ? Infinity : computeUsPerToken(machine.latency),
       eviction: { policy: oneOf('--eviction', String(options.eviction), evictionPolicyNames) },
       offloadThreshold: lowerTiers.length === 0 ? 1 : real(options, 'kvOffloadThreshold', 0, 1),
       lowerCopy: 'keep',
@@ -54,6 +61,15 @@ export function engineSetup(options: Options, machine: EngineHardware): EngineSe
     },
     limits: { maxModelTokens, maxSequences, preemption: preemption as PreemptionMode },
   };
+}
+
+/** What one prompt token more costs in a step, from prompts of one and of 1024 tokens. */
+function computeUsPerToken(latency: LatencyModel): number {
+  const stepUs = (promptTokens: number): number =>
+    latency.stepTimeUs(
+      sumBatch([{ promptTokens, progressTokens: 0, newTokens: promptTokens, outputTokens: 1 }]),
+    );
+  return (stepUs(1024) - stepUs(1)) / 1023;
 }
 
 function fittingBlocks(options: Options, machine: EngineHardware, blockTokens: number): number {

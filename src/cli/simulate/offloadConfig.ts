@@ -56,7 +56,7 @@ export function offloadTiers(
   }
   node.close();
   root.close();
-  return { lowerTiers, loads: { kind: 'deferred', links } };
+  return { lowerTiers, loads: { kind: 'deferred', links, prefetch: true } };
 }
 
 /** Keys that describe vLLM's connector and change nothing here. */

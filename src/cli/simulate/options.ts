@@ -46,6 +46,11 @@ function kvOptions(command: Command): Command {
     .option('--kv-transfer-bandwidth <n>', 'of the billed loads, in tokens a microsecond', '100')
     .option('--kv-transfer-base-latency <us>', 'of the billed loads, for each block', '0')
     .option('--kv-offload-config <file>', 'host and disk tiers; requests wait for their loads')
+    .option(
+      '--kv-load <when>',
+      'blocks below GPU memory are loaded when-faster than computed, or always',
+      'when-faster',
+    )
     .option('--eviction <policy>', 'who leaves a tier first', 'lru')
     .option('--scheduler <name>', 'fcfs, priority-fcfs, sjf or reverse-priority', 'fcfs')
     .option('--preemption-policy <name>', 'who gives way: fcfs or priority', 'fcfs')

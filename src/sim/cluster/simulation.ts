@@ -247,8 +247,10 @@ export class Simulation implements InstanceHost {
   /** The request is on its way to the instance, and queues there after the queueing time. */
   #send(request: SimRequest, number: number, nowUs: number): void {
     this.table.instance[request.number] = number;
-    const queuedUs = nowUs + this.instances[number].latency.queueingTimeUs(request.promptTokens);
-    this.#queue.schedule(queuedUs, SimEvent.QUEUED, request.number, number, number);
+    const instance = this.instances[number];
+    const queueingUs = instance.latency.queueingTimeUs(request.promptTokens);
+    instance.engine.announce(request, nowUs, queueingUs);
+    this.#queue.schedule(nowUs + queueingUs, SimEvent.QUEUED, request.number, number, number);
   }
 
   #enqueue(row: number, nowUs: number): void {

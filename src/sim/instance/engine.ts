@@ -60,6 +60,8 @@ export interface Engine {
   tiers(): readonly TierReport[];
   /** Leading blocks under these keys that HBM holds. Changes nothing. */
   cachedBlocks(keys: BlockKeys, count: number): number;
+  /** The request will be added after `slackUs`: loads of its blocks may begin. */
+  announce(request: SimRequest, nowUs: number, slackUs: number): void;
   add(request: SimRequest, nowUs: number): void;
   /** Ends a request, wherever it is. */
   abort(request: SimRequest, nowUs: number): void;

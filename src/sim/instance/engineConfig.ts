@@ -16,8 +16,11 @@ export interface LowerTier {
 
 /** Who pays for a block on its way up. */
 export type LoadTiming =
-  /** The request waits beside the queue until its blocks are there; others run meanwhile. */
-  | { readonly kind: 'deferred'; readonly links: LinkProfiles }
+  /**
+   * The request waits beside the queue until its blocks are there; others run meanwhile. With `prefetch` its
+   * loads begin when it arrives, not when it asks to join the batch.
+   */
+  | { readonly kind: 'deferred'; readonly links: LinkProfiles; readonly prefetch: boolean }
   /** The block is there at once, and the next step takes so much longer. */
   | { readonly kind: 'billed'; readonly baseUs: number; readonly usPerBlock: number };
 
@@ -28,6 +31,11 @@ export interface EngineConfig {
   readonly hbmBlocks: number;
   readonly lowerTiers: readonly LowerTier[];
   readonly loads: LoadTiming;
+  /**
+   * Time that the engine needs for one prompt token more: blocks below HBM are loaded when that takes no
+   * longer than to compute them. Infinity: they always are.
+   */
+  readonly computeUsPerToken: number;
   readonly eviction: PolicyChoice;
   /** Share of HBM, in use or cached, above which a release offloads cached blocks. */
   readonly offloadThreshold: number;
@@ -35,8 +43,9 @@ export interface EngineConfig {
   readonly scheduler: SchedulerConfig;
 }
 
-/** Blocks in flight beside each tier's capacity: a share of it, and at most so many. */
+/** Room for blocks in flight beside each tier's capacity: a share of it, within these bounds. */
 const LANDING_SHARE = 1 / 16;
+const LANDING_BLOCKS_MIN = 128;
 const LANDING_BLOCKS_MAX = 1024;
 /** Most blocks of all tiers: the manager holds some 60 bytes for each. */
 const BLOCKS_MAX = 2 ** 24;
@@ -73,7 +82,8 @@ export function managerConfigOf(config: EngineConfig): ManagerConfig {
   const { blockBytes, hbmBlocks, lowerTiers, loads } = config;
   const timed = loads.kind === 'deferred' && lowerTiers.length > 0;
   const size = (blocks: number): { capacityBytes: number; landingBytes: number } => {
-    const landing = timed ? Math.min(Math.ceil(blocks * LANDING_SHARE), LANDING_BLOCKS_MAX) : 0;
+    const share = Math.max(Math.ceil(blocks * LANDING_SHARE), LANDING_BLOCKS_MIN);
+    const landing = timed ? Math.min(share, LANDING_BLOCKS_MAX, blocks) : 0;
     return { capacityBytes: blocks * blockBytes, landingBytes: landing * blockBytes };
   };
   const lower = Object.fromEntries(lowerTiers.map(({ tier, blocks }) => [tier, size(blocks)]));

@@ -4,13 +4,15 @@
  * modeled driver says when, on the simulation's clock, and whoever waits is told.
  */
 
-import { ManagerPort, Scheduler, type StepPlan } from '../../runtime/batching/index.ts';
+import { Scheduler, type StepPlan } from '../../runtime/batching/index.ts';
 import { KVManager, Outcome, type Transfer } from '../../runtime/index.ts';
 import type { BlockKeys } from '../../runtime/keys/index.ts';
+import type { Sequence } from '../../runtime/manager/sequences/sequence.ts';
 import { LinkModel, ModeledDriver, type Timeline } from '../driver/index.ts';
 import { BatchSums } from '../latency/index.ts';
 import type { Engine, EngineCounters, EngineStep, TierReport } from './engine.ts';
 import { checkEngineConfig, type EngineConfig, type LoadTiming, managerConfigOf } from './engineConfig.ts';
+import { ChoosingPort } from './loadChoice.ts';
 import type { SimRequest } from './simRequest.ts';
 
 const HBM = 0;
@@ -34,7 +36,11 @@ export class SchedulerEngine implements Engine {
   /** Present where loads take time. */
   readonly driver: ModeledDriver | null;
   readonly #scheduler: Scheduler<SimRequest>;
+  readonly #port: ChoosingPort;
   readonly #loads: LoadTiming;
+  readonly #prefetches: boolean;
+  /** Sequences that hold the blocks of requests on their way. */
+  readonly #announced = new Map<SimRequest, Sequence>();
   readonly #prefill: Prefill = { promptTokens: 0, progressTokens: 0, newTokens: 0, outputTokens: 0 };
   readonly #step: {
     -readonly [K in keyof EngineStep]: EngineStep[K];
@@ -50,11 +56,16 @@ export class SchedulerEngine implements Engine {
     this.config = checkEngineConfig(config);
     this.manager = new KVManager(managerConfigOf(config));
     const timed = config.loads.kind === 'deferred' && config.lowerTiers.length > 0;
-    this.driver = timed ? timedDriver(this.manager, config.loads, timeline) : null;
+    const links = timed ? linksOf(config.loads) : null;
+    this.driver = links === null ? null : new ModeledDriver(this.manager.config, links, timeline);
+    this.#prefetches = timed && config.loads.kind === 'deferred' && config.loads.prefetch;
     this.#loads = config.loads;
     const afterCall = this.driver === null ? this.#endJobs.bind(this) : this.#carry.bind(this);
-    const port = new ManagerPort(this.manager, { blockTokens: config.blockTokens, afterCall });
-    this.#scheduler = new Scheduler(config.scheduler, port);
+    const { blockTokens, blockBytes, computeUsPerToken, loads } = config;
+    const nowUs = (): number => timeline.nowUs;
+    const estimate = { loads, blockBytes, computeUsPerToken, links, nowUs };
+    this.#port = new ChoosingPort(this.manager, { blockTokens, afterCall }, estimate);
+    this.#scheduler = new Scheduler(config.scheduler, this.#port);
     this.#step = {
       sums: new BatchSums(),
       transferUs: 0,
@@ -94,7 +105,28 @@ export class SchedulerEngine implements Engine {
     return { hits, openedBlocks, preemptions, offloads, reloads: reloads.reduce((a, b) => a + b, 0) };
   }
 
+  announce(request: SimRequest, nowUs: number, slackUs: number): void {
+    if (!this.#prefetches) return;
+    const { keys } = request;
+    const found = this.manager.matchLength(keys.words, Math.min(request.promptBlocks, keys.length));
+    if (found === 0) return;
+    const blocks = this.#port.worthwhile(keys, found, slackUs);
+    const { byTier } = this.manager.lookup(keys.words, blocks);
+    if (byTier[HBM] === blocks) return;
+    // the sequence keeps the blocks from being evicted until the scheduler looks for them
+    const sequence = this.manager.open(keys.words, blocks, nowUs, blocks);
+    if (this.manager.load(sequence, nowUs)) this.#announced.set(request, sequence);
+    else this.manager.release(sequence, nowUs);
+    this.#carry(nowUs);
+  }
+
   add(request: SimRequest, nowUs: number): void {
+    const announced = this.#announced.get(request);
+    if (announced !== undefined) {
+      this.#announced.delete(request);
+      this.manager.release(announced, nowUs);
+      this.#carry(nowUs);
+    }
     this.#scheduler.add(request, nowUs);
   }
 
@@ -207,8 +239,7 @@ function isReload({ source, target }: Transfer): boolean {
   return source !== null && target.tier === HBM && source.tier !== HBM;
 }
 
-function timedDriver(manager: KVManager, loads: LoadTiming, timeline: Timeline): ModeledDriver {
+function linksOf(loads: LoadTiming): LinkModel {
   const links = loads.kind === 'deferred' ? loads.links : {};
-  const fallback = { baseLatencyUs: 10, bandwidthBytesPerS: 25e9 };
-  return new ModeledDriver(manager.config, new LinkModel(links, fallback), timeline);
+  return new LinkModel(links, { baseLatencyUs: 10, bandwidthBytesPerS: 25e9 });
 }
