@@ -34,6 +34,7 @@ export const caseRepaired: CaseRepairs = { ...repaired, noOverlap: true, leftOut
 export class UpstreamCaseEngine implements Engine {
   readonly overlapsLastStep: boolean;
   readonly capacityBlocks: number;
+  readonly blockBytes: number;
   readonly #engine: UpstreamEngine;
   readonly #latency: LatencyModel;
   readonly #countsWaits: boolean;
@@ -62,6 +63,7 @@ export class UpstreamCaseEngine implements Engine {
     };
     this.overlapsLastStep = !repairs.noOverlap;
     this.capacityBlocks = config.hbmBlocks;
+    this.blockBytes = config.blockBytes;
     this.#engine = new UpstreamEngine(trace, repairs);
   }
 
@@ -141,6 +143,14 @@ export class UpstreamCaseEngine implements Engine {
 
   cachedBlocks(): number {
     return 0;
+  }
+
+  hold(): void {}
+  fill(): void {}
+  letGo(): void {}
+
+  reserve(): boolean {
+    return true;
   }
 
   transferred(): void {}

@@ -6,7 +6,7 @@ import { type Deployment, type MakeEngine, newSimulation } from '../../sim/deplo
 import { withOptionNames } from '../process/index.ts';
 import { engineSetup } from './engine.ts';
 import { type EngineHardware, engineHardware } from './latency.ts';
-import { whole } from './numbers.ts';
+import { real, whole } from './numbers.ts';
 import type { Options } from './options.ts';
 import { type OpenedSimulation, openSimulation } from './workload.ts';
 
@@ -71,6 +71,10 @@ export function buildSimulation(
         admissionLatencyUs: whole(options, 'admissionLatency', 0, 1e12),
         routingLatencyUs: whole(options, 'routingLatency', 0, 1e12),
         lastTokenInContext: options.asUpstream !== true,
+        handoff: {
+          baseLatencyUs: 1000 * real(options, 'pdTransferBaseLatency', 0, 1e9),
+          bandwidthBytesPerS: 1e9 * real(options, 'pdTransferBandwidth', 1e-9, 1e9),
+        },
       },
       ...extras,
     });

@@ -66,6 +66,8 @@ function clusterOptions(command: Command): Command {
     .option('--num-instances <n>', 'instances', '1')
     .option('--admission-latency <us>', 'from arrival to admission', '0')
     .option('--routing-latency <us>', 'from admission to routing', '0')
+    .option('--pd-transfer-bandwidth <GB/s>', 'of the link of a prefill instance', '25')
+    .option('--pd-transfer-base-latency <ms>', 'of each hand-off', '0.05')
     .option('--routing-policy <name>', 'which instance takes a request', 'round-robin');
 }
 

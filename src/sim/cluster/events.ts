@@ -22,7 +22,7 @@ export const SimEvent = {
   TIMEOUT: 6,
   /** A transfer between tiers ends. a: instance, b: flight */
   TRANSFER: 7,
-  /** KV has come from a prefill instance to a decode instance. a: row */
+  /** A hand-off: its prompt is computed (b: 0), or its KV has come to the decode instance (b: 1). a: row */
   HANDOFF: 8,
   /** A request has waited in the gateway's queue as long as it may. a: row */
   EXPIRY: 9,
@@ -32,8 +32,10 @@ export const SimEvent = {
   SCALE_ACTION: 11,
   /** An instance has loaded its model. a: instance */
   INSTANCE_READY: 12,
+  /** A decode instance has more room for hand-offs. a: instance */
+  ROOM: 13,
 } as const;
 export type SimEvent = (typeof SimEvent)[keyof typeof SimEvent];
 
 /** By kind: lower goes first. */
-export const eventPriorities: readonly number[] = [10, 11, 20, 22, 25, 30, 35, 40, 45, 47, 50, 55, 60];
+export const eventPriorities: readonly number[] = [10, 11, 20, 22, 25, 30, 35, 40, 45, 47, 50, 55, 60, 46];

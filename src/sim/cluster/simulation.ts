@@ -16,7 +16,9 @@ import {
   type SessionPlan,
   type WorkloadRequest,
 } from '../workload/index.ts';
+import { type Conservation, checkConservation } from './conservation.ts';
 import { eventPriorities, SimEvent } from './events.ts';
+import { type HandoffConfig, Handoffs } from './handoffs.ts';
 import { probeOf } from './instanceProbe.ts';
 import type { SimulationObserver } from './observer.ts';
 
@@ -34,6 +36,8 @@ export interface SimulationOptions {
   readonly routingLatencyUs: number;
   /** Whether the last token of an answer is part of the conversation that follows. */
   readonly lastTokenInContext: boolean;
+  /** Between prefill and decode instances. */
+  readonly handoff: HandoffConfig;
 }
 
 /** What a simulation is made of. */
@@ -48,6 +52,9 @@ export interface SimulationParts {
   readonly observer?: SimulationObserver;
 }
 
+/** What a HANDOFF event says: the prompt is computed, or its KV has arrived. */
+const HANDOFF_READY = 0;
+const HANDOFF_ARRIVED = 1;
 /** Of equal arrival times, those of the stream go before follow-ups. */
 const FOLLOW_UP_RANK = 1;
 
@@ -56,6 +63,7 @@ export class Simulation implements InstanceHost {
   readonly instances: Instance[] = [];
   readonly control: ControlPlane;
   readonly horizonUs: number;
+  readonly handoffs: Handoffs;
   /** Events handled so far. */
   events = 0;
   readonly #parts: SimulationParts;
@@ -68,6 +76,8 @@ export class Simulation implements InstanceHost {
   readonly #freeSlots: number[] = [];
   /** Requests that have arrived and not ended, by row. */
   readonly #requests: (SimRequest | undefined)[] = [];
+  /** By row, for requests that a prefill instance has: where they go on. */
+  readonly #decodeOf: number[] = [];
   /** Priorities of requests that are with the control plane, by row. */
   readonly #priorities: (Priority | undefined)[] = [];
 
@@ -77,6 +87,9 @@ export class Simulation implements InstanceHost {
     this.control = parts.control;
     this.#parts = parts;
     this.#observer = parts.observer ?? {};
+    this.handoffs = new Handoffs(options.handoff, (timeUs, row) => {
+      this.#queue.schedule(timeUs, SimEvent.HANDOFF, row, HANDOFF_ARRIVED);
+    });
     this.#sessions = workload.sessions === undefined ? null : new SessionManager(workload.sessions);
     for (let i = 0; i < parts.instances; i++) {
       this.control.setRoutable(this.addInstance().number, true);
@@ -115,13 +128,18 @@ export class Simulation implements InstanceHost {
     return true;
   }
 
-  /** The end of the run: tokens of requests that still run count in no statistics of gaps. */
-  close(): void {
+  /**
+   * The end of the run: its books are audited, and tokens of requests that still run count in no statistics of
+   * gaps from now on.
+   */
+  close(): Conservation {
+    const conservation = checkConservation(this.table, this.instances, this.unfinished());
     for (const request of this.#requests) {
       if (request === undefined || this.table.instance[request.number] === -1) continue;
       const { times } = this.instances[this.table.instance[request.number]];
       times.forget(request, times.steps - 1);
     }
+    return conservation;
   }
 
   scheduleStep(instance: number, timeUs: number): void {
@@ -138,6 +156,14 @@ export class Simulation implements InstanceHost {
     this.control.firstToken(request, instance, this.nowUs);
   }
 
+  prefilled(request: SimRequest, instance: number, timeUs: number): void {
+    const { nowUs } = this;
+    this.control.ended(request, instance, 'handedOff', 0, nowUs);
+    const decode = this.instances[this.#decodeOf[request.number]];
+    this.handoffs.begin(request, this.instances[instance], decode, nowUs, timeUs);
+    this.#queue.schedule(timeUs, SimEvent.HANDOFF, request.number, HANDOFF_READY);
+  }
+
   ended(request: SimRequest, instance: number, timeUs: number): void {
     const { number: row, workload } = request;
     this.#requests[row] = undefined;
@@ -145,6 +171,7 @@ export class Simulation implements InstanceHost {
     const generated = this.table.generatedTokens[row];
     this.control.ended(request, instance, endKind(status), generated, this.nowUs);
     this.#observer.ended?.(request, status, timeUs);
+    if (this.handoffs.waitingFor(instance) > 0) this.#roomOn(instance, timeUs);
     this.#followUp(workload, status, generated, timeUs);
   }
 
@@ -177,6 +204,12 @@ export class Simulation implements InstanceHost {
         return;
       case SimEvent.TIMEOUT:
         this.#timeOut(a, nowUs);
+        return;
+      case SimEvent.HANDOFF:
+        this.#handOff(a, b, nowUs);
+        return;
+      case SimEvent.ROOM:
+        this.handoffs.serve(this.instances[a], nowUs);
         return;
       case SimEvent.TRANSFER:
         this.instances[a].transferred(b);
@@ -241,7 +274,20 @@ export class Simulation implements InstanceHost {
       return;
     }
     request.priority = priority.rank;
-    this.#send(request, decision.target, nowUs);
+    if (decision.prefillInstance === -1) {
+      this.#send(request, decision.target, nowUs);
+      return;
+    }
+    const decode = this.instances[decision.decodeInstance];
+    if (!decode.canServe(request)) {
+      this.table.instance[row] = decode.number;
+      decode.giveUp(request, Status.UNSERVABLE, nowUs);
+      return;
+    }
+    this.#decodeOf[row] = decision.decodeInstance;
+    request.part = 'prefill';
+    request.maxOutputTokens = 1;
+    this.#send(request, decision.prefillInstance, nowUs);
   }
 
   /** The request is on its way to the instance, and queues there after the queueing time. */
@@ -266,7 +312,42 @@ export class Simulation implements InstanceHost {
 
   #timeOut(row: number, nowUs: number): void {
     const request = this.#requests[row];
-    if (request !== undefined) this.instances[this.table.instance[row]].timeOut(request, nowUs);
+    if (request === undefined) return;
+    const handoff = this.handoffs.find(row);
+    const instance = this.instances[handoff === undefined ? this.table.instance[row] : handoff.to];
+    if (handoff === undefined) {
+      instance.timeOut(request, nowUs);
+      return;
+    }
+    this.table.instance[row] = handoff.to;
+    this.handoffs.cancel(handoff, this.instances[handoff.from], instance, nowUs);
+    this.instances[handoff.from].wake(nowUs);
+    instance.giveUp(request, Status.TIMED_OUT, nowUs);
+  }
+
+  #handOff(row: number, what: number, nowUs: number): void {
+    const handoff = this.handoffs.find(row);
+    if (handoff === undefined) return;
+    const from = this.instances[handoff.from];
+    const to = this.instances[handoff.to];
+    if (what === HANDOFF_READY) {
+      this.handoffs.ready(row, to, nowUs);
+      return;
+    }
+    if (handoff.endUs !== nowUs) return; // of an earlier hand-off of the same row
+    this.handoffs.arrived(handoff, from, to, nowUs);
+    this.#observer.handedOff?.(handoff);
+    const { request } = handoff;
+    request.part = 'decode';
+    request.maxOutputTokens = request.workload.outputTokens;
+    this.table.instance[row] = to.number;
+    to.enqueue(request, nowUs);
+    from.wake(nowUs);
+  }
+
+  /** Blocks come free on a decode instance at `timeUs`, and others wait for them. */
+  #roomOn(instance: number, timeUs: number): void {
+    this.#queue.schedule(Math.max(timeUs, this.nowUs), SimEvent.ROOM, instance, 0, instance);
   }
 
   /** A request ends before it came to an instance. */

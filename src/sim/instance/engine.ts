@@ -50,6 +50,7 @@ export interface EngineCounters {
 
 export interface Engine {
   readonly capacityBlocks: number;
+  readonly blockBytes: number;
   /** Requests outside the batch. */
   readonly waitingCount: number;
   readonly runningCount: number;
@@ -70,6 +71,14 @@ export interface Engine {
    * too. Null when there is nothing to compute now.
    */
   step(nowUs: number): EngineStep | null;
+  /** Keeps the cached blocks of the request's prompt from being evicted until they are let go. */
+  hold(request: SimRequest, nowUs: number): void;
+  /** Takes room for the request's prompt, whose KV another instance sends. False when there is none. */
+  reserve(request: SimRequest, nowUs: number): boolean;
+  /** The KV for which room was reserved is there: it can be found, and stays until the request runs. */
+  fill(request: SimRequest, nowUs: number): void;
+  /** Ends what `hold` or `reserve` began. */
+  letGo(request: SimRequest, nowUs: number): void;
   /** A transfer of the modeled driver is due. */
   transferred(flight: number): void;
   checkIntegrity(): void;

@@ -26,6 +26,8 @@ export interface InstanceHost {
   admitted(request: SimRequest, instance: number): void;
   /** Its first token is on its way. */
   started(request: SimRequest, instance: number): void;
+  /** Its prompt is computed, and its output is another instance's. `timeUs` is the end of that step. */
+  prefilled(request: SimRequest, instance: number, timeUs: number): void;
   /** The request ended here; its row says how. `timeUs` is when its last token was there. */
   ended(request: SimRequest, instance: number, timeUs: number): void;
 }
@@ -135,7 +137,7 @@ export class Instance {
       this.#end(request, Status.UNSERVABLE, nowUs);
       return;
     }
-    this.counters.inputTokens += request.promptTokens;
+    if (request.part !== 'decode') this.counters.inputTokens += request.promptTokens;
     if (deadlineUs > 0 && deadlineUs <= nowUs) {
       this.counters.timedOut++;
       this.#end(request, Status.TIMED_OUT, nowUs);
@@ -172,6 +174,14 @@ export class Instance {
     if (status !== Status.QUEUED && status !== Status.RUNNING) return;
     this.counters.timedOut++;
     this.remove(request, Status.TIMED_OUT, nowUs);
+  }
+
+  /** A request that was to come here ends before it did. */
+  giveUp(request: SimRequest, status: Status, nowUs: number): void {
+    this.endUs = Math.max(this.endUs, nowUs);
+    if (status === Status.TIMED_OUT) this.counters.timedOut++;
+    if (status === Status.UNSERVABLE) this.counters.unservable++;
+    this.#end(request, status, nowUs);
   }
 
   /** Takes a request out before its end. */
@@ -219,7 +229,10 @@ export class Instance {
 
   #admitted(request: SimRequest, nowUs: number): void {
     this.#table.status[request.number] = Status.RUNNING;
-    this.#table.schedulingDelayUs[request.number] = nowUs - request.arrivalUs;
+    // a request that goes on after a preemption has its first token already
+    if (request.part !== 'decode' && request.lastTokenUs === -1) {
+      this.#table.schedulingDelayUs[request.number] = nowUs - request.arrivalUs;
+    }
     this.#host.admitted(request, this.number);
   }
 
@@ -228,13 +241,14 @@ export class Instance {
     this.#table.preemptions[request.number]++;
     const last = this.times.steps - 1;
     if (this.limits.preemption !== 'restart') {
-      this.times.settle(request, last);
+      this.times.pause(request, last);
       return;
     }
     this.times.forget(request, last);
   }
 
   #firstToken(request: SimRequest, step: number, endUs: number): void {
+    if (request.part === 'prefill') return;
     request.startedStep = step;
     if (request.lastTokenUs !== -1) {
       this.times.resume(request, endUs);
@@ -251,6 +265,12 @@ export class Instance {
       const request = step.finished[i];
       const { number: row } = request;
       const generated = step.outputTokens[i];
+      if (request.part === 'prefill') {
+        request.startedStep = -1;
+        this.#table.status[row] = Status.HANDED_OFF;
+        this.#host.prefilled(request, this.number, endUs);
+        continue;
+      }
       this.times.settle(request, number);
       if (generated < request.maxOutputTokens) this.counters.lengthCapped++;
       this.counters.completed++;

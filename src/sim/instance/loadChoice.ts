@@ -7,6 +7,7 @@
 import { ManagerPort, type ManagerPortConfig } from '../../runtime/batching/index.ts';
 import type { KVManager } from '../../runtime/index.ts';
 import type { BlockKeys } from '../../runtime/keys/index.ts';
+import type { Sequence } from '../../runtime/manager/sequences/sequence.ts';
 import { linkName, type Tier } from '../../runtime/tier/tier.ts';
 import type { LinkModel } from '../driver/index.ts';
 import type { LoadTiming } from './engineConfig.ts';
@@ -27,11 +28,25 @@ export interface LoadEstimate {
 export class ChoosingPort extends ManagerPort {
   readonly #manager: KVManager;
   readonly #estimate: LoadEstimate;
+  readonly #makeRoom: (nowUs: number) => boolean;
 
-  constructor(manager: KVManager, config: ManagerPortConfig, estimate: LoadEstimate) {
+  /** @param makeRoom lets go of blocks that are held for somebody who waits; false when there are none */
+  constructor(
+    manager: KVManager,
+    config: ManagerPortConfig,
+    estimate: LoadEstimate,
+    makeRoom: (nowUs: number) => boolean,
+  ) {
     super(manager, config);
     this.#manager = manager;
     this.#estimate = estimate;
+    this.#makeRoom = makeRoom;
+  }
+
+  /** Who runs goes before who waits. */
+  override allocate(sequence: Sequence, from: number, to: number, nowUs: number): boolean {
+    while (!super.allocate(sequence, from, to, nowUs)) if (!this.#makeRoom(nowUs)) return false;
+    return true;
   }
 
   override matchLength(keys: BlockKeys, count: number): number {
@@ -51,7 +66,7 @@ export class ChoosingPort extends ManagerPort {
     const missing = found - here;
     if (missing === 0) return found;
     const computeUs = missing * this.blockTokens * computeUsPerToken;
-    return this.#loadUs(byTier, pending) <= slackUs + computeUs ? found : this.#leadingHere(keys, found);
+    return this.#loadUs(byTier, pending) <= slackUs + computeUs ? found : this.leadingHere(keys, found);
   }
 
   /** From now until the blocks below, and those on their way, are in HBM. */
@@ -74,7 +89,7 @@ export class ChoosingPort extends ManagerPort {
   }
 
   /** Leading blocks that lie in HBM and can be read now. */
-  #leadingHere(keys: BlockKeys, found: number): number {
+  leadingHere(keys: BlockKeys, found: number): number {
     let low = 0;
     let high = found;
     while (low < high) {

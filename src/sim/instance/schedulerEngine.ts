@@ -16,6 +16,8 @@ import { ChoosingPort } from './loadChoice.ts';
 import type { SimRequest } from './simRequest.ts';
 
 const HBM = 0;
+/** Share of HBM that stays free for the tokens of those that decode when blocks come from elsewhere. */
+const HEADROOM_SHARE = 1 / 16;
 const nobody: readonly SimRequest[] = [];
 
 /** Prefill of the plan, as the latency model counts it. */
@@ -39,8 +41,12 @@ export class SchedulerEngine implements Engine {
   readonly #port: ChoosingPort;
   readonly #loads: LoadTiming;
   readonly #prefetches: boolean;
+  readonly #afterCall: (nowUs: number) => void;
   /** Sequences that hold the blocks of requests on their way. */
   readonly #announced = new Map<SimRequest, Sequence>();
+  /** Sequences that hold blocks for another instance, and those that hold room for its blocks, by request. */
+  readonly #leaving = new Map<number, Sequence>();
+  readonly #coming = new Map<number, Sequence>();
   readonly #prefill: Prefill = { promptTokens: 0, progressTokens: 0, newTokens: 0, outputTokens: 0 };
   readonly #step: {
     -readonly [K in keyof EngineStep]: EngineStep[K];
@@ -60,11 +66,14 @@ export class SchedulerEngine implements Engine {
     this.driver = links === null ? null : new ModeledDriver(this.manager.config, links, timeline);
     this.#prefetches = timed && config.loads.kind === 'deferred' && config.loads.prefetch;
     this.#loads = config.loads;
-    const afterCall = this.driver === null ? this.#endJobs.bind(this) : this.#carry.bind(this);
+    this.#afterCall = this.driver === null ? this.#endJobs.bind(this) : this.#carry.bind(this);
+    const afterCall = this.#afterCall;
     const { blockTokens, blockBytes, computeUsPerToken, loads } = config;
     const nowUs = (): number => timeline.nowUs;
     const estimate = { loads, blockBytes, computeUsPerToken, links, nowUs };
-    this.#port = new ChoosingPort(this.manager, { blockTokens, afterCall }, estimate);
+    this.#port = new ChoosingPort(this.manager, { blockTokens, afterCall }, estimate, (now) =>
+      this.#giveUpOne(now),
+    );
     this.#scheduler = new Scheduler(config.scheduler, this.#port);
     this.#step = {
       sums: new BatchSums(),
@@ -85,6 +94,10 @@ export class SchedulerEngine implements Engine {
 
   get capacityBlocks(): number {
     return this.config.hbmBlocks;
+  }
+
+  get blockBytes(): number {
+    return this.config.blockBytes;
   }
 
   get waitingCount(): number {
@@ -132,12 +145,19 @@ export class SchedulerEngine implements Engine {
 
   abort(request: SimRequest, nowUs: number): void {
     this.#scheduler.abort(request.id, nowUs);
+    this.letGo(request, nowUs);
   }
 
   step(nowUs: number): EngineStep | null {
-    const plan = this.#scheduler.step(nowUs);
+    let plan = this.#scheduler.step(nowUs);
+    // what others wait for with blocks in hand must not stop everybody
+    while (plan.tokens === 0 && this.#scheduler.runningCount === 0 && this.#scheduler.waitingCount > 0) {
+      if (!this.#giveUpOne(nowUs)) break;
+      plan = this.#scheduler.step(nowUs);
+    }
     const step = this.#step;
     if (plan.tokens === 0) return null;
+    if (this.#coming.size > 0) for (const request of plan.admitted) this.letGo(request, nowUs);
     this.#sumUp(plan);
     step.transferUs = this.#bill();
     step.admitted = plan.admitted;
@@ -171,6 +191,57 @@ export class SchedulerEngine implements Engine {
   /** Blocks of the scheduler that wait beside the queue for their loads. */
   get loadingCount(): number {
     return this.#scheduler.loadingCount;
+  }
+
+  hold(request: SimRequest, nowUs: number): void {
+    const { keys } = request;
+    const blocks = Math.min(request.promptBlocks, keys.length);
+    this.#leaving.set(request.number, this.manager.open(keys.words, blocks, nowUs, blocks));
+  }
+
+  reserve(request: SimRequest, nowUs: number): boolean {
+    const { keys, promptBlocks } = request;
+    const blocks = Math.min(promptBlocks, keys.length);
+    const here = this.#port.leadingHere(keys, this.manager.matchLength(keys.words, blocks));
+    const spare = Math.ceil(this.config.hbmBlocks * HEADROOM_SHARE);
+    const isAlone = this.#coming.size === 0 && this.#scheduler.runningCount === 0;
+    if (!this.manager.canOpen(keys.words, here, blocks + (isAlone ? 0 : spare))) return false;
+    const sequence = this.manager.open(keys.words, blocks, nowUs, here);
+    if (!this.manager.allocate(sequence, here, blocks, nowUs)) {
+      this.manager.release(sequence, nowUs);
+      return false;
+    }
+    this.#afterCall(nowUs);
+    this.#coming.set(request.number, sequence);
+    return true;
+  }
+
+  fill(request: SimRequest, nowUs: number): void {
+    const sequence = this.#coming.get(request.number);
+    if (sequence === undefined) return;
+    const { keys } = request;
+    const { matched, length } = sequence;
+    this.manager.seal(sequence, matched, length, keys.words, 4 * matched, this.config.blockTokens, nowUs);
+    this.#afterCall(nowUs);
+  }
+
+  letGo(request: SimRequest, nowUs: number): void {
+    const held = this.#coming.has(request.number) ? this.#coming : this.#leaving;
+    const sequence = held.get(request.number);
+    if (sequence === undefined) return;
+    held.delete(request.number);
+    this.manager.release(sequence, nowUs);
+    this.#afterCall(nowUs);
+  }
+
+  /** Lets the room go that was taken last for a request from elsewhere: it will compute its prompt here. */
+  #giveUpOne(nowUs: number): boolean {
+    const newest = [...this.#coming].at(-1);
+    if (newest === undefined) return false;
+    this.#coming.delete(newest[0]);
+    this.manager.release(newest[1], nowUs);
+    this.#afterCall(nowUs);
+    return true;
   }
 
   transferred(flight: number): void {

@@ -15,8 +15,10 @@ export class SimRequest implements RequestView, ServingRequest {
   readonly number: number;
   readonly id: string;
   readonly promptTokens: number;
-  readonly maxOutputTokens: number;
+  maxOutputTokens: number;
   readonly arrivalUs: number;
+  /** What an instance does of it: all, or with a hand-off its prompt or its output. */
+  part: 'whole' | 'prefill' | 'decode' = 'whole';
   /** Lower is more urgent. */
   priority = 0;
   /** Leading blocks that it found cached when it first joined a batch, or -1 before. */
@@ -28,6 +30,8 @@ export class SimRequest implements RequestView, ServingRequest {
   /** Sum and number of the gaps between tokens, but for those since `startedStep`. */
   gapUs = 0;
   gaps = 0;
+  /** Each gap before `startedStep`, where the request gave way; null for most. */
+  pastGapsUs: number[] | null = null;
   /** Steps since `startedStep` that left the request out, in order. */
   skipped: number[] | null = null;
   readonly #makeKeys: PromptKeys;

@@ -56,8 +56,24 @@ export class TokenTimes {
     request.skipped = null;
   }
 
-  /** Takes the gaps of a request that keeps none of its tokens out again. Call it instead of `settle`. */
+  /** As `settle`, for a request that gives way and keeps its tokens; it may still end without completing. */
+  pause(request: SimRequest, last: number): void {
+    const first = request.startedStep;
+    if (first === -1) return;
+    const past = (request.pastGapsUs ??= []);
+    let fromUs = this.#endsUs[first];
+    for (let step = first + 1; step <= last; step++) {
+      if (request.skipped?.includes(step) === true) continue;
+      past.push(this.#endsUs[step] - fromUs + this.#processingUs);
+      fromUs = this.#endsUs[step];
+    }
+    this.settle(request, last);
+  }
+
+  /** Takes the gaps of a request that does not complete, or not with these tokens, out again. */
   forget(request: SimRequest, last: number): void {
+    if (request.pastGapsUs !== null) for (const gapUs of request.pastGapsUs) this.gaps.add(gapUs, -1);
+    request.pastGapsUs = null;
     const first = request.startedStep;
     if (first === -1) return;
     const { skipped } = request;
@@ -74,6 +90,7 @@ export class TokenTimes {
   resume(request: SimRequest, endUs: number): void {
     const gapUs = endUs - request.lastTokenUs + this.#processingUs;
     this.gaps.add(gapUs, 1);
+    request.pastGapsUs?.push(gapUs);
     request.gapUs += gapUs;
     request.gaps++;
   }

@@ -27,6 +27,8 @@ export const Status = {
   EXPIRED: 9,
   /** In flight on an instance that was taken away at once. */
   LOST: 10,
+  /** Its prompt is computed, and its KV waits for or is on its way to the decode instance. */
+  HANDED_OFF: 11,
 } as const;
 export type Status = (typeof Status)[keyof typeof Status];
 export const statusNames = [
@@ -41,6 +43,7 @@ export const statusNames = [
   'shed',
   'expired',
   'lost',
+  'handedOff',
 ] as const;
 
 const FIRST_ROWS = 1024;
