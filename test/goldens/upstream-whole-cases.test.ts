@@ -28,6 +28,7 @@ const explained: Readonly<Record<string, readonly (keyof CaseRepairs)[]>> = {
   '28-sjf': [],
   '30-moe-mixtral': [],
   '32-a100-roofline': [],
+  '33-goodput': [],
   '36-traceout': ['lastToken'],
   '37-replay': ['lastToken'],
   '39-debuglog': ['noOverlap'],
@@ -67,7 +68,7 @@ describe('whole runs of one instance', () => {
   it('36-traceout: the requests as TraceV2 are the same text', () => {
     const golden = loadCase(fixtures, '36-traceout') as WholeCase;
     const requests: WorkloadRequest[] = [];
-    const simulation = simulated(golden.args, {
+    const { simulation } = simulated(golden.args, {
       observer: { arrived: ({ workload }) => requests.push(workload) },
     });
     const { rows } = traceFiles(simulation, requests, undefined);

@@ -83,6 +83,7 @@ export class UpstreamCaseEngine implements Engine {
       preemptions: this.#engine.preemptions,
       offloads: 0,
       reloads: 0,
+      thrashing: 0,
     };
   }
 

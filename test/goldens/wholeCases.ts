@@ -5,10 +5,10 @@ import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { gunzipSync } from 'node:zlib';
 import { Command } from 'commander';
-import { type BuildExtras, buildSimulation } from '../../src/cli/simulate/build.ts';
-import { addSimulateOptions } from '../../src/cli/simulate/options.ts';
-import type { Simulation } from '../../src/sim/cluster/index.ts';
-import { type MetricsOutput, metricsOutput } from '../../src/sim/report/index.ts';
+import { type BuildExtras, type BuiltSimulation, buildSimulation } from '../../src/cli/simulate/build.ts';
+import { addSimulateOptions, type Options } from '../../src/cli/simulate/options.ts';
+import { goodputTargets } from '../../src/cli/simulate/targets.ts';
+import { clusterMetrics, type MetricsOutput } from '../../src/sim/report/index.ts';
 
 export interface WholeCase {
   readonly name: string;
@@ -35,19 +35,25 @@ function fileArgument(root: URL, word: string): string {
   return path.resolve(fileURLToPath(new URL('data/', root)), word);
 }
 
-export function simulated(args: readonly string[], extras: BuildExtras = {}): Simulation {
+export function simulated(
+  args: readonly string[],
+  extras: BuildExtras = {},
+): BuiltSimulation & { readonly options: Options } {
   const command = addSimulateOptions(new Command('simulate')).exitOverride();
   command.parse([...args], { from: 'user' });
-  const { simulation } = buildSimulation(undefined, command.opts(), extras);
+  const options: Options = command.opts();
+  const built = buildSimulation(undefined, options, extras);
+  const { simulation } = built;
   simulation.run();
   simulation.close();
   simulation.checkIntegrity();
-  return simulation;
+  return { ...built, options };
 }
 
 export function run(args: readonly string[], extras: BuildExtras = {}): MetricsOutput {
-  const { table, instances } = simulated(args, extras);
-  return metricsOutput(table, instances, 'cluster');
+  const { simulation, options, opened } = simulated(args, extras);
+  const { table, instances } = simulation;
+  return clusterMetrics(table, instances, goodputTargets(options, opened.spec));
 }
 
 /** Fields of upstream's metrics that differ from ours, and how many requests do; nothing when all agree. */

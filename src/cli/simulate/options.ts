@@ -89,6 +89,9 @@ function workloadOptions(command: Command): Command {
 
 function outputOptions(command: Command): Command {
   return command
+    .option('--slo-ttft <list>', 'targets of goodput by class, as critical=100ms,standard=500ms')
+    .option('--slo-itl <list>', 'the same for the mean time between tokens')
+    .option('--slo-e2e <list>', 'the same for the whole request')
     .option('--metrics-path <file>', 'write metrics as JSON, with a row a request')
     .option('--requests <file>', 'write a row a request, .jsonl or .csv')
     .option('--trace-output <prefix>', 'write the requests as TraceV2, <prefix>.yaml and <prefix>.csv')

@@ -1,6 +1,6 @@
 /** Runs a simulation and writes what came of it. */
 
-import { metricsOutput } from '../../sim/report/index.ts';
+import { clusterMetrics, metricsOutput } from '../../sim/report/index.ts';
 import type { WorkloadRequest } from '../../sim/workload/index.ts';
 import { printable, startProgressBar, writeResults, writeText } from '../output/index.ts';
 import { type BuiltSimulation, buildSimulation } from './build.ts';
@@ -10,6 +10,7 @@ import type { Options } from './options.ts';
 import { provenanceOf } from './provenance.ts';
 import { csvLines, jsonLines, requestRecords, resultsText, traceFiles } from './requestFiles.ts';
 import { summaryText } from './summary.ts';
+import { goodputTargets } from './targets.ts';
 
 export function runSimulate(workload: string | undefined, options: Options): void {
   const traceOutput = textOption(options, 'traceOutput');
@@ -27,7 +28,8 @@ export function runSimulate(workload: string | undefined, options: Options): voi
   });
   simulation.close();
   const { table, instances } = simulation;
-  const cluster = metricsOutput(table, instances, 'cluster');
+  const targets = goodputTargets(options, opened.spec);
+  const cluster = clusterMetrics(table, instances, targets);
   const perInstance =
     instances.length === 1 ? [] : instances.map(({ id }, i) => metricsOutput(table, instances, id, i));
 
@@ -56,7 +58,15 @@ export function runSimulate(workload: string | undefined, options: Options): voi
     ]);
     wrote(`${stem}.yaml and ${stem}.csv`);
   }
-  process.stdout.write(summaryText(simulation, cluster, perInstance));
+  process.stdout.write(
+    summaryText({
+      simulation,
+      cluster,
+      perInstance,
+      byPriority: options.scheduler === 'priority-fcfs',
+      hasTargets: Object.keys(targets).length > 0,
+    }),
+  );
 }
 
 /** A row a request: CSV by the file's name, else JSON lines behind one with the provenance. */

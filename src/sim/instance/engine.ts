@@ -46,6 +46,8 @@ export interface EngineCounters {
   /** Blocks that went down from HBM, and that came up to it. */
   readonly offloads: number;
   readonly reloads: number;
+  /** Share of reloads that brought a block back soon after it went down. */
+  readonly thrashing: number;
 }
 
 export interface Engine {

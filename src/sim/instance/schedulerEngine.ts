@@ -114,8 +114,10 @@ export class SchedulerEngine implements Engine {
     // what was matched in a lower tier is a hit there; the scheduler counts what it admitted
     const lower = hits.slice(1).reduce((sum, count) => sum + count, 0);
     hits[HBM] = Math.max(0, hitBlocks - lower);
-    const { offloads, reloads } = this.manager.counters;
-    return { hits, openedBlocks, preemptions, offloads, reloads: reloads.reduce((a, b) => a + b, 0) };
+    const { offloads, reloads: byTier, thrashed } = this.manager.counters;
+    const reloads = byTier.reduce((sum, count) => sum + count, 0);
+    const thrashing = reloads === 0 ? 0 : thrashed / reloads;
+    return { hits, openedBlocks, preemptions, offloads, reloads, thrashing };
   }
 
   announce(request: SimRequest, nowUs: number, slackUs: number): void {

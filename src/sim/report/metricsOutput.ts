@@ -13,6 +13,7 @@ import {
   Status,
   ValueCounts,
 } from '../metrics/index.ts';
+import { type Goodput, goodputOf, type TargetsByClass } from './goodput.ts';
 import { type RequestRow, requestRows } from './requestRows.ts';
 
 export interface MetricsOutput {
@@ -45,6 +46,10 @@ export interface MetricsOutput {
   readonly length_capped_requests: number;
   readonly timed_out_requests: number;
   readonly requests: readonly RequestRow[];
+  /** Where targets were given. */
+  readonly goodput_rps?: number;
+  readonly slo_attainment?: number;
+  readonly per_class?: Goodput['per_class'];
 }
 
 /** Share of blocks that requests found rather than computed; 0 before any. */
@@ -69,6 +74,17 @@ function known(column: Float64Array, rows: readonly number[]): Float64Array {
   let count = 0;
   for (const row of rows) if (column[row] >= 0) values[count++] = column[row];
   return values.slice(0, count).sort();
+}
+
+/** Metrics of the whole run, with goodput where there are targets. */
+export function clusterMetrics(
+  table: RequestTable,
+  instances: readonly Instance[],
+  targets: TargetsByClass = {},
+): MetricsOutput {
+  const metrics = metricsOutput(table, instances, 'cluster');
+  const goodput = goodputOf(table, targets, metrics.vllm_estimated_duration_s);
+  return goodput === undefined ? metrics : { ...metrics, ...goodput };
 }
 
 /**
