@@ -5,7 +5,12 @@ import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { gunzipSync } from 'node:zlib';
 import { Command } from 'commander';
-import { type BuildExtras, type BuiltSimulation, buildSimulation } from '../../src/cli/simulate/build.ts';
+import {
+  type BuildExtras,
+  type BuiltSimulation,
+  buildSimulation,
+  runToEnd,
+} from '../../src/cli/simulate/build.ts';
 import { addSimulateOptions, type Options } from '../../src/cli/simulate/options.ts';
 import { goodputTargets } from '../../src/cli/simulate/targets.ts';
 import { clusterMetrics, type MetricsOutput } from '../../src/sim/report/index.ts';
@@ -42,11 +47,8 @@ export function simulated(
   const command = addSimulateOptions(new Command('simulate')).exitOverride();
   command.parse([...args], { from: 'user' });
   const options: Options = command.opts();
-  const built = buildSimulation(undefined, options, extras);
-  const { simulation } = built;
-  simulation.run();
-  simulation.close();
-  simulation.checkIntegrity();
+  const built = runToEnd((skipsKeys) => buildSimulation(undefined, options, { skipsKeys, ...extras }));
+  built.simulation.checkIntegrity();
   return { ...built, options };
 }
 

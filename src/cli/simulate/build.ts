@@ -3,6 +3,7 @@
 import type { Simulation, SimulationObserver } from '../../sim/cluster/index.ts';
 import { PlainControl } from '../../sim/cluster/plainControl.ts';
 import { type Deployment, type MakeEngine, newSimulation } from '../../sim/deployment/index.ts';
+import { KeysNeeded } from '../../sim/instance/index.ts';
 import { withOptionNames } from '../process/index.ts';
 import { engineSetup } from './engine.ts';
 import { type EngineHardware, engineHardware } from './latency.ts';
@@ -37,6 +38,25 @@ export interface BuiltSimulation {
 export interface BuildExtras {
   readonly observer?: SimulationObserver;
   readonly makeEngine?: MakeEngine;
+  /** Default true. */
+  readonly skipsKeys?: boolean;
+}
+
+/** Runs a simulation to its end, if need be a second time with the block keys that the first left out. */
+export function runToEnd(
+  build: (skipsKeys: boolean) => BuiltSimulation,
+  progress: (built: BuiltSimulation) => (requests: number, nowUs: number) => void = () => () => {},
+): BuiltSimulation {
+  for (let skipsKeys = true; ; skipsKeys = false) {
+    const built = build(skipsKeys);
+    try {
+      built.simulation.run(progress(built));
+      built.simulation.close();
+      return built;
+    } catch (error) {
+      if (!(error instanceof KeysNeeded) || !skipsKeys) throw error;
+    }
+  }
 }
 
 /** @throws {TierKVError} for anything unknown or out of range, in the words of the options */
@@ -76,6 +96,7 @@ export function buildSimulation(
           bandwidthBytesPerS: 1e9 * real(options, 'pdTransferBandwidth', 1e-9, 1e9),
         },
       },
+      skipsKeys: true,
       ...extras,
     });
     return { simulation, opened, deployment, machine };

@@ -1,9 +1,10 @@
 /** Runs a simulation and writes what came of it. */
 
+import type { SimulationObserver } from '../../sim/cluster/index.ts';
 import { clusterMetrics, metricsOutput } from '../../sim/report/index.ts';
 import type { WorkloadRequest } from '../../sim/workload/index.ts';
 import { printable, startProgressBar, writeResults, writeText } from '../output/index.ts';
-import { type BuiltSimulation, buildSimulation } from './build.ts';
+import { type BuiltSimulation, buildSimulation, runToEnd } from './build.ts';
 import { metricsText } from './metricsFile.ts';
 import { textOption } from './numbers.ts';
 import type { Options } from './options.ts';
@@ -14,19 +15,22 @@ import { goodputTargets } from './targets.ts';
 
 export function runSimulate(workload: string | undefined, options: Options): void {
   const traceOutput = textOption(options, 'traceOutput');
-  const arrived: WorkloadRequest[] = [];
-  const observer =
-    traceOutput === undefined
-      ? {}
-      : { arrived: ({ workload: request }: { workload: WorkloadRequest }): unknown => arrived.push(request) };
-  const built = buildSimulation(workload, options, { observer });
-  const { simulation, opened } = built;
+  let arrived: WorkloadRequest[] = [];
   using bar = startProgressBar('requests');
-  simulation.run((requests, nowUs) => {
-    const share = Number.isFinite(opened.expected) ? requests / opened.expected : 0;
-    bar.update({ share, done: requests, note: `${(nowUs / 1e6).toFixed(0)} s simulated` });
-  });
-  simulation.close();
+  const built = runToEnd(
+    (skipsKeys) => {
+      arrived = [];
+      const observer: SimulationObserver =
+        traceOutput === undefined ? {} : { arrived: ({ workload: request }) => arrived.push(request) };
+      return buildSimulation(workload, options, { observer, skipsKeys });
+    },
+    ({ opened }) =>
+      (requests, nowUs) => {
+        const share = Number.isFinite(opened.expected) ? requests / opened.expected : 0;
+        bar.update({ share, done: requests, note: `${(nowUs / 1e6).toFixed(0)} s simulated` });
+      },
+  );
+  const { simulation, opened } = built;
   const { table, instances } = simulation;
   const targets = goodputTargets(options, opened.spec);
   const cluster = clusterMetrics(table, instances, targets);

@@ -32,12 +32,21 @@ export function openSimulation(trace: string | undefined, options: Options): Ope
   const asked = wholeOption(options, 'horizon', 1, 2 ** 63);
   const fromFile = recorded === undefined ? (opened.spec?.horizonUs ?? Infinity) : replayHorizonUs(opened);
   return {
-    workload: { stream: limited(opened, limit), sessions },
+    workload: { stream: limited(opened, limit), sessions, sharesNothing: sharesNothing(opened) },
     spec: opened.spec,
     expected: limit > 0 ? limit : Infinity,
     seed: seedOption(options) ?? SEED,
     horizonUs: asked === undefined ? fromFile : Number.isSafeInteger(asked) ? asked : Infinity,
   };
+}
+
+/** Clients without prefixes and sessions draw all their tokens from streams of their own. */
+function sharesNothing({ workload }: OpenedWorkload): boolean {
+  if (workload === undefined || workload.sessions !== undefined) return false;
+  return workload.clients.every(
+    ({ prefixGroup, prefixLength, reasoning }) =>
+      prefixGroup === '' && prefixLength === 0 && reasoning?.multiTurn === undefined,
+  );
 }
 
 /** Upstream's end of a replay: twice the last arrival, or ten minutes where all arrive at once. */

@@ -7,7 +7,13 @@
 import { invariant } from '../../runtime/errors.ts';
 import type { ControlPlane, EndKind, Priority } from '../control/index.ts';
 import type { Timeline } from '../driver/index.ts';
-import { type Instance, type InstanceHost, type PromptKeys, SimRequest } from '../instance/index.ts';
+import {
+  type Instance,
+  type InstanceHost,
+  KeysNeeded,
+  type PromptKeys,
+  SimRequest,
+} from '../instance/index.ts';
 import { EventQueue, VirtualClock } from '../kernel/index.ts';
 import { RequestTable, Status } from '../metrics/index.ts';
 import {
@@ -27,6 +33,8 @@ export interface SimulatedWorkload {
   readonly stream: RequestStream;
   /** Present where requests exist only once others have ended. */
   readonly sessions: SessionPlan | undefined;
+  /** Whether no request has tokens of another one, as far as is known before. */
+  readonly sharesNothing?: boolean;
 }
 
 export interface SimulationOptions {
@@ -154,6 +162,10 @@ export class Simulation implements InstanceHost {
 
   started(request: SimRequest, instance: number): void {
     this.control.firstToken(request, instance, this.nowUs);
+  }
+
+  gaveWay(): void {
+    if (this.#parts.keys.skips) throw new KeysNeeded('a request gave way in a run without block keys');
   }
 
   prefilled(request: SimRequest, instance: number, timeUs: number): void {

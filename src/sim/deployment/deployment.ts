@@ -72,8 +72,18 @@ export interface SimulationSetup {
   readonly control: ControlPlane;
   readonly options: SimulationOptions;
   readonly observer?: SimulationObserver;
+  /** Leaves block keys out where nothing is shared and one tier is all there is; see `PromptKeys`. */
+  readonly skipsKeys?: boolean;
   /** Default: the real scheduler on the real manager. */
   readonly makeEngine?: MakeEngine;
+}
+
+/** Whether nothing but a preemption could look a block up. */
+function isPlain({ deployment, workload }: SimulationSetup): boolean {
+  const alone = deployment.pools.every(({ engine, role }) => {
+    return role === 'monolithic' && engine.lowerTiers.length === 0;
+  });
+  return alone && workload.sharesNothing === true;
 }
 
 /** @throws TKV_CONFIG with the field at fault */
@@ -87,7 +97,7 @@ export function newSimulation(setup: SimulationSetup): Simulation {
     options: setup.options,
     instances: poolOf.length,
     control: setup.control,
-    keys: new PromptKeys(pools[0].engine.blockTokens),
+    keys: new PromptKeys(pools[0].engine.blockTokens, setup.skipsKeys === true && isPlain(setup)),
     ...(setup.observer === undefined ? {} : { observer: setup.observer }),
     makeInstance(number, table, host, timeline) {
       const pool = poolOf[number];

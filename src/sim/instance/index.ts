@@ -9,7 +9,7 @@ export {
   type InstanceHost,
   type InstanceLimits,
 } from './instance.ts';
-export { PromptKeys } from './promptKeys.ts';
+export { KeysNeeded, PromptKeys } from './promptKeys.ts';
 export { SchedulerEngine } from './schedulerEngine.ts';
 export { SimRequest } from './simRequest.ts';
 export { TokenTimes } from './tokenTimes.ts';

@@ -22,6 +22,8 @@ export interface InstanceHost {
   /** Last time that the simulation reaches. */
   readonly horizonUs: number;
   scheduleStep(instance: number, timeUs: number): void;
+  /** A request gave its blocks up. */
+  gaveWay(): void;
   /** The request joined the batch. */
   admitted(request: SimRequest, instance: number): void;
   /** Its first token is on its way. */
@@ -237,6 +239,7 @@ export class Instance {
   }
 
   #giveWay(request: SimRequest): void {
+    this.#host.gaveWay();
     this.#table.status[request.number] = Status.QUEUED;
     this.#table.preemptions[request.number]++;
     const last = this.times.steps - 1;

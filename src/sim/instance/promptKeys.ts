@@ -4,6 +4,10 @@
  * of its pieces and of the key before it. Equal prefixes have equal pieces, so they have equal keys. Two
  * different ones collide with a chance of about 2^-128: the mixing is that of MurmurHash3 (Appleby, public
  * domain), which is no protection against an adversary, and in a simulation there is none.
+ *
+ * Where no request has tokens of another one, nobody ever looks a block up but a request that gave way and
+ * comes back. Until that happens keys decide nothing, and `skips` leaves them out: blocks then stay private
+ * and cost half. The first request that gives way ends such a run with `KeysNeeded`; it is made again with keys.
  */
 
 import { BlockKeys } from '../../runtime/keys/index.ts';
@@ -12,9 +16,17 @@ import type { PromptIdentity, WorkloadRequest } from '../workload/index.ts';
 
 const LOW = 0xffff_ffff;
 
+/** A request gave way in a run without keys: what it computed would be looked up now. */
+export class KeysNeeded extends Error {
+  override readonly name: string = 'KeysNeeded';
+}
+
+const noKeys = new BlockKeys(1);
+
 /** Makes keys for one size of blocks. The same object serves any number of requests. */
 export class PromptKeys {
   readonly blockTokens: number;
+  readonly skips: boolean;
   readonly #lanes: Int32Array = new Int32Array(4);
   readonly #key: Uint32Array = new Uint32Array(4);
   readonly #namespaces = new Map<string, bigint>();
@@ -27,12 +39,15 @@ export class PromptKeys {
   #position = 0;
   #count = 0;
 
-  constructor(blockTokens: number) {
+  /** @param skips for workloads without shared tokens, on instances with one tier */
+  constructor(blockTokens: number, skips: boolean = false) {
     this.blockTokens = blockTokens;
+    this.skips = skips;
   }
 
   /** Keys of the full blocks of prompt and output together. `own` tells the request from all others. */
   keysOf(request: WorkloadRequest, own: number): BlockKeys {
+    if (this.skips) return noKeys;
     const tokens = request.inputTokens + request.outputTokens;
     this.#begin(tokens);
     this.#absorb(request.prompt, request.inputTokens, own);
