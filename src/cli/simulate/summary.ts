@@ -1,0 +1,102 @@
+/** What a simulation prints: upstream's sections, each only where it has something to say. */
+
+import type { Simulation } from '../../sim/cluster/index.ts';
+import { conservationOf } from '../../sim/cluster/index.ts';
+import type { Summary } from '../../sim/metrics/index.ts';
+import {
+  classSummaries,
+  headOfLineBlocking,
+  type MetricsOutput,
+  priorityInversions,
+  sessionSummary,
+  tenantSummaries,
+} from '../../sim/report/index.ts';
+import { printable } from '../output/index.ts';
+import { jsonText } from './metricsFile.ts';
+
+export interface SummaryInput {
+  readonly simulation: Simulation;
+  readonly cluster: MetricsOutput;
+  readonly perInstance: readonly MetricsOutput[];
+  /** Whether classes were scheduled by priority: only then upstream counts inversions. */
+  readonly byPriority: boolean;
+  readonly hasTargets: boolean;
+}
+
+function metricsSection(metrics: MetricsOutput): string {
+  const { requests: _rows, cache_hit_rate: _rate, ...shown } = metrics;
+  return `=== Simulation Metrics ===\n${jsonText(shown)}\n`;
+}
+
+function anomalySection({ simulation, cluster, byPriority }: SummaryInput): string {
+  const { table, instances } = simulation;
+  const counts = conservationOf(table);
+  const rows: [string, number][] = [
+    ['Priority Inversions', byPriority ? priorityInversions(table) : 0],
+    ['HOL Blocking Events', headOfLineBlocking(instances)],
+    ['Rejected Requests (Admission)', counts.rejected],
+    ['Rejected Requests (Routing)', counts.unroutable],
+    ['Dropped Unservable', cluster.dropped_unservable],
+    ['Timed Out Requests', cluster.timed_out_requests],
+    ['Length-Capped Requests', cluster.length_capped_requests],
+  ];
+  if (rows.every(([, count]) => count === 0)) return '';
+  return `=== Anomaly Counters ===\n${rows.map(([name, count]) => `${name}: ${count}\n`).join('')}`;
+}
+
+function kvSection({ simulation, cluster }: SummaryInput): string {
+  const { completed_requests: completed, preemption_count: preemptions, cache_hit_rate: hitRate } = cluster;
+  const thrashing =
+    simulation.instances.reduce((sum, { engine }) => sum + engine.counters.thrashing, 0) /
+    simulation.instances.length;
+  if (preemptions === 0 && hitRate === 0 && thrashing === 0) return '';
+  const rate = completed === 0 ? 0 : preemptions / completed;
+  return (
+    '=== KV Cache Metrics ===\n' +
+    `Preemption Rate: ${rate.toFixed(4)}\n` +
+    `Cache Hit Rate: ${hitRate.toFixed(4)}\n` +
+    `KV Thrashing Rate: ${thrashing.toFixed(4)}\n`
+  );
+}
+
+function classSection({ simulation, hasTargets }: SummaryInput): string {
+  const classes = classSummaries(simulation.table);
+  if (classes.length < 2 && !(hasTargets && classes.length > 0)) return '';
+  const line = (name: string, { mean, p99, count }: Summary): string =>
+    `    ${name} mean=${mean.toFixed(2)} p99=${p99.toFixed(2)} (n=${count})\n`;
+  const text = classes.map(
+    ({ name, ttft, itl, e2e }) =>
+      `  ${printable(name)}:\n${line('TTFT:', ttft)}${line('ITL: ', itl)}${line('E2E: ', e2e)}`,
+  );
+  return `=== Per-SLO Metrics ===\n${text.join('')}`;
+}
+
+function tenantSection({ simulation }: SummaryInput): string {
+  const { tenants, jain } = tenantSummaries(simulation.table);
+  if (tenants.length === 0) return '';
+  const text = tenants.map(
+    ({ name, requests, tokens }) => `  ${printable(name)}: requests=${requests}, tokens=${tokens}\n`,
+  );
+  return `=== Per-Tenant Metrics ===\n${text.join('')}  Jain Fairness Index: ${jain.toFixed(4)}\n`;
+}
+
+function sessionSection({ simulation }: SummaryInput): string {
+  const summary = sessionSummary(simulation.table);
+  if (summary === undefined) return '';
+  const ms = (us: number): string => (us / 1000).toFixed(2);
+  const line = (name: string, { mean, p50, p95, p99, count }: Summary): string =>
+    `  ${name} mean=${ms(mean)} p50=${ms(p50)} p95=${ms(p95)} p99=${ms(p99)} ms (n=${count})\n`;
+  return (
+    `=== Session Metrics ===\n  Sessions: ${summary.sessions}\n` +
+    line('TTFT cold (round 0):', summary.cold) +
+    line('TTFT warm (round≥1):', summary.warm) +
+    line('Session duration:   ', summary.duration)
+  );
+}
+
+export function summaryText(input: SummaryInput): string {
+  const { cluster, perInstance } = input;
+  const sections = [anomalySection, kvSection, classSection, tenantSection, sessionSection];
+  const metrics = [...perInstance, cluster].map(metricsSection).join('');
+  return metrics + sections.map((section) => section(input)).join('');
+}
