@@ -38,6 +38,7 @@ const noTenant = {
 
 export class PlainControl implements ControlPlane {
   readonly gateway: null = null;
+  readonly wantsCacheEvents: boolean = false;
   readonly counters: ControlCounters = {
     arrived: 0,
     admitted: 0,
@@ -76,6 +77,10 @@ export class PlainControl implements ControlPlane {
 
   cluster(nowUs: number): { nowUs: number; instances: [] } {
     return { nowUs, instances: [] };
+  }
+
+  saturation(): number {
+    return 0;
   }
 
   arrived(): void {
