@@ -23,5 +23,4 @@ export {
   type ScorePart,
   scorerNames,
 } from './routing/index.ts';
-export * from './scaling/actuationConfig.ts';
-export * from './scaling/autoScalePolicy.ts';
+export * from './scaling/index.ts';

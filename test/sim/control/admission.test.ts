@@ -43,7 +43,7 @@ describe('admission', () => {
     expect(at(10_200_000, 1000)).toBe('admit');
   });
 
-  it('token-bucket with onEmpty delay: says when enough tokens are there, and rejects what never fits', () => {
+  it('token-bucket with onEmpty delay: says when enough are there, rejects what never fits', () => {
     const bucket = make({ policy: 'token-bucket', capacity: 1000, refillRate: 500, onEmpty: 'delay' });
     decide(bucket, request({ promptTokens: 1000 }));
     const delayed = decide(bucket, request({ promptTokens: 250 }));

@@ -102,7 +102,7 @@ describe('scorers, by their formulas', () => {
     expect(Array.from(short.parts[0].values).slice(0, 2)).toEqual([0, 0]);
   });
 
-  it('prefix-affinity forgets what was used longest ago beyond 10,000 blocks, and an instance that left', () => {
+  it('prefix-affinity forgets the oldest beyond 10,000 blocks, and an instance that left', () => {
     const policy = make({ policy: 'weighted', scorers: { 'prefix-affinity': 1 } });
     const one = [instance(0)];
     const matched = (group: number, promptTokens: number): number =>
@@ -119,7 +119,7 @@ describe('scorers, by their formulas', () => {
     expect(matched(1, 160)).toBe(0);
   });
 
-  it('no-hit-lru: 0.5 for all with any hit; cold ones go to never-used instances, then the longest unused', () => {
+  it('no-hit-lru: 0.5 with any hit; cold ones go to unused instances, then the longest unused', () => {
     const policy = make({ policy: 'weighted', scorers: { 'no-hit-lru': 1 } });
     const three = [instance(0), instance(1), instance(2)];
     expect([1, 2, 3, 4].map(() => route(policy, three).to)).toEqual([0, 1, 2, 0]);

@@ -1,4 +1,4 @@
-/** Block keys in the order of their last use. It has no limit of its own: whoever adds takes out the oldest. */
+/** Block keys in the order of their last use. It has no limit: whoever adds keys takes out the oldest. */
 
 import { keyToHex, wordsPerKey } from '../../../runtime/keys/index.ts';
 import { KeyTable } from './keyTable.ts';

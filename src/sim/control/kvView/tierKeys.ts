@@ -1,4 +1,4 @@
-/** The keys that are believed to lie in each tier of one instance, and where a prompt's leading blocks are. */
+/** The keys that are believed to lie in each tier of an instance, and where a prompt's leading blocks are. */
 
 import { wordsPerKey } from '../../../runtime/keys/index.ts';
 import type { RequestView } from '../request.ts';

@@ -4,21 +4,12 @@ import type { CandidateScore, RoutingDecision } from '../decisions.ts';
 import { effectiveLoad } from '../instances.ts';
 import type { RoutingChoice, RoutingContext } from '../routing/index.ts';
 
-export interface Target {
-  readonly prefillInstance: number;
-  readonly decodeInstance: number;
-  readonly expectedBlocks: number;
-}
+export type ChoiceRecord = Omit<RoutingDecision, 'prefillInstance' | 'decodeInstance' | 'expectedBlocks'>;
 
 /** @param topK others that are kept; -1 leaves out scores as well */
-export function recordOf(
-  context: RoutingContext,
-  choice: RoutingChoice,
-  topK: number,
-  target: Target,
-): RoutingDecision {
+export function recordOf(context: RoutingContext, choice: RoutingChoice, topK: number): ChoiceRecord {
   const chosen = context.candidates[choice.index];
-  const base = { target: chosen.instance, ...target, reason: choice.reason };
+  const base = { target: chosen.instance, reason: choice.reason };
   if (topK < 0) return { ...base, scores: [], filteredOut: choice.filteredOut, topKCandidates: [] };
   const scores = context.candidates.map((candidate, i): CandidateScore => {
     const scoreBreakdown: Record<string, number> = {};

@@ -158,36 +158,30 @@ export class PolicyControlPlane implements ControlPlane {
     const router = pools ? this.#routers.decode : this.#routers.all;
     const choice = router.choose(main);
     const chosen = decoders[choice.index];
-    let prefillInstance = -1;
-    if (prefillers.length > 0 && this.#decider.decide(request, chosen, this.#books).disaggregate) {
-      prefillInstance = this.#routePrefill(request, priority, prefillers, nowUs);
-    }
-    const computedBy = prefillInstance === -1 ? chosen.instance : prefillInstance;
-    const decision = recordOf(main, choice, this.config.topK, {
-      prefillInstance,
-      decodeInstance: prefillInstance === -1 ? -1 : chosen.instance,
-      expectedBlocks: this.#books.expectedBlocks(request, computedBy),
-    });
+    // written down before the same policy chooses again
+    const record = recordOf(main, choice, this.config.topK);
     router.routed?.(main, chosen.instance);
+    const disaggregate =
+      prefillers.length > 0 && this.#decider.decide(request, chosen, this.#books).disaggregate;
+    const prefillInstance = disaggregate ? this.#routePrefill(request, priority, prefillers) : -1;
+    const computedBy = disaggregate ? prefillInstance : chosen.instance;
+    const expectedBlocks = this.#books.expectedBlocks(request, computedBy);
     this.counters.routed++;
-    if (prefillInstance !== -1) this.counters.disaggregated++;
-    this.#sent(request, chosen.instance, prefillInstance === -1 ? decision.expectedBlocks : -1, nowUs);
-    if (prefillInstance !== -1) this.#sent(request, prefillInstance, decision.expectedBlocks, nowUs);
+    this.#sent(request, chosen.instance, disaggregate ? -1 : expectedBlocks, nowUs);
+    if (disaggregate) {
+      this.counters.disaggregated++;
+      this.#sent(request, prefillInstance, expectedBlocks, nowUs);
+    }
     this.#books.routed(request);
-    return decision;
+    const decodeInstance = disaggregate ? chosen.instance : -1;
+    return { ...record, prefillInstance, decodeInstance, expectedBlocks };
   }
 
-  #routePrefill(
-    request: RequestView,
-    priority: Priority,
-    prefillers: readonly InstanceSnapshot[],
-    nowUs: number,
-  ): number {
+  #routePrefill(request: RequestView, priority: Priority, prefillers: readonly InstanceSnapshot[]): number {
     const context = this.#context(request, priority, prefillers);
     const choice = this.#routers.prefill.choose(context);
     const { instance } = prefillers[choice.index];
     this.#routers.prefill.routed?.(context, instance);
-    this.#books.refresh(nowUs);
     return instance;
   }
 

@@ -34,7 +34,8 @@ function limitsOf(rule: NumberRule): string {
   if (rule.min !== undefined) parts.push(`of at least ${rule.min}`);
   if (rule.above !== undefined) parts.push(`above ${rule.above}`);
   if (rule.max !== undefined) parts.push(`up to ${rule.max}`);
-  return `${rule.integer === true ? 'an integer' : 'a number'}${parts.length === 0 ? '' : ` ${parts.join(' and ')}`}`;
+  const kind = rule.integer === true ? 'an integer' : 'a number';
+  return parts.length === 0 ? kind : `${kind} ${parts.join(' and ')}`;
 }
 
 function checkNumber(field: string, value: unknown, rule: NumberRule): number {
