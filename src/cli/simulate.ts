@@ -21,11 +21,11 @@ export function simulateCommand(): Command {
   return addSimulateOptions(command)
     .addHelpText('after', helpEnd)
     .action(async (workload: string | undefined, options: Options) => {
-      for (const name of ['metricsPath', 'requests', 'resultsPath']) {
+      for (const name of ['metricsPath', 'requests', 'resultsPath', 'chromeTrace', 'plot']) {
         const target = options[name];
         if (typeof target === 'string') requireWritableTarget(target);
       }
       const { runSimulate } = await import('./simulate/run.ts');
-      runSimulate(workload, options);
+      await runSimulate(workload, options);
     });
 }

@@ -9,6 +9,7 @@ import type {
   Engine,
   EngineCounters,
   EngineStep,
+  EngineTraffic,
   SimRequest,
   TierReport,
 } from '../../src/sim/instance/index.ts';
@@ -140,6 +141,10 @@ export class UpstreamCaseEngine implements Engine {
   tiers(): TierReport[] {
     const { total, used } = this.#engine.store;
     return [{ capacityBlocks: total, usedBlocks: used, freeBlocks: total - used }];
+  }
+
+  traffic(): EngineTraffic {
+    return { tiers: [], links: [] };
   }
 
   cachedBlocks(): number {

@@ -1,12 +1,12 @@
 /** From the options of `tierkv simulate` to a simulation that is ready to run. */
 
-import type { Simulation, SimulationObserver } from '../../sim/cluster/index.ts';
+import type { Conservation, Simulation, SimulationObserver } from '../../sim/cluster/index.ts';
 import { PlainControl } from '../../sim/cluster/plainControl.ts';
 import { type Deployment, type MakeEngine, newSimulation } from '../../sim/deployment/index.ts';
 import { KeysNeeded } from '../../sim/instance/index.ts';
 import { withOptionNames } from '../process/index.ts';
 import { engineSetup } from './engine.ts';
-import { type EngineHardware, engineHardware } from './latency.ts';
+import { type EngineHardware, engineHardware, oneOf } from './latency.ts';
 import { real, whole } from './numbers.ts';
 import type { Options } from './options.ts';
 import { type OpenedSimulation, openSimulation } from './workload.ts';
@@ -46,13 +46,12 @@ export interface BuildExtras {
 export function runToEnd(
   build: (skipsKeys: boolean) => BuiltSimulation,
   progress: (built: BuiltSimulation) => (requests: number, nowUs: number) => void = () => () => {},
-): BuiltSimulation {
+): BuiltSimulation & { readonly conservation: Conservation } {
   for (let skipsKeys = true; ; skipsKeys = false) {
     const built = build(skipsKeys);
     try {
       built.simulation.run(progress(built));
-      built.simulation.close();
-      return built;
+      return { ...built, conservation: built.simulation.close() };
     } catch (error) {
       if (!(error instanceof KeysNeeded) || !skipsKeys) throw error;
     }
@@ -81,6 +80,7 @@ export function buildSimulation(
         },
       ],
     };
+    oneOf('--routing-policy', String(options.routingPolicy), ['round-robin']);
     const opened = openSimulation(trace, options);
     const simulation = newSimulation({
       deployment,

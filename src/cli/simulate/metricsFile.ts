@@ -8,6 +8,7 @@ export function jsonText(value: unknown): string {
   return JSON.stringify(value, null, 2).replace(/[<>&]/g, (letter) => escapes[letter]);
 }
 
-export function metricsText(metrics: MetricsOutput): string {
-  return `${jsonText(metrics)}\n`;
+/** Upstream's fields first, then ours under `tierkv`. */
+export function metricsText(metrics: MetricsOutput, tierkv: object = {}): string {
+  return `${jsonText({ ...metrics, tierkv })}\n`;
 }

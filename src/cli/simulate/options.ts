@@ -96,6 +96,9 @@ function outputOptions(command: Command): Command {
     .option('--requests <file>', 'write a row a request, .jsonl or .csv')
     .option('--trace-output <prefix>', 'write the requests as TraceV2, <prefix>.yaml and <prefix>.csv')
     .option('--results-path <file>', 'write times of the completed requests as JSON, for calibration')
+    .option('--chrome-trace <file>', 'write steps and requests for about:tracing or Perfetto')
+    .option('--chrome-trace-events <n>', 'most events of that file', '200000')
+    .option('--plot <file.svg>', 'draw latencies, and how full the tiers are over time')
     .option('--log <level>', 'accepted for upstream; nothing is logged');
 }
 

@@ -22,6 +22,7 @@ const outputs: ReadonlySet<string> = new Set([
   'resultsPath',
   'traceOutput',
   'chromeTrace',
+  'chromeTraceEvents',
   'plot',
   'log',
 ]);

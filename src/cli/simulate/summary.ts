@@ -10,8 +10,9 @@ import {
   priorityInversions,
   sessionSummary,
   tenantSummaries,
+  transferMetrics,
 } from '../../sim/report/index.ts';
-import { printable } from '../output/index.ts';
+import { formatBytes, printable } from '../output/index.ts';
 import { jsonText } from './metricsFile.ts';
 
 export interface SummaryInput {
@@ -59,6 +60,36 @@ function kvSection({ simulation, cluster }: SummaryInput): string {
   );
 }
 
+/** Only with tiers below GPU memory: what upstream does not print. */
+function tierSection({ simulation }: SummaryInput): string {
+  const { tiers, links, offloads, reloads, thrashed, stepTransferUs } = transferMetrics(simulation.instances);
+  if (tiers.length < 2) return '';
+  const rows = tiers.map(
+    ({ tier, capacityBlocks, hits, evictions, readBytes }) =>
+      `  ${tier}: blocks=${capacityBlocks}, hits=${hits}, evictions=${evictions}, ` +
+      `read=${formatBytes(readBytes)}\n`,
+  );
+  const carried = links.map(
+    ({ link, bytes, busyUs }) => `  ${link}: ${formatBytes(bytes)}, busy ${(busyUs / 1e6).toFixed(3)} s\n`,
+  );
+  return (
+    `=== KV Tiers ===\n${rows.join('')}${carried.join('')}` +
+    `  offloads=${offloads}, reloads=${reloads}, thrashed=${thrashed}, ` +
+    `billed to steps ${(stepTransferUs / 1e6).toFixed(3)} s\n`
+  );
+}
+
+function handoffSection({ simulation }: SummaryInput): string {
+  const { completed, delayed, bytes, waitedUs, transferUs, longestQueue } = simulation.handoffs.counters;
+  if (completed === 0) return '';
+  const mean = (us: number): string => (us / completed / 1000).toFixed(3);
+  return (
+    `=== PD Metrics ===\nDisaggregated Requests: ${completed}\n` +
+    `Delayed by Decode KV: ${delayed} (mean wait ${mean(waitedUs)} ms, longest queue ${longestQueue})\n` +
+    `KV Transfers: ${formatBytes(bytes)}, mean ${mean(transferUs)} ms\n`
+  );
+}
+
 function classSection({ simulation, hasTargets }: SummaryInput): string {
   const classes = classSummaries(simulation.table);
   if (classes.length < 2 && !(hasTargets && classes.length > 0)) return '';
@@ -96,7 +127,15 @@ function sessionSection({ simulation }: SummaryInput): string {
 
 export function summaryText(input: SummaryInput): string {
   const { cluster, perInstance } = input;
-  const sections = [anomalySection, kvSection, classSection, tenantSection, sessionSection];
+  const sections = [
+    anomalySection,
+    kvSection,
+    classSection,
+    tenantSection,
+    sessionSection,
+    handoffSection,
+    tierSection,
+  ];
   const metrics = [...perInstance, cluster].map(metricsSection).join('');
   return metrics + sections.map((section) => section(input)).join('');
 }

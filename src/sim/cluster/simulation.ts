@@ -8,6 +8,7 @@ import { invariant } from '../../runtime/errors.ts';
 import type { ControlPlane, EndKind, Priority } from '../control/index.ts';
 import type { Timeline } from '../driver/index.ts';
 import {
+  type EngineStep,
   type Instance,
   type InstanceHost,
   KeysNeeded,
@@ -164,6 +165,13 @@ export class Simulation implements InstanceHost {
     this.control.firstToken(request, instance, this.nowUs);
   }
 
+  stepped(instance: number, startUs: number, endUs: number, step: EngineStep): void {
+    if (this.#observer.step === undefined) return;
+    const { tokens, decodeRequests: decodes, prefillRequests: prefills } = step.sums;
+    const { transferUs } = step;
+    this.#observer.step({ instance, startUs, endUs, tokens, decodes, prefills, transferUs });
+  }
+
   gaveWay(): void {
     if (this.#parts.keys.skips) throw new KeysNeeded('a request gave way in a run without block keys');
   }
@@ -182,7 +190,7 @@ export class Simulation implements InstanceHost {
     const status = this.table.status[row] as Status;
     const generated = this.table.generatedTokens[row];
     this.control.ended(request, instance, endKind(status), generated, this.nowUs);
-    this.#observer.ended?.(request, status, timeUs);
+    this.#observer.ended?.(request, status, timeUs, instance);
     if (this.handoffs.waitingFor(instance) > 0) this.#roomOn(instance, timeUs);
     this.#followUp(workload, status, generated, timeUs);
   }
@@ -367,7 +375,7 @@ export class Simulation implements InstanceHost {
     this.#requests[request.number] = undefined;
     this.table.status[request.number] = status;
     if (status !== Status.REJECTED) this.control.abandoned(request, nowUs);
-    this.#observer.ended?.(request, status, nowUs);
+    this.#observer.ended?.(request, status, nowUs, -1);
     this.#followUp(request.workload, status, 0, nowUs);
   }
 

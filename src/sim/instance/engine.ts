@@ -37,6 +37,19 @@ export interface TierReport {
   readonly freeBlocks: number;
 }
 
+/** What an engine counted of its tiers and links since the start. */
+export interface EngineTraffic {
+  readonly tiers: readonly {
+    readonly tier: string;
+    readonly capacityBlocks: number;
+    readonly hits: number;
+    readonly evictions: number;
+    readonly writtenBytes: number;
+    readonly readBytes: number;
+  }[];
+  readonly links: readonly { readonly link: string; readonly bytes: number; readonly busyUs: number }[];
+}
+
 export interface EngineCounters {
   /** Blocks that admitted requests found, by tier from HBM down. */
   readonly hits: readonly number[];
@@ -61,6 +74,7 @@ export interface Engine {
   readonly counters: EngineCounters;
   /** By tier, HBM first. */
   tiers(): readonly TierReport[];
+  traffic(): EngineTraffic;
   /** Leading blocks under these keys that HBM holds. Changes nothing. */
   cachedBlocks(keys: BlockKeys, count: number): number;
   /** The request will be added after `slackUs`: loads of its blocks may begin. */

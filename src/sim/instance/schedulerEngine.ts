@@ -5,12 +5,12 @@
  */
 
 import { Scheduler, type StepPlan } from '../../runtime/batching/index.ts';
-import { KVManager, Outcome, type Transfer } from '../../runtime/index.ts';
+import { KVManager, Outcome, type Transfer, tierName } from '../../runtime/index.ts';
 import type { BlockKeys } from '../../runtime/keys/index.ts';
 import type { Sequence } from '../../runtime/manager/sequences/sequence.ts';
 import { LinkModel, ModeledDriver, type Timeline } from '../driver/index.ts';
 import { BatchSums } from '../latency/index.ts';
-import type { Engine, EngineCounters, EngineStep, TierReport } from './engine.ts';
+import type { Engine, EngineCounters, EngineStep, EngineTraffic, TierReport } from './engine.ts';
 import { checkEngineConfig, type EngineConfig, type LoadTiming, managerConfigOf } from './engineConfig.ts';
 import { ChoosingPort } from './loadChoice.ts';
 import type { SimRequest } from './simRequest.ts';
@@ -183,6 +183,21 @@ export class SchedulerEngine implements Engine {
         freeBlocks: (capacityBytes - residentBytes + cachedBytes) / blockBytes,
       };
     });
+  }
+
+  traffic(): EngineTraffic {
+    const { evictions, writtenBytes, readBytes } = this.manager.counters;
+    const { hits } = this.counters;
+    const tiers = this.tiers().map(({ capacityBlocks }, i) => ({
+      tier: tierName(this.manager.tiers[i]),
+      capacityBlocks,
+      hits: hits[i],
+      evictions: evictions[i],
+      writtenBytes: writtenBytes[i],
+      readBytes: readBytes[i],
+    }));
+    const links = [...(this.driver?.traffic ?? [])].map(([link, sums]) => ({ link, ...sums }));
+    return { tiers, links };
   }
 
   cachedBlocks(keys: BlockKeys, count: number): number {
