@@ -88,6 +88,8 @@ export interface ControlCounters {
 export interface ControlPlane extends Stateful {
   readonly router: RouterState;
   readonly gateway: FlowControl | null;
+  /** Whether it is of use to call `kvStored` and `kvRemoved`. */
+  readonly wantsCacheEvents: boolean;
   readonly counters: Readonly<ControlCounters>;
 
   /** Instances get their numbers from the probe; a number is never used again. */
@@ -97,6 +99,9 @@ export interface ControlPlane extends Stateful {
   removeInstance(instance: number): void;
   /** The routable instances, with signals brought up to date as far as they are due. */
   cluster(nowUs: number): ClusterState;
+
+  /** How full the instances are by the gateway's detector; 0 without a gateway. */
+  saturation(nowUs: number): number;
 
   arrived(request: RequestView, nowUs: number): void;
   admit(request: RequestView, nowUs: number): AdmissionDecision;

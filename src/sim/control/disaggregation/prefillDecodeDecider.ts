@@ -11,6 +11,8 @@ export interface PrefillDecodeDecision {
 }
 
 export interface PrefillDecodeDecider extends NamedPolicy {
+  /** Whether it asks the router's observed view of caches. */
+  readonly readsCaches: boolean;
   /** @param decode the instance that was chosen to decode */
   decide(request: RequestView, decode: InstanceSnapshot, router: RouterState): PrefillDecodeDecision;
 }
