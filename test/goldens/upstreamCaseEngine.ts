@@ -88,6 +88,7 @@ export class UpstreamCaseEngine implements Engine {
     };
   }
 
+  watchCache(): void {}
   announce(): void {}
 
   add(request: SimRequest): void {

@@ -1,12 +1,19 @@
 /** From the options of `tierkv simulate` to a simulation that is ready to run. */
 
+import { configError } from '../../runtime/errors.ts';
 import type { Conservation, Simulation, SimulationObserver } from '../../sim/cluster/index.ts';
-import { PlainControl } from '../../sim/cluster/plainControl.ts';
-import { type Deployment, type MakeEngine, newSimulation } from '../../sim/deployment/index.ts';
+import { type ControlConfig, PolicyControlPlane, type Role } from '../../sim/control/index.ts';
+import {
+  type Deployment,
+  type MakeEngine,
+  newSimulation,
+  type PoolConfig,
+} from '../../sim/deployment/index.ts';
 import { KeysNeeded } from '../../sim/instance/index.ts';
 import { withOptionNames } from '../process/index.ts';
+import { controlSetup } from './control.ts';
 import { engineSetup } from './engine.ts';
-import { type EngineHardware, engineHardware, oneOf } from './latency.ts';
+import { type EngineHardware, engineHardware } from './latency.ts';
 import { real, whole } from './numbers.ts';
 import type { Options } from './options.ts';
 import { type OpenedSimulation, openSimulation } from './workload.ts';
@@ -33,6 +40,8 @@ export interface BuiltSimulation {
   readonly opened: OpenedSimulation;
   readonly deployment: Deployment;
   readonly machine: EngineHardware;
+  /** Name of the order in which requests wait. */
+  readonly scheduler: string;
 }
 
 export interface BuildExtras {
@@ -40,6 +49,36 @@ export interface BuildExtras {
   readonly makeEngine?: MakeEngine;
   /** Default true. */
   readonly skipsKeys?: boolean;
+}
+
+/** Whether the control plane decides without looking at the blocks of a prompt. */
+function readsNoKeys({ routing, shadow, decider }: ControlConfig): boolean {
+  const plain = ['round-robin', 'least-loaded', 'always-busiest', 'llq', 'lor'];
+  return plain.includes(routing.policy) && shadow.model === 'none' && decider.policy === 'never';
+}
+
+/** Instances by role: prefill first, then decode, then those that do all. */
+function poolsOf(options: Options): [Role, number][] {
+  const total = whole(options, 'numInstances', 1, 1024);
+  const prefill = whole(options, 'prefillInstances', 0, 1024);
+  const decode = whole(options, 'decodeInstances', 0, 1024);
+  const shared = whole(options, 'prefillDecodeInstances', 0, 1024);
+  const named = prefill + decode + shared;
+  if (named === 0) return [['monolithic', total]];
+  if (named !== total) {
+    const problem = `is ${total}, and the roles come to ${named}`;
+    throw configError('--num-instances', problem, 'Give every instance one role.');
+  }
+  if ((prefill === 0) !== (decode === 0) && shared === 0) {
+    const missing = prefill === 0 ? '--prefill-instances' : '--decode-instances';
+    throw configError(missing, 'is 0, and the other role is not', 'Deploy both, or neither.');
+  }
+  const pools: [Role, number][] = [
+    ['prefill', prefill],
+    ['decode', decode],
+    ['monolithic', shared],
+  ];
+  return pools.filter(([, count]) => count > 0);
 }
 
 /** Runs a simulation to its end, if need be a second time with the block keys that the first left out. */
@@ -66,26 +105,22 @@ export function buildSimulation(
 ): BuiltSimulation {
   return withOptionNames(optionNames, () => {
     const machine = engineHardware(options);
-    const { engine, limits } = engineSetup(options, machine);
-    const deployment: Deployment = {
-      pools: [
-        {
-          configId: 'default',
-          role: 'monolithic',
-          model: '',
-          replicas: whole(options, 'numInstances', 1, 1024),
-          engine,
-          latency: machine.latency,
-          limits,
-        },
-      ],
+    const { control, gateway, bundle } = controlSetup(options);
+    const { engine, limits } = engineSetup(options, machine, bundle);
+    const pool = (role: Role, replicas: number): PoolConfig => {
+      const { latency } = machine;
+      return { configId: 'default', role, model: '', replicas, engine, latency, limits };
     };
-    oneOf('--routing-policy', String(options.routingPolicy), ['round-robin']);
+    const deployment: Deployment = { pools: poolsOf(options).map(([role, count]) => pool(role, count)) };
     const opened = openSimulation(trace, options);
     const simulation = newSimulation({
       deployment,
       workload: opened.workload,
-      control: new PlainControl(),
+      control: new PolicyControlPlane(control, {
+        key: opened.seed,
+        blockTokens: engine.blockTokens,
+        maxSequences: limits.maxSequences,
+      }),
       options: {
         horizonUs: opened.horizonUs,
         admissionLatencyUs: whole(options, 'admissionLatency', 0, 1e12),
@@ -95,10 +130,12 @@ export function buildSimulation(
           baseLatencyUs: 1000 * real(options, 'pdTransferBaseLatency', 0, 1e9),
           bandwidthBytesPerS: 1e9 * real(options, 'pdTransferBandwidth', 1e-9, 1e9),
         },
+        ...(gateway === null ? {} : { gateway }),
       },
-      skipsKeys: true,
       ...extras,
+      skipsKeys: (extras.skipsKeys ?? true) && readsNoKeys(control),
     });
-    return { simulation, opened, deployment, machine };
+    const scheduler = engine.scheduler.queueOrder ?? 'fcfs';
+    return { simulation, opened, deployment, machine, scheduler };
   });
 }

@@ -108,7 +108,7 @@ export async function runSimulate(workload: string | undefined, options: Options
   writeResults(files.map(([target, parts]) => ({ target, parts })));
   for (const [target] of files) bar.say(`wrote ${printable(target)}`);
 
-  const byPriority = options.scheduler === 'priority-fcfs';
+  const byPriority = built.scheduler === 'priority-fcfs';
   const hasTargets = Object.keys(targets).length > 0;
   process.stdout.write(summaryText({ simulation, cluster, perInstance, byPriority, hasTargets }));
 }

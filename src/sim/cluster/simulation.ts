@@ -25,6 +25,7 @@ import {
 } from '../workload/index.ts';
 import { type Conservation, checkConservation } from './conservation.ts';
 import { eventPriorities, SimEvent } from './events.ts';
+import { GatewayQueue, type GatewayTiming } from './gatewayQueue.ts';
 import { type HandoffConfig, Handoffs } from './handoffs.ts';
 import { probeOf } from './instanceProbe.ts';
 import type { SimulationObserver } from './observer.ts';
@@ -47,6 +48,8 @@ export interface SimulationOptions {
   readonly lastTokenInContext: boolean;
   /** Between prefill and decode instances. */
   readonly handoff: HandoffConfig;
+  /** Of the control plane's gateway queue, where it has one. */
+  readonly gateway?: GatewayTiming;
 }
 
 /** What a simulation is made of. */
@@ -79,6 +82,7 @@ export class Simulation implements InstanceHost {
   readonly #clock: VirtualClock = new VirtualClock();
   readonly #queue: EventQueue = new EventQueue(eventPriorities);
   readonly #sessions: SessionManager | null;
+  readonly #gateway: GatewayQueue | null;
   readonly #observer: SimulationObserver;
   /** Requests that have not arrived yet, in slots; free slots are listed. */
   readonly #coming: (WorkloadRequest | undefined)[] = [];
@@ -99,6 +103,7 @@ export class Simulation implements InstanceHost {
     this.handoffs = new Handoffs(options.handoff, (timeUs, row) => {
       this.#queue.schedule(timeUs, SimEvent.HANDOFF, row, HANDOFF_ARRIVED);
     });
+    this.#gateway = this.#makeGateway();
     this.#sessions = workload.sessions === undefined ? null : new SessionManager(workload.sessions);
     for (let i = 0; i < parts.instances; i++) {
       this.control.setRoutable(this.addInstance().number, true);
@@ -116,6 +121,12 @@ export class Simulation implements InstanceHost {
     const instance = this.#parts.makeInstance(number, this.table, this, this.#timelineOf(number));
     this.instances.push(instance);
     this.control.addInstance(probeOf(instance), this.nowUs);
+    if (this.control.wantsCacheEvents) {
+      instance.engine.watchCache({
+        stored: (tier, key) => this.control.kvStored(number, tier, key, this.nowUs),
+        removed: (tier, key) => this.control.kvRemoved(number, tier, key, this.nowUs),
+      });
+    }
     return instance;
   }
 
@@ -189,7 +200,12 @@ export class Simulation implements InstanceHost {
     this.#requests[row] = undefined;
     const status = this.table.status[row] as Status;
     const generated = this.table.generatedTokens[row];
-    this.control.ended(request, instance, endKind(status), generated, this.nowUs);
+    const how = endKind(status);
+    if (request.part === 'prefill' && instance !== this.#decodeOf[row]) {
+      // the decode instance was promised the request, and will not get it
+      this.control.ended(request, this.#decodeOf[row], how, 0, this.nowUs);
+    }
+    this.control.ended(request, instance, how, generated, this.nowUs);
     this.#observer.ended?.(request, status, timeUs, instance);
     if (this.handoffs.waitingFor(instance) > 0) this.#roomOn(instance, timeUs);
     this.#followUp(workload, status, generated, timeUs);
@@ -224,6 +240,12 @@ export class Simulation implements InstanceHost {
         return;
       case SimEvent.TIMEOUT:
         this.#timeOut(a, nowUs);
+        return;
+      case SimEvent.DISPATCH:
+        this.#gateway?.tick(nowUs);
+        return;
+      case SimEvent.EXPIRY:
+        this.#expire(a, nowUs);
         return;
       case SimEvent.HANDOFF:
         this.#handOff(a, b, nowUs);
@@ -276,10 +298,42 @@ export class Simulation implements InstanceHost {
       case 'delay':
         this.#queue.schedule(nowUs + decision.durationUs, SimEvent.ADMISSION, row);
         return;
-      case 'admit':
-        this.#priorities[row] = this.control.prioritise(request, nowUs);
-        this.#queue.schedule(nowUs + this.#parts.options.routingLatencyUs, SimEvent.ROUTING, row);
+      case 'admit': {
+        const priority = this.control.prioritise(request, nowUs);
+        if (this.#gateway === null) this.#scheduleRouting(row, priority, nowUs);
+        else this.#gateway.enqueue(request, priority, nowUs);
+      }
     }
+  }
+
+  #scheduleRouting(row: number, priority: Priority, nowUs: number): void {
+    this.#priorities[row] = priority;
+    this.#queue.schedule(nowUs + this.#parts.options.routingLatencyUs, SimEvent.ROUTING, row);
+  }
+
+  #makeGateway(): GatewayQueue | null {
+    const { gateway } = this.#parts.options;
+    if (gateway === undefined || this.control.gateway === null) return null;
+    return new GatewayQueue(this.control, gateway, {
+      scheduleDispatch: (timeUs) => {
+        this.#queue.schedule(timeUs, SimEvent.DISPATCH);
+      },
+      scheduleExpiry: (request, timeUs) => {
+        this.#queue.schedule(timeUs, SimEvent.EXPIRY, request.number);
+      },
+      dispatched: ({ request, priority, enqueuedUs }, nowUs) => {
+        this.table.gatewayUs[request.number] = nowUs - enqueuedUs;
+        this.#scheduleRouting(request.number, priority, nowUs);
+      },
+      shed: (row, nowUs) => this.#drop(this.#request(row), Status.SHED, nowUs),
+    });
+  }
+
+  /** A request has waited in the gateway's queue as long as it may. */
+  #expire(row: number, nowUs: number): void {
+    const request = this.#requests[row];
+    if (request === undefined || this.#gateway?.remove(request) !== true) return;
+    this.#drop(request, Status.EXPIRED, nowUs);
   }
 
   #route(request: SimRequest, nowUs: number): void {
@@ -300,6 +354,7 @@ export class Simulation implements InstanceHost {
     }
     const decode = this.instances[decision.decodeInstance];
     if (!decode.canServe(request)) {
+      this.control.ended(request, decision.prefillInstance, 'dropped', 0, nowUs);
       this.table.instance[row] = decode.number;
       decode.giveUp(request, Status.UNSERVABLE, nowUs);
       return;

@@ -63,6 +63,13 @@ export interface EngineCounters {
   readonly thrashing: number;
 }
 
+/** Told of each block that can be found from now on in the tier at that position, or no more. */
+export interface CacheListener {
+  /** `key` is read during the call only. */
+  stored(tier: number, key: Uint32Array): void;
+  removed(tier: number, key: Uint32Array): void;
+}
+
 export interface Engine {
   readonly capacityBlocks: number;
   readonly blockBytes: number;
@@ -77,6 +84,7 @@ export interface Engine {
   traffic(): EngineTraffic;
   /** Leading blocks under these keys that HBM holds. Changes nothing. */
   cachedBlocks(keys: BlockKeys, count: number): number;
+  watchCache(listener: CacheListener): void;
   /** The request will be added after `slackUs`: loads of its blocks may begin. */
   announce(request: SimRequest, nowUs: number, slackUs: number): void;
   add(request: SimRequest, nowUs: number): void;
