@@ -21,7 +21,7 @@ export function simulateCommand(): Command {
   return addSimulateOptions(command)
     .addHelpText('after', helpEnd)
     .action(async (workload: string | undefined, options: Options) => {
-      for (const name of ['metricsPath', 'requests', 'resultsPath', 'chromeTrace', 'plot']) {
+      for (const name of ['metricsPath', 'requests', 'resultsPath', 'decisions', 'chromeTrace', 'plot']) {
         const target = options[name];
         if (typeof target === 'string') requireWritableTarget(target);
       }

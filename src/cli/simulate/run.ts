@@ -4,6 +4,7 @@ import { observers, type SimulationObserver } from '../../sim/cluster/index.ts';
 import {
   ChromeTrace,
   clusterMetrics,
+  Decisions,
   metricsOutput,
   Occupancy,
   transferMetrics,
@@ -25,6 +26,7 @@ class Watchers {
   readonly arrived: WorkloadRequest[] = [];
   readonly chrome: ChromeTrace | undefined;
   readonly occupancy: Occupancy | undefined;
+  readonly decisions: Decisions | undefined;
   readonly observer: SimulationObserver;
   built: BuiltSimulation | undefined;
 
@@ -42,6 +44,10 @@ class Watchers {
         (this.built?.simulation.instances ?? []).map(({ engine }) => engine.tiers());
       this.occupancy = new Occupancy(tiers);
       all.push(this.occupancy);
+    }
+    if (options.decisions !== undefined || options.summarizeTrace === true) {
+      this.decisions = new Decisions(options.decisions !== undefined);
+      all.push(this.decisions);
     }
     this.observer = all.length === 0 ? {} : observers(all);
   }
@@ -86,6 +92,10 @@ export async function runSimulate(workload: string | undefined, options: Options
   }
   const results = textOption(options, 'resultsPath');
   if (results !== undefined) files.push([results, [resultsText(simulation)]]);
+  const decided = textOption(options, 'decisions');
+  if (decided !== undefined) {
+    files.push([decided, jsonLines(watchers.decisions?.records ?? [], { provenance })]);
+  }
   const chrome = textOption(options, 'chromeTrace');
   if (chrome !== undefined && watchers.chrome !== undefined) {
     const ids = instances.map(({ id }) => id);
@@ -109,6 +119,7 @@ export async function runSimulate(workload: string | undefined, options: Options
   for (const [target] of files) bar.say(`wrote ${printable(target)}`);
 
   const byPriority = built.scheduler === 'priority-fcfs';
+  const decisions = options.summarizeTrace === true ? watchers.decisions?.summary : undefined;
   const hasTargets = Object.keys(targets).length > 0;
-  process.stdout.write(summaryText({ simulation, cluster, perInstance, byPriority, hasTargets }));
+  process.stdout.write(summaryText({ simulation, cluster, perInstance, byPriority, hasTargets, decisions }));
 }

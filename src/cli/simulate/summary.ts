@@ -2,9 +2,10 @@
 
 import type { Simulation } from '../../sim/cluster/index.ts';
 import { conservationOf } from '../../sim/cluster/index.ts';
-import type { Summary } from '../../sim/metrics/index.ts';
+import { type RequestTable, Status, type Summary } from '../../sim/metrics/index.ts';
 import {
   classSummaries,
+  type DecisionSummary,
   headOfLineBlocking,
   type MetricsOutput,
   priorityInversions,
@@ -22,6 +23,8 @@ export interface SummaryInput {
   /** Whether classes were scheduled by priority: only then upstream counts inversions. */
   readonly byPriority: boolean;
   readonly hasTargets: boolean;
+  /** Where a summary of the decisions was asked for. */
+  readonly decisions: DecisionSummary | undefined;
 }
 
 function metricsSection(metrics: MetricsOutput): string {
@@ -29,20 +32,33 @@ function metricsSection(metrics: MetricsOutput): string {
   return `=== Simulation Metrics ===\n${jsonText(shown)}\n`;
 }
 
+/** Requests that admission rejected, by SLO class. */
+function shedByClass(table: RequestTable): [string, number][] {
+  const byClass = new Map<string, number>();
+  for (let row = 0; row < table.size; row++) {
+    if (table.status[row] !== Status.REJECTED) continue;
+    const { sloClass } = table.originOf(row);
+    if (sloClass !== '') byClass.set(sloClass, (byClass.get(sloClass) ?? 0) + 1);
+  }
+  return [...byClass].sort(([a], [b]) => (a < b ? -1 : 1));
+}
+
 function anomalySection({ simulation, cluster, byPriority }: SummaryInput): string {
   const { table, instances } = simulation;
   const counts = conservationOf(table);
+  const shed = shedByClass(table).map(([name, count]): [string, number] => [`  Shed (${name})`, count]);
   const rows: [string, number][] = [
     ['Priority Inversions', byPriority ? priorityInversions(table) : 0],
     ['HOL Blocking Events', headOfLineBlocking(instances)],
     ['Rejected Requests (Admission)', counts.rejected],
+    ...shed,
     ['Rejected Requests (Routing)', counts.unroutable],
     ['Dropped Unservable', cluster.dropped_unservable],
     ['Timed Out Requests', cluster.timed_out_requests],
     ['Length-Capped Requests', cluster.length_capped_requests],
   ];
   if (rows.every(([, count]) => count === 0)) return '';
-  return `=== Anomaly Counters ===\n${rows.map(([name, count]) => `${name}: ${count}\n`).join('')}`;
+  return `=== Anomaly Counters ===\n${rows.map(([name, count]) => `${printable(name)}: ${count}\n`).join('')}`;
 }
 
 function kvSection({ simulation, cluster }: SummaryInput): string {
@@ -125,6 +141,22 @@ function sessionSection({ simulation }: SummaryInput): string {
   );
 }
 
+function decisionSection({ simulation, decisions }: SummaryInput): string {
+  if (decisions === undefined) return '';
+  const { admitted, rejected, targets, meanRegret, maxRegret, divergences } = decisions;
+  const lines = [...targets]
+    .map(([instance, count]): [string, number] => [simulation.instances[instance].id, count])
+    .sort(([a], [b]) => (a < b ? -1 : 1))
+    .map(([id, count]) => `  ${id}: ${count}\n`);
+  return (
+    `=== Trace Summary ===\nTotal Decisions: ${admitted + rejected}\n` +
+    `  Admitted: ${admitted}\n  Rejected: ${rejected}\nUnique Targets: ${targets.size}\n` +
+    `Target Distribution:\n${lines.join('')}` +
+    `Mean Regret: ${meanRegret.toFixed(6)}\nMax Regret: ${maxRegret.toFixed(6)}\n` +
+    (divergences > 0 ? `Shadow Divergences: ${divergences}\n` : '')
+  );
+}
+
 export function summaryText(input: SummaryInput): string {
   const { cluster, perInstance } = input;
   const sections = [
@@ -134,6 +166,7 @@ export function summaryText(input: SummaryInput): string {
     tenantSection,
     sessionSection,
     handoffSection,
+    decisionSection,
     tierSection,
   ];
   const metrics = [...perInstance, cluster].map(metricsSection).join('');

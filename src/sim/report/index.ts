@@ -2,6 +2,7 @@
 
 export { headOfLineBlocking, priorityInversions } from './anomalies.ts';
 export { ChromeTrace } from './chromeTrace.ts';
+export { type DecisionSummary, Decisions } from './decisions.ts';
 export { type ClassGoodput, type Goodput, goodputOf, type Targets, type TargetsByClass } from './goodput.ts';
 export {
   type ClassSummary,
