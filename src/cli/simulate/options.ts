@@ -15,7 +15,11 @@ function engineOptions(command: Command): Command {
     .option('--hardware <name>', "GPU or the path of its file (default: the model's, else H100)")
     .option('--tp <n>', "tensor parallel GPUs (default: the model's, else 1)")
     .option('--dp <n>', 'data parallel ranks of a mixture of experts')
-    .option('--latency-model <name>', 'trained-physics, roofline, linear or calibrated', 'trained-physics')
+    .option(
+      '--latency-model <name>',
+      'trained-physics, roofline, linear, blackbox or calibrated',
+      'trained-physics',
+    )
     .option('--coefficients <file>', 'coefficients of the latency model (default: as shipped)')
     .option(
       '--alpha-coeffs <list>',

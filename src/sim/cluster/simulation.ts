@@ -200,12 +200,7 @@ export class Simulation implements InstanceHost {
     this.#requests[row] = undefined;
     const status = this.table.status[row] as Status;
     const generated = this.table.generatedTokens[row];
-    const how = endKind(status);
-    if (request.part === 'prefill' && instance !== this.#decodeOf[row]) {
-      // the decode instance was promised the request, and will not get it
-      this.control.ended(request, this.#decodeOf[row], how, 0, this.nowUs);
-    }
-    this.control.ended(request, instance, how, generated, this.nowUs);
+    this.control.ended(request, instance, endKind(status), generated, this.nowUs);
     this.#observer.ended?.(request, status, timeUs, instance);
     if (this.handoffs.waitingFor(instance) > 0) this.#roomOn(instance, timeUs);
     this.#followUp(workload, status, generated, timeUs);
@@ -354,7 +349,6 @@ export class Simulation implements InstanceHost {
     }
     const decode = this.instances[decision.decodeInstance];
     if (!decode.canServe(request)) {
-      this.control.ended(request, decision.prefillInstance, 'dropped', 0, nowUs);
       this.table.instance[row] = decode.number;
       decode.giveUp(request, Status.UNSERVABLE, nowUs);
       return;

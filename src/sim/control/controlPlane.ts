@@ -4,9 +4,9 @@
  *
  *     arrived -> admit -> (gateway) -> route -> scheduled -> firstToken -> ended
  *
- * Routing takes no simulated time of its own. A request is told `ended` once for each `route` that named an
- * instance for it, also when it is turned away there; a hand-off ends on the prefill instance and goes on at
- * the other one.
+ * Routing takes no simulated time of its own. Each `route` that named an instance has one `ended`, also when
+ * the request is turned away there; a hand-off has `ended` with `handedOff` for the prefill instance before
+ * it, and any other end counts for both.
  */
 
 import type { AdmissionDecision, Priority, RoutingDecision } from './decisions.ts';

@@ -49,6 +49,11 @@ export class InFlightBook implements Stateful {
     return entries.length === 0;
   }
 
+  /** The instances that have it, or were to get it. */
+  instancesOf(request: number): readonly number[] {
+    return (this.#byRequest.get(request) ?? []).map(({ instance }) => instance);
+  }
+
   #find(request: number, instance: number): Sent | undefined {
     return this.#byRequest.get(request)?.find((entry) => entry.instance === instance);
   }

@@ -228,9 +228,14 @@ export class PolicyControlPlane implements ControlPlane {
   }
 
   ended(request: RequestView, instance: number, how: EndKind, outputTokens: number, nowUs: number): void {
-    this.#board.inFlight(instance, -1, -this.#inFlight.takeTokens(request.number, instance));
-    if (!this.#inFlight.end(request.number, instance)) return;
-    // a request is over, or back at the gate, when the last instance that it was sent to has let it go
+    // a hand-off goes on elsewhere; everything else ends the request wherever it was to go
+    const left = how === 'handedOff' ? [instance] : this.#inFlight.instancesOf(request.number);
+    let nowhere = false;
+    for (const each of left) {
+      this.#board.inFlight(each, -1, -this.#inFlight.takeTokens(request.number, each));
+      nowhere = this.#inFlight.end(request.number, each);
+    }
+    if (!nowhere) return;
     this.#books.ended(request, how, outputTokens, nowUs);
     if (how !== 'redirected') this.#admission.ended?.(request, nowUs);
   }

@@ -77,8 +77,8 @@ const INADMISSIBLE = 10;
 const PER_REQUEST = 0.001;
 
 /**
- * Glia's head-room allocator (arXiv 2510.27176): a request needs (1.6 x its prompt + block - 1) / block blocks;
- * with T blocks in HBM of which F are free, it is admissible where F - needed >= 0.03 T. The score is
+ * Glia's head-room allocator (arXiv 2510.27176): a request needs (1.6 x its prompt + block - 1) / block
+ * blocks; with T blocks in HBM of which F are free, it is admissible where F - needed >= 0.03 T. The score is
  * -(T - F + needed) / T - 0.001 x load, 10 less where it is not admissible. Before the first report T is
  * unknown and counts as one block, which is inadmissible everywhere alike.
  */
