@@ -132,7 +132,7 @@ function workloadOptions(command: Command): Command {
     .option('--horizon <us>', 'end of the simulation')
     .option('--timeout <s>', 'deadline of every request in seconds; negative: none')
     .option('--profile <profile>', 'load over time, as ramp:from=2,to=20,duration=600')
-    .option('--as-upstream', "keep upstream's step overlap and conversation length, to compare runs");
+    .option('--as-upstream', 'leave the last token of an answer out of its conversation, to compare runs');
 }
 
 function outputOptions(command: Command): Command {
