@@ -5,7 +5,7 @@
 
 import { Command } from 'commander';
 import { requireWritableTarget } from './output/index.ts';
-import { addSimulateOptions, type Options } from './simulate/options.ts';
+import { addSimulateOptions, type Options } from './simulate/input/options.ts';
 
 const helpEnd = `
 Flags and defaults are those of BLIS (inference-sim). Its two models of time are reproduced with its step

@@ -11,12 +11,12 @@ import {
 } from '../../sim/deployment/index.ts';
 import { KeysNeeded } from '../../sim/instance/index.ts';
 import { withOptionNames } from '../process/index.ts';
-import { controlSetup } from './control.ts';
-import { engineSetup } from './engine.ts';
-import { type EngineHardware, engineHardware } from './latency.ts';
-import { real, whole } from './numbers.ts';
-import type { Options } from './options.ts';
-import { type OpenedSimulation, openSimulation } from './workload.ts';
+import { controlSetup } from './input/control.ts';
+import { engineSetup } from './input/engine.ts';
+import { type EngineHardware, engineHardware } from './input/latency.ts';
+import { real, whole } from './input/numbers.ts';
+import type { Options } from './input/options.ts';
+import { type OpenedSimulation, openSimulation } from './input/workload.ts';
 
 /** The options behind the names that the library gives to what it checks. */
 const optionNames: Readonly<Record<string, string>> = {

@@ -12,14 +12,14 @@ import {
 import type { WorkloadRequest } from '../../sim/workload/index.ts';
 import { printable, renderSvg, startProgressBar, writeResults, writeText } from '../output/index.ts';
 import { type BuiltSimulation, buildSimulation, runToEnd } from './build.ts';
-import { metricsText } from './metricsFile.ts';
-import { textOption, whole } from './numbers.ts';
-import type { Options } from './options.ts';
-import { simulationChart } from './plot.ts';
-import { provenanceOf } from './provenance.ts';
-import { csvLines, jsonLines, requestRecords, resultsText, traceFiles } from './requestFiles.ts';
-import { summaryText } from './summary.ts';
-import { goodputTargets } from './targets.ts';
+import { textOption, whole } from './input/numbers.ts';
+import type { Options } from './input/options.ts';
+import { goodputTargets } from './input/targets.ts';
+import { metricsText } from './output/metricsFile.ts';
+import { simulationChart } from './output/plot.ts';
+import { provenanceOf } from './output/provenance.ts';
+import { csvLines, jsonLines, requestRecords, resultsText, traceFiles } from './output/requestFiles.ts';
+import { summaryText } from './output/summary.ts';
 
 /** What watches a run for its outputs. */
 class Watchers {

@@ -3,7 +3,7 @@
 import { Command } from 'commander';
 import { clusterMetrics } from '../../sim/report/index.ts';
 import { buildSimulation, runToEnd } from '../simulate/build.ts';
-import { addSimulateOptions, type Options } from '../simulate/options.ts';
+import { addSimulateOptions, type Options } from '../simulate/input/options.ts';
 
 export interface Point {
   /** Values of the grid, by option. */

@@ -5,7 +5,7 @@
 
 import { Worker } from 'node:worker_threads';
 import { configError, type ErrorCode, TierKVError } from '../../runtime/errors.ts';
-import { flagOf } from '../simulate/numbers.ts';
+import { flagOf } from '../simulate/input/numbers.ts';
 import { type Point, type PointResult, simulateArguments } from './point.ts';
 import type { Answer, Task } from './worker.ts';
 

@@ -1,8 +1,8 @@
 /** The control plane from options and upstream's policy bundle; options go before the bundle. */
 
-import { configError } from '../../runtime/errors.ts';
-import { type ControlConfig, checkControl, type PolicyChoice } from '../../sim/control/index.ts';
-import { inOptionNames } from '../process/index.ts';
+import { configError } from '../../../runtime/errors.ts';
+import { type ControlConfig, checkControl, type PolicyChoice } from '../../../sim/control/index.ts';
+import { inOptionNames } from '../../process/index.ts';
 import { type Bundle, readBundle } from './bundle.ts';
 import { flagOf, realOption, textOption, whole, wholeOption } from './numbers.ts';
 import type { Options } from './options.ts';

@@ -1,6 +1,6 @@
 /** Metrics as JSON text, in the form that upstream's have: two spaces, and letters of HTML escaped. */
 
-import type { MetricsOutput } from '../../sim/report/index.ts';
+import type { MetricsOutput } from '../../../sim/report/index.ts';
 
 const escapes: Readonly<Record<string, string>> = { '<': '\\u003c', '>': '\\u003e', '&': '\\u0026' };
 

@@ -1,8 +1,8 @@
 /** The picture of a simulation: how latencies are distributed, and how full the tiers are over time. */
 
-import type { RequestTable } from '../../sim/metrics/index.ts';
-import type { OccupancySample } from '../../sim/report/index.ts';
-import type { VegaLiteSpec } from '../output/index.ts';
+import type { RequestTable } from '../../../sim/metrics/index.ts';
+import type { OccupancySample } from '../../../sim/report/index.ts';
+import type { VegaLiteSpec } from '../../output/index.ts';
 
 const WIDTH = 520;
 const POINTS = 100;

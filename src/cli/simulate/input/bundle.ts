@@ -1,7 +1,7 @@
 /** Upstream's policy bundle (`--policy-config`), read strictly: a key that it does not have is an error. */
 
-import { readYaml, type SpecNode } from '../../sim/workload/spec/reader.ts';
-import { readText } from '../input/index.ts';
+import { readYaml, type SpecNode } from '../../../sim/workload/spec/reader.ts';
+import { readText } from '../../input/index.ts';
 
 /** What a bundle says; absent is what it leaves out. */
 export interface Bundle {

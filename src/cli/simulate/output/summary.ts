@@ -1,8 +1,8 @@
 /** What a simulation prints: upstream's sections, each only where it has something to say. */
 
-import type { Simulation } from '../../sim/cluster/index.ts';
-import { conservationOf } from '../../sim/cluster/index.ts';
-import { type RequestTable, Status, type Summary } from '../../sim/metrics/index.ts';
+import type { Simulation } from '../../../sim/cluster/index.ts';
+import { conservationOf } from '../../../sim/cluster/index.ts';
+import { type RequestTable, Status, type Summary } from '../../../sim/metrics/index.ts';
 import {
   classSummaries,
   type DecisionSummary,
@@ -12,8 +12,8 @@ import {
   sessionSummary,
   tenantSummaries,
   transferMetrics,
-} from '../../sim/report/index.ts';
-import { formatBytes, printable } from '../output/index.ts';
+} from '../../../sim/report/index.ts';
+import { formatBytes, printable } from '../../output/index.ts';
 import { jsonText } from './metricsFile.ts';
 
 export interface SummaryInput {

@@ -4,7 +4,7 @@
  */
 
 import type { Command } from 'commander';
-import { addPresetOptions } from '../workload/options.ts';
+import { addPresetOptions } from '../../workload/options.ts';
 
 /** Options as they were given; absent ones are undefined. */
 export type Options = Readonly<Record<string, string | boolean | undefined>>;

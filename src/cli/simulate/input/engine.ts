@@ -1,16 +1,16 @@
 /** The engine of an instance from options: its KV tiers, and how its scheduler forms batches. */
 
-import type { PreemptionMode } from '../../runtime/batching/index.ts';
-import { preemptionNames, queueOrderNames, victimRuleNames } from '../../runtime/batching/index.ts';
-import { configError, TierKVError } from '../../runtime/errors.ts';
-import { evictionPolicyNames } from '../../runtime/policy/index.ts';
-import type { EngineConfig, InstanceLimits, LoadTiming, LowerTier } from '../../sim/instance/index.ts';
+import type { PreemptionMode } from '../../../runtime/batching/index.ts';
+import { preemptionNames, queueOrderNames, victimRuleNames } from '../../../runtime/batching/index.ts';
+import { configError, TierKVError } from '../../../runtime/errors.ts';
+import { evictionPolicyNames } from '../../../runtime/policy/index.ts';
+import type { EngineConfig, InstanceLimits, LoadTiming, LowerTier } from '../../../sim/instance/index.ts';
 import {
   automaticBlockCount,
   kvBytesPerToken,
   type LatencyModel,
   sumBatch,
-} from '../../sim/latency/index.ts';
+} from '../../../sim/latency/index.ts';
 import { type EngineHardware, oneOf } from './latency.ts';
 import { real, textOption, whole, wholeOption } from './numbers.ts';
 import { offloadTiers } from './offloadConfig.ts';
