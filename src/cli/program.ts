@@ -24,6 +24,11 @@ const entries: readonly CommandEntry[] = [
     load: async () => (await import('./simulate.ts')).simulateCommand(),
   },
   {
+    name: 'sweep',
+    summary: 'simulate a grid of deployments, and name the cheapest that meets the targets',
+    load: async () => (await import('./sweep.ts')).sweepCommand(),
+  },
+  {
     name: 'workload',
     summary: 'generate, inspect and convert workloads of requests',
     load: async () => (await import('./workload.ts')).workloadCommand(),

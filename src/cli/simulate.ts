@@ -5,7 +5,7 @@
 
 import { Command } from 'commander';
 import { requireWritableTarget } from './output/index.ts';
-import { addSimulateOptions, type Options } from './simulate/options.ts';
+import { addSimulateOptions, type Options } from './simulate/input/options.ts';
 
 const helpEnd = `
 Flags and defaults are those of BLIS (inference-sim). Its two models of time are reproduced with its step
@@ -21,11 +21,11 @@ export function simulateCommand(): Command {
   return addSimulateOptions(command)
     .addHelpText('after', helpEnd)
     .action(async (workload: string | undefined, options: Options) => {
-      for (const name of ['metricsPath', 'requests', 'resultsPath']) {
+      for (const name of ['metricsPath', 'requests', 'resultsPath', 'decisions', 'chromeTrace', 'plot']) {
         const target = options[name];
         if (typeof target === 'string') requireWritableTarget(target);
       }
       const { runSimulate } = await import('./simulate/run.ts');
-      runSimulate(workload, options);
+      await runSimulate(workload, options);
     });
 }

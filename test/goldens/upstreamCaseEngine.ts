@@ -9,6 +9,7 @@ import type {
   Engine,
   EngineCounters,
   EngineStep,
+  EngineTraffic,
   SimRequest,
   TierReport,
 } from '../../src/sim/instance/index.ts';
@@ -87,6 +88,7 @@ export class UpstreamCaseEngine implements Engine {
     };
   }
 
+  watchCache(): void {}
   announce(): void {}
 
   add(request: SimRequest): void {
@@ -140,6 +142,10 @@ export class UpstreamCaseEngine implements Engine {
   tiers(): TierReport[] {
     const { total, used } = this.#engine.store;
     return [{ capacityBlocks: total, usedBlocks: used, freeBlocks: total - used }];
+  }
+
+  traffic(): EngineTraffic {
+    return { tiers: [], links: [] };
   }
 
   cachedBlocks(): number {

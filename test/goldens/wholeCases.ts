@@ -11,8 +11,8 @@ import {
   buildSimulation,
   runToEnd,
 } from '../../src/cli/simulate/build.ts';
-import { addSimulateOptions, type Options } from '../../src/cli/simulate/options.ts';
-import { goodputTargets } from '../../src/cli/simulate/targets.ts';
+import { addSimulateOptions, type Options } from '../../src/cli/simulate/input/options.ts';
+import { goodputTargets } from '../../src/cli/simulate/input/targets.ts';
 import { clusterMetrics, type MetricsOutput } from '../../src/sim/report/index.ts';
 
 export interface WholeCase {

@@ -3,7 +3,7 @@
 export { type Conservation, conservationOf } from './conservation.ts';
 export { eventPriorities, SimEvent } from './events.ts';
 export type { Handoff, HandoffConfig, HandoffCounters, HandoffState } from './handoffs.ts';
-export type { SimulationObserver } from './observer.ts';
+export { observers, type SimulationObserver, type StepSpan } from './observer.ts';
 export {
   type SimulatedWorkload,
   Simulation,

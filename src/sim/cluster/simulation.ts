@@ -8,6 +8,7 @@ import { invariant } from '../../runtime/errors.ts';
 import type { ControlPlane, EndKind, Priority } from '../control/index.ts';
 import type { Timeline } from '../driver/index.ts';
 import {
+  type EngineStep,
   type Instance,
   type InstanceHost,
   KeysNeeded,
@@ -24,6 +25,7 @@ import {
 } from '../workload/index.ts';
 import { type Conservation, checkConservation } from './conservation.ts';
 import { eventPriorities, SimEvent } from './events.ts';
+import { GatewayQueue, type GatewayTiming } from './gatewayQueue.ts';
 import { type HandoffConfig, Handoffs } from './handoffs.ts';
 import { probeOf } from './instanceProbe.ts';
 import type { SimulationObserver } from './observer.ts';
@@ -46,6 +48,8 @@ export interface SimulationOptions {
   readonly lastTokenInContext: boolean;
   /** Between prefill and decode instances. */
   readonly handoff: HandoffConfig;
+  /** Of the control plane's gateway queue, where it has one. */
+  readonly gateway?: GatewayTiming;
 }
 
 /** What a simulation is made of. */
@@ -78,6 +82,7 @@ export class Simulation implements InstanceHost {
   readonly #clock: VirtualClock = new VirtualClock();
   readonly #queue: EventQueue = new EventQueue(eventPriorities);
   readonly #sessions: SessionManager | null;
+  readonly #gateway: GatewayQueue | null;
   readonly #observer: SimulationObserver;
   /** Requests that have not arrived yet, in slots; free slots are listed. */
   readonly #coming: (WorkloadRequest | undefined)[] = [];
@@ -98,6 +103,7 @@ export class Simulation implements InstanceHost {
     this.handoffs = new Handoffs(options.handoff, (timeUs, row) => {
       this.#queue.schedule(timeUs, SimEvent.HANDOFF, row, HANDOFF_ARRIVED);
     });
+    this.#gateway = this.#makeGateway();
     this.#sessions = workload.sessions === undefined ? null : new SessionManager(workload.sessions);
     for (let i = 0; i < parts.instances; i++) {
       this.control.setRoutable(this.addInstance().number, true);
@@ -115,6 +121,12 @@ export class Simulation implements InstanceHost {
     const instance = this.#parts.makeInstance(number, this.table, this, this.#timelineOf(number));
     this.instances.push(instance);
     this.control.addInstance(probeOf(instance), this.nowUs);
+    if (this.control.wantsCacheEvents) {
+      instance.engine.watchCache({
+        stored: (tier, key) => this.control.kvStored(number, tier, key, this.nowUs),
+        removed: (tier, key) => this.control.kvRemoved(number, tier, key, this.nowUs),
+      });
+    }
     return instance;
   }
 
@@ -164,6 +176,13 @@ export class Simulation implements InstanceHost {
     this.control.firstToken(request, instance, this.nowUs);
   }
 
+  stepped(instance: number, startUs: number, endUs: number, step: EngineStep): void {
+    if (this.#observer.step === undefined) return;
+    const { tokens, decodeRequests: decodes, prefillRequests: prefills } = step.sums;
+    const { transferUs } = step;
+    this.#observer.step({ instance, startUs, endUs, tokens, decodes, prefills, transferUs });
+  }
+
   gaveWay(): void {
     if (this.#parts.keys.skips) throw new KeysNeeded('a request gave way in a run without block keys');
   }
@@ -182,7 +201,7 @@ export class Simulation implements InstanceHost {
     const status = this.table.status[row] as Status;
     const generated = this.table.generatedTokens[row];
     this.control.ended(request, instance, endKind(status), generated, this.nowUs);
-    this.#observer.ended?.(request, status, timeUs);
+    this.#observer.ended?.(request, status, timeUs, instance);
     if (this.handoffs.waitingFor(instance) > 0) this.#roomOn(instance, timeUs);
     this.#followUp(workload, status, generated, timeUs);
   }
@@ -216,6 +235,12 @@ export class Simulation implements InstanceHost {
         return;
       case SimEvent.TIMEOUT:
         this.#timeOut(a, nowUs);
+        return;
+      case SimEvent.DISPATCH:
+        this.#gateway?.tick(nowUs);
+        return;
+      case SimEvent.EXPIRY:
+        this.#expire(a, nowUs);
         return;
       case SimEvent.HANDOFF:
         this.#handOff(a, b, nowUs);
@@ -268,10 +293,42 @@ export class Simulation implements InstanceHost {
       case 'delay':
         this.#queue.schedule(nowUs + decision.durationUs, SimEvent.ADMISSION, row);
         return;
-      case 'admit':
-        this.#priorities[row] = this.control.prioritise(request, nowUs);
-        this.#queue.schedule(nowUs + this.#parts.options.routingLatencyUs, SimEvent.ROUTING, row);
+      case 'admit': {
+        const priority = this.control.prioritise(request, nowUs);
+        if (this.#gateway === null) this.#scheduleRouting(row, priority, nowUs);
+        else this.#gateway.enqueue(request, priority, nowUs);
+      }
     }
+  }
+
+  #scheduleRouting(row: number, priority: Priority, nowUs: number): void {
+    this.#priorities[row] = priority;
+    this.#queue.schedule(nowUs + this.#parts.options.routingLatencyUs, SimEvent.ROUTING, row);
+  }
+
+  #makeGateway(): GatewayQueue | null {
+    const { gateway } = this.#parts.options;
+    if (gateway === undefined || this.control.gateway === null) return null;
+    return new GatewayQueue(this.control, gateway, {
+      scheduleDispatch: (timeUs) => {
+        this.#queue.schedule(timeUs, SimEvent.DISPATCH);
+      },
+      scheduleExpiry: (request, timeUs) => {
+        this.#queue.schedule(timeUs, SimEvent.EXPIRY, request.number);
+      },
+      dispatched: ({ request, priority, enqueuedUs }, nowUs) => {
+        this.table.gatewayUs[request.number] = nowUs - enqueuedUs;
+        this.#scheduleRouting(request.number, priority, nowUs);
+      },
+      shed: (row, nowUs) => this.#drop(this.#request(row), Status.SHED, nowUs),
+    });
+  }
+
+  /** A request has waited in the gateway's queue as long as it may. */
+  #expire(row: number, nowUs: number): void {
+    const request = this.#requests[row];
+    if (request === undefined || this.#gateway?.remove(request) !== true) return;
+    this.#drop(request, Status.EXPIRED, nowUs);
   }
 
   #route(request: SimRequest, nowUs: number): void {
@@ -367,7 +424,7 @@ export class Simulation implements InstanceHost {
     this.#requests[request.number] = undefined;
     this.table.status[request.number] = status;
     if (status !== Status.REJECTED) this.control.abandoned(request, nowUs);
-    this.#observer.ended?.(request, status, nowUs);
+    this.#observer.ended?.(request, status, nowUs, -1);
     this.#followUp(request.workload, status, 0, nowUs);
   }
 

@@ -37,6 +37,19 @@ export interface TierReport {
   readonly freeBlocks: number;
 }
 
+/** What an engine counted of its tiers and links since the start. */
+export interface EngineTraffic {
+  readonly tiers: readonly {
+    readonly tier: string;
+    readonly capacityBlocks: number;
+    readonly hits: number;
+    readonly evictions: number;
+    readonly writtenBytes: number;
+    readonly readBytes: number;
+  }[];
+  readonly links: readonly { readonly link: string; readonly bytes: number; readonly busyUs: number }[];
+}
+
 export interface EngineCounters {
   /** Blocks that admitted requests found, by tier from HBM down. */
   readonly hits: readonly number[];
@@ -50,6 +63,13 @@ export interface EngineCounters {
   readonly thrashing: number;
 }
 
+/** Told of each block that can be found from now on in the tier at that position, or no more. */
+export interface CacheListener {
+  /** `key` is read during the call only. */
+  stored(tier: number, key: Uint32Array): void;
+  removed(tier: number, key: Uint32Array): void;
+}
+
 export interface Engine {
   readonly capacityBlocks: number;
   readonly blockBytes: number;
@@ -61,8 +81,10 @@ export interface Engine {
   readonly counters: EngineCounters;
   /** By tier, HBM first. */
   tiers(): readonly TierReport[];
+  traffic(): EngineTraffic;
   /** Leading blocks under these keys that HBM holds. Changes nothing. */
   cachedBlocks(keys: BlockKeys, count: number): number;
+  watchCache(listener: CacheListener): void;
   /** The request will be added after `slackUs`: loads of its blocks may begin. */
   announce(request: SimRequest, nowUs: number, slackUs: number): void;
   add(request: SimRequest, nowUs: number): void;

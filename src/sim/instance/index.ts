@@ -1,6 +1,13 @@
 /** One engine on virtual time: the real scheduler and manager, and a model of how long its steps take. */
 
-export type { Engine, EngineCounters, EngineStep, TierReport } from './engine.ts';
+export type {
+  CacheListener,
+  Engine,
+  EngineCounters,
+  EngineStep,
+  EngineTraffic,
+  TierReport,
+} from './engine.ts';
 export { type EngineConfig, type LoadTiming, type LowerTier, managerConfigOf } from './engineConfig.ts';
 export {
   Instance,

@@ -22,6 +22,7 @@ export interface InstanceHost {
   /** Last time that the simulation reaches. */
   readonly horizonUs: number;
   scheduleStep(instance: number, timeUs: number): void;
+  stepped(instance: number, startUs: number, endUs: number, step: EngineStep): void;
   /** A request gave its blocks up. */
   gaveWay(): void;
   /** The request joined the batch. */
@@ -210,6 +211,7 @@ export class Instance {
     counters.busyUs += durationUs;
     counters.transferUs += step.transferUs;
     counters.waitingSum += this.engine.waitingCount;
+    this.#host.stepped(this.number, nowUs, endUs, step);
     for (let i = 0; i < step.preempted.length; i++) this.#giveWay(step.preempted[i]);
     for (let i = 0; i < step.admitted.length; i++) this.#admitted(step.admitted[i], nowUs);
     this.times.note(endUs, step.sums.decodeRequests);

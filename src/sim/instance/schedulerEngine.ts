@@ -5,12 +5,20 @@
  */
 
 import { Scheduler, type StepPlan } from '../../runtime/batching/index.ts';
-import { KVManager, Outcome, type Transfer } from '../../runtime/index.ts';
+import { KVManager, Outcome, type Transfer, tierName } from '../../runtime/index.ts';
 import type { BlockKeys } from '../../runtime/keys/index.ts';
+import type { ManagerListener } from '../../runtime/manager/listener.ts';
 import type { Sequence } from '../../runtime/manager/sequences/sequence.ts';
 import { LinkModel, ModeledDriver, type Timeline } from '../driver/index.ts';
 import { BatchSums } from '../latency/index.ts';
-import type { Engine, EngineCounters, EngineStep, TierReport } from './engine.ts';
+import type {
+  CacheListener,
+  Engine,
+  EngineCounters,
+  EngineStep,
+  EngineTraffic,
+  TierReport,
+} from './engine.ts';
 import { checkEngineConfig, type EngineConfig, type LoadTiming, managerConfigOf } from './engineConfig.ts';
 import { ChoosingPort } from './loadChoice.ts';
 import type { SimRequest } from './simRequest.ts';
@@ -41,6 +49,7 @@ export class SchedulerEngine implements Engine {
   readonly #port: ChoosingPort;
   readonly #loads: LoadTiming;
   readonly #prefetches: boolean;
+  readonly #wakes: ManagerListener;
   readonly #afterCall: (nowUs: number) => void;
   /** Sequences that hold the blocks of requests on their way. */
   readonly #announced = new Map<SimRequest, Sequence>();
@@ -89,7 +98,8 @@ export class SchedulerEngine implements Engine {
       this.manager.complete(job, outcome, timeline.nowUs, digestLo, digestHi);
       this.#carry(timeline.nowUs);
     });
-    if (this.driver !== null) this.manager.listen({ settled: woken, roomFreed: woken });
+    this.#wakes = this.driver === null ? {} : { settled: woken, roomFreed: woken };
+    if (this.driver !== null) this.manager.listen(this.#wakes);
   }
 
   get capacityBlocks(): number {
@@ -118,6 +128,10 @@ export class SchedulerEngine implements Engine {
     const reloads = byTier.reduce((sum, count) => sum + count, 0);
     const thrashing = reloads === 0 ? 0 : thrashed / reloads;
     return { hits, openedBlocks, preemptions, offloads, reloads, thrashing };
+  }
+
+  watchCache({ stored, removed }: CacheListener): void {
+    this.manager.listen({ ...this.#wakes, stored: (tier, { key }) => stored(tier, key), removed });
   }
 
   announce(request: SimRequest, nowUs: number, slackUs: number): void {
@@ -183,6 +197,21 @@ export class SchedulerEngine implements Engine {
         freeBlocks: (capacityBytes - residentBytes + cachedBytes) / blockBytes,
       };
     });
+  }
+
+  traffic(): EngineTraffic {
+    const { evictions, writtenBytes, readBytes } = this.manager.counters;
+    const { hits } = this.counters;
+    const tiers = this.tiers().map(({ capacityBlocks }, i) => ({
+      tier: tierName(this.manager.tiers[i]),
+      capacityBlocks,
+      hits: hits[i],
+      evictions: evictions[i],
+      writtenBytes: writtenBytes[i],
+      readBytes: readBytes[i],
+    }));
+    const links = [...(this.driver?.traffic ?? [])].map(([link, sums]) => ({ link, ...sums }));
+    return { tiers, links };
   }
 
   cachedBlocks(keys: BlockKeys, count: number): number {

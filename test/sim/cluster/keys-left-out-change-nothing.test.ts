@@ -6,7 +6,7 @@
 import { Command } from 'commander';
 import { describe, expect, it } from 'vitest';
 import { type BuiltSimulation, buildSimulation, runToEnd } from '../../../src/cli/simulate/build.ts';
-import { addSimulateOptions } from '../../../src/cli/simulate/options.ts';
+import { addSimulateOptions } from '../../../src/cli/simulate/input/options.ts';
 import { KeysNeeded } from '../../../src/sim/instance/index.ts';
 import { clusterMetrics } from '../../../src/sim/report/index.ts';
 

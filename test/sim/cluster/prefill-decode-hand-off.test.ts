@@ -3,8 +3,9 @@
 import { describe, expect, it } from 'vitest';
 import type { Handoff } from '../../../src/sim/cluster/index.ts';
 import { Status } from '../../../src/sim/metrics/index.ts';
-import { PairControl, type SmallRequest, smallPool, smallSimulation } from './smallCluster.ts';
+import { type SmallRequest, smallPool, smallSimulation } from './smallCluster.ts';
 
+const handOff = { decider: { policy: 'always' } };
 const pair = (decodeBlocks: number, prefillBlocks = 64): ReturnType<typeof smallPool>[] => [
   smallPool({ role: 'prefill', hbmBlocks: prefillBlocks }),
   smallPool({ role: 'decode', hbmBlocks: decodeBlocks }),
@@ -13,12 +14,9 @@ const pair = (decodeBlocks: number, prefillBlocks = 64): ReturnType<typeof small
 describe('prefill/decode hand-off', () => {
   it('Prefill/decode hand-off: blocks move when the prefill is done, and decode begins only after that', () => {
     const seen: Handoff[] = [];
-    const simulation = smallSimulation(
-      pair(64),
-      [{ atUs: 0, prompt: 40, output: 8 }],
-      new PairControl(1, 1),
-      { handedOff: (handoff) => seen.push({ ...handoff }) },
-    );
+    const simulation = smallSimulation(pair(64), [{ atUs: 0, prompt: 40, output: 8 }], handOff, {
+      handedOff: (handoff) => seen.push({ ...handoff }),
+    });
     simulation.run();
     // 40 tokens take 1,400 µs; 10 blocks of 1,000 bytes at 100 MB/s after 50 µs take 150 µs
     expect(seen).toHaveLength(1);
@@ -39,7 +37,7 @@ describe('prefill/decode hand-off', () => {
       prompt: 32,
       output: 40,
     }));
-    const simulation = smallSimulation(pair(24, 24), requests, new PairControl(1, 1));
+    const simulation = smallSimulation(pair(24, 24), requests, handOff);
     simulation.run();
     const { table, handoffs } = simulation;
     expect([...table.status.subarray(0, table.size)]).toEqual(requests.map(() => Status.COMPLETED));
@@ -54,7 +52,7 @@ describe('prefill/decode hand-off', () => {
     const simulation = smallSimulation(
       pair(64),
       [{ atUs: 0, prompt: 40, output: 8, deadlineUs: 1500 }],
-      new PairControl(1, 1),
+      handOff,
     );
     simulation.run();
     expect(simulation.table.status[0]).toBe(Status.TIMED_OUT);

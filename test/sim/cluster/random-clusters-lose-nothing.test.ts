@@ -7,7 +7,7 @@ import { describe, expect, it } from 'vitest';
 import type { Simulation } from '../../../src/sim/cluster/index.ts';
 import { Status } from '../../../src/sim/metrics/index.ts';
 import { SeededRandom } from '../../../src/testing/index.ts';
-import { PairControl, type SmallRequest, smallPool, smallSimulation } from './smallCluster.ts';
+import { type SmallRequest, smallPool, smallSimulation } from './smallCluster.ts';
 
 function randomSimulation(seed: number): Simulation {
   const random = new SeededRandom(seed);
@@ -36,7 +36,13 @@ function randomSimulation(seed: number): Simulation {
       ...(random.below(4) === 0 ? { deadlineUs: atUs + 1 + random.below(60_000) } : {}),
     };
   });
-  return smallSimulation(pools, requests, isPair ? new PairControl(prefills, decodes) : undefined);
+  const routing = ['round-robin', 'least-loaded', 'weighted', 'prefix-affinity', 'llq', 'evolved'];
+  const control = {
+    routing: { policy: routing[random.below(routing.length)] },
+    decider: { policy: isPair ? 'always' : 'never' },
+    signals: { snapshotIntervalUs: random.below(3) * 1000, cacheSignalUs: random.below(3) * 1000 },
+  };
+  return smallSimulation(pools, requests, control);
 }
 
 function rowsOf({ table }: Simulation): string {

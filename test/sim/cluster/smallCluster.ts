@@ -1,8 +1,7 @@
 /** Small clusters for tests: a simple model of time, requests by hand, and every table audited at the end. */
 
 import type { Simulation, SimulationObserver } from '../../../src/sim/cluster/index.ts';
-import { PlainControl } from '../../../src/sim/cluster/plainControl.ts';
-import type { ControlPlane, RoutingDecision } from '../../../src/sim/control/index.ts';
+import { type ControlConfig, PolicyControlPlane } from '../../../src/sim/control/index.ts';
 import { newSimulation, type PoolConfig } from '../../../src/sim/deployment/index.ts';
 import type { BatchSums, LatencyModel } from '../../../src/sim/latency/index.ts';
 import type { RequestStream, WorkloadRequest } from '../../../src/sim/workload/index.ts';
@@ -100,43 +99,16 @@ export function streamOf(requests: readonly WorkloadRequest[]): RequestStream {
   return { next: () => requests[next++] };
 }
 
-/** Prompts are computed on the first instances in turn, output is generated on the last ones. */
-export class PairControl extends PlainControl {
-  readonly #prefills: number;
-  readonly #decodes: number;
-
-  constructor(prefills: number, decodes: number) {
-    super();
-    this.#prefills = prefills;
-    this.#decodes = decodes;
-  }
-
-  override route(): RoutingDecision {
-    const n = this.counters.routed++;
-    const decode = this.#prefills + (n % this.#decodes);
-    return {
-      target: decode,
-      prefillInstance: n % this.#prefills,
-      decodeInstance: decode,
-      reason: 'in turn',
-      scores: [],
-      filteredOut: [],
-      topKCandidates: [],
-      expectedBlocks: 0,
-    };
-  }
-}
-
 export function smallSimulation(
   pools: readonly PoolConfig[],
   requests: readonly SmallRequest[],
-  control: ControlPlane = new PlainControl(),
+  control: Partial<ControlConfig> = {},
   observer: SimulationObserver = {},
 ): Simulation {
   return newSimulation({
     deployment: { pools },
     workload: { stream: streamOf(smallWorkload(requests)), sessions: undefined },
-    control,
+    control: new PolicyControlPlane(control, { key: 1n, blockTokens: 4, maxSequences: 16 }),
     observer,
     options: {
       horizonUs: Infinity,

@@ -1,8 +1,8 @@
 /** Where a result comes from: the version, the key of the simulation, and its model of time. */
 
 import { readFileSync } from 'node:fs';
-import type { BuiltSimulation } from './build.ts';
-import type { Options } from './options.ts';
+import type { BuiltSimulation } from '../build.ts';
+import type { Options } from '../input/options.ts';
 
 export interface Provenance {
   readonly tierkv: string;
@@ -21,13 +21,17 @@ const outputs: ReadonlySet<string> = new Set([
   'requests',
   'resultsPath',
   'traceOutput',
+  'decisions',
+  'summarizeTrace',
+  'traceLevel',
   'chromeTrace',
+  'chromeTraceEvents',
   'plot',
   'log',
 ]);
 
 export function provenanceOf({ machine, opened }: BuiltSimulation, options: Options): Provenance {
-  const packageJson = readFileSync(new URL('../../../package.json', import.meta.url), 'utf8');
+  const packageJson = readFileSync(new URL('../../../../package.json', import.meta.url), 'utf8');
   const given = Object.entries(options).filter(
     (entry): entry is [string, string | boolean] => entry[1] !== undefined && !outputs.has(entry[0]),
   );

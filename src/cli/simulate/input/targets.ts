@@ -1,8 +1,8 @@
 /** Targets of goodput: `--slo-ttft critical=100ms,standard=500ms` and its kin, and those of a specification. */
 
-import { configError } from '../../runtime/errors.ts';
-import type { Targets, TargetsByClass } from '../../sim/report/index.ts';
-import type { WorkloadSpec } from '../../sim/workload/index.ts';
+import { configError } from '../../../runtime/errors.ts';
+import type { Targets, TargetsByClass } from '../../../sim/report/index.ts';
+import type { WorkloadSpec } from '../../../sim/workload/index.ts';
 import { flagOf, textOption } from './numbers.ts';
 import type { Options } from './options.ts';
 

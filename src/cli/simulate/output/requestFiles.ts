@@ -1,7 +1,7 @@
 /** A simulation's requests as files: rows with every time that is known, TraceV2, and upstream's results. */
 
-import type { Simulation } from '../../sim/cluster/index.ts';
-import { Status, statusNames } from '../../sim/metrics/index.ts';
+import type { Simulation } from '../../../sim/cluster/index.ts';
+import { Status, statusNames } from '../../../sim/metrics/index.ts';
 import {
   type TraceColumns,
   type TraceTiming,
@@ -10,7 +10,7 @@ import {
   traceRow,
   type WorkloadRequest,
   type WorkloadSpec,
-} from '../../sim/workload/index.ts';
+} from '../../../sim/workload/index.ts';
 import { jsonText } from './metricsFile.ts';
 
 /** One row of `--requests`; times in microseconds, null for what did not happen. */

@@ -1,8 +1,8 @@
 /** The model of time of an instance, from `--model`, `--hardware`, `--tp` and what else decides it. */
 
 import path from 'node:path';
-import { configError, TierKVError } from '../../runtime/errors.ts';
-import { nearestName } from '../../runtime/nearestName.ts';
+import { configError, TierKVError } from '../../../runtime/errors.ts';
+import { nearestName } from '../../../runtime/nearestName.ts';
 import {
   type Coefficients,
   type Hardware,
@@ -14,9 +14,9 @@ import {
   moeCommBackends,
   newLatencyModel,
   parseUpstreamHardware,
-} from '../../sim/latency/index.ts';
-import { readText } from '../input/index.ts';
-import { loadCoefficients, loadHardware, loadModel, modelDefaults } from '../latency/dataFiles.ts';
+} from '../../../sim/latency/index.ts';
+import { readText } from '../../input/index.ts';
+import { loadCoefficients, loadHardware, loadModel, modelDefaults } from '../../latency/dataFiles.ts';
 import { numbersOption, textOption, wholeOption } from './numbers.ts';
 import type { Options } from './options.ts';
 

@@ -3,10 +3,10 @@
  * here, so a tier may say `capacity_bytes`, which upstream has not.
  */
 
-import type { LinkProfile } from '../../sim/driver/index.ts';
-import type { LoadTiming, LowerTier } from '../../sim/instance/index.ts';
-import { readYaml, type SpecNode } from '../../sim/workload/spec/reader.ts';
-import { readText } from '../input/index.ts';
+import type { LinkProfile } from '../../../sim/driver/index.ts';
+import type { LoadTiming, LowerTier } from '../../../sim/instance/index.ts';
+import { readYaml, type SpecNode } from '../../../sim/workload/spec/reader.ts';
+import { readText } from '../../input/index.ts';
 
 /** Read and write bandwidth in bytes a microsecond and latency in microseconds, by upstream's names. */
 const deviceClasses: Readonly<Record<string, readonly [read: number, write: number, base: number]>> = {

@@ -1,10 +1,10 @@
 /** The workload of a simulation: a preset, a specification, or any recorded trace. */
 
-import { configError } from '../../runtime/errors.ts';
-import type { SimulatedWorkload } from '../../sim/cluster/index.ts';
-import type { RequestStream, WorkloadRequest, WorkloadSpec } from '../../sim/workload/index.ts';
-import { type OpenedWorkload, openSpec, openWorkload } from '../workload/open.ts';
-import { adjustmentOf, openOptions, presetSpec, seedOption } from '../workload/options.ts';
+import { configError } from '../../../runtime/errors.ts';
+import type { SimulatedWorkload } from '../../../sim/cluster/index.ts';
+import type { RequestStream, WorkloadRequest, WorkloadSpec } from '../../../sim/workload/index.ts';
+import { type OpenedWorkload, openSpec, openWorkload } from '../../workload/open.ts';
+import { adjustmentOf, openOptions, presetSpec, seedOption } from '../../workload/options.ts';
 import { textOption, wholeOption } from './numbers.ts';
 import type { Options } from './options.ts';
 

@@ -1,7 +1,7 @@
 /** Numbers out of options, checked with a message that names the option and says what to write instead. */
 
-import { configError } from '../../runtime/errors.ts';
-import { numberWithin } from '../workload/options.ts';
+import { configError } from '../../../runtime/errors.ts';
+import { numberWithin } from '../../workload/options.ts';
 import type { Options } from './options.ts';
 
 const MOST = Number.MAX_SAFE_INTEGER;

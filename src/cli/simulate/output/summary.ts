@@ -1,17 +1,19 @@
 /** What a simulation prints: upstream's sections, each only where it has something to say. */
 
-import type { Simulation } from '../../sim/cluster/index.ts';
-import { conservationOf } from '../../sim/cluster/index.ts';
-import type { Summary } from '../../sim/metrics/index.ts';
+import type { Simulation } from '../../../sim/cluster/index.ts';
+import { conservationOf } from '../../../sim/cluster/index.ts';
+import { type RequestTable, Status, type Summary } from '../../../sim/metrics/index.ts';
 import {
   classSummaries,
+  type DecisionSummary,
   headOfLineBlocking,
   type MetricsOutput,
   priorityInversions,
   sessionSummary,
   tenantSummaries,
-} from '../../sim/report/index.ts';
-import { printable } from '../output/index.ts';
+  transferMetrics,
+} from '../../../sim/report/index.ts';
+import { formatBytes, printable } from '../../output/index.ts';
 import { jsonText } from './metricsFile.ts';
 
 export interface SummaryInput {
@@ -21,6 +23,8 @@ export interface SummaryInput {
   /** Whether classes were scheduled by priority: only then upstream counts inversions. */
   readonly byPriority: boolean;
   readonly hasTargets: boolean;
+  /** Where a summary of the decisions was asked for. */
+  readonly decisions: DecisionSummary | undefined;
 }
 
 function metricsSection(metrics: MetricsOutput): string {
@@ -28,20 +32,33 @@ function metricsSection(metrics: MetricsOutput): string {
   return `=== Simulation Metrics ===\n${jsonText(shown)}\n`;
 }
 
+/** Requests that admission rejected, by SLO class. */
+function shedByClass(table: RequestTable): [string, number][] {
+  const byClass = new Map<string, number>();
+  for (let row = 0; row < table.size; row++) {
+    if (table.status[row] !== Status.REJECTED) continue;
+    const { sloClass } = table.originOf(row);
+    if (sloClass !== '') byClass.set(sloClass, (byClass.get(sloClass) ?? 0) + 1);
+  }
+  return [...byClass].sort(([a], [b]) => (a < b ? -1 : 1));
+}
+
 function anomalySection({ simulation, cluster, byPriority }: SummaryInput): string {
   const { table, instances } = simulation;
   const counts = conservationOf(table);
+  const shed = shedByClass(table).map(([name, count]): [string, number] => [`  Shed (${name})`, count]);
   const rows: [string, number][] = [
     ['Priority Inversions', byPriority ? priorityInversions(table) : 0],
     ['HOL Blocking Events', headOfLineBlocking(instances)],
     ['Rejected Requests (Admission)', counts.rejected],
+    ...shed,
     ['Rejected Requests (Routing)', counts.unroutable],
     ['Dropped Unservable', cluster.dropped_unservable],
     ['Timed Out Requests', cluster.timed_out_requests],
     ['Length-Capped Requests', cluster.length_capped_requests],
   ];
   if (rows.every(([, count]) => count === 0)) return '';
-  return `=== Anomaly Counters ===\n${rows.map(([name, count]) => `${name}: ${count}\n`).join('')}`;
+  return `=== Anomaly Counters ===\n${rows.map(([name, count]) => `${printable(name)}: ${count}\n`).join('')}`;
 }
 
 function kvSection({ simulation, cluster }: SummaryInput): string {
@@ -56,6 +73,36 @@ function kvSection({ simulation, cluster }: SummaryInput): string {
     `Preemption Rate: ${rate.toFixed(4)}\n` +
     `Cache Hit Rate: ${hitRate.toFixed(4)}\n` +
     `KV Thrashing Rate: ${thrashing.toFixed(4)}\n`
+  );
+}
+
+/** Only with tiers below GPU memory: what upstream does not print. */
+function tierSection({ simulation }: SummaryInput): string {
+  const { tiers, links, offloads, reloads, thrashed, stepTransferUs } = transferMetrics(simulation.instances);
+  if (tiers.length < 2) return '';
+  const rows = tiers.map(
+    ({ tier, capacityBlocks, hits, evictions, readBytes }) =>
+      `  ${tier}: blocks=${capacityBlocks}, hits=${hits}, evictions=${evictions}, ` +
+      `read=${formatBytes(readBytes)}\n`,
+  );
+  const carried = links.map(
+    ({ link, bytes, busyUs }) => `  ${link}: ${formatBytes(bytes)}, busy ${(busyUs / 1e6).toFixed(3)} s\n`,
+  );
+  return (
+    `=== KV Tiers ===\n${rows.join('')}${carried.join('')}` +
+    `  offloads=${offloads}, reloads=${reloads}, thrashed=${thrashed}, ` +
+    `billed to steps ${(stepTransferUs / 1e6).toFixed(3)} s\n`
+  );
+}
+
+function handoffSection({ simulation }: SummaryInput): string {
+  const { completed, delayed, bytes, waitedUs, transferUs, longestQueue } = simulation.handoffs.counters;
+  if (completed === 0) return '';
+  const mean = (us: number): string => (us / completed / 1000).toFixed(3);
+  return (
+    `=== PD Metrics ===\nDisaggregated Requests: ${completed}\n` +
+    `Delayed by Decode KV: ${delayed} (mean wait ${mean(waitedUs)} ms, longest queue ${longestQueue})\n` +
+    `KV Transfers: ${formatBytes(bytes)}, mean ${mean(transferUs)} ms\n`
   );
 }
 
@@ -94,9 +141,34 @@ function sessionSection({ simulation }: SummaryInput): string {
   );
 }
 
+function decisionSection({ simulation, decisions }: SummaryInput): string {
+  if (decisions === undefined) return '';
+  const { admitted, rejected, targets, meanRegret, maxRegret, divergences } = decisions;
+  const lines = [...targets]
+    .map(([instance, count]): [string, number] => [simulation.instances[instance].id, count])
+    .sort(([a], [b]) => (a < b ? -1 : 1))
+    .map(([id, count]) => `  ${id}: ${count}\n`);
+  return (
+    `=== Trace Summary ===\nTotal Decisions: ${admitted + rejected}\n` +
+    `  Admitted: ${admitted}\n  Rejected: ${rejected}\nUnique Targets: ${targets.size}\n` +
+    `Target Distribution:\n${lines.join('')}` +
+    `Mean Regret: ${meanRegret.toFixed(6)}\nMax Regret: ${maxRegret.toFixed(6)}\n` +
+    (divergences > 0 ? `Shadow Divergences: ${divergences}\n` : '')
+  );
+}
+
 export function summaryText(input: SummaryInput): string {
   const { cluster, perInstance } = input;
-  const sections = [anomalySection, kvSection, classSection, tenantSection, sessionSection];
+  const sections = [
+    anomalySection,
+    kvSection,
+    classSection,
+    tenantSection,
+    sessionSection,
+    handoffSection,
+    decisionSection,
+    tierSection,
+  ];
   const metrics = [...perInstance, cluster].map(metricsSection).join('');
   return metrics + sections.map((section) => section(input)).join('');
 }

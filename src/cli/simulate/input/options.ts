@@ -4,7 +4,7 @@
  */
 
 import type { Command } from 'commander';
-import { addPresetOptions } from '../workload/options.ts';
+import { addPresetOptions } from '../../workload/options.ts';
 
 /** Options as they were given; absent ones are undefined. */
 export type Options = Readonly<Record<string, string | boolean | undefined>>;
@@ -56,8 +56,8 @@ function kvOptions(command: Command): Command {
       'when-faster',
     )
     .option('--eviction <policy>', 'who leaves a tier first', 'lru')
-    .option('--scheduler <name>', 'fcfs, priority-fcfs, sjf or reverse-priority', 'fcfs')
-    .option('--preemption-policy <name>', 'who gives way: fcfs or priority', 'fcfs')
+    .option('--scheduler <name>', 'fcfs, priority-fcfs, sjf or reverse-priority (default: fcfs)')
+    .option('--preemption-policy <name>', 'who gives way: fcfs or priority (default: fcfs)')
     .option(
       '--preemption-mode <name>',
       'what a request that gives way keeps: restart (nothing, as upstream), recompute (its tokens) or offload',
@@ -68,11 +68,55 @@ function kvOptions(command: Command): Command {
 function clusterOptions(command: Command): Command {
   return command
     .option('--num-instances <n>', 'instances', '1')
+    .option('--policy-config <file>', 'policies in YAML; options go before it')
+    .option('--admission-policy <name>', 'which requests come in (default: always-admit)')
     .option('--admission-latency <us>', 'from arrival to admission', '0')
+    .option('--token-bucket-capacity <n>', 'tokens (default: 10000)')
+    .option('--token-bucket-refill-rate <n>', 'tokens a second (default: 1000)')
     .option('--routing-latency <us>', 'from admission to routing', '0')
+    .option('--routing-policy <name>', 'which instance takes a request (default: round-robin)')
+    .option('--routing-scorers <list>', 'of the weighted policy, as precise-prefix-cache:2,queue-depth:1')
+    .option('--snapshot-refresh-interval <us>', 'age of what routers know of instances, 0: live', '50000')
+    .option('--cache-signal-delay <us>', 'age of what routers know of caches, 0: live', '50000')
+    .option(
+      '--shadow-kv <model>',
+      "the router's own prediction of caches: none, approximate, events, speculative",
+    )
+    .option('--counterfactual-k <n>', 'candidates kept in the record of a decision', '0');
+}
+
+function gatewayOptions(command: Command): Command {
+  return command
+    .option('--flow-control', 'hold requests in a gateway queue while instances are saturated')
+    .option('--saturation-detector <name>', 'never, utilization or concurrency')
+    .option('--queue-depth-threshold <n>', 'of the utilization detector (default: 5)')
+    .option('--kv-cache-util-threshold <share>', 'of the utilization detector (default: 0.8)')
+    .option('--max-concurrency <n>', 'of the concurrency detector, for each instance (default: 100)')
+    .option('--dispatch-order <name>', 'fifo, priority or slo-deadline')
+    .option('--slo-targets <list>', 'for slo-deadline, as critical=100000 in µs')
+    .option('--fairness-policy <name>', 'global-strict or round-robin')
+    .option('--max-gateway-queue-depth <n>', 'most requests in the queue, 0: any number', '0')
+    .option('--per-band-capacity <n>', 'most requests of one priority, 0: any number', '0')
+    .option('--usage-limit-threshold <share>', 'saturation up to which the last band is served (default: 1)')
+    .option('--request-ttl <us>', 'longest wait in the queue, 0: any', '0')
+    .option('--dispatch-tick-interval <us>', 'how often the queue is looked at', '1000')
+    .option('--queue-shedding', 'a full queue puts out a less urgent sheddable request');
+}
+
+function handoffOptions(command: Command): Command {
+  return command
+    .option('--prefill-instances <n>', 'instances that compute prompts only', '0')
+    .option('--decode-instances <n>', 'instances that generate', '0')
+    .option('--prefill-decode-instances <n>', 'instances that do both, beside the others', '0')
+    .option(
+      '--pd-decider <name>',
+      'which prompts are computed elsewhere: never, always, prefix-threshold, token-cap',
+    )
+    .option('--pd-prefix-threshold <n>', 'uncached tokens above which prefix-threshold hands off')
+    .option('--prefill-routing-scorers <list>', 'weighted routing of the prefill instances')
+    .option('--decode-routing-scorers <list>', 'weighted routing of the decode instances')
     .option('--pd-transfer-bandwidth <GB/s>', 'of the link of a prefill instance', '25')
-    .option('--pd-transfer-base-latency <ms>', 'of each hand-off', '0.05')
-    .option('--routing-policy <name>', 'which instance takes a request', 'round-robin');
+    .option('--pd-transfer-base-latency <ms>', 'of each hand-off', '0.05');
 }
 
 function workloadOptions(command: Command): Command {
@@ -88,7 +132,7 @@ function workloadOptions(command: Command): Command {
     .option('--horizon <us>', 'end of the simulation')
     .option('--timeout <s>', 'deadline of every request in seconds; negative: none')
     .option('--profile <profile>', 'load over time, as ramp:from=2,to=20,duration=600')
-    .option('--as-upstream', "keep upstream's step overlap and conversation length, to compare runs");
+    .option('--as-upstream', 'leave the last token of an answer out of its conversation, to compare runs');
 }
 
 function outputOptions(command: Command): Command {
@@ -100,9 +144,17 @@ function outputOptions(command: Command): Command {
     .option('--requests <file>', 'write a row a request, .jsonl or .csv')
     .option('--trace-output <prefix>', 'write the requests as TraceV2, <prefix>.yaml and <prefix>.csv')
     .option('--results-path <file>', 'write times of the completed requests as JSON, for calibration')
+    .option('--trace-level <name>', 'none, or decisions with --decisions or --summarize-trace', 'none')
+    .option('--summarize-trace', 'print counts and regret of the decisions')
+    .option('--decisions <file.jsonl>', 'write each decision of the control plane')
+    .option('--chrome-trace <file>', 'write steps and requests for about:tracing or Perfetto')
+    .option('--chrome-trace-events <n>', 'most events of that file', '200000')
+    .option('--plot <file.svg>', 'draw latencies, and how full the tiers are over time')
     .option('--log <level>', 'accepted for upstream; nothing is logged');
 }
 
 export function addSimulateOptions(command: Command): Command {
-  return outputOptions(workloadOptions(clusterOptions(kvOptions(engineOptions(command)))));
+  return outputOptions(
+    workloadOptions(handoffOptions(gatewayOptions(clusterOptions(kvOptions(engineOptions(command)))))),
+  );
 }

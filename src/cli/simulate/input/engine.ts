@@ -1,16 +1,16 @@
 /** The engine of an instance from options: its KV tiers, and how its scheduler forms batches. */
 
-import type { PreemptionMode } from '../../runtime/batching/index.ts';
-import { preemptionNames, queueOrderNames, victimRuleNames } from '../../runtime/batching/index.ts';
-import { configError, TierKVError } from '../../runtime/errors.ts';
-import { evictionPolicyNames } from '../../runtime/policy/index.ts';
-import type { EngineConfig, InstanceLimits, LoadTiming, LowerTier } from '../../sim/instance/index.ts';
+import type { PreemptionMode } from '../../../runtime/batching/index.ts';
+import { preemptionNames, queueOrderNames, victimRuleNames } from '../../../runtime/batching/index.ts';
+import { configError, TierKVError } from '../../../runtime/errors.ts';
+import { evictionPolicyNames } from '../../../runtime/policy/index.ts';
+import type { EngineConfig, InstanceLimits, LoadTiming, LowerTier } from '../../../sim/instance/index.ts';
 import {
   automaticBlockCount,
   kvBytesPerToken,
   type LatencyModel,
   sumBatch,
-} from '../../sim/latency/index.ts';
+} from '../../../sim/latency/index.ts';
 import { type EngineHardware, oneOf } from './latency.ts';
 import { real, textOption, whole, wholeOption } from './numbers.ts';
 import { offloadTiers } from './offloadConfig.ts';
@@ -24,7 +24,14 @@ export interface EngineSetup {
 /** Blocks where the memory of the machine does not tell how many fit, as upstream has it. */
 const BLOCKS_FALLBACK = 1_000_000;
 
-export function engineSetup(options: Options, machine: EngineHardware): EngineSetup {
+/** @param fallback policies of a bundle, for options that were not given */
+export function engineSetup(
+  options: Options,
+  machine: EngineHardware,
+  fallback: { readonly scheduler?: string; readonly preemption?: string } = {},
+): EngineSetup {
+  const scheduler = textOption(options, 'scheduler') ?? fallback.scheduler ?? 'fcfs';
+  const victimRule = textOption(options, 'preemptionPolicy') ?? fallback.preemption ?? 'fcfs';
   const blockTokens = whole(options, 'blockSizeInTokens', 1, 2 ** 20);
   const blockBytes = Math.trunc(kvBytesPerToken(machine.model, machine.tp) * blockTokens);
   const hbmBlocks =
@@ -53,8 +60,8 @@ export function engineSetup(options: Options, machine: EngineHardware): EngineSe
         maxSequences,
         longPrefillTokens: whole(options, 'longPrefillTokenThreshold', 0),
         maxModelTokens,
-        queueOrder: oneOf('--scheduler', String(options.scheduler), queueOrderNames),
-        victimRule: oneOf('--preemption-policy', String(options.preemptionPolicy), victimRuleNames),
+        queueOrder: oneOf('--scheduler', scheduler, queueOrderNames),
+        victimRule: oneOf('--preemption-policy', victimRule, victimRuleNames),
         preemption,
         publish: 'whenPlanned',
       },
