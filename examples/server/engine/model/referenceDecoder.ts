@@ -10,7 +10,9 @@ export function referenceLogits({ config, tensors }: Checkpoint, tokens: readonl
   const { hidden, heads, kvHeads, headDim, vocabulary } = config;
   const embedding = tensors.read('model.embed_tokens.weight');
   const head = config.tied ? embedding : tensors.read('lm_head.weight');
-  let x: Float64Array[] = tokens.map((token) => Float64Array.from(embedding.subarray(token * hidden, (token + 1) * hidden)));
+  let x: Float64Array[] = tokens.map((token) =>
+    Float64Array.from(embedding.subarray(token * hidden, (token + 1) * hidden)),
+  );
   for (let layer = 0; layer < config.layers; layer++) {
     const read = (part: string): Float32Array => tensors.read(`model.layers.${layer}.${part}.weight`);
     const norm = read('input_layernorm');
