@@ -26,7 +26,7 @@ export function metricsText(engine: Engine, model: string): string {
     num_requests_running: engine.running,
     num_requests_waiting: engine.size - engine.running,
     kv_cache_usage_perc: used,
-    num_preemptions_total: done.preemptions,
+    num_preemptions_total: cache.scheduler.counters.preemptions,
     prompt_tokens_total: done.promptTokens,
     generation_tokens_total: done.generationTokens,
     prompt_tokens_cached_total: done.cachedTokens,

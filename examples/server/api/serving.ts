@@ -79,6 +79,7 @@ export class Serving {
 
 /** Blocks of other weights are never found: sizes and times of the files that hold them are in their name. */
 function fingerprint(directory: string): string {
+  if (!fs.existsSync(directory)) return ''; // opening the engine says what is wrong
   const files = fs.readdirSync(directory).filter((name) => /\.(safetensors|gguf)$|^config\.json$/.test(name));
   return files
     .sort()

@@ -183,7 +183,6 @@ export class Engine {
     const { plan } = step;
     for (let seat = plan.first(); seat !== -1; seat = plan.next(seat))
       this.#begin(plan.request(seat), plan.from(seat));
-    this.counters.preemptions += plan.preempted.length;
     const shape = this.steps.shapeOf(plan);
     let logits: Float32Array;
     try {

@@ -29,7 +29,6 @@ export class EngineCounters {
   generationTokens = 0;
   /** Tokens of prompts whose KV was found. */
   cachedTokens = 0;
-  preemptions = 0;
   readonly finished: Record<FinishReason, number> = { stop: 0, length: 0, cancelled: 0, error: 0 };
   readonly timeToFirstToken: Histogram = new Histogram(bounds);
   readonly interTokenLatency: Histogram = new Histogram(bounds);

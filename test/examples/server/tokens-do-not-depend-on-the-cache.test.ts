@@ -140,7 +140,7 @@ describe('tokens and logits are bit-identical to a run without any cache', () =>
     expectSame(await before.serve(turns[0]), expected[0], 'turn 0');
     expectSame(await before.serve(turns[1]), expected[1], 'turn 1');
     const { counters } = before.engine.cache.kv.metrics();
-    expect(before.engine.counters.preemptions).toBeGreaterThan(0);
+    expect(before.engine.cache.scheduler.counters.preemptions).toBeGreaterThan(0);
     expect(counters['reloads.ddr']).toBeGreaterThan(0);
     expect(counters['reloads.nvme']).toBeGreaterThan(0);
     before.engine.cache.scheduler.checkIntegrity();
