@@ -84,8 +84,17 @@ export class Decoder {
         norm(layer.attentionNorm),
         product(kernels.qkv, qkvColumns / 32, normed, layer.qkv, qkv),
         bind(kernels.rope, turned / 32, qkv, buffers.positions, buffers.turns, counts),
-        bind(kernels.writeKv[i], (kvHeads * headDim) / 2 / 32, qkv, slab, rows, entries, counts),
-        bind(kernels.attention[i], heads / 4, qkv, slab, rows, entries, attended, counts),
+        bind(
+          kernels.writeKv,
+          (kvHeads * headDim) / 2 / 32,
+          qkv,
+          slab,
+          rows,
+          entries,
+          counts,
+          buffers.layers[i],
+        ),
+        bind(kernels.attention, heads / 4, qkv, slab, rows, entries, attended, counts, buffers.layers[i]),
         product(kernels.output, hidden / 4 / 32, attended, layer.output, x),
         norm(layer.ffnNorm),
         product(kernels.gateUp, ffn / 2 / 32, normed, layer.gateUp, gateUp),
@@ -107,7 +116,7 @@ export class Decoder {
     limits: DecoderLimits,
   ): Promise<Decoder> {
     const kernels = await compileKernels(device, checkpoint.config, layout);
-    const buffers = makeBuffers(device, checkpoint, limits);
+    const buffers = makeBuffers(device, checkpoint, layout, limits);
     const weights = uploadWeights(device, checkpoint);
     return new Decoder(device, checkpoint, buffers, kernels, weights, slabs[0]);
   }
@@ -119,7 +128,7 @@ export class Decoder {
    */
   async run(step: DecoderStep): Promise<Float32Array> {
     const { queue } = this.#device;
-    const { buffers } = { buffers: this.#buffers };
+    const buffers = this.#buffers;
     const rows = step.tokens.length;
     const samples = step.samples.length;
     queue.writeBuffer(buffers.tokens, 0, new Uint32Array(step.tokens));
@@ -176,7 +185,7 @@ function dispatch(pass: GPUComputePassEncoder, work: Dispatch, rows: number): vo
   else pass.dispatchWorkgroups(Math.ceil(columns), rows);
 }
 
-function makeBuffers(device: GPUDevice, { config }: Checkpoint, limits: DecoderLimits) {
+function makeBuffers(device: GPUDevice, { config }: Checkpoint, layout: KVLayout, limits: DecoderLimits) {
   const { hidden, heads, kvHeads, headDim, ffn, vocabulary } = config;
   const { STORAGE, COPY_DST, COPY_SRC, UNIFORM, MAP_READ } = gpuUsage;
   const words = (label: string, count: number, usage: number = STORAGE | COPY_DST): GPUBuffer =>
@@ -190,6 +199,13 @@ function makeBuffers(device: GPUDevice, { config }: Checkpoint, limits: DecoderL
     entries: words('block tables', limits.entries * 2),
     samples: words('rows that sample', limits.samples),
     counts: words('counts', 4, UNIFORM | COPY_DST),
+    /** Where each layer begins in a block, in vectors of 16 bytes. */
+    layers: Array.from({ length: config.layers }, (_, layer) => {
+      const buffer = words(`layer ${layer}`, 4, UNIFORM | COPY_DST);
+      const at = (layer * layout.layerStrideBytes) / 16;
+      device.queue.writeBuffer(buffer, 0, Uint32Array.of(at, 0, 0, 0));
+      return buffer;
+    }),
     turns: words('rotary angles', turns.length),
     x: words('x', limits.rows * hidden),
     normed: words('normed x', Math.max(limits.rows, limits.samples) * hidden),

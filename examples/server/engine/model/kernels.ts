@@ -17,9 +17,8 @@ export interface Kernels {
   readonly finalNorm: GPUComputePipeline;
   readonly qkv: Product;
   readonly rope: GPUComputePipeline;
-  /** One for each layer. */
-  readonly writeKv: readonly GPUComputePipeline[];
-  readonly attention: readonly GPUComputePipeline[];
+  readonly writeKv: GPUComputePipeline;
+  readonly attention: GPUComputePipeline;
   readonly output: Product;
   readonly gateUp: Product;
   readonly swiglu: GPUComputePipeline;
@@ -32,7 +31,7 @@ export async function compileKernels(
   config: ModelConfig,
   layout: KVLayout,
 ): Promise<Kernels> {
-  const { hidden, heads, kvHeads, headDim, ffn, vocabulary, normEpsilon, layers } = config;
+  const { hidden, heads, kvHeads, headDim, ffn, vocabulary, normEpsilon } = config;
   const compile = (
     name: string,
     constants: Readonly<Record<string, number>>,
@@ -62,16 +61,14 @@ export async function compileKernels(
     );
   };
   const norm = { hidden4: hidden / 4, epsilon: normEpsilon };
-  const blocks = (layer: number): Record<string, number> => ({
+  const blocks = {
     headDim4: headDim / 4,
     qHeads: heads,
     kvHeads,
     blockTokens: layout.blockTokens,
-    layerAt: (layer * layout.layerStrideBytes) / 16,
     headStride: layout.headStrideBytes / 16,
     kvStride: layout.kvStrideBytes / 16,
-  });
-  const each = Array.from({ length: layers }, (_, layer) => layer);
+  };
   const attention = { scale: 1 / Math.sqrt(headDim), window: config.window };
   return {
     embed: await compile('embed', { hidden, tableStride: paddedVocabulary(vocabulary) }),
@@ -79,10 +76,8 @@ export async function compileKernels(
     finalNorm: await compile('rmsNorm', { ...norm, gathers: 1 }),
     qkv: await product(hidden, (heads + 2 * kvHeads) * headDim),
     rope: await compile('rope', { qHeads: heads, kvHeads, half: headDim / 2 }),
-    writeKv: await Promise.all(each.map((layer) => compile('writeKv', blocks(layer)))),
-    attention: await Promise.all(
-      each.map((layer) => compile('attention', { ...blocks(layer), ...attention }, { dim: headDim / 4 })),
-    ),
+    writeKv: await compile('writeKv', blocks),
+    attention: await compile('attention', { ...blocks, ...attention }, { dim: headDim / 4 }),
     output: await product(heads * headDim, hidden, { adds: true }),
     gateUp: await product(hidden, 2 * ffn),
     swiglu: await compile('swiglu', { ffn4: ffn / 4 }),

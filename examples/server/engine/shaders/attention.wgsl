@@ -8,8 +8,7 @@ override headDim4: u32;
 override qHeads: u32;
 override kvHeads: u32;
 override blockTokens: u32;
-override layerAt: u32; // strides in vectors of 16 bytes
-override headStride: u32;
+override headStride: u32; // in vectors of 16 bytes
 override kvStride: u32;
 override scale: f32; // 1 / sqrt(D)
 override window: u32; // tokens seen up to the own one; 0: all
@@ -20,6 +19,7 @@ override window: u32; // tokens seen up to the own one; 0: all
 @group(0) @binding(3) var<storage, read> entries: array<vec2<u32>>; // slab, offset in bytes
 @group(0) @binding(4) var<storage, read_write> attended: array<vec4<f32>>; // [row][Q heads][D]
 @group(0) @binding(5) var<uniform> counts: vec4<u32>; // rows, rows that sample
+@group(0) @binding(6) var<uniform> layer: vec4<u32>; // the layer's place in a block, in vectors
 
 @compute @workgroup_size(4)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
@@ -30,7 +30,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
   }
   let position = rows[row].x;
   let table = rows[row].y;
-  let kvHead = layerAt + head / (qHeads / kvHeads) * headStride;
+  let kvHead = layer.x + head / (qHeads / kvHeads) * headStride;
   let start = (row * (qHeads + 2u * kvHeads) + head) * headDim4;
   let qDIM = qkv[start + DIMu] * scale; // each dim
   var outDIM = vec4<f32>(); // each dim
