@@ -58,6 +58,7 @@ function newCountingPort(blocks: number): KVPort {
     blockTokens,
     capacityBlocks: blocks,
     hasLowerTier: false,
+    disturbances: 0,
     matchLength: () => 0,
     canOpen: (_keys, _matched, wanted) => open + wanted <= blocks,
     canAllocate: (wanted) => open + wanted <= blocks,

@@ -12,4 +12,8 @@ export type { DeviceBlockTable } from './requests/blockTables.ts';
 export type { StepEnd } from './requests/context.ts';
 export type { EntryEnd, StepEntry } from './requests/growing.ts';
 export type { KVSequence } from './requests/kvSequence.ts';
+export { KVScheduler, type KVSchedulerConfig } from './scheduling/kvScheduler.ts';
+export type { KVStepPlan, PlannedRequest } from './scheduling/kvStepPlan.ts';
+export type { KVRequest } from './scheduling/scheduledRequest.ts';
+export type { FinishedRequest, KVStepOutcome, SampledToken } from './scheduling/stepResults.ts';
 export { type OpenStores, openStores, type StoreConfig } from './stores/openStores.ts';

@@ -52,6 +52,7 @@ import { ComputingBlocks } from './requests/computing.ts';
 import { type RequestContext, requireLive, type StepEnd, tokensToFind } from './requests/context.ts';
 import { append, type EntryEnd, type StepEntry, seal, step } from './requests/growing.ts';
 import type { KVSequence } from './requests/kvSequence.ts';
+import { KVScheduler, type KVSchedulerConfig } from './scheduling/kvScheduler.ts';
 import { DeviceKeeper } from './stores/deviceKeeper.ts';
 import { type OpenStores, openStores } from './stores/openStores.ts';
 import { adoptRecovered, warmNvme } from './stores/warm.ts';
@@ -77,6 +78,7 @@ export class KVRuntime implements AsyncDisposable {
   readonly #log: DecisionLogFile | null;
   readonly #closing: AbortController;
   #closed: Promise<void> | undefined;
+  #scheduler: KVScheduler | undefined;
 
   private constructor(
     config: KVRuntimeConfig,
@@ -191,6 +193,20 @@ export class KVRuntime implements AsyncDisposable {
   /** A new, empty queue for prompts that wait: how much of each is cached is one call for all of them. */
   requestQueue(): RequestQueue {
     return new RequestQueue(this.manager, this.#context.chains, this.#config.layout.blockTokens);
+  }
+
+  /**
+   * Continuous batching on this runtime: which requests run in each step, with how many tokens, in which
+   * blocks. There is one at a time.
+   * @throws TKV_CONFIG for a setting that is wrong or that a runtime cannot keep, TKV_STATE while another one
+   * is open
+   */
+  scheduler(config: KVSchedulerConfig = {}): KVScheduler {
+    if (this.#scheduler !== undefined && !this.#scheduler.isClosed) {
+      throw new TierKVError('TKV_STATE', 'the runtime has a scheduler. Close it before you open another.');
+    }
+    this.#scheduler = new KVScheduler(this.#context, config, this.#log?.sink ?? null);
+    return this.#scheduler;
   }
 
   /**
@@ -390,6 +406,7 @@ export class KVRuntime implements AsyncDisposable {
 
   async #close(): Promise<void> {
     this.#closing.abort(new TierKVError('TKV_STATE', 'the runtime is closed. Open another one.'));
+    this.#scheduler?.close();
     await this.#context.keeper.close();
     await this.idle();
     await this.stores[Symbol.asyncDispose]();

@@ -65,7 +65,7 @@ function open<R extends ServingRequest>(core: SchedulerCore<R>, state: RequestSt
   const tokens = chunk(core, state.known - matched * blockTokens);
   if (!port.canOpen(keys, matched, core.blocksFor(matched * blockTokens + tokens))) return false;
   const full = Math.min(keys.length, Math.floor(state.known / blockTokens));
-  const sequence = port.open(keys, full, matched, core.nowUs);
+  const sequence = port.open(keys, full, matched, core.nowUs, state.request.owner ?? 0);
   state.sequence = sequence;
   state.blocks = sequence.matched;
   state.sealed = sequence.matched;

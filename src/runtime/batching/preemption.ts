@@ -49,14 +49,19 @@ export function victimOf<R extends ServingRequest>(core: SchedulerCore<R>): numb
 /**
  * The request gives up its blocks and its seat, and waits in front. Tokens that the step had for it are left
  * again.
+ * @param forRoom whether others need its room, so that `offload` moves its blocks down
  */
-export function preempt<R extends ServingRequest>(core: SchedulerCore<R>, seat: number): void {
+export function preempt<R extends ServingRequest>(
+  core: SchedulerCore<R>,
+  seat: number,
+  forRoom: boolean,
+): void {
   core.left += core.batch.newTokens[seat];
   const state = core.batch.leave(seat) as RequestState<R>;
   core.decide(SchedulerDecision.PREEMPT, state, state.computed);
   core.counters.preemptions++;
   state.preemptions++;
-  core.port.preempt(sequenceOf(state), core.config.preemption === 'offload', core.nowUs);
+  core.port.preempt(sequenceOf(state), forRoom && core.config.preemption === 'offload', core.nowUs);
   core.forgetSequence(state);
   if (core.config.preemption === 'restart') state.known = state.request.promptTokens;
   state.phase = Phase.WAITING;

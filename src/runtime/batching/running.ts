@@ -4,7 +4,6 @@
  * seats that need a block are touched.
  */
 
-import { invariant } from '../errors.ts';
 import type { SchedulerCore } from './core.ts';
 import { preempt, victimOf, yieldHeldBlocks } from './preemption.ts';
 import { SchedulerDecision } from './schedulerSink.ts';
@@ -36,9 +35,9 @@ function grantAll<R extends ServingRequest>(core: SchedulerCore<R>): void {
   for (let left = batch.needingBlock; left > 0; left--) {
     const seat = batch.firstNeedingBlock();
     const state = batch.state(seat);
-    invariant(core.allocate(state, batch.known(seat)), 'there is room for a block for each that needs one');
+    const isPlaced = core.allocate(state, batch.known(seat)) && !core.isUnsettled(state);
     batch.grantBlock(seat);
-    if (!core.isUnsettled(state)) continue;
+    if (isPlaced) continue;
     batch.setStalled(seat, 1);
     core.leaveOut(seat);
   }
@@ -81,7 +80,7 @@ function resume<R extends ServingRequest>(core: SchedulerCore<R>, seat: number):
   core.keepPlaced(state);
   batch.setStalled(seat, 0);
   if (state.blocks * port.blockTokens >= batch.computed(seat)) return true;
-  preempt(core, seat);
+  preempt(core, seat, false);
   return false;
 }
 
@@ -121,7 +120,7 @@ function allocateByForce<R extends ServingRequest>(
   while (!core.allocate(state, tokens)) {
     if (yieldHeldBlocks(core, null)) continue;
     const victim = victimOf(core);
-    preempt(core, victim);
+    preempt(core, victim, true);
     if (victim === seat) return false;
   }
   return true;

@@ -70,6 +70,8 @@ export class Core {
   listener: ManagerListener = {};
   nowUs = 0;
   sequencesOpened = 0;
+  /** How often entries have lost their bytes so far, over all sequences. */
+  disturbances = 0;
 
   constructor(config: ResolvedConfig, sink: DecisionSink | null, memory?: TableMemory) {
     this.config = config;
@@ -321,6 +323,12 @@ export class Core {
   end(row: number, outcome: number): void {
     this.agenda.ended.push(this.jobs.idOf(row));
     this.jobs.end(row, outcome);
+  }
+
+  /** An entry of the sequence has lost its bytes. */
+  disturb(sequence: Sequence): void {
+    sequence.disturbances++;
+    this.disturbances++;
   }
 
   /** One block of the sequence waits no more. */

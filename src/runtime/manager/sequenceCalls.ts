@@ -10,6 +10,7 @@ import { Outcome } from '../transfer/outcome.ts';
 import { HBM } from './core.ts';
 import { drain } from './jobs/drain.ts';
 import type { ManagerListener } from './listener.ts';
+import { sendDown } from './residency/residency.ts';
 import { canBeCopied, copyBlock } from './sequences/copying.ts';
 import { load as loadBlock } from './sequences/loading.ts';
 import { match as matchBlock } from './sequences/matching.ts';
@@ -248,6 +249,23 @@ export abstract class SequenceCalls extends ManagerViews {
     this.core.sink?.input(InputOp.PREEMPT, nowUs, [sequence.id]);
     this.core.counters.preemptions++;
     this.#close(sequence, false);
+  }
+
+  /**
+   * As `preempt`, and its room is made at once: those of its blocks that nobody else holds are sent to the
+   * tier below, where one takes them. Blocks that were not sealed are gone.
+   */
+  demote(sequence: Sequence, nowUs: number): void {
+    const core = this.core;
+    this.live(sequence);
+    this.now(nowUs);
+    core.sink?.input(InputOp.DEMOTE, nowUs, [sequence.id]);
+    core.counters.preemptions++;
+    const replicas = sequence.replica.slice(0, sequence.length);
+    for (let i = sequence.length - 1; i >= 0; i--) releaseBlock(core, sequence, i, false);
+    core.sequences.delete(sequence.id);
+    sendDown(core, replicas);
+    this.end(true);
   }
 
   /**

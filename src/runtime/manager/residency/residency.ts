@@ -191,6 +191,17 @@ export function trimToThreshold(core: Core): void {
   }
 }
 
+/** Evicts those of the replicas that lie in HBM, can be evicted and would stay in the cache; the last first. */
+export function sendDown(core: Core, replicas: Int32Array): void {
+  for (let i = replicas.length - 1; i >= 0; i--) {
+    const replica = replicas[i];
+    if (replica === -1 || core.replicas.tierOf(replica) !== HBM) continue;
+    if (core.replicas.evictable[replica] === 1 && canMoveDown(core, replica, HBM)) {
+      evict(core, replica, HBM);
+    }
+  }
+}
+
 /** Sequences that hold blocks of the tier: who stands in the way when it cannot evict. */
 export function holdersIn(core: Core, tier: number): SequenceId[] {
   const { sequences, replicas } = core;

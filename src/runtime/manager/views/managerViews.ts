@@ -56,6 +56,14 @@ export abstract class ManagerViews {
   }
 
   /**
+   * How often blocks of sequences have lost their bytes so far: a load or a seal that failed, a tier that was
+   * lost. While it stays as it was, so does `disturbances` of every sequence.
+   */
+  get disturbances(): number {
+    return this.core.disturbances;
+  }
+
+  /**
    * When the next job in flight is past its deadline, in microseconds; Infinity when none has one. `tick` it
    * then.
    */
@@ -160,6 +168,16 @@ export abstract class ManagerViews {
     if (sequence.state[i] !== Entry.OPEN) return undefined;
     const { slot, generation, sizeClass } = this.#placeOf(sequence.replica[i]);
     return new OpenBlock(slot, generation, sizeClass, this.core.replicas.foreign[sequence.replica[i]] === 1);
+  }
+
+  /**
+   * Where the block lies in HBM, if its own sequence may attend over it now: loaded, open, or sealed and not
+   * yet published.
+   */
+  placeOf(sequence: Sequence, i: number): { readonly slot: number; readonly sizeClass: number } | undefined {
+    const state = sequence.state[i];
+    const isPlaced = state === Entry.OPEN || state === Entry.SEALING || state === Entry.READY;
+    return isPlaced ? this.#placeOf(sequence.replica[i]) : undefined;
   }
 
   #placeOf(replica: number): { slot: number; generation: number; sizeClass: number } {
