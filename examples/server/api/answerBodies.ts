@@ -12,11 +12,11 @@ export interface AnswerName {
 }
 
 export function usageOf(answer: Answer): object {
-  const { promptTokens, outputTokens, cachedTokens } = answer;
+  const { promptTokens, tokens, cachedTokens } = answer;
   return {
     prompt_tokens: promptTokens,
-    completion_tokens: outputTokens,
-    total_tokens: promptTokens + outputTokens,
+    completion_tokens: tokens.length,
+    total_tokens: promptTokens + tokens.length,
     prompt_tokens_details: { cached_tokens: cachedTokens },
   };
 }

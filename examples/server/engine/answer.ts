@@ -3,8 +3,6 @@
  * engine never waits for a reader: what is not read yet is kept, and is bounded by the request's own length.
  */
 
-import type { KeyChain } from '../../../src/runtime/index.ts';
-import { CachedRequest } from './kvCache.ts';
 import type { SamplingOptions } from './sampling.ts';
 import { type Decoder, Detokenizer, StopStrings } from './text/index.ts';
 
@@ -17,8 +15,6 @@ export interface GenerationRequest {
   readonly stop: readonly string[];
   /** Go on where the model would end its answer. */
   readonly ignoreEnd?: boolean;
-  /** Lower is more urgent. */
-  readonly priority?: number;
 }
 
 export type FinishReason = 'stop' | 'length' | 'cancelled' | 'error';
@@ -32,26 +28,25 @@ export interface AnswerTimes {
   endedMs: number;
 }
 
-export class Answer extends CachedRequest {
+export class Answer {
+  readonly id: string;
   readonly request: GenerationRequest;
   readonly times: AnswerTimes;
+  /** Tokens that were generated. */
+  readonly tokens: number[] = [];
   /** Tokens of the prompt whose KV was found; known from the first step on. */
   cachedTokens = 0;
   /** undefined while it goes on. */
   finish: FinishReason | undefined;
+  /** Whether the last token ends the answer, other than by its length. */
+  isComplete = false;
   readonly #detokenizer: Detokenizer;
   readonly #stops: StopStrings;
   #unread = '';
   #wake: () => void = () => {};
 
-  constructor(
-    id: string,
-    request: GenerationRequest,
-    chain: KeyChain | null,
-    decoder: Decoder,
-    arrivedMs: number,
-  ) {
-    super(id, request.prompt, request.maxTokens, request.priority ?? 0, chain);
+  constructor(id: string, request: GenerationRequest, decoder: Decoder, arrivedMs: number) {
+    this.id = id;
     this.request = request;
     this.#detokenizer = new Detokenizer(decoder);
     this.#stops = new StopStrings(request.stop);
@@ -59,20 +54,15 @@ export class Answer extends CachedRequest {
     this.times = { arrivedMs, firstStepMs: never, firstTokenMs: never, lastTokenMs: never, endedMs: never };
   }
 
-  /** Tokens of the answer so far. */
-  get outputTokens(): number {
-    return this.tokens.length - this.promptTokens;
+  get promptTokens(): number {
+    return this.request.prompt.length;
   }
 
-  /**
-   * The engine's next token. A token that ends the answer has no text.
-   * @returns whether the answer is complete by it
-   */
-  take(token: number, isEnd: boolean): boolean {
-    this.push(token);
-    if (isEnd) return true;
-    this.#give(this.#stops.push(this.#detokenizer.push(token)));
-    return this.#stops.hasStopped;
+  /** The engine's next token. A token that ends the answer has no text. */
+  take(token: number, isEnd: boolean): void {
+    this.tokens.push(token);
+    if (!isEnd) this.#give(this.#stops.push(this.#detokenizer.push(token)));
+    this.isComplete = isEnd || this.#stops.hasStopped;
   }
 
   end(finish: FinishReason, nowMs: number): void {

@@ -3,15 +3,21 @@
  * for as long as there is somebody to serve.
  */
 
-import { type KVRuntime, type KVRuntimeConfig, kvLayout, TierKVError } from '../../../src/index.ts';
-import type { SchedulerConfig } from '../../../src/runtime/index.ts';
-import { Answer, type GenerationRequest } from './answer.ts';
+import {
+  type KVRuntimeConfig,
+  type KVSchedulerConfig,
+  type KVStepOutcome,
+  kvLayout,
+  type SampledToken,
+  TierKVError,
+} from '../../../src/index.ts';
+import { Answer, type FinishReason, type GenerationRequest } from './answer.ts';
 import { type Checkpoint, openCheckpoint } from './checkpoint/index.ts';
 import { EngineCounters } from './engineCounters.ts';
 import { KvCache, type PlannedStep } from './kvCache.ts';
 import { Decoder, type DecoderLimits } from './model/index.ts';
 import { sampleToken } from './sampling.ts';
-import { StepTimes } from './stepTimes.ts';
+import { StepTimes, shapeOf } from './stepTimes.ts';
 import { TextTokenizer } from './text/index.ts';
 
 export type CacheConfig = Omit<KVRuntimeConfig, 'layout' | 'model'>;
@@ -30,7 +36,7 @@ export interface EngineOptions {
   /** Prompt and answer together. Default: as the model says, at most 8192, and what HBM holds. */
   readonly contextTokens?: number;
   /** What a request that gives way does: see the scheduler. Default `offload` where there is a lower tier. */
-  readonly preemption?: SchedulerConfig['preemption'];
+  readonly preemption?: KVSchedulerConfig['preemption'];
   /** False: requests find nothing, and leave nothing to be found. */
   readonly reuse?: boolean;
   /** Told of the logits of each token, before it is sampled. */
@@ -42,7 +48,7 @@ export interface EngineOptions {
 export class Engine {
   readonly checkpoint: Checkpoint;
   readonly tokenizer: TextTokenizer;
-  readonly cache: KvCache<Answer>;
+  readonly cache: KvCache;
   readonly counters: EngineCounters = new EngineCounters();
   readonly steps: StepTimes = new StepTimes();
   readonly contextTokens: number;
@@ -51,6 +57,8 @@ export class Engine {
   readonly #ends: ReadonlySet<number>;
   readonly #answers: Map<string, Answer> = new Map();
   #decoder: Decoder;
+  readonly #vocabulary: number;
+  #devicesLost = 0;
   #requests = 0;
   #loop: Promise<void> | undefined;
 
@@ -58,7 +66,7 @@ export class Engine {
     options: EngineOptions,
     checkpoint: Checkpoint,
     tokenizer: TextTokenizer,
-    cache: KvCache<Answer>,
+    cache: KvCache,
     limits: DecoderLimits,
     decoder: Decoder,
   ) {
@@ -68,6 +76,7 @@ export class Engine {
     this.cache = cache;
     this.#limits = limits;
     this.#decoder = decoder;
+    this.#vocabulary = checkpoint.config.vocabulary;
     this.contextTokens = limits.contextTokens;
     this.#ends = new Set(checkpoint.config.endTokens);
   }
@@ -76,13 +85,13 @@ export class Engine {
   static async open(options: EngineOptions): Promise<Engine> {
     const { directory, model, blockTokens = 16, stepTokens = 256, maxSequences = 64 } = options;
     const checkpoint = openCheckpoint(directory);
-    let kv: KVRuntime | undefined;
+    let cache: KvCache | undefined;
     try {
       const { layers, kvHeads, headDim, vocabulary } = checkpoint.config;
       const tokenizer = new TextTokenizer(directory, vocabulary);
       const layout = kvLayout({ layers, kvHeads, headDim, dtype: 'f32', blockTokens });
       const hasLowerTier = (options.cache.ddrBytes ?? 0) > 0 || options.cache.nvme !== undefined;
-      const cache = await KvCache.open<Answer>(
+      cache = await KvCache.open(
         { ...options.cache, layout, model },
         {
           maxBatchedTokens: stepTokens,
@@ -90,7 +99,7 @@ export class Engine {
           preemption: options.preemption ?? (hasLowerTier ? 'offload' : 'recompute'),
         },
       );
-      kv = cache.kv;
+      const { kv } = cache;
       const contextTokens = Math.min(
         options.contextTokens ?? 8192,
         checkpoint.config.contextTokens,
@@ -102,7 +111,7 @@ export class Engine {
       return new Engine(options, checkpoint, tokenizer, cache, limits, decoder);
     } catch (error) {
       checkpoint.tensors.close();
-      await kv?.close();
+      await cache?.kv.close();
       throw error;
     }
   }
@@ -119,7 +128,8 @@ export class Engine {
 
   /**
    * A request begins as soon as there is room. Read the answer, or `cancel` it.
-   * @throws TKV_CAPACITY for a prompt and an answer that are together longer than the context
+   * @throws TKV_CAPACITY for a prompt and an answer that are together longer than the context, TKV_INPUT for an
+   * empty prompt, TKV_STATE when the engine closes
    */
   submit(request: GenerationRequest): Answer {
     const { prompt, maxTokens } = request;
@@ -131,15 +141,10 @@ export class Engine {
         { field: 'max_tokens' },
       );
     }
-    if (prompt.length === 0) {
-      throw new TierKVError('TKV_INPUT', 'The prompt is empty. Give it a token or more.', {
-        field: 'prompt',
-      });
-    }
-    const chain = this.#options.reuse === false ? null : this.cache.chainOf(request.tenant);
     const id = `${++this.#requests}`;
-    const answer = new Answer(id, request, chain, this.tokenizer, performance.now());
-    this.cache.scheduler.add(answer, this.cache.kv.nowUs());
+    const tenant = this.#options.reuse === false ? `request ${id}` : request.tenant;
+    this.cache.scheduler.add({ id, tokens: prompt, tenant, maxTokens });
+    const answer = new Answer(id, request, this.tokenizer, performance.now());
     this.#answers.set(id, answer);
     this.counters.promptTokens += prompt.length;
     this.#loop ??= this.#serve();
@@ -148,17 +153,18 @@ export class Engine {
 
   /** Nobody wants the answer any more: its blocks are free with the step that runs now, or at once. */
   cancel(answer: Answer): void {
-    if (answer.finish !== undefined) return;
-    if (this.cache.scheduler.abort(answer.id, this.cache.kv.nowUs()) === 'ended')
-      this.#end(answer, 'cancelled');
+    if (answer.finish !== undefined || !this.#answers.has(answer.id)) return;
+    if (this.cache.scheduler.abort(answer.id) === 'ended') this.#end(answer, 'cancelled');
   }
 
-  /** What can be saved is saved, so that the next start finds it. All requests must have ended. */
+  /**
+   * Requests that have not ended are cancelled, and what is cached is saved, so that the next start finds it.
+   * @returns blocks that the files hold
+   */
   async close(): Promise<number> {
-    for (const answer of this.#answers.values()) this.cancel(answer);
+    for (const answer of [...this.#answers.values()]) this.cancel(answer);
     await this.#loop;
-    const saved = await this.cache.kv.save();
-    await this.cache.kv.close();
+    const saved = await this.cache.close();
     this.checkpoint.tensors.close();
     return saved;
   }
@@ -168,89 +174,114 @@ export class Engine {
       try {
         const startMs = performance.now();
         const step = this.cache.plan();
-        if (step === null) await this.cache.arrival();
+        if (step === null) await this.cache.next();
         else await this.#run(step, startMs);
       } catch (error) {
         this.#options.onError?.(error);
-        await this.#giveUp();
+        this.#giveUp();
       }
     }
     this.#loop = undefined;
   }
 
-  async #run(step: PlannedStep<Answer>, startMs: number): Promise<void> {
-    const { device } = this.cache.kv;
-    const { plan } = step;
-    for (let seat = plan.first(); seat !== -1; seat = plan.next(seat))
-      this.#begin(plan.request(seat), plan.from(seat));
-    const shape = this.steps.shapeOf(plan);
+  async #run(step: PlannedStep, startMs: number): Promise<void> {
+    const { kv } = this.cache;
+    const answers = step.requests.map(({ id, start }) => this.#begin(id, start));
+    const shape = shapeOf(step.requests);
+    if (kv.devicesLost !== this.#devicesLost) await this.#openDecoder();
+    const { device } = kv;
     let logits: Float32Array;
     try {
       logits = await this.#decoder.run(step.rows);
     } catch (error) {
-      const lost = await Promise.race([device.lost.then(() => true), delay(200, false)]);
-      if (!lost) throw error;
-      await this.#replaceDevice();
+      const isLost = await Promise.race([device.lost.then(() => true), delay(200, false)]);
+      if (!isLost) throw error;
+      this.#finish(this.cache.scheduler.stepFailed());
+      await this.cache.next();
       return;
     }
     const nowMs = performance.now();
-    const { vocabulary } = this.checkpoint.config;
-    const stopped = step.sampling.filter((answer, i) => {
-      const own = logits.subarray(i * vocabulary, (i + 1) * vocabulary);
-      return this.#sample(answer, own, nowMs);
+    const sampled: SampledToken[] = [];
+    step.requests.forEach(({ id, end, samples }, i) => {
+      if (!samples) return;
+      const from = sampled.length * this.#vocabulary;
+      sampled.push({
+        id,
+        ...this.#sample(answers[i], end, logits.subarray(from, from + this.#vocabulary), nowMs),
+      });
     });
-    const outcome = this.cache.ended(stopped);
-    outcome.finished.forEach((answer, i) => {
-      this.#end(answer, reasons[outcome.reasons[i]]);
-    });
+    this.#finish(this.cache.ended(sampled));
     this.steps.record(shape, performance.now() - startMs);
   }
 
-  /** @returns whether the answer is complete, other than by its length */
-  #sample(answer: Answer, logits: Float32Array, nowMs: number): boolean {
-    const index = answer.outputTokens;
+  /**
+   * The token behind the first `end` tokens. One that was drawn in a step that was interrupted is handed out
+   * already, and stays what it is.
+   */
+  #sample(
+    answer: Answer,
+    end: number,
+    logits: Float32Array,
+    nowMs: number,
+  ): { readonly token: number; readonly stop: boolean } {
+    const index = end - answer.promptTokens;
     this.#options.onLogits?.(answer.id, index, logits);
-    const token = sampleToken(logits, answer.request.sampling, index);
-    this.counters.noteToken(answer, nowMs);
-    return answer.take(token, !answer.request.ignoreEnd && this.#ends.has(token));
+    if (index === answer.tokens.length) {
+      const token = sampleToken(logits, answer.request.sampling, index);
+      answer.take(token, !answer.request.ignoreEnd && this.#ends.has(token));
+      this.counters.noteToken(answer, nowMs);
+    }
+    return { token: answer.tokens[index], stop: answer.isComplete };
   }
 
-  /** The first step of an answer: what was found of its prompt is known now. */
-  #begin(answer: Answer, from: number): void {
-    if (!Number.isNaN(answer.times.firstStepMs)) return;
-    answer.times.firstStepMs = performance.now();
-    answer.cachedTokens = from;
-    this.counters.cachedTokens += from;
+  /** In the first step of an answer it is known what was found of its prompt. */
+  #begin(id: string, start: number): Answer {
+    const answer = this.#answers.get(id);
+    if (answer === undefined) throw new Error(`request ${id} is planned and has ended`);
+    if (Number.isNaN(answer.times.firstStepMs)) {
+      answer.times.firstStepMs = performance.now();
+      answer.cachedTokens = start;
+      this.counters.cachedTokens += start;
+    }
+    return answer;
   }
 
-  #end(answer: Answer, reason: 'stop' | 'length' | 'cancelled' | 'error'): void {
+  #finish({ finished }: KVStepOutcome): void {
+    for (const { id, reason } of finished) {
+      const answer = this.#answers.get(id);
+      if (answer !== undefined) this.#end(answer, reasons[reason]);
+    }
+  }
+
+  #end(answer: Answer, reason: FinishReason): void {
     this.#answers.delete(answer.id);
     answer.end(reason, performance.now());
     this.counters.noteEnd(answer);
   }
 
   /** Another device has other buffers: the weights go up again. */
-  async #replaceDevice(): Promise<void> {
-    await this.cache.failed();
+  async #openDecoder(): Promise<void> {
     const { kv, layout } = this.cache;
-    const { slabs } = kv.stores.hbm;
-    this.#decoder = await Decoder.open(kv.device, this.checkpoint, layout, slabs, this.#limits);
+    this.#devicesLost = kv.devicesLost;
+    this.#decoder = await Decoder.open(kv.device, this.checkpoint, layout, kv.stores.hbm.slabs, this.#limits);
   }
 
   /** An error that nobody expected: the requests under way end with it, and the engine goes on. */
-  async #giveUp(): Promise<void> {
-    const { scheduler, kv } = this.cache;
-    if (scheduler.isComputing) scheduler.stepFailed(kv.nowUs());
+  #giveUp(): void {
+    const { scheduler } = this.cache;
     for (const answer of [...this.#answers.values()]) {
-      scheduler.abort(answer.id, kv.nowUs());
+      scheduler.abort(answer.id);
       this.#end(answer, 'error');
     }
-    await kv.idle();
+    try {
+      scheduler.stepFailed();
+    } catch {
+      // No step was computing.
+    }
   }
 }
 
-/** By the scheduler's reasons: length, stop, capacity, aborted. */
-const reasons = ['length', 'stop', 'length', 'cancelled'] as const;
+const reasons = { length: 'length', stop: 'stop', capacity: 'length', aborted: 'cancelled' } as const;
 
 function delay<T>(ms: number, value: T): Promise<T> {
   return new Promise((resolve) => setTimeout(resolve, ms, value).unref());

@@ -3,151 +3,98 @@
  *
  *     add -> plan: which tokens of which requests, and where their blocks lie -> the kernels run
  *              ^                                                                      |
- *              +------------------ ended: full blocks can be found by others <--------+
+ *              +---------- ended: full blocks can be found by others, and saved <-----+
  *
  * tierkv decides which requests run, which blocks they get, what is found in which tier, and who gives way
- * when HBM is full. The engine keeps three promises: it writes KV into the blocks of the plan only, it has
- * written all of it when it calls `ended`, and it puts the keys of new full blocks in place before that.
+ * when HBM is full. The engine keeps two promises: its kernels write KV into the places of the plan only, and
+ * have written all of it when it calls `ended`.
  */
 
-import { setTimeout as sleep } from 'node:timers/promises';
-import { type KVLayout, KVRuntime, type KVRuntimeConfig } from '../../../src/index.ts'; // 'tierkv'
 import {
-  BlockKeys,
-  KeyChain,
-  ManagerPort,
-  Scheduler,
-  type SchedulerConfig,
-  type ServingRequest,
-  type StepOutcome,
-  type StepPlan,
-} from '../../../src/runtime/index.ts'; // 'tierkv/runtime'
-import { DeviceTable } from './deviceTable.ts';
+  type KVLayout,
+  KVRuntime,
+  type KVRuntimeConfig,
+  type KVScheduler,
+  type KVSchedulerConfig,
+  type KVStepOutcome,
+  type PlannedRequest,
+  type SampledToken,
+} from '../../../src/index.ts'; // in your project: 'tierkv'
 import type { DecoderStep } from './model/index.ts';
 
-/** A request as the cache knows it: its tokens, and what is derived from them. */
-export class CachedRequest implements ServingRequest {
-  readonly id: string;
-  readonly promptTokens: number;
-  readonly maxOutputTokens: number;
-  readonly priority: number;
-  /** Prompt and answer so far. */
-  readonly tokens: number[];
-  /** Keys of its full blocks. */
-  readonly keys: BlockKeys = new BlockKeys();
-  /** Where its blocks lie. */
-  readonly table: DeviceTable = new DeviceTable();
-  readonly #chain: KeyChain | null;
-
-  /** @param chain of its tenant; null: it finds nothing, and nobody finds its blocks */
-  constructor(id: string, prompt: readonly number[], most: number, priority: number, chain: KeyChain | null) {
-    this.id = id;
-    this.promptTokens = prompt.length;
-    this.maxOutputTokens = most;
-    this.priority = priority;
-    this.tokens = [...prompt];
-    this.#chain = chain;
-    this.#hash();
-  }
-
-  push(token: number): void {
-    this.tokens.push(token);
-    this.#hash();
-  }
-
-  #hash(): void {
-    const chain = this.#chain;
-    const full = chain === null ? 0 : Math.floor(this.tokens.length / chain.elementsPerKey);
-    if (full > this.keys.length) chain?.hashBlocks(this.tokens, this.keys.length, this.keys);
-  }
-}
-
-/** A step for the kernels, and for each request that samples in it, in the order of the logits: who it is. */
-export interface PlannedStep<R extends CachedRequest> {
+/** A step for the kernels. */
+export interface PlannedStep {
+  readonly requests: readonly PlannedRequest[];
   readonly rows: DecoderStep;
-  readonly sampling: readonly R[];
-  readonly plan: StepPlan<R>;
 }
 
-export class KvCache<R extends CachedRequest = CachedRequest> {
+export class KvCache {
   readonly kv: KVRuntime;
-  readonly scheduler: Scheduler<R>;
-  readonly #config: KVRuntimeConfig;
-  /** For each tenant. Tenants come from the server's keys, so there are not many. */
-  readonly #chains: Map<string, KeyChain> = new Map();
+  readonly scheduler: KVScheduler;
+  readonly layout: KVLayout;
 
-  private constructor(kv: KVRuntime, config: KVRuntimeConfig, scheduling: SchedulerConfig) {
+  private constructor(kv: KVRuntime, layout: KVLayout, scheduling: KVSchedulerConfig) {
     this.kv = kv;
-    this.#config = config;
-    const { blockTokens } = config.layout;
-    this.scheduler = new Scheduler<R>(scheduling, new ManagerPort(kv.manager, { blockTokens }));
+    this.layout = layout;
+    this.scheduler = kv.scheduler(scheduling);
   }
 
-  static async open<R extends CachedRequest>(
-    config: KVRuntimeConfig,
-    scheduling: SchedulerConfig,
-  ): Promise<KvCache<R>> {
-    return new KvCache<R>(await KVRuntime.open(config), config, scheduling);
-  }
-
-  get layout(): KVLayout {
-    return this.#config.layout;
-  }
-
-  /** What requests of this tenant share. The tenant comes from the server's authentication. */
-  chainOf(tenant: string): KeyChain {
-    const { secretKey, epoch = 0, model, layout, extras = {} } = this.#config;
-    const known = this.#chains.get(tenant);
-    const chain = known ?? new KeyChain({ secretKey, tenant, epoch, model, layout, extras });
-    if (known === undefined) this.#chains.set(tenant, chain);
-    return chain;
+  /** @throws {TierKVError} naming the field, as `KVRuntime.open` and `KVRuntime.scheduler` */
+  static async open(config: KVRuntimeConfig, scheduling: KVSchedulerConfig): Promise<KvCache> {
+    const kv = await KVRuntime.open(config);
+    try {
+      return new KvCache(kv, config.layout, scheduling);
+    } catch (error) {
+      await kv.close();
+      throw error;
+    }
   }
 
   /** The next step, or null while there is nothing to compute: all requests wait for blocks on their way. */
-  plan(): PlannedStep<R> | null {
-    for (const { id, table } of this.scheduler.runningRequests()) {
-      if (table.isDisturbed) this.scheduler.requeue(id, this.kv.nowUs());
+  plan(): PlannedStep | null {
+    const { requests, tokens } = this.scheduler.step();
+    return tokens === 0 ? null : { requests, rows: rowsOf(requests, tokens) };
+  }
+
+  /** Fulfilled when it is worth planning again. After a loss that is when there is another device. */
+  next(): Promise<void> {
+    return this.scheduler.next();
+  }
+
+  /**
+   * The step's kernels are submitted, and each request that samples has its token. An interrupted step is
+   * planned again, and its tokens are asked for once more.
+   */
+  ended(sampled: readonly SampledToken[]): KVStepOutcome {
+    return this.scheduler.stepEnded(sampled);
+  }
+
+  /** What is cached goes to the files, and the next start finds it. @returns blocks that the files hold */
+  async close(): Promise<number> {
+    this.scheduler.close();
+    const saved = await this.kv.save();
+    await this.kv.close();
+    return saved;
+  }
+}
+
+/** A row for each token that the step computes, with its position and its sequence's block table. */
+function rowsOf(requests: readonly PlannedRequest[], count: number): DecoderStep {
+  const tokens = new Uint32Array(count);
+  const rows = new Uint32Array(4 * count);
+  const blocks = requests.reduce((sum, { blockTable }) => sum + blockTable.blocks, 0);
+  const entries = new Uint32Array(2 * blocks);
+  const samples: number[] = [];
+  let row = 0;
+  let entry = 0;
+  for (const { tokens: known, start, end, blockTable, samples: isSampling } of requests) {
+    entries.set(blockTable.entries, 2 * entry);
+    for (let position = start; position < end; position++, row++) {
+      tokens[row] = known[position];
+      rows.set([position, entry], 4 * row);
     }
-    const plan = this.scheduler.step(this.kv.nowUs());
-    if (plan.tokens === 0) return null;
-    const tokens = new Uint32Array(plan.tokens);
-    const rows = new Uint32Array(4 * plan.tokens);
-    const entries: number[] = [];
-    const samples: number[] = [];
-    const sampling: R[] = [];
-    let row = 0;
-    for (let seat = plan.first(); seat !== -1; seat = plan.next(seat)) {
-      const request = plan.request(seat);
-      const from = plan.from(seat);
-      const end = from + plan.tokensOf(seat);
-      const firstEntry = entries.length / 2;
-      const blocks = Math.ceil(end / this.layout.blockTokens);
-      for (const word of request.table.refresh(this.kv, plan.sequence(seat), blocks)) entries.push(word);
-      for (let at = from; at < end; at++, row++) {
-        tokens[row] = request.tokens[at];
-        rows.set([at, firstEntry], 4 * row);
-      }
-      if (!plan.samples(seat)) continue;
-      samples.push(row - 1);
-      sampling.push(request);
-    }
-    const step = { tokens, rows, entries: Uint32Array.from(entries), samples: Uint32Array.from(samples) };
-    return { rows: step, sampling, plan };
+    if (isSampling) samples.push(row - 1);
+    entry += blockTable.blocks;
   }
-
-  /** The step's kernels have run, and each request that sampled has its token. */
-  ended(stopped: readonly R[]): StepOutcome<R> {
-    return this.scheduler.stepEnded({ stopped: stopped.map(({ id }) => id) }, this.kv.nowUs());
-  }
-
-  /** The device was lost in the step. Waits for another one; requests begin again with their tokens so far. */
-  async failed(): Promise<void> {
-    this.scheduler.stepFailed(this.kv.nowUs());
-    this.kv.release(await this.kv.begin([0], { tenant: 'the engine', wait: true }));
-  }
-
-  /** Fulfilled when it is worth planning again while blocks are on their way. */
-  async arrival(): Promise<void> {
-    await sleep(1);
-  }
+  return { tokens, rows, entries, samples: Uint32Array.from(samples) };
 }

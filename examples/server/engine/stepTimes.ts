@@ -3,7 +3,7 @@
  * that `tierkv latency fit --steps` reads.
  */
 
-import type { StepPlan } from '../../../src/runtime/index.ts';
+import type { PlannedRequest } from '../../../src/index.ts'; // in your project: 'tierkv'
 
 export interface StepShape {
   readonly prefillRequests: number;
@@ -17,6 +17,18 @@ export interface RecordedStep extends StepShape {
   readonly measuredUs: number;
 }
 
+/** Requests that compute one token and sample behind it decode; the others prefill. */
+export function shapeOf(requests: readonly PlannedRequest[]): StepShape {
+  const prefills = requests.filter(({ start, end, samples }) => end - start > 1 || !samples);
+  const context = requests.reduce((sum, { end }) => sum + end, 0);
+  return {
+    prefillRequests: prefills.length,
+    prefillTokens: prefills.reduce((sum, { start, end }) => sum + end - start, 0),
+    decodeRequests: requests.length - prefills.length,
+    contextTokens: Math.round(context / requests.length),
+  };
+}
+
 /** The last so many steps are kept. */
 const recordsMax = 100_000;
 
@@ -26,20 +38,6 @@ export class StepTimes {
 
   get records(): readonly RecordedStep[] {
     return this.#records;
-  }
-
-  /** Asked before the step runs: its plan is gone afterwards. */
-  shapeOf(plan: StepPlan): StepShape {
-    let context = plan.decodeContextTokens;
-    for (let seat = plan.firstPrefill(); seat !== -1; seat = plan.nextPrefill(seat)) {
-      context += plan.from(seat) + plan.tokensOf(seat);
-    }
-    return {
-      prefillRequests: plan.prefills,
-      prefillTokens: plan.tokens - plan.decodes,
-      decodeRequests: plan.decodes,
-      contextTokens: Math.round(context / plan.requests),
-    };
   }
 
   record(shape: StepShape, ms: number): void {
