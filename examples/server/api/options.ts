@@ -18,6 +18,7 @@ export interface ServerOptions {
   readonly maxSequences: number;
   readonly maxWaiting: number;
   readonly steps: string | undefined;
+  readonly log: string | undefined;
   readonly apiKeys: ReadonlyMap<string, string>;
 }
 
@@ -35,6 +36,7 @@ export const usage = `usage: npm run server -- [options]
   --max-sequences N     most requests in a step (default 64)
   --max-waiting N       most requests that wait; others get 429 (default 256)
   --steps FILE          where step times are written at the end, for "tierkv latency fit --steps FILE"
+  --log FILE            decision log, for "tierkv replay --inputs FILE"
 
   TIERKV_API_KEYS       key=tenant pairs, separated by commas; without it, everybody is one tenant`;
 
@@ -68,6 +70,7 @@ export function serverOptions(args: readonly string[], env: NodeJS.ProcessEnv): 
     maxSequences: integer('max-sequences', 64, 1, 4096),
     maxWaiting: integer('max-waiting', 256, 0, 2 ** 20),
     steps: text('steps'),
+    log: text('log'),
     apiKeys: keysOf(env.TIERKV_API_KEYS ?? ''),
   };
 }
@@ -85,6 +88,7 @@ const optionNames = [
   'max-sequences',
   'max-waiting',
   'steps',
+  'log',
 ] as const;
 
 function parse(args: readonly string[]): Readonly<Record<string, string | undefined>> {

@@ -41,6 +41,7 @@ export class Serving {
         hbmBytes,
         ddrBytes,
         notice: log,
+        ...(options.log === undefined ? {} : { log: options.log }),
         ...(nvme === undefined ? {} : { nvme: { ...nvme, allocation: 'extents' } }),
       },
       contextTokens,

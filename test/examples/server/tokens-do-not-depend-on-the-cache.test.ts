@@ -3,7 +3,7 @@
  * at once, the tokens and the logits of an engine with everything in HBM, and of the model alone.
  */
 
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -15,6 +15,7 @@ import {
   type GenerationRequest,
 } from '../../../examples/server/engine/index.ts';
 import { tinyModelDirectory } from '../../../examples/server/tinyModel/make.ts';
+import { LogReader, LogWriter, replayLog } from '../../../src/runtime/index.ts';
 import { FaultDevice, FaultHost, FaultPlan, SeededRandom, testSeed } from '../../../src/testing/index.ts';
 import { digestOf, PlainRun, type Traced } from './plainRun.ts';
 
@@ -193,6 +194,39 @@ describe('tokens and logits are bit-identical to a run without any cache', () =>
     await engine.close();
   });
 });
+
+describe('the decision log of a run', () => {
+  it('replays to the same log, byte for byte, and not when an input is another one', async () => {
+    const log = join(directory(), 'kv.log');
+    const { engine, serve } = await openEngine({
+      hbmBytes: 26 * blockBytes,
+      ddrBytes: 40 * blockBytes,
+      nvme: { dir: directory(), bytes: 400 * blockBytes },
+      log,
+    });
+    await serve(turns[0].slice(0, 32));
+    await engine.close();
+    const text = readFileSync(log, 'utf8');
+    expect(replayed(log, text.trimEnd().split('\n')) === text).toBe(true);
+    const other = text.trimEnd().split('\n');
+    const added = other.findIndex((line) => / add \d+ \d+ /.test(line));
+    other[added] = other[added].replace(/ add (\d+) (\d+) /, ' add $1 $20 ');
+    expect(() => replayed(log, other)).toThrow(/does not follow/);
+  });
+});
+
+function replayed(log: string, lines: readonly string[]): string {
+  const head = new LogReader(log);
+  head.read(lines[0]);
+  let again = '';
+  const take = (text: string): void => {
+    again += text;
+  };
+  const writer = new LogWriter(head.config, { log: take });
+  replayLog(lines, log, writer);
+  writer.end();
+  return again;
+}
 
 describe('the comparison', () => {
   it('finds a run whose KV was changed behind the engine: one block of other bytes', async () => {
