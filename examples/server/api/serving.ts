@@ -67,13 +67,14 @@ export class Serving {
   }
 
   async #stop(): Promise<number> {
-    const { steps, name } = this.#options;
+    const { steps, directory } = this.#options;
     const closing = this.app.close();
     for (let waited = 0; this.engine.size > 0 && waited < graceMs; waited += 20) await sleep(20);
     const saved = await this.engine.close();
     this.app.server.closeAllConnections();
     await closing;
-    if (steps !== undefined) fs.writeFileSync(steps, this.engine.steps.csv('server', name));
+    if (steps !== undefined)
+      fs.writeFileSync(steps, this.engine.steps.csv('server', nodePath.join(directory, 'config.json')));
     return saved;
   }
 }

@@ -44,7 +44,7 @@ export class StepTimes {
     this.#records[this.#next++ % recordsMax] = { ...shape, measuredUs: Math.round(ms * 1000) };
   }
 
-  /** @param experiment @param model names that the table's rows bear */
+  /** @param experiment its name @param model path of its config.json, from which the fit knows its shape */
   csv(experiment: string, model: string): string {
     const head =
       'experiment,model,tp,prefill_requests,prefill_tokens,decode_requests,context_tokens,measured_us';

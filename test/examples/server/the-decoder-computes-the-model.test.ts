@@ -38,7 +38,7 @@ interface Part {
 }
 
 /** The logits of all rows of a step over some parts of sequences with the same tokens. */
-async function run(parts: readonly Part[]): Promise<Float32Array[]> {
+async function run(parts: readonly Part[], by: Decoder = decoder): Promise<Float32Array[]> {
   const rows: number[] = [];
   const entries: number[] = [];
   const ids: number[] = [];
@@ -52,7 +52,7 @@ async function run(parts: readonly Part[]): Promise<Float32Array[]> {
       ids.push(tokens[position]);
     }
   }
-  const logits = await decoder.run({
+  const logits = await by.run({
     tokens: Uint32Array.from(ids),
     rows: Uint32Array.from(rows),
     entries: Uint32Array.from(entries),
@@ -62,17 +62,23 @@ async function run(parts: readonly Part[]): Promise<Float32Array[]> {
   return ids.map((_, i) => logits.slice(i * vocabulary, (i + 1) * vocabulary));
 }
 
+/** Largest difference of a logit, as a share of its row's largest. */
+function largestError(logits: readonly Float32Array[], expected: readonly Float64Array[]): number {
+  let worst = 0;
+  logits.forEach((row, i) => {
+    const largest = expected[i].reduce((most, value) => Math.max(most, Math.abs(value)), 0);
+    row.forEach((value, o) => {
+      worst = Math.max(worst, Math.abs(value - expected[i][o]) / largest);
+    });
+  });
+  return worst;
+}
+
 describe('the decoder', () => {
   it('agrees with the float64 decoder to 2e-5 of the largest logit, at every token', async () => {
     const logits = await run([{ slot: 0, from: 0, to: tokens.length }]);
     const expected = referenceLogits(checkpoint, tokens);
-    let worst = 0;
-    logits.forEach((row, i) => {
-      const largest = expected[i].reduce((most, value) => Math.max(most, Math.abs(value)), 0);
-      row.forEach((value, o) => {
-        worst = Math.max(worst, Math.abs(value - expected[i][o]) / largest);
-      });
-    });
+    const worst = largestError(logits, expected);
     expect(worst).toBeLessThan(2e-5);
     expect(worst).toBeGreaterThan(0);
   });
@@ -98,6 +104,28 @@ describe('the decoder', () => {
     cut.forEach((row, i) => {
       expect(Buffer.from(row.buffer).equals(Buffer.from(whole[i].buffer)), `token ${i}`).toBe(true);
     });
+  });
+
+  it('agrees with it with a sliding window that ends within blocks, and with a head of its own', async () => {
+    const { tensors, config } = checkpoint;
+    const head = tensors.read('model.embed_tokens.weight').map((value, i) => value + ((i % 7) - 3) / 16);
+    const other: Checkpoint = {
+      config: { ...config, window: 21, tied: false },
+      tensors: {
+        path: tensors.path,
+        names: tensors.names,
+        shape: (name) => tensors.shape(name),
+        read: (name) => (name === 'lm_head.weight' ? head : tensors.read(name)),
+        close: () => {},
+      },
+    };
+    const limits = { rows: 256, samples: 128, entries: 256, contextTokens: 256 };
+    const windowed = await Decoder.open(live.device, other, layout, [slab], limits);
+    const logits = await run([{ slot: 0, from: 0, to: tokens.length }], windowed);
+    expect(largestError(logits, referenceLogits(other, tokens))).toBeLessThan(2e-5);
+    expect(largestError(logits, referenceLogits({ ...other, config }, tokens))).toBeGreaterThan(1e-2);
+    const wider = { ...other, config: { ...other.config, window: 22 } };
+    expect(largestError(logits, referenceLogits(wider, tokens))).toBeGreaterThan(1e-4);
   });
 
   it('gives other logits when one row of K is another one', async () => {

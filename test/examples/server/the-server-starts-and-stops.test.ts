@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, describe, expect, it } from 'vitest';
 import { serverOptions } from '../../../examples/server/api/index.ts';
+import { parseStepRecords } from '../../../src/sim/latency/index.ts';
 import { blockBytes, LiveServer, model, removeStateDirectories, stateDirectory } from './liveServer.ts';
 
 afterAll(removeStateDirectories);
@@ -115,6 +116,9 @@ describe('a restart', () => {
     const [head, ...rows] = readFileSync(steps, 'utf8').trim().split('\n');
     expect(head).toMatch(/^experiment,model,tp,prefill_requests/);
     expect(rows.length).toBeGreaterThan(4 * 8 - 1);
+    const records = parseStepRecords(readFileSync(steps, 'utf8'), steps);
+    expect(records.length).toBe(rows.length);
+    expect(records.some(({ decodeRequests }) => decodeRequests > 0)).toBe(true);
   });
 
   it('lets requests under way end first, and takes no new ones', async () => {

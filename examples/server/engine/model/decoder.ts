@@ -8,7 +8,7 @@
  * A row's result does not depend on the rows beside it: see the kernels.
  */
 
-import type { KVLayout } from '../../../../src/index.ts';
+import { type KVLayout, TierKVError } from '../../../../src/index.ts';
 import type { Checkpoint } from '../checkpoint/index.ts';
 import { gpuMapRead, gpuUsage } from './gpuUsage.ts';
 import { compileKernels, type Kernels, type Product } from './kernels.ts';
@@ -107,7 +107,10 @@ export class Decoder {
     this.#head = product(kernels.head, this.#columns / 4 / 32, normed, weights.head, logits);
   }
 
-  /** @param slabs of the pool whose blocks the layout describes; one slab */
+  /**
+   * @param slabs of the pool whose blocks the layout describes
+   * @throws TKV_CONFIG for a pool of several slabs: the kernels bind one
+   */
   static async open(
     device: GPUDevice,
     checkpoint: Checkpoint,
@@ -115,6 +118,10 @@ export class Decoder {
     slabs: readonly GPUBuffer[],
     limits: DecoderLimits,
   ): Promise<Decoder> {
+    if (slabs.length !== 1) {
+      const problem = `hbmBytes takes ${slabs.length} buffers of the device, and the kernels bind one`;
+      throw new TierKVError('TKV_CONFIG', `${problem}. Lower it.`, { field: 'hbmBytes' });
+    }
     const kernels = await compileKernels(device, checkpoint.config, layout);
     const buffers = makeBuffers(device, checkpoint, layout, limits);
     const weights = uploadWeights(device, checkpoint);
