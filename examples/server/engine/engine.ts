@@ -12,6 +12,7 @@ import {
   TierKVError,
 } from '../../../src/index.ts';
 import { Answer, type FinishReason, type GenerationRequest } from './answer.ts';
+import { watchLifetimes } from './blockLifetimes.ts';
 import { type Checkpoint, openCheckpoint } from './checkpoint/index.ts';
 import { EngineCounters } from './engineCounters.ts';
 import { KvCache, type PlannedStep } from './kvCache.ts';
@@ -79,6 +80,7 @@ export class Engine {
     this.#vocabulary = checkpoint.config.vocabulary;
     this.contextTokens = limits.contextTokens;
     this.#ends = new Set(checkpoint.config.endTokens);
+    void watchLifetimes(cache.kv, this.counters.blockLifetime);
   }
 
   /** @throws {TierKVError} for a model that is not whole or not supported, and as `KVRuntime.open` */

@@ -36,6 +36,8 @@ export class EngineCounters {
   readonly queueTime: Histogram = new Histogram(bounds);
   readonly prefillTime: Histogram = new Histogram(bounds);
   readonly decodeTime: Histogram = new Histogram(bounds);
+  /** Of blocks in HBM. */
+  readonly blockLifetime: Histogram = new Histogram([...bounds, 300, 600, 1800, 3600]);
 
   noteToken({ times }: Answer, nowMs: number): void {
     this.generationTokens++;

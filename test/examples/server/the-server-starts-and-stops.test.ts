@@ -75,6 +75,7 @@ describe('the metrics', () => {
       'request_queue_time_seconds_count',
       'request_prefill_time_seconds_count',
       'request_decode_time_seconds_count',
+      'kv_block_lifetime_seconds_count',
       'kv_offload_store_bytes_total',
       'kv_offload_load_bytes_total',
       'kv_offload_store_time_total',
