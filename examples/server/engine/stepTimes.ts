@@ -29,26 +29,33 @@ export function shapeOf(requests: readonly PlannedRequest[]): StepShape {
   };
 }
 
-/** The last so many steps are kept. */
-const recordsMax = 100_000;
+/** The last so many steps are kept, in memory that does not grow. */
+const recordsMax = 65_536;
+const fields = 5;
 
 export class StepTimes {
-  readonly #records: RecordedStep[] = [];
-  #next = 0;
+  readonly #words: Float64Array = new Float64Array(recordsMax * fields);
+  #count = 0;
 
-  get records(): readonly RecordedStep[] {
-    return this.#records;
+  get records(): RecordedStep[] {
+    return Array.from({ length: Math.min(this.#count, recordsMax) }, (_, i) => {
+      const at = i * fields;
+      const [prefillRequests, prefillTokens, decodeRequests, contextTokens, measuredUs] =
+        this.#words.subarray(at, at + fields);
+      return { prefillRequests, prefillTokens, decodeRequests, contextTokens, measuredUs };
+    });
   }
 
-  record(shape: StepShape, ms: number): void {
-    this.#records[this.#next++ % recordsMax] = { ...shape, measuredUs: Math.round(ms * 1000) };
+  record({ prefillRequests, prefillTokens, decodeRequests, contextTokens }: StepShape, ms: number): void {
+    const words = [prefillRequests, prefillTokens, decodeRequests, contextTokens, Math.round(ms * 1000)];
+    this.#words.set(words, (this.#count++ % recordsMax) * fields);
   }
 
   /** @param experiment its name @param model path of its config.json, from which the fit knows its shape */
   csv(experiment: string, model: string): string {
     const head =
       'experiment,model,tp,prefill_requests,prefill_tokens,decode_requests,context_tokens,measured_us';
-    const rows = this.#records.map((step) =>
+    const rows = this.records.map((step) =>
       [
         experiment,
         model,
