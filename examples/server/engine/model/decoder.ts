@@ -8,7 +8,8 @@
  * A row's result does not depend on the rows beside it: see the kernels.
  */
 
-import { type KVLayout, TierKVError } from '../../../../src/index.ts';
+import { PagedAttention } from '../../../../src/compute/index.ts'; // in your project: 'tierkv/compute'
+import type { KVLayout } from '../../../../src/index.ts';
 import type { Checkpoint } from '../checkpoint/index.ts';
 import { gpuMapRead, gpuUsage } from './gpuUsage.ts';
 import { compileKernels, type Kernels, type Product } from './kernels.ts';
@@ -37,14 +38,18 @@ export interface DecoderStep {
 }
 
 type Bound = readonly [pipeline: GPUComputePipeline, group: GPUBindGroup, columns: number];
-/** A dispatch over all rows, or a product whose tile depends on how many there are. */
-type Dispatch = Bound | { readonly tiles: readonly { readonly rows: number; readonly bound: Bound }[] };
+/** Workgroups over all rows, a product whose tile depends on how many there are, or calls of their own. */
+type Dispatch =
+  | Bound
+  | ((pass: GPUComputePassEncoder) => void)
+  | { readonly tiles: readonly { readonly rows: number; readonly bound: Bound }[] };
 
 export class Decoder {
   readonly #device: GPUDevice;
   readonly #columns: number;
   readonly #vocabulary: number;
   readonly #buffers: ReturnType<typeof makeBuffers>;
+  readonly #attention: PagedAttention;
   readonly #perRow: readonly Dispatch[];
   readonly #finalNorm: Bound;
   readonly #head: Dispatch;
@@ -55,12 +60,14 @@ export class Decoder {
     buffers: ReturnType<typeof makeBuffers>,
     kernels: Kernels,
     weights: Weights,
-    slab: GPUBuffer,
+    attention: PagedAttention,
   ) {
     this.#device = device;
     this.#vocabulary = checkpoint.config.vocabulary;
     this.#columns = paddedVocabulary(this.#vocabulary);
     this.#buffers = buffers;
+    this.#attention = attention;
+    const paged = attention.bind(buffers.qkv, buffers.attended);
     const { config } = checkpoint;
     const { counts, x, normed, qkv, attended, gateUp, active, logits } = buffers;
     const bind = (pipeline: GPUComputePipeline, columns: number, ...bound: GPUBuffer[]): Bound => {
@@ -77,24 +84,16 @@ export class Decoder {
     weights.layers.forEach((layer, i) => {
       const norm = (weight: GPUBuffer): Bound =>
         bind(kernels.norm, 0, x, weight, normed, buffers.samples, counts);
-      const { rows, entries } = buffers;
       const qkvColumns = ((heads + 2 * kvHeads) * headDim) / 4;
       const turned = ((heads + kvHeads) * headDim) / 2;
       perRow.push(
         norm(layer.attentionNorm),
         product(kernels.qkv, qkvColumns / 32, normed, layer.qkv, qkv),
         bind(kernels.rope, turned / 32, qkv, buffers.positions, buffers.turns, counts),
-        bind(
-          kernels.writeKv,
-          (kvHeads * headDim) / 2 / 32,
-          qkv,
-          slab,
-          rows,
-          entries,
-          counts,
-          buffers.layers[i],
-        ),
-        bind(kernels.attention, heads / 4, qkv, slab, rows, entries, attended, counts, buffers.layers[i]),
+        (pass) => {
+          attention.write(pass, i, paged);
+          attention.attend(pass, i, paged);
+        },
         product(kernels.output, hidden / 4 / 32, attended, layer.output, x),
         norm(layer.ffnNorm),
         product(kernels.gateUp, ffn / 2 / 32, normed, layer.gateUp, gateUp),
@@ -109,7 +108,7 @@ export class Decoder {
 
   /**
    * @param slabs of the pool whose blocks the layout describes
-   * @throws TKV_CONFIG for a pool of several slabs: the kernels bind one
+   * @throws TKV_CONFIG naming what the attention kernels cannot do on this device
    */
   static async open(
     device: GPUDevice,
@@ -118,14 +117,21 @@ export class Decoder {
     slabs: readonly GPUBuffer[],
     limits: DecoderLimits,
   ): Promise<Decoder> {
-    if (slabs.length !== 1) {
-      const problem = `hbmBytes takes ${slabs.length} buffers of the device, and the kernels bind one`;
-      throw new TierKVError('TKV_CONFIG', `${problem}. Lower it.`, { field: 'hbmBytes' });
-    }
-    const kernels = await compileKernels(device, checkpoint.config, layout);
-    const buffers = makeBuffers(device, checkpoint, layout, limits);
+    const { heads, window } = checkpoint.config;
+    const attention = await PagedAttention.open({
+      device,
+      slabs,
+      layout,
+      qHeads: heads,
+      window,
+      rowsMax: limits.rows,
+      entriesMax: limits.entries,
+      contextTokens: limits.contextTokens,
+    });
+    const kernels = await compileKernels(device, checkpoint.config);
+    const buffers = makeBuffers(device, checkpoint, limits);
     const weights = uploadWeights(device, checkpoint);
-    return new Decoder(device, checkpoint, buffers, kernels, weights, slabs[0]);
+    return new Decoder(device, checkpoint, buffers, kernels, weights, attention);
   }
 
   /**
@@ -144,8 +150,7 @@ export class Decoder {
       0,
       Uint32Array.from(step.tokens, (_, row) => step.rows[4 * row]),
     );
-    queue.writeBuffer(buffers.rows, 0, new Uint32Array(step.rows));
-    queue.writeBuffer(buffers.entries, 0, new Uint32Array(step.entries));
+    this.#attention.setStep(step);
     queue.writeBuffer(buffers.samples, 0, new Uint32Array(step.samples));
     queue.writeBuffer(buffers.counts, 0, Uint32Array.of(rows, samples, 0, 0));
     const encoder = this.#device.createCommandEncoder({ label: 'step' });
@@ -177,6 +182,10 @@ export class Decoder {
 
 /** Workgroups along x cover the columns; along y, rows or tiles of them. Norms go through rows along x. */
 function dispatch(pass: GPUComputePassEncoder, work: Dispatch, rows: number): void {
+  if (typeof work === 'function') {
+    work(pass);
+    return;
+  }
   if ('tiles' in work) {
     const tile = work.tiles.find((each) => each.rows >= rows) ?? work.tiles[work.tiles.length - 1];
     const [pipeline, group, columns] = tile.bound;
@@ -192,7 +201,7 @@ function dispatch(pass: GPUComputePassEncoder, work: Dispatch, rows: number): vo
   else pass.dispatchWorkgroups(Math.ceil(columns), rows);
 }
 
-function makeBuffers(device: GPUDevice, { config }: Checkpoint, layout: KVLayout, limits: DecoderLimits) {
+function makeBuffers(device: GPUDevice, { config }: Checkpoint, limits: DecoderLimits) {
   const { hidden, heads, kvHeads, headDim, ffn, vocabulary } = config;
   const { STORAGE, COPY_DST, COPY_SRC, UNIFORM, MAP_READ } = gpuUsage;
   const words = (label: string, count: number, usage: number = STORAGE | COPY_DST): GPUBuffer =>
@@ -202,17 +211,8 @@ function makeBuffers(device: GPUDevice, { config }: Checkpoint, layout: KVLayout
   const buffers = {
     tokens: words('tokens', limits.rows),
     positions: words('positions', limits.rows),
-    rows: words('rows', limits.rows * 4),
-    entries: words('block tables', limits.entries * 2),
     samples: words('rows that sample', limits.samples),
     counts: words('counts', 4, UNIFORM | COPY_DST),
-    /** Where each layer begins in a block, in vectors of 16 bytes. */
-    layers: Array.from({ length: config.layers }, (_, layer) => {
-      const buffer = words(`layer ${layer}`, 4, UNIFORM | COPY_DST);
-      const at = (layer * layout.layerStrideBytes) / 16;
-      device.queue.writeBuffer(buffer, 0, Uint32Array.of(at, 0, 0, 0));
-      return buffer;
-    }),
     turns: words('rotary angles', turns.length),
     x: words('x', limits.rows * hidden),
     normed: words('normed x', Math.max(limits.rows, limits.samples) * hidden),

@@ -1,6 +1,5 @@
 /** The engine's kernels, compiled for one device and one model. */
 
-import type { KVLayout } from '../../../../src/index.ts';
 import type { ModelConfig } from '../checkpoint/index.ts';
 import { shaderText } from './shaderText.ts';
 import { paddedVocabulary } from './weights.ts';
@@ -17,8 +16,6 @@ export interface Kernels {
   readonly finalNorm: GPUComputePipeline;
   readonly qkv: Product;
   readonly rope: GPUComputePipeline;
-  readonly writeKv: GPUComputePipeline;
-  readonly attention: GPUComputePipeline;
   readonly output: Product;
   readonly gateUp: Product;
   readonly swiglu: GPUComputePipeline;
@@ -26,11 +23,7 @@ export interface Kernels {
   readonly head: Product;
 }
 
-export async function compileKernels(
-  device: GPUDevice,
-  config: ModelConfig,
-  layout: KVLayout,
-): Promise<Kernels> {
+export async function compileKernels(device: GPUDevice, config: ModelConfig): Promise<Kernels> {
   const { hidden, heads, kvHeads, headDim, ffn, vocabulary, normEpsilon } = config;
   const compile = (
     name: string,
@@ -61,23 +54,12 @@ export async function compileKernels(
     );
   };
   const norm = { hidden4: hidden / 4, epsilon: normEpsilon };
-  const blocks = {
-    headDim4: headDim / 4,
-    qHeads: heads,
-    kvHeads,
-    blockTokens: layout.blockTokens,
-    headStride: layout.headStrideBytes / 16,
-    kvStride: layout.kvStrideBytes / 16,
-  };
-  const attention = { scale: 1 / Math.sqrt(headDim), window: config.window };
   return {
     embed: await compile('embed', { hidden, tableStride: paddedVocabulary(vocabulary) }),
     norm: await compile('rmsNorm', { ...norm, gathers: 0 }),
     finalNorm: await compile('rmsNorm', { ...norm, gathers: 1 }),
     qkv: await product(hidden, (heads + 2 * kvHeads) * headDim),
     rope: await compile('rope', { qHeads: heads, kvHeads, half: headDim / 2 }),
-    writeKv: await compile('writeKv', blocks),
-    attention: await compile('attention', { ...blocks, ...attention }, { dim: headDim / 4 }),
     output: await product(heads * headDim, hidden, { adds: true }),
     gateUp: await product(hidden, 2 * ffn),
     swiglu: await compile('swiglu', { ffn4: ffn / 4 }),

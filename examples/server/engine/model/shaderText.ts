@@ -1,4 +1,4 @@
-/** The engine's WGSL, with lines that stand once for each row of a tile, or each vector of a head. */
+/** The engine's WGSL, with lines that stand once for each row of a tile. */
 
 import fs from 'node:fs';
 
