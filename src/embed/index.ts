@@ -6,6 +6,7 @@ export type { CacheEvent } from './events.ts';
 export { KVRuntime, type OpenUnit } from './kvRuntime.ts';
 export type { LayerGroup } from './layerGroups.ts';
 export type { Metrics } from './metrics.ts';
+export { PagedAttentionCache } from './paged/pagedAttentionCache.ts';
 export type { RequestQueue, WaitingRequest } from './prompts/requestQueue.ts';
 export type { BeginOptions, RetentionHint, Room } from './requests/beginning.ts';
 export type { DeviceBlockTable } from './requests/blockTables.ts';

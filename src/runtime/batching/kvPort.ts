@@ -28,9 +28,11 @@ export interface KVPort {
    * Whether a sequence of `blocks` blocks, the first `matched` of which are found under `keys`, would fit
    * HBM.
    */
-  canOpen(keys: BlockKeys, matched: number, blocks: number): boolean;
+  canOpen(keys: BlockKeys, matched: number, blocks: number, owner?: number): boolean;
   /** Whether `blocks` more blocks would fit HBM beside what cannot be evicted. */
   canAllocate(blocks: number): boolean;
+  /** Whether blocks that a request of `other` lets go are room for `owner`: quotas may say no. */
+  mayTakeFrom(other: number, owner: number): boolean;
   /** Matches and pins at most `matchLimit` of the `count` leading blocks, in the owner's name (default 0). */
   open(keys: BlockKeys, count: number, matchLimit: number, nowUs: number, owner?: number): Sequence;
   /** Starts to bring the matched blocks to HBM that lie below it. False when they do not fit. */
@@ -99,12 +101,16 @@ export class ManagerPort implements KVPort {
     return this.#manager.matchLength(keys.words, count);
   }
 
-  canOpen(keys: BlockKeys, matched: number, blocks: number): boolean {
-    return this.#manager.canOpen(keys.words, matched, blocks);
+  canOpen(keys: BlockKeys, matched: number, blocks: number, owner = 0): boolean {
+    return this.#manager.canOpen(keys.words, matched, blocks, this.#sizeClass, owner);
   }
 
   canAllocate(blocks: number): boolean {
     return this.#manager.canAllocate(blocks, this.#sizeClass);
+  }
+
+  mayTakeFrom(other: number, owner: number): boolean {
+    return this.#manager.mayTakeFrom(other, owner, HBM);
   }
 
   open(keys: BlockKeys, count: number, matchLimit: number, nowUs: number, owner = 0): Sequence {

@@ -19,9 +19,11 @@ export function planRunning<R extends ServingRequest>(core: SchedulerCore<R>): v
     batch.size <= config.maxBatchedTokens &&
     (batch.needingBlock === 0 || port.canAllocate(batch.needingBlock))
   ) {
-    grantAll(core);
-    core.left = config.maxBatchedTokens - batch.size + core.idleCount;
-    return;
+    if (grantAll(core)) {
+      core.left = config.maxBatchedTokens - batch.size + core.idleCount;
+      return;
+    }
+    core.restIdle();
   }
   planInOrder(core);
   for (let seat = batch.first(); seat !== -1; seat = batch.next(seat)) {
@@ -29,18 +31,22 @@ export function planRunning<R extends ServingRequest>(core: SchedulerCore<R>): v
   }
 }
 
-/** Every seat that needs a block gets one: there is room for all. */
-function grantAll<R extends ServingRequest>(core: SchedulerCore<R>): void {
+/**
+ * Every seat that needs a block gets one: there is room for all.
+ * @returns false when there was not, by the quota of an owner; who got a block keeps it
+ */
+function grantAll<R extends ServingRequest>(core: SchedulerCore<R>): boolean {
   const { batch } = core;
   for (let left = batch.needingBlock; left > 0; left--) {
     const seat = batch.firstNeedingBlock();
     const state = batch.state(seat);
-    const isPlaced = core.allocate(state, batch.known(seat)) && !core.isUnsettled(state);
+    if (!core.allocate(state, batch.known(seat))) return false;
     batch.grantBlock(seat);
-    if (isPlaced) continue;
+    if (!core.isUnsettled(state)) continue;
     batch.setStalled(seat, 1);
     core.leaveOut(seat);
   }
+  return true;
 }
 
 function planInOrder<R extends ServingRequest>(core: SchedulerCore<R>): void {
@@ -119,7 +125,7 @@ function allocateByForce<R extends ServingRequest>(
   const state = core.batch.state(seat);
   while (!core.allocate(state, tokens)) {
     if (yieldHeldBlocks(core, null)) continue;
-    const victim = victimOf(core);
+    const victim = victimOf(core, seat);
     preempt(core, victim, true);
     if (victim === seat) return false;
   }

@@ -27,6 +27,7 @@ export const InputOp = {
   MOVE: 16,
   RETAIN: 17,
   DEMOTE: 18,
+  QUOTA: 19,
 } as const;
 export type InputOp = (typeof InputOp)[keyof typeof InputOp];
 export const inputOpNames = [
@@ -49,6 +50,7 @@ export const inputOpNames = [
   'move',
   'retain',
   'demote',
+  'quota',
 ] as const;
 
 /**

@@ -40,6 +40,7 @@ const shapes: Readonly<Record<InputOp, readonly [args: number, words: boolean]>>
   [InputOp.MOVE]: [2, true],
   [InputOp.RETAIN]: [3, false],
   [InputOp.DEMOTE]: [1, false],
+  [InputOp.QUOTA]: [3, false],
 };
 
 export class LogReader {
