@@ -4,5 +4,6 @@ export * from './driver/index.ts';
 export * from './kernel/index.ts';
 export * from './latency/index.ts';
 export * from './random/index.ts';
+export * from './sandbox/index.ts';
 export { ModeledTier } from './tier/modeledTier.ts';
 export * from './workload/index.ts';

@@ -67,10 +67,11 @@ export function modulo(meter: Meter, a: Value, b: Value, line: number): Value {
   return typeof a === 'number' && typeof b === 'number' ? result || 0 : new StarFloat(result);
 }
 
-/** The remainder with the sign of the divisor. */
+/** The remainder with the sign of the divisor; zero has none. */
 function floorModulo(x: number, y: number): number {
   const remainder = x % y;
-  return remainder !== 0 && remainder < 0 !== y < 0 ? remainder + y : remainder;
+  if (remainder === 0) return 0;
+  return remainder < 0 !== y < 0 ? remainder + y : remainder;
 }
 
 export function negate(a: Value, line: number): Value {
