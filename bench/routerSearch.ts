@@ -13,10 +13,10 @@
 import path from 'node:path';
 import { parseArgs } from 'node:util';
 import { Command } from 'commander';
-import { engineSetup } from '../src/cli/simulate/engine.ts';
-import { engineHardware } from '../src/cli/simulate/latency.ts';
-import { addSimulateOptions, type Options } from '../src/cli/simulate/options.ts';
-import { openSimulation } from '../src/cli/simulate/workload.ts';
+import { engineSetup } from '../src/cli/simulate/input/engine.ts';
+import { engineHardware } from '../src/cli/simulate/input/latency.ts';
+import { addSimulateOptions, type Options } from '../src/cli/simulate/input/options.ts';
+import { openSimulation } from '../src/cli/simulate/input/workload.ts';
 import { type PolicyChoice, PolicyControlPlane } from '../src/sim/control/index.ts';
 import { newSimulation } from '../src/sim/deployment/index.ts';
 import { Status } from '../src/sim/metrics/index.ts';

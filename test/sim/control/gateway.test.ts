@@ -56,7 +56,7 @@ describe('the banded gateway', () => {
     }
   });
 
-  it('slo-deadline takes the earliest due of a flow; a target of the request goes before that of its class', () => {
+  it('slo-deadline takes the earliest due of a flow; a target of its own goes before its class has one', () => {
     const { queue } = make({ order: 'slo-deadline', targetsUs: { standard: 500 } });
     const late = enqueue(queue, 'standard', 'a', 100).view.number; // due 600
     const none = enqueue(queue, 'other', 'a', 0).view.number;
