@@ -1,6 +1,6 @@
 /**
- * The scenarios of the cluster's design on whole simulations. "Scale up on sustained load" and "Scale-up takes
- * its time" are in test/sim/control/scaling.test.ts, "Prefill/decode hand-off" beside this file.
+ * The scenarios of the cluster's design on whole simulations. "Scale up on sustained load" and "Scale-up
+ * takes its time" are in test/sim/control/scaling.test.ts, "Prefill/decode hand-off" beside this file.
  */
 
 import { describe, expect, it } from 'vitest';
