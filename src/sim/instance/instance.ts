@@ -99,6 +99,8 @@ export class Instance {
   };
   /** Means in which the newest completed requests weigh most, 0 before the first. */
   readonly recent: { ttftUs: number; tpotUs: number } = { ttftUs: 0, tpotUs: 0 };
+  /** Factor on the time of a step that begins now, while the instance warms up; null for none ever. */
+  slowdown: ((nowUs: number) => number) | null = null;
   /** Time of the last thing that happened here. */
   endUs = 0;
   readonly #table: RequestTable;
@@ -187,6 +189,13 @@ export class Instance {
     this.#end(request, status, nowUs);
   }
 
+  /** A request that waits here goes on elsewhere. */
+  release(request: SimRequest, nowUs: number): void {
+    this.engine.abort(request, nowUs);
+    this.times.forget(request, this.times.steps - 1);
+    this.counters.inputTokens -= request.promptTokens;
+  }
+
   /** Takes a request out before its end. */
   remove(request: SimRequest, status: Status, nowUs: number): void {
     this.endUs = Math.max(this.endUs, nowUs);
@@ -205,7 +214,9 @@ export class Instance {
     const step = this.engine.step(nowUs);
     this.#isStepping = false;
     if (step === null) return;
-    const durationUs = Math.max(1, this.latency.stepTimeUs(step.sums) + step.transferUs);
+    const computeUs = this.latency.stepTimeUs(step.sums);
+    const slowedUs = this.slowdown === null ? computeUs : Math.ceil(computeUs * this.slowdown(nowUs));
+    const durationUs = Math.max(1, slowedUs + step.transferUs);
     const endUs = nowUs + durationUs;
     const { counters } = this;
     counters.busyUs += durationUs;
