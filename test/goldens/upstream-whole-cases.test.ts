@@ -33,7 +33,6 @@ const explained: Readonly<Record<string, readonly (keyof CaseRepairs)[]>> = {
   '30-moe-mixtral': [],
   '32-a100-roofline': [],
   '33-goodput': [],
-  '35-autoscaler': ['lastToken'],
   '36-traceout': ['lastToken'],
   '37-replay': ['lastToken'],
   '39-debuglog': ['noOverlap'],
@@ -97,6 +96,12 @@ describe.skipIf(!isShared)('whole runs of the shared folder', () => {
     expect(whole.completed_requests).toBe(1000);
   });
 
+  it('35-autoscaler: equal but for blocks of last tokens (U1)', () => {
+    const golden = loadCase(shared, '35-autoscaler') as WholeCase;
+    const found = differences(run(golden.args), golden.metrics);
+    expect(found.map((difference) => difference.split(':')[0])).toEqual(['cache_hit_rate']);
+  });
+
   it('15-pd-always: 1,000 of 1,000 requests complete, where upstream drops 394 (D5)', () => {
     const golden = loadCase(shared, '15-pd-always') as WholeCase;
     expect(golden.metrics.completed_requests).toBe(606);
@@ -122,7 +127,7 @@ describe.skipIf(!isShared)('whole runs of the shared folder', () => {
   });
 
   it('every case of the folder is accounted for here, or named with its reason', () => {
-    const elsewhere = ['12', '15', '18', '19', '20', '21', '23'].map((number) => `${number}-`);
+    const elsewhere = ['12', '15', '18', '19', '20', '21', '23', '35'].map((number) => `${number}-`);
     const notRun = { '38-calibrate': 'a comparison with recordings of a server, which is not here' };
     for (const name of readdirSync(new URL('cases/', shared))) {
       const isKnown =

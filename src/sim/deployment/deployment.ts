@@ -14,7 +14,7 @@ import {
 } from '../cluster/index.ts';
 import type { ControlPlane, Role } from '../control/index.ts';
 import type { Timeline } from '../driver/index.ts';
-import type { Engine } from '../instance/index.ts';
+import type { InstanceEngine } from '../instance/index.ts';
 import {
   type EngineConfig,
   Instance,
@@ -41,7 +41,7 @@ export interface Deployment {
 }
 
 /** Makes the engine of an instance. */
-export type MakeEngine = (pool: PoolConfig, timeline: Timeline, woken: () => void) => Engine;
+export type MakeEngine = (pool: PoolConfig, timeline: Timeline, woken: () => void) => InstanceEngine;
 
 /** Most instances of one simulation: their numbers order events. */
 const INSTANCES_MAX = 1024;

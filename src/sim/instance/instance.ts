@@ -13,7 +13,7 @@ import type { PreemptionMode } from '../../runtime/batching/index.ts';
 import type { Role } from '../control/index.ts';
 import type { LatencyModel } from '../latency/index.ts';
 import { type RequestTable, Status } from '../metrics/index.ts';
-import type { Engine, EngineStep } from './engine.ts';
+import type { EngineStep, InstanceEngine } from './engine.ts';
 import type { SimRequest } from './simRequest.ts';
 import { TokenTimes } from './tokenTimes.ts';
 
@@ -81,7 +81,7 @@ export class Instance {
   readonly role: Role;
   readonly model: string;
   readonly configId: string;
-  readonly engine: Engine;
+  readonly engine: InstanceEngine;
   readonly latency: LatencyModel;
   readonly limits: InstanceLimits;
   readonly blockTokens: number;
@@ -115,7 +115,7 @@ export class Instance {
   constructor(
     number: number,
     config: InstanceConfig,
-    engine: Engine,
+    engine: InstanceEngine,
     table: RequestTable,
     host: InstanceHost,
   ) {
