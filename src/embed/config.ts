@@ -25,6 +25,8 @@ export interface KVRuntimeConfig {
    * Layers that share a unit: each group of a block is a unit of its own. Default: one group of all layers.
    */
   readonly layerGroups?: readonly LayerGroup[];
+  /** Blocks that a large page holds: of HBM, compaction frees whole pages. Default 1. */
+  readonly blocksPerPage?: number;
   /** Name and revision of the weights: blocks of other weights are never found. */
   readonly model: string;
   /** 16 to 32 secret bytes under which block keys are made. Keep it over restarts. */
@@ -33,6 +35,8 @@ export interface KVRuntimeConfig {
   readonly epoch?: number;
   /** What else determines the bytes, by name. */
   readonly extras?: KeyNamespace['extras'];
+  /** Tenants that share KV, by the name of their group. Default: each tenant is alone. */
+  readonly sharingGroups?: Readonly<Record<string, readonly string[]>>;
   /** GPU memory for blocks. */
   readonly hbmBytes: number;
   /** Locked host memory for blocks that GPU memory has no room for. Default 0: off. */
@@ -59,9 +63,10 @@ export interface KVRuntimeConfig {
   /** What happens to the lower copy of a block that was reloaded: `keep` it or `move` it. Default `keep`. */
   readonly lowerCopy?: 'keep' | 'move';
   /**
-   * Share of HBM and of DDR that may be on its way down at a time, and 1/32 where the tier below does not
-   * keep up. A block evicted beyond that is dropped: a slow disk then costs cached blocks, and nobody waits
-   * for it. Default 1/2.
+   * Share of HBM and of DDR that may be on its way down at a time. Where blocks take more than 50 ms on their
+   * way, it is half of the tier's landing room instead, whatever the share, but one block at least. A block
+   * evicted beyond that is dropped: a slow disk then costs cached blocks, and nobody waits for it. Default
+   * 1/2; 1: no bound at all.
    */
   readonly leavingShare?: number;
   /**
@@ -108,7 +113,8 @@ const DEADLINE_MS_DEFAULT = 10_000;
 
 /** @throws TKV_CONFIG with the field at fault */
 export function managerConfigOf(config: KVRuntimeConfig, units: GroupUnits): ManagerConfig {
-  const { pageBytes } = units;
+  const blocksPerPage = requireInteger('blocksPerPage', config.blocksPerPage ?? 1, 1, 2 ** 15);
+  const pageBytes = units.pageBytes * blocksPerPage;
   const size = (field: string, bytes: number): { capacityBytes: number; landingBytes: number } => {
     requireInteger(field, bytes, 0);
     const landing = Math.min(Math.floor(bytes * LANDING_SHARE), LANDING_BYTES_MAX);

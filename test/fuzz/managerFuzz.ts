@@ -173,7 +173,8 @@ class World {
     else if (roll < 52) this.#withRequest('seal', (r) => this.#seal(r));
     else if (roll < 58) this.#withRequest('release', (r) => this.#drop(r, 'release'));
     else if (roll < 62) this.#withRequest('cancel', (r) => this.#drop(r, 'cancel'));
-    else if (roll < 64) this.#withRequest('preempt', (r) => this.#drop(r, 'preempt'));
+    else if (roll < 63) this.#withRequest('preempt', (r) => this.#drop(r, 'preempt'));
+    else if (roll < 64) this.#withRequest('demote', (r) => this.#drop(r, 'demote'));
     else if (roll < 65) this.#withRequest('releaseRange', (r) => this.#releaseTail(r));
     else if (roll < 66) this.#withRequest('truncate', (r) => this.#truncate(r));
     else if (roll < 69) this.#evict();
@@ -295,7 +296,7 @@ class World {
     this.#manager.seal(request.sequence, i, i + 1, request.keys, i * 4, 16, this.#nowUs);
   }
 
-  #drop(request: Request, how: 'release' | 'cancel' | 'preempt'): void {
+  #drop(request: Request, how: 'release' | 'cancel' | 'preempt' | 'demote'): void {
     this.#requests.splice(this.#requests.indexOf(request), 1);
     this.#manager[how](request.sequence, this.#nowUs);
   }

@@ -24,6 +24,7 @@ import { Agenda } from './agenda.ts';
 import type { ResolvedConfig } from './config.ts';
 import { Counters } from './counters.ts';
 import type { ManagerListener } from './listener.ts';
+import type { OwnerQuotas } from './residency/ownerQuotas.ts';
 import { Pace } from './residency/pace.ts';
 import { WriteBudget } from './residency/writeBudget.ts';
 import type { Sequence, SequenceId } from './sequences/sequence.ts';
@@ -67,6 +68,8 @@ export class Core {
   /** Resident bytes by owner, then tier. */
   readonly ownedBytes: Float64Array;
   readonly capacityBytes: Float64Array;
+  /** Null while no owner has a quota. */
+  quotas: OwnerQuotas | null = null;
   /** By tier: how long its blocks take on their way down. */
   readonly paces: readonly Pace[];
   /** By tier, null where writes are not bounded. */
@@ -76,6 +79,8 @@ export class Core {
   listener: ManagerListener = {};
   nowUs = 0;
   sequencesOpened = 0;
+  /** How often entries have lost their bytes so far, over all sequences. */
+  disturbances = 0;
 
   constructor(config: ResolvedConfig, sink: DecisionSink | null, memory?: TableMemory) {
     this.config = config;
@@ -235,6 +240,7 @@ export class Core {
     this.policy.enter(replica, tier, sizeClass, replicas.content[replica]);
     this.census[tier]?.becameEvictable(replicas.slotOf(replica, tier));
     this.cachedBytes[tier] += this.unitBytes(sizeClass);
+    this.quotas?.entered(replica, tier, replicas.owner[replica], this.unitBytes(sizeClass));
   }
 
   makeUnevictable(replica: number, tier: number): void {
@@ -244,6 +250,7 @@ export class Core {
     this.policy.leave(replica, tier, sizeClass);
     this.census[tier]?.becameFixed(replicas.slotOf(replica, tier));
     this.cachedBytes[tier] -= this.unitBytes(sizeClass);
+    this.quotas?.left(replica, tier, replicas.owner[replica], this.unitBytes(sizeClass));
   }
 
   /** The sequence uses the content: the eviction policy learns of it. */
@@ -282,6 +289,7 @@ export class Core {
   #count(tier: number, owner: number, bytes: number): void {
     this.residentBytes[tier] += bytes;
     this.ownedBytes[owner * this.tiers + tier] += bytes;
+    this.quotas?.refresh(owner, tier);
   }
 
   /** A sequence holds the replica: it cannot be evicted. */
@@ -334,6 +342,12 @@ export class Core {
   end(row: number, outcome: number): void {
     this.agenda.ended.push(this.jobs.idOf(row));
     this.jobs.end(row, outcome);
+  }
+
+  /** An entry of the sequence has lost its bytes. */
+  disturb(sequence: Sequence): void {
+    sequence.disturbances++;
+    this.disturbances++;
   }
 
   /** One block of the sequence waits no more. */

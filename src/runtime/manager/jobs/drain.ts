@@ -93,7 +93,8 @@ function breakDeadlock(core: Core): boolean {
   for (let tier = core.tiers - 1; tier >= 0; tier--) {
     const row = firstClaim(core, tier);
     if (row === -1) continue;
-    if (!evictFor(core, tier, jobs.sizeClass[row])) cancelWaiting(core, row, Outcome.REFUSED);
+    if (!evictFor(core, tier, jobs.sizeClass[row], jobs.owner[row]))
+      cancelWaiting(core, row, Outcome.REFUSED);
     return true;
   }
   return false;

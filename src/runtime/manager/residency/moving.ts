@@ -42,17 +42,17 @@ function moveUp(core: Core, content: number, source: number, tier: number, prior
   if (core.residentBytes[tier] - core.cachedBytes[tier] + bytes > core.capacityBytes[tier]) return 'full';
   const row = createLoad(core, content, source, tier, priority);
   if (row === -1) return 'full';
-  makeRoom(core, tier);
+  makeRoom(core, tier, 0, core.contents.owner[content]);
   claim(core, row);
   return 'started';
 }
 
 function moveDown(core: Core, content: number, source: number, tier: number, priority: Priority): MoveAnswer {
-  if (!accepts(core, tier, core.contents.sizeClass[content])) return 'full';
+  if (!accepts(core, tier, core.contents.sizeClass[content], core.contents.owner[content])) return 'full';
   const row = createDemotion(core, content, source, tier, priority);
   if (row === -1) return 'full';
   giveUpAbove(core, content, tier);
-  makeRoom(core, tier);
+  makeRoom(core, tier, 0, core.contents.owner[content]);
   claim(core, row);
   return 'started';
 }
