@@ -22,7 +22,7 @@ export class EntryPlacement implements BlockPlacement {
 
   pageOf(index: number): number {
     const { manager } = this.#context;
-    const place = manager.placeOf(this.#table, index);
+    const place = manager.readableBlock(this.#table, index);
     return place === undefined ? -1 : manager.pool(0).pageOf(place.slot);
   }
 

@@ -160,7 +160,7 @@ export class PagedAttentionCache
   }
 
   #placeOf(index: number): { readonly slot: number; readonly sizeClass: number } {
-    const place = this.#context.manager.placeOf(this.#table, index);
+    const place = this.#context.manager.readableBlock(this.#table, index);
     if (place !== undefined) return place;
     const why = this.#table.state[index] === Entry.WAITING ? 'is on its way' : 'has lost its bytes';
     const remedy = this.#table.state[index] === Entry.WAITING ? 'Await ready.' : 'Release it.';

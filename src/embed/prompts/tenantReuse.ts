@@ -47,7 +47,7 @@ export function placesOf({ manager, hbm }: RequestContext, table: Sequence): Dev
   const pool = hbm();
   const entries = new Uint32Array(2 * table.length);
   for (let i = 0; i < table.length; i++) {
-    const place = manager.placeOf(table, i);
+    const place = manager.readableBlock(table, i);
     if (place === undefined) throw notInHbm(i);
     const { slab, offsetBytes } = pool.locate(place.slot, place.sizeClass);
     entries[2 * i] = slab;

@@ -61,10 +61,20 @@ export class TokenList {
   }
 }
 
+/** @throws TKV_INPUT for what is no array of numbers, as far as its length says */
+export function requireList(tokens: KeyElements): void {
+  const isList = typeof tokens === 'object' && tokens !== null;
+  if (isList && Number.isSafeInteger(tokens.length) && tokens.length >= 0) return;
+  throw new TierKVError('TKV_INPUT', 'tokens are no list. Pass an array of token ids.', {
+    field: 'tokens',
+  });
+}
+
 /** @throws TKV_INPUT naming the first token from `from` on that is no id */
 export function requireTokenIds(tokens: KeyElements, from = 0, field = 'tokens'): void {
   for (let i = from; i < tokens.length; i++) {
-    if (tokens[i] >>> 0 !== tokens[i]) throw badToken(`${field}[${i}]`, tokens[i]);
+    const token = tokens[i];
+    if (typeof token !== 'number' || token >>> 0 !== token) throw badToken(`${field}[${i}]`, token);
   }
 }
 

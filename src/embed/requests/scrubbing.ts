@@ -5,10 +5,10 @@
 
 import type { Sequence } from '../../runtime/index.ts';
 import type { RequestContext } from './context.ts';
-import type { KVSequence } from './kvSequence.ts';
+import type { SequenceState } from './kvSequence.ts';
 
 /** Clears the foreign slots among the sequence's open blocks from `from` on. */
-export function scrub(context: RequestContext, sequence: KVSequence, from: number): void {
+export function scrub(context: RequestContext, sequence: SequenceState, from: number): void {
   const scrubbing = new Scrubbing(context);
   for (const { table } of sequence.groups) scrubbing.clear(table, from, table.length);
   scrubbing.submit();

@@ -9,9 +9,9 @@ import {
   type ServingRequest,
   TierKVError,
 } from '../../runtime/index.ts';
-import { requireTokenIds, TokenList } from '../prompts/tokenList.ts';
+import { requireList, requireTokenIds, TokenList } from '../prompts/tokenList.ts';
 import type { DeviceBlockTable } from '../requests/blockTables.ts';
-import { type RequestContext, requireList } from '../requests/context.ts';
+import type { RequestContext } from '../requests/context.ts';
 
 export interface KVRequest {
   /** Unique among the requests that have not ended. */
@@ -95,7 +95,7 @@ export class ScheduledRequest implements ServingRequest {
       this.#entries = grown;
     }
     for (let i = known; i < blocks; i++) {
-      const place = manager.placeOf(sequence, i);
+      const place = manager.readableBlock(sequence, i);
       if (place === undefined) throw new TierKVError('TKV_STATE', `block ${i} of ${this.id} is not in HBM.`);
       const { slab, offsetBytes } = pool.locate(place.slot, place.sizeClass);
       this.#entries[2 * i] = slab;
