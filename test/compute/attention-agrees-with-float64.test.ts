@@ -23,7 +23,7 @@ function title({
 it.each(shapesOfCi.map((shape) => [title(shape), shape] as const))('%s', async (_, shape) => {
   const one = pagedCase(shape);
   const wanted = attendedInF64(one);
-  const { attended } = await runCase(device.live.device, one);
+  const attended = await runCase(device.live.device, one);
   const wrong = [...wanted].findIndex((value, i) => !(Math.abs(attended[i] - value) <= boundOf(one, value)));
   expect(wrong, `attended[${wrong}] is ${attended[wrong]}, not ${wanted[wrong]}`).toBe(-1);
 });

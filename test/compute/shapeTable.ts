@@ -9,7 +9,7 @@ const base: CaseShape = { headDim: 64, kvHeads: 2, qHeads: 8, blockTokens: 16, l
 export const shapesOfCi: readonly CaseShape[] = [
   { ...base, lengths: [1] },
   { ...base, lengths: [15, 16, 17, 127, 128, 129, 300], slabs: 3, layers: 2 },
-  { ...base, lengths: [2049], headDim: 128, kvHeads: 1, qHeads: 8 },
+  { ...base, lengths: [1025], headDim: 128, kvHeads: 1, qHeads: 8 },
   { ...base, headDim: 80, kvHeads: 1, qHeads: 7, blockTokens: 5, lengths: [133] },
   { ...base, headDim: 96, kvHeads: 3, qHeads: 3, blockTokens: 1, lengths: [40, 131] },
   { ...base, lengths: [300], window: 128, positions: [[0, 127, 128, 143, 144, 255, 256, 299]] },
@@ -17,7 +17,7 @@ export const shapesOfCi: readonly CaseShape[] = [
   {
     ...base,
     lengths: [200],
-    positions: [[NO_TOKEN, ...Array.from({ length: 64 }, (_, i) => 100 + i), NO_TOKEN]],
+    positions: [[NO_TOKEN, ...Array.from({ length: 24 }, (_, i) => 112 + i), NO_TOKEN]],
   },
   { ...base, dtype: 'f16', lengths: [150, 17], slabs: 2 },
   { ...base, dtype: 'i8', lengths: [150, 17], slabs: 2 },
