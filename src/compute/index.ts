@@ -24,3 +24,4 @@ export type { AttentionConfig, AttentionShape, SourceShape } from './attentionSh
 export { int8Layout, type KVFormat, kvFormat } from './format.ts';
 export { type BoundTensors, PagedAttention } from './pagedAttention.ts';
 export { NO_TOKEN, SPLIT_TOKENS, type StepRows } from './stepTables.ts';
+export * from './tensors/index.ts';

@@ -6,7 +6,8 @@
  *     var outDIM = vec4<f32>(); // each dim          once for each vector of a head, its number for DIM
  *     ... // each slab                               once for each slab, its number for SLAB
  *     // each slab {   to   // each slab }           the lines between, once for each slab
- *     ... // scaled                                  only where the format has a scale in each row
+ *     ... // scaled                                  only where the format has a scale in each row; likewise
+ *     // scaled {   to   // scaled }                 the lines between
  */
 
 import { shaderSource } from '../backends/webgpu/index.ts';
@@ -30,7 +31,9 @@ export function kernelText(name: string, shape: TextShape): string {
 
 /** Repeats the marked lines of `text`. */
 export function expandText(text: string, { format, slabs }: TextShape): string {
-  const kept = format.scaled ? text : text.replaceAll(/^.*\/\/ scaled$\n?/gm, '');
+  const kept = format.scaled
+    ? text
+    : text.replaceAll(/^ *\/\/ scaled \{\n[\s\S]*?^ *\/\/ scaled \}$\n?|^.*\/\/ scaled$\n?/gm, '');
   const dims = kept.replaceAll(/^.*\/\/ each dim$/gm, (line) =>
     repeated(line, 'DIM', format.headDim4, ' // each dim'),
   );
