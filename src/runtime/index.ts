@@ -22,6 +22,7 @@ export type { ManagerDump } from './manager/views/dump.ts';
 export type { Match } from './manager/views/lookup.ts';
 export type { TierUsage } from './manager/views/usage.ts';
 export { countPatternMismatches, fillPattern, patternWord } from './pattern.ts';
+export * from './planning/index.ts';
 export * from './policy/index.ts';
 export { type PoolShape, poolShape, slotOffsetBytes } from './pool/shape.ts';
 export { SlotPool } from './pool/slotPool.ts';
