@@ -1,12 +1,13 @@
 /** Runs the kernels over a case on a device, with everything that is not written yet poisoned with NaN. */
 
 import { BufferUsage, MapMode } from '../../src/backends/webgpu/device/gpuConstants.ts';
-import { PagedAttention } from '../../src/compute/index.ts';
+import { type AttentionKernel, PagedAttention } from '../../src/compute/index.ts';
 import type { PagedCase } from './pagedCase.ts';
 
 const { STORAGE, COPY_SRC, COPY_DST, MAP_READ } = BufferUsage;
 
 export interface RunOptions {
+  readonly kernel?: AttentionKernel;
   readonly partialBytesMax?: number;
   /** Lets the kernel write the rows' K and V before they attend, into slabs that hold nothing but NaN. */
   readonly writes?: boolean;
@@ -23,7 +24,7 @@ export interface CaseRun {
 export async function openCase(
   device: GPUDevice,
   one: PagedCase,
-  { partialBytesMax, writes = false }: RunOptions = {},
+  { kernel = 'lanes', partialBytesMax, writes = false }: RunOptions = {},
 ): Promise<CaseRun> {
   const { shape, layout, layer, entries } = one;
   const { qHeads, kvHeads, headDim, window = 0 } = shape;
@@ -44,6 +45,7 @@ export async function openCase(
     slabs,
     layout,
     qHeads,
+    kernel,
     window,
     rowsMax,
     entriesMax: entries.length / 2,
@@ -78,8 +80,12 @@ export async function openCase(
 }
 
 /** One run over all rows. */
-export async function runCase(device: GPUDevice, one: PagedCase): Promise<Float32Array> {
-  const opened = await openCase(device, one);
+export async function runCase(
+  device: GPUDevice,
+  one: PagedCase,
+  options: RunOptions = {},
+): Promise<Float32Array> {
+  const opened = await openCase(device, one, options);
   try {
     return await opened.run();
   } finally {

@@ -38,3 +38,19 @@ it(`bit-identical: alone, in chunks, in any order, with little room and over oth
   compare(await other.run(all), all);
   other.destroy();
 });
+
+it('bit-identical: the kernel of workgroups, alone and in any order', async () => {
+  const small = { ...shape, headDim: 8, lengths: [140, 9], positions: [[127, 128, 139], [8]] };
+  const run = await openCase(device.live.device, pagedCase(small), { kernel: 'workgroups' });
+  const words = 2 * 8;
+  const bits = (attended: Float32Array): Uint32Array => new Uint32Array(attended.slice().buffer);
+  const wanted = bits(await run.run());
+  for (const rows of [[2], [3, 0, 2, 1]]) {
+    const found = bits(await run.run(rows));
+    rows.forEach((row, i) => {
+      const expected = wanted.subarray(row * words, (row + 1) * words);
+      expect(found.subarray(i * words, (i + 1) * words), `row ${row} in ${rows}`).toEqual(expected);
+    });
+  }
+  run.destroy();
+});
