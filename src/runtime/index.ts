@@ -27,10 +27,8 @@ export { Entry, entryNames, type Sequence, type SequenceId } from './manager/seq
 export type { ManagerDump } from './manager/views/dump.ts';
 export type { Match } from './manager/views/lookup.ts';
 export type { TierUsage } from './manager/views/usage.ts';
-export { countPatternMismatches, fillPattern, patternWord } from './pattern.ts';
 export * from './policy/index.ts';
-export { type PoolShape, poolShape, slotOffsetBytes } from './pool/shape.ts';
-export { SlotPool } from './pool/slotPool.ts';
+export { type PoolShape, poolShape } from './pool/shape.ts';
 export * from './store/index.ts';
 export { SlotLocks, type SlotUse } from './tier/slotLocks.ts';
 export { linkName, Tier, type TierName, tierName, tierNames } from './tier/tier.ts';
