@@ -3,7 +3,7 @@
 import '../requireNode.ts';
 
 export { type ArenaFacts, type ArenaOptions, HostArena, startsAtPage, tableMemory } from './arena/index.ts';
-export * from './engine/index.ts';
+export { type EngineStores, type LinkTraffic, TransferEngine } from './engine/index.ts';
 export * from './file/index.ts';
 export * from './memory/index.ts';
 export * from './webgpu/index.ts';

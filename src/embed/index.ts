@@ -3,7 +3,7 @@
 export type { WaitOptions } from './abort.ts';
 export type { KVRuntimeConfig } from './config.ts';
 export type { CacheEvent } from './events.ts';
-export { KVRuntime, type OpenUnit } from './kvRuntime.ts';
+export { KVRuntime, type OpenUnit, type PrefetchOptions } from './kvRuntime.ts';
 export type { LayerGroup } from './layerGroups.ts';
 export type { Metrics } from './metrics.ts';
 export { PagedAttentionCache } from './paged/pagedAttentionCache.ts';

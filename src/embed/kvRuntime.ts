@@ -27,6 +27,7 @@ import {
   kvMetrics,
   type Match,
   type OpenBlock,
+  Priority,
   type Sequence,
   SharingGroups,
   TierKVError,
@@ -57,6 +58,7 @@ import {
   type BeginOptions,
   begin,
   bring,
+  checkedPriority,
   type RetentionHint,
   type Room,
   retain,
@@ -76,6 +78,11 @@ import { adoptRecovered, warmNvme } from './stores/warm.ts';
 
 /** Blocks that `save` sends down at a time: few enough that all of them find jobs. */
 const SAVE_BLOCKS = 256;
+
+export interface PrefetchOptions {
+  readonly tenant: string;
+  readonly priority?: number | undefined;
+}
 
 export interface OpenUnit {
   /** Block of the sequence, from 0. */
@@ -215,15 +222,19 @@ export class KVRuntime implements AsyncDisposable {
   }
 
   /**
-   * Brings what lower tiers hold of these tokens up to HBM, for a request that is expected. @returns loads
-   * started
+   * Brings what lower tiers hold of these tokens up to HBM, for a request that is expected.
+   * @param options.priority 0 (default): behind the loads that requests wait for. Below 0: with them. Above 0:
+   * behind what leaves HBM too
+   * @returns loads started
    */
-  prefetch(tokens: KeyElements, options: { readonly tenant: string }): number {
+  prefetch(tokens: KeyElements, options: PrefetchOptions): number {
+    const { tenant, priority = 0 } = given(options);
+    const urgency = urgencyOf(priority);
     let started = 0;
-    for (const chain of this.#context.chains.of(given(options).tenant)) {
+    for (const chain of this.#context.chains.of(tenant)) {
       const keys = new BlockKeys();
       chain.hashBlocks(tokens, 0, keys, tokensToFind(this.#context, tokens));
-      started += this.manager.prefetch(keys.words, keys.length, this.nowUs());
+      started += this.manager.prefetch(keys.words, keys.length, this.nowUs(), urgency);
     }
     return started;
   }
@@ -492,6 +503,12 @@ export class KVRuntime implements AsyncDisposable {
     this.#events.close();
     this.#log?.close();
   }
+}
+
+function urgencyOf(priority: number): Priority {
+  const checked = checkedPriority(priority);
+  if (checked === 0) return Priority.PREFETCH;
+  return checked < 0 ? Priority.DEMAND_LOAD : Priority.SCRUB;
 }
 
 function groupOf(sequence: KVSequence, group: number): KVSequence['groups'][number] {

@@ -1,6 +1,6 @@
 /** What tenants compute: chains of blocks with their keys, and for each key the only bytes that are right. */
 
-import { fillPattern } from '../../src/runtime/index.ts';
+import { fillPattern } from '../../src/runtime/pattern.ts';
 import type { SeededRandom } from '../../src/testing/seededRandom.ts';
 import { blockBytes } from './worldConfig.ts';
 

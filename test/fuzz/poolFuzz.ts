@@ -18,11 +18,11 @@ import {
   MultiGranularKVPool,
   type PoolUnit,
   type Priority,
-  patternWord,
   rowOffsetBytes,
   TierKVError,
 } from '../../src/runtime/index.ts';
 import { LogWriter, replayLog } from '../../src/runtime/log/index.ts';
+import { patternWord } from '../../src/runtime/pattern.ts';
 import { evictionPolicyNames } from '../../src/runtime/policy/index.ts';
 import { ByteDriver } from './byteDriver.ts';
 import { Random } from './random.ts';

@@ -50,6 +50,22 @@ describe('the exports map', () => {
     }
   });
 
+  it('gives nothing that only the inside needs, and what the front page names', async () => {
+    const doors = [
+      await import('../../src/index.ts'),
+      await import('../../src/runtime/index.ts'),
+      await import('../../src/backends/index.ts'),
+      await import('../../src/testing/index.ts'),
+    ];
+    const inside = ['fillPattern', 'patternWord', 'SlotPool', 'LinkQueue', 'StagingSlots', 'slotOffsetBytes'];
+    const names = doors.flatMap((door) => Object.keys(door));
+    expect(names.filter((name) => inside.includes(name))).toEqual([]);
+    expect(Object.keys(doors[0])).toEqual(expect.arrayContaining(['KVRuntime', 'kvLayout', 'TierKVError']));
+    expect(names).toEqual(
+      expect.arrayContaining(['KVManager', 'newKVStore', 'TransferEngine', 'FaultStore']),
+    );
+  });
+
   it('the binary is made from an executable source', () => {
     expect(manifest.bin).toEqual({ tierkv: 'dist/cli/main.js' });
     expect(text('src/cli/main.ts')).toMatch(/^#!\/usr\/bin\/env node\n/);

@@ -321,7 +321,8 @@ function checkedWait(waitMs = 1000): number {
   });
 }
 
-function checkedPriority(priority = 0): number {
+/** @throws TKV_INPUT for what is no number */
+export function checkedPriority(priority = 0): number {
   if (Number.isFinite(priority)) return priority;
   throw new TierKVError(
     'TKV_INPUT',

@@ -27,7 +27,7 @@ const shapes: Readonly<Record<InputOp, readonly [args: number, words: boolean]>>
   [InputOp.SEAL]: [4, true],
   [InputOp.RELEASE]: [3, false],
   [InputOp.PREEMPT]: [1, false],
-  [InputOp.PREFETCH]: [1, true],
+  [InputOp.PREFETCH]: [2, true],
   [InputOp.EVICT]: [2, false],
   [InputOp.COMPLETE]: [4, false],
   [InputOp.CANCEL]: [1, false],

@@ -60,7 +60,7 @@ export class LogReplayer {
     else if (op === InputOp.COPY) manager.copy(this.#sequence(a), b, this.#sequence(c), d, nowUs);
     else if (op === InputOp.TRUNCATE) manager.truncate(this.#sequence(a), b, nowUs);
     else if (op === InputOp.KEEP) manager.keepIn(this.#sequence(a), b, c, d, nowUs);
-    else if (op === InputOp.PREFETCH) manager.prefetch(words, a, nowUs);
+    else if (op === InputOp.PREFETCH) manager.prefetch(words, a, nowUs, b as Priority);
     else if (op === InputOp.QUOTA) manager.setQuota(a, b, c === -1 ? null : c, nowUs);
     else if (op === InputOp.EVICT) manager.evict(a, b, nowUs);
     else if (op === InputOp.MOVE) manager.move(words, a, b as Priority, nowUs);

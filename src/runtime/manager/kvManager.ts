@@ -30,16 +30,17 @@ export interface Eviction {
 
 export class KVManager extends SequenceCalls {
   /** Brings the leading blocks of the chain to HBM for nobody in particular. @returns loads started */
-  prefetch(keys: Uint32Array, count: number, nowUs: number): number {
+  prefetch(keys: Uint32Array, count: number, nowUs: number, priority: Priority = Priority.PREFETCH): number {
     const core = this.core;
+    requireInteger('priority', priority, Priority.DEMAND_LOAD, Priority.SCRUB);
     this.now(nowUs);
-    core.sink?.input(InputOp.PREFETCH, nowUs, [count], keys.subarray(0, count * 4));
+    core.sink?.input(InputOp.PREFETCH, nowUs, [count, priority], keys.subarray(0, count * 4));
     const matched = this.matchLength(keys, count);
     let started = 0;
     for (let i = 0; i < matched && this.canAllocate(1); i++) {
       const content = core.contents.find(keys, i * 4);
       if (content === -1) break; // the room for an earlier block was made at its cost
-      if (prefetchBlock(core, content)) started++;
+      if (prefetchBlock(core, content, priority)) started++;
     }
     this.end();
     return started;

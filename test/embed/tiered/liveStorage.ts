@@ -6,9 +6,9 @@ import {
   type KVBox,
   type KVLayout,
   kvLayout,
-  patternWord,
   rowOffsetBytes,
 } from '../../../src/runtime/index.ts';
+import { patternWord } from '../../../src/runtime/pattern.ts';
 
 export const blockSize = 4;
 export const layout: KVLayout = kvLayout({

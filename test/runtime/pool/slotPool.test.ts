@@ -6,11 +6,11 @@ import {
   Granularity,
   kvLayout,
   poolShape,
-  SlotPool,
-  slotOffsetBytes,
   unitBox,
   unitSpec,
 } from '../../../src/runtime/index.ts';
+import { slotOffsetBytes } from '../../../src/runtime/pool/shape.ts';
+import { SlotPool } from '../../../src/runtime/pool/slotPool.ts';
 import { Random } from '../../fuzz/random.ts';
 
 describe('a pool of one size', () => {

@@ -85,11 +85,11 @@ export function createLoad(
  * Brings a content to HBM for nobody in particular; false when it is there already or there is no room for
  * it.
  */
-export function prefetch(core: Core, content: number): boolean {
+export function prefetch(core: Core, content: number, priority: Priority): boolean {
   if (core.readyIn(content, HBM) !== -1 || core.incomingTo(content, HBM) !== -1) return false;
   const source = core.fastestReady(content, HBM + 1);
   if (source === -1) return false;
-  const row = createLoad(core, content, source, HBM, Priority.PREFETCH);
+  const row = createLoad(core, content, source, HBM, priority);
   if (row === -1) return false;
   makeRoom(core, HBM, 0, core.contents.owner[content]);
   claim(core, row);

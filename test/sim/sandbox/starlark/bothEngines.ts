@@ -1,7 +1,7 @@
 /** Runs a program in both engines and insists that they agree, in result, error, steps and memory. */
 
 import { PolicyError } from '../../../../src/sim/sandbox/policyError.ts';
-import { type StarlarkEngine, repr, StarlarkProgram } from '../../../../src/sim/sandbox/starlark/index.ts';
+import { repr, type StarlarkEngine, StarlarkProgram } from '../../../../src/sim/sandbox/starlark/index.ts';
 
 export interface RunResult {
   /** `repr` of what `main()` returned. */
