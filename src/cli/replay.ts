@@ -32,7 +32,7 @@ export function replayCommand(): Command {
     .description(
       'Replay a request trace (Mooncake JSON lines, plain, .gz or .zst) through HBM, DDR and NVMe.',
     )
-    .argument('<trace>', 'trace file or pipe: timestamp, input_length, output_length, hash_ids in each line')
+    .argument('[trace]', 'trace file or pipe: timestamp, input_length, output_length, hash_ids in each line')
     .option('--hbm-blocks <n>', 'blocks in GPU memory, at least 1', replayDefaults.hbmBlocks)
     .option('--ddr-blocks <n>', 'blocks in host memory, 0 for none', replayDefaults.ddrBlocks)
     .option(
@@ -68,11 +68,17 @@ export function replayCommand(): Command {
       replayDefaults.offloadThreshold,
     )
     .option('--log <file>', 'write the decision log, and the inputs that led to it')
-    .option('--inputs <file>', 'with --driver modeled: take the inputs that --log of another run wrote')
+    .option(
+      '--inputs <file>',
+      'with --driver modeled, in place of a trace: the inputs that --log of a run wrote',
+    )
     .option('--json <file>', 'write the report as JSON')
     .option('--skip-bad', 'leave malformed trace lines out and count them', false)
     .addHelpText('after', helpEnd)
-    .action(async (tracePath: string, raw: RawReplayOptions) => {
+    .action(async (tracePath: string | undefined, raw: RawReplayOptions, command: Command) => {
+      if (tracePath === undefined && raw.inputs === undefined) {
+        command.error("error: missing required argument 'trace'");
+      }
       let scratch: TemporaryDirectory | undefined;
       const makeScratch = (): string => {
         scratch = temporaryDirectory('tierkv-replay-');
