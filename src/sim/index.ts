@@ -9,5 +9,6 @@ export * from './latency/index.ts';
 export * from './metrics/index.ts';
 export * from './random/index.ts';
 export * from './report/index.ts';
+export * from './sandbox/index.ts';
 export { ModeledTier } from './tier/modeledTier.ts';
 export * from './workload/index.ts';
