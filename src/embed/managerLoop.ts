@@ -23,7 +23,10 @@ export class ManagerLoop {
   readonly #carrier: JobCarrier;
   readonly #waiting: Map<Sequence, (() => void)[]> = new Map();
   #idleWaiters: (() => void)[] = [];
+  readonly #listener: ManagerListener;
   #alarmIsSet = false;
+  #isUndisturbed = false;
+  #roomWasFreed = false;
   readonly #roomFreed: (() => void)[] = [];
 
   /** @param options.also what else the manager is to tell of */
@@ -36,7 +39,7 @@ export class ManagerLoop {
     this.#engine = engine;
     this.#alarm = alarm;
     this.#carrier = new JobCarrier(manager, engine);
-    manager.listen({
+    this.#listener = {
       ...also,
       jobsIssued: () => {
         this.#carrier.submit();
@@ -47,13 +50,35 @@ export class ManagerLoop {
         also.settled?.(sequence);
       },
       roomFreed: () => {
+        if (this.#isUndisturbed) {
+          this.#roomWasFreed = true;
+          return;
+        }
         if (this.#idleWaiters.length > 0 && this.#isIdle()) {
           for (const wake of this.#idleWaiters.splice(0)) wake();
         }
         for (const freed of this.#roomFreed) freed();
         also.roomFreed?.();
       },
-    });
+    };
+    manager.listen(this.#listener);
+  }
+
+  /**
+   * Several calls of the manager that nobody else's may come between, as those of a scheduler's step: who is
+   * told of room, and might call the manager for it, is told when all of them are made.
+   */
+  undisturbed<T>(calls: () => T): T {
+    this.#isUndisturbed = true;
+    try {
+      return calls();
+    } finally {
+      this.#isUndisturbed = false;
+      if (this.#roomWasFreed) {
+        this.#roomWasFreed = false;
+        this.#listener.roomFreed?.();
+      }
+    }
   }
 
   /** Who is told, beside others, when a job has ended or room came free in HBM. @returns what ends that */

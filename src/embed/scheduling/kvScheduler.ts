@@ -106,7 +106,7 @@ export class KVScheduler {
    * Ends a request. `endsWithStep`: a step is computing it, and `stepEnded` will name it among the finished.
    */
   abort(id: string): AbortResult {
-    const result = this.#scheduler.abort(id, this.#context.nowUs());
+    const result = this.#undisturbed((nowUs) => this.#scheduler.abort(id, nowUs));
     const request = this.#requests.get(id);
     if (request !== undefined) request.isAborted = true;
     if (result === 'ended') this.#requests.delete(id);
@@ -123,7 +123,7 @@ export class KVScheduler {
     this.#requireOpen();
     const { keeper } = this.#context;
     if (!keeper.present && this.#plan === undefined) return nothingToCompute;
-    const plan = this.#scheduler.step(this.#context.nowUs());
+    const plan = this.#undisturbed((nowUs) => this.#scheduler.step(nowUs));
     this.#losses = keeper.losses;
     this.#hasNews = false;
     if (plan.tokens === 0 && plan.preempted.length === 0) return nothingToCompute;
@@ -143,7 +143,7 @@ export class KVScheduler {
     if (this.#losses !== keeper.losses || this.#scheduler.isDisturbed) return this.stepFailed();
     const stopped = takeTokens(plan, this.#requests, sampled, ++this.#step);
     this.#plan = undefined;
-    const outcome = this.#scheduler.stepEnded({ stopped }, this.#context.nowUs());
+    const outcome = this.#undisturbed((nowUs) => this.#scheduler.stepEnded({ stopped }, nowUs));
     for (const { id } of outcome.finished) this.#requests.delete(id);
     return { interrupted: false, finished: finishedOf(outcome) };
   }
@@ -156,7 +156,7 @@ export class KVScheduler {
   stepFailed(): KVStepOutcome {
     this.#requirePlan();
     this.#plan = undefined;
-    const outcome = this.#scheduler.stepFailed(this.#context.nowUs());
+    const outcome = this.#undisturbed((nowUs) => this.#scheduler.stepFailed(nowUs));
     for (const { id } of outcome.finished) this.#requests.delete(id);
     this.#tellNews();
     return { interrupted: true, finished: finishedOf(outcome) };
@@ -190,7 +190,9 @@ export class KVScheduler {
   close(): void {
     if (this.#isClosed) return;
     if (this.#plan !== undefined) this.stepFailed();
-    for (const id of this.#requests.keys()) this.#scheduler.abort(id, this.#context.nowUs());
+    for (const id of this.#requests.keys()) {
+      this.#undisturbed((nowUs) => this.#scheduler.abort(id, nowUs));
+    }
     this.#requests.clear();
     this.#isClosed = true;
     this.#stopListening();
@@ -199,6 +201,12 @@ export class KVScheduler {
 
   checkIntegrity(): void {
     this.#scheduler.checkIntegrity();
+  }
+
+  /** A replay makes the scheduler's calls of the manager in one go; so nothing comes between them here. */
+  #undisturbed<T>(call: (nowUs: number) => T): T {
+    const { loop, nowUs } = this.#context;
+    return loop.undisturbed(() => call(nowUs()));
   }
 
   #requirePlan(): StepPlan<ScheduledRequest> {
