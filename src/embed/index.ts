@@ -18,3 +18,7 @@ export type { KVStepPlan, PlannedRequest } from './scheduling/kvStepPlan.ts';
 export type { KVRequest } from './scheduling/scheduledRequest.ts';
 export type { FinishedRequest, KVStepOutcome, SampledToken } from './scheduling/stepResults.ts';
 export { type OpenStores, openStores, type StoreConfig } from './stores/openStores.ts';
+export type { TieredStorageConfig } from './tiered/openTiers.ts';
+export type { StorageBackend, StoredUnit } from './tiered/storageBackend.ts';
+export { type CalibratedLink, type StorageTier, storageTiers, type TierConfig } from './tiered/tierConfig.ts';
+export { type StorageTierUsage, TieredKVStorage } from './tiered/tieredKVStorage.ts';

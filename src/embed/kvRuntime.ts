@@ -40,6 +40,7 @@ import { type CacheEvent, CacheEvents } from './events.ts';
 import { groupUnits } from './layerGroups.ts';
 import { ManagerLoop } from './managerLoop.ts';
 import { type Metrics, metricsOf } from './metrics.ts';
+import { runtimeMigration } from './migration.ts';
 import { PagedAttentionCache } from './paged/pagedAttentionCache.ts';
 import { RequestQueue } from './prompts/requestQueue.ts';
 import { TenantChains } from './prompts/tenantChains.ts';
@@ -133,7 +134,11 @@ export class KVRuntime implements AsyncDisposable {
       throw inConfigNames(error);
     }
     const events = new CacheEvents(manager.tiers.map((tier) => tierName(tier)));
-    const loop = new ManagerLoop(manager, stores.engine, { also: events.listener });
+    const nowUs = (): number => stores.engine.nowUs();
+    const migration = runtimeMigration(config.migration, manager, nowUs);
+    const loop = new ManagerLoop(manager, stores.engine, {
+      also: { ...events.listener, ...migration?.listener },
+    });
     const closing = new AbortController();
     const admission = new AdmissionQueue();
     loop.onRoom(() => admission.roomFreed());
@@ -152,7 +157,8 @@ export class KVRuntime implements AsyncDisposable {
       hbm: () => stores.hbm,
       device: () => stores.device,
       closing: closing.signal,
-      nowUs: () => stores.engine.nowUs(),
+      nowUs,
+      migration,
     };
     if (stores.nvme !== undefined) adoptRecovered(manager, stores.nvme, context.nowUs());
     return new KVRuntime(config, stores, context, events, log, closing);
@@ -479,6 +485,7 @@ export class KVRuntime implements AsyncDisposable {
   async #close(): Promise<void> {
     this.#closing.abort(new TierKVError('TKV_STATE', 'the runtime is closed. Open another one.'));
     this.#scheduler?.close();
+    this.#context.migration?.stop();
     await this.#context.keeper.close();
     await this.idle();
     await this.stores[Symbol.asyncDispose]();

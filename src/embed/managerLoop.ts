@@ -42,12 +42,16 @@ export class ManagerLoop {
         this.#carrier.submit();
         this.#watchDeadlines();
       },
-      settled: (sequence) => this.#wake(sequence),
+      settled: (sequence) => {
+        this.#wake(sequence);
+        also.settled?.(sequence);
+      },
       roomFreed: () => {
         if (this.#idleWaiters.length > 0 && this.#isIdle()) {
           for (const wake of this.#idleWaiters.splice(0)) wake();
         }
         for (const freed of this.#roomFreed) freed();
+        also.roomFreed?.();
       },
     });
   }

@@ -10,6 +10,7 @@ import {
 } from '../../runtime/index.ts';
 import type { GroupUnits } from '../layerGroups.ts';
 import type { ManagerLoop } from '../managerLoop.ts';
+import type { RuntimeMigration } from '../migration.ts';
 import type { TenantChains } from '../prompts/tenantChains.ts';
 import type { TenantOwners } from '../prompts/tenantOwners.ts';
 import { requireList } from '../prompts/tokenList.ts';
@@ -39,6 +40,8 @@ export interface RequestContext {
   readonly closing: AbortSignal;
   /** The runtime's clock, in integer microseconds. */
   nowUs(): number;
+  /** Moves cached blocks by their temperature; null where that is off. */
+  readonly migration: RuntimeMigration | null;
 }
 
 /**

@@ -111,7 +111,10 @@ export class SchedulerCore<R extends ServingRequest = ServingRequest> {
   sumUp(): void {
     const { plan, batch } = this;
     let idleTokens = 0;
-    for (let i = 0; i < this.idleCount; i++) idleTokens += batch.computed(this.#idle[i]);
+    for (let i = 0; i < this.idleCount; i++) {
+      idleTokens += batch.computed(this.#idle[i]);
+      plan.leftOut.push(batch.state(this.#idle[i]).request as R);
+    }
     let prefills = 0;
     for (let seat = plan.firstPrefill(); seat !== -1; seat = plan.nextPrefill(seat)) prefills++;
     plan.decodes = batch.decodes - this.idleCount;

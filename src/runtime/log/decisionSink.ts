@@ -28,6 +28,7 @@ export const InputOp = {
   RETAIN: 17,
   DEMOTE: 18,
   QUOTA: 19,
+  KEEP: 20,
 } as const;
 export type InputOp = (typeof InputOp)[keyof typeof InputOp];
 export const inputOpNames = [
@@ -51,6 +52,7 @@ export const inputOpNames = [
   'retain',
   'demote',
   'quota',
+  'keep',
 ] as const;
 
 /**

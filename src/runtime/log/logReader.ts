@@ -41,6 +41,7 @@ const shapes: Readonly<Record<InputOp, readonly [args: number, words: boolean]>>
   [InputOp.RETAIN]: [3, false],
   [InputOp.DEMOTE]: [1, false],
   [InputOp.QUOTA]: [3, false],
+  [InputOp.KEEP]: [4, false],
 };
 
 export class LogReader {

@@ -59,6 +59,7 @@ export class LogReplayer {
     else if (op === InputOp.SEAL) manager.seal(this.#sequence(a), b, c, words, 0, d, nowUs);
     else if (op === InputOp.COPY) manager.copy(this.#sequence(a), b, this.#sequence(c), d, nowUs);
     else if (op === InputOp.TRUNCATE) manager.truncate(this.#sequence(a), b, nowUs);
+    else if (op === InputOp.KEEP) manager.keepIn(this.#sequence(a), b, c, d, nowUs);
     else if (op === InputOp.PREFETCH) manager.prefetch(words, a, nowUs);
     else if (op === InputOp.QUOTA) manager.setQuota(a, b, c === -1 ? null : c, nowUs);
     else if (op === InputOp.EVICT) manager.evict(a, b, nowUs);

@@ -17,7 +17,9 @@ import { State } from '../replica/state.ts';
 import { Deadlines } from '../transfer/deadlines.ts';
 import { JobQueue } from '../transfer/jobQueue.ts';
 import { type JobId, JobState, JobTable } from '../transfer/jobTable.ts';
+import type { Outcome } from '../transfer/outcome.ts';
 import { WaiterTable } from '../transfer/waiterTable.ts';
+import { UseTable } from '../usage/index.ts';
 import { Agenda } from './agenda.ts';
 import type { ResolvedConfig } from './config.ts';
 import { Counters } from './counters.ts';
@@ -49,6 +51,10 @@ export class Core {
   readonly sequences: Map<SequenceId, Sequence> = new Map();
   /** Sequences that wait for nothing any more, to be told of at the end of the call. */
   readonly settled: Sequence[] = [];
+  /** Transfers between tiers that have ended, to be told of at the end of the call. */
+  readonly moved: { readonly key: Uint32Array; readonly tier: number; readonly outcome: Outcome }[] = [];
+  /** How often contents are used; null where nobody asks. */
+  readonly use: UseTable | null;
   /** Sequences opened so far, as the eviction policy counts uses. */
   visits = 0;
   /** Bytes that count against a tier's capacity, replicas and jobs on their way in. */
@@ -89,8 +95,9 @@ export class Core {
     this.paces = config.tiers.map((_, tier) => new Pace(tier, this.jobs));
     this.deadlines = new Deadlines((job) => this.#hasDeadline(job));
     this.contents = new ContentTable(this.replicas.size + config.maxJobs, this.tiers, memory, (content) =>
-      this.policy.forgotten(content),
+      this.#forgotten(content),
     );
+    this.use = config.useRates === null ? null : new UseTable(this.contents.capacity, config.useRates);
     this.residentBytes = new Float64Array(this.tiers);
     this.policy = makeEvictionPolicy(config.eviction, {
       tiers: this.tiers,
@@ -249,6 +256,12 @@ export class Core {
   /** The sequence uses the content: the eviction policy learns of it. */
   touch(sequence: Sequence, content: number): void {
     this.policy.touch(content, sequence.visit);
+    this.use?.used(content, this.nowUs);
+  }
+
+  #forgotten(content: number): void {
+    this.policy.forgotten(content);
+    this.use?.forget(content);
   }
 
   visitOf(blocks: number, matched: number): Visit {

@@ -12,6 +12,7 @@ import { drain } from './jobs/drain.ts';
 import type { ManagerListener } from './listener.ts';
 import { sendDown } from './residency/residency.ts';
 import { canBeCopied, copyBlock } from './sequences/copying.ts';
+import { keepIn as keepBlockIn } from './sequences/keeping.ts';
 import { load as loadBlock } from './sequences/loading.ts';
 import { match as matchBlock } from './sequences/matching.ts';
 import { release as releaseBlock } from './sequences/releasing.ts';
@@ -201,6 +202,26 @@ export abstract class SequenceCalls extends ManagerViews {
     this.end();
   }
 
+  /**
+   * Holds the sequence's blocks [from, to) in the tier at `position`, where that has them ready: up, they can
+   * be read in HBM; down, their copies above that nobody else holds give up their room, and `load` brings
+   * them back. Blocks that are written, on their way or not there yet stay as they are.
+   * @returns blocks of the range that are held there now
+   */
+  keepIn(sequence: Sequence, from: number, to: number, position: number, nowUs: number): number {
+    const core = this.core;
+    this.live(sequence);
+    requireInteger('position', position, 0, core.tiers - 1);
+    this.now(nowUs);
+    core.sink?.input(InputOp.KEEP, nowUs, [sequence.id, from, to, position]);
+    let kept = 0;
+    for (let i = from; i < Math.min(to, sequence.length); i++) {
+      if (keepBlockIn(core, sequence, i, position)) kept++;
+    }
+    this.end(true);
+    return kept;
+  }
+
   /** Lets blocks [from, to) go, the last first, so that the tail of a prefix is evicted before its head. */
   releaseRange(sequence: Sequence, from: number, to: number, nowUs: number): void {
     const core = this.core;
@@ -328,6 +349,9 @@ export abstract class SequenceCalls extends ManagerViews {
     if (freesRoom) listener.roomFreed?.();
     if (settled.length > 0) {
       for (const sequence of settled.splice(0)) if (sequence.pending === 0) listener.settled?.(sequence);
+    }
+    if (core.moved.length > 0) {
+      for (const { key, tier, outcome } of core.moved.splice(0)) listener.moved?.(tier, key, outcome);
     }
     if (core.outbox.size > 0) listener.jobsIssued?.();
   }

@@ -37,6 +37,11 @@ export function serveEnded(core: Core): void {
     settle(core, row);
     if (content !== -1 && jobs.targetTier[row] !== HBM)
       feedWaitingLoad(core, content, jobs.outcome[row] as Outcome);
+    if (jobs.kind[row] === JobKind.MOVE && jobs.told[row] === 0 && core.listener.moved !== undefined) {
+      jobs.told[row] = 1;
+      const outcome = jobs.outcome[row] as Outcome;
+      core.moved.push({ key: contents.key(content), tier: jobs.targetTier[row], outcome });
+    }
     if (jobs.state[row] === JobState.DETACHED) continue;
     if (content !== -1) contents.unhold(content);
     jobs.retire(row);

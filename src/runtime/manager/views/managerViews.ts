@@ -3,6 +3,7 @@
  * counts anything.
  */
 
+import type { Digest } from '../../digest.ts';
 import { invariant } from '../../errors.ts';
 import type { DecisionSink } from '../../log/decisionSink.ts';
 import type { SlotPool } from '../../pool/slotPool.ts';
@@ -14,10 +15,12 @@ import { Core, HBM } from '../core.ts';
 import type { Counters } from '../counters.ts';
 import { LoadedBlock, OpenBlock, type ReadableBlock, SealingBlock } from '../sequences/handles.ts';
 import { Entry, type Sequence } from '../sequences/sequence.ts';
+import { type CachedBlocks, cachedBlocks } from './cachedBlocks.ts';
 import { describeTransfer } from './describe.ts';
 import { dump, type ManagerDump } from './dump.ts';
 import { checkIntegrity } from './integrity.ts';
 import { lookup, type Match, matchLength, matchLengths } from './lookup.ts';
+import { type BlockPlace, placeOf } from './place.ts';
 import { type TierUsage, tierUsage } from './usage.ts';
 
 /** What can be asked of a tier's slots and pages. */
@@ -105,6 +108,19 @@ export abstract class ManagerViews {
   /** The slots of the tier at `position`, to be looked at. */
   pool(position: number): PoolView {
     return this.core.pools[position];
+  }
+
+  /** The time of the last call, in microseconds. */
+  get nowUs(): number {
+    return this.core.nowUs;
+  }
+
+  /**
+   * Blocks of the tier at `position` that nobody holds and no faster tier has, among `slots` slots from
+   * `fromSlot` on, round the end: what may be moved away from there.
+   */
+  cachedBlocks(position: number, fromSlot = 0, slots: number = Number.MAX_SAFE_INTEGER): CachedBlocks {
+    return cachedBlocks(this.core, position, fromSlot, slots);
   }
 
   /** Bytes that an owner's blocks take of the tier at `position`, those on their way in included. */
@@ -207,6 +223,28 @@ export abstract class ManagerViews {
     }
     const { slot, generation, sizeClass } = this.#placeOf(sequence.replica[i]);
     return new SealingBlock(slot, generation, sizeClass);
+  }
+
+  /**
+   * Where the bytes of the sequence's block are held, whatever state it is in; undefined while it has no slot.
+   */
+  place(sequence: Sequence, i: number): BlockPlace | undefined {
+    const replica = i < sequence.length ? sequence.replica[i] : -1;
+    return replica === -1 ? undefined : placeOf(this.core, replica);
+  }
+
+  /** Where the block with this key lies ready, in the fastest tier that has it. Nothing holds it there. */
+  locate(key: Uint32Array): BlockPlace | undefined {
+    const content = this.core.contents.find(key, 0);
+    const replica = content === -1 ? -1 : this.core.fastestReady(content, HBM);
+    return replica === -1 ? undefined : placeOf(this.core, replica);
+  }
+
+  /** The digest that the block with this key must have; undefined for one that is not known or not sealed. */
+  digestOf(key: Uint32Array): Digest | undefined {
+    const { contents } = this.core;
+    const content = contents.find(key, 0);
+    return content === -1 || contents.sealed[content] === 0 ? undefined : contents.digest(content);
   }
 
   #placeOf(replica: number): { slot: number; generation: number; sizeClass: number } {
