@@ -113,4 +113,19 @@ describe('virtual time', () => {
     expect(horizonFromInt64('horizon', 2n ** 53n - 1n)).toBe(2 ** 53 - 1);
     expect(() => horizonFromInt64('horizon', -1n)).toThrow(/horizon is -1/);
   });
+
+  it('of equal time and priority, lower ranks leave first, and equal ranks in order of scheduling', () => {
+    const queue = new EventQueue([1, 0]);
+    queue.schedule(5, 0, 1, 0, 7);
+    queue.schedule(5, 0, 2, 0, 3);
+    queue.schedule(5, 1, 3, 0, 9);
+    queue.schedule(5, 0, 4, 0, 3);
+    queue.schedule(4, 0, 5, 0, 1000);
+    const order: number[] = [];
+    const copy = queue.fork();
+    while (queue.pop()) order.push(queue.a);
+    expect(order).toEqual([5, 3, 2, 4, 1]);
+    while (copy.pop()) expect(copy.a).toBe(order.shift());
+    expect(() => queue.schedule(1, 0, 0, 0, 1024)).toThrow(/rank/);
+  });
 });
