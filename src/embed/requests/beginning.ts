@@ -4,6 +4,7 @@
  * among the open blocks.
  */
 
+import { configError, requireInteger } from '../../runtime/errors.ts';
 import { type BlockKeys, type KeyElements, TierKVError } from '../../runtime/index.ts';
 import { throwIfAborted, unlessAborted, type WaitOptions } from '../abort.ts';
 import { TokenList } from '../prompts/tokenList.ts';
@@ -61,6 +62,7 @@ export async function begin(
   throwIfAborted(signals);
   const priority = checkedPriority(options.priority);
   const shareWaitMs = checkedWait(options.shareWaitMs);
+  if (options.retention !== undefined) requireHint(options.retention);
   requireList(tokens);
   requireFits(context, Math.ceil(tokens.length / blockTokens));
   const list = new TokenList(tokens);
@@ -153,7 +155,15 @@ async function bringWithTail(
   return sequence.readyTokens === matched * context.blockTokens ? taken : 0;
 }
 
+/** @throws TKV_CONFIG for a level out of range, or a time that is over */
+function requireHint({ priority = 0, keepMs = 0 }: RetentionHint): void {
+  requireInteger('retention.priority', priority, -100, 100);
+  if (Number.isFinite(keepMs) && keepMs >= 0) return;
+  throw configError('retention.keepMs', `is ${keepMs}, no time to come`, 'Give it milliseconds from now on.');
+}
+
 export function retain(context: RequestContext, sequence: KVSequence, hint: RetentionHint): void {
+  requireHint(hint);
   const { priority = 0, keepMs = 0 } = hint;
   const nowUs = context.nowUs();
   const keepUntilUs = keepMs > 0 ? nowUs + Math.ceil(keepMs * 1000) : 0;

@@ -88,7 +88,11 @@ function isLastIn(core: Core, content: number, victim: number, tier: number): bo
 }
 
 function hasOtherCopy(core: Core, content: number, victim: number, tier: number): boolean {
-  if (!isLastIn(core, content, victim, tier)) return true;
+  return !isLastIn(core, content, victim, tier) || hasLowerCopy(core, content, tier);
+}
+
+/** Whether a tier below has the content, or awaits it. */
+export function hasLowerCopy(core: Core, content: number, tier: number): boolean {
   for (let below = tier + 1; below < core.tiers; below++) if (hasCopyIn(core, content, below)) return true;
   return false;
 }
@@ -98,7 +102,7 @@ function hasCopyIn(core: Core, content: number, tier: number): boolean {
 }
 
 /** The next lower tier that would take a block evicted from `tier`, or -1. */
-function lowerTierFor(core: Core, tier: number, sizeClass: number, patient: boolean): number {
+export function lowerTierFor(core: Core, tier: number, sizeClass: number, patient: boolean): number {
   if (!patient && isBehind(core, tier, sizeClass)) return -1;
   for (let lower = tier + 1; lower < core.tiers; lower++) if (accepts(core, lower, sizeClass)) return lower;
   return -1;
@@ -178,17 +182,6 @@ export function createDemotion(
   core.writeBudgets[lower]?.pay(bytes);
   core.setJobResident(row, 1);
   return row;
-}
-
-/** Offloads cached blocks while HBM is fuller than the threshold and they can move without being lost. */
-export function trimToThreshold(core: Core): void {
-  if (core.config.offloadThreshold >= 1 || core.tiers === 1) return;
-  const limit = core.config.offloadThreshold * core.capacityBytes[HBM];
-  while (core.residentBytes[HBM] > limit) {
-    const victim = core.policy.victim(HBM);
-    if (victim === -1 || !canMoveDown(core, victim, HBM)) return;
-    evict(core, victim, HBM);
-  }
 }
 
 /** Sequences that hold blocks of the tier: who stands in the way when it cannot evict. */
