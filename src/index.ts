@@ -3,6 +3,8 @@
  * `tierkv/backends`.
  */
 
+import './requireNode.ts';
+
 export * from './embed/index.ts';
 export { type ErrorCode, type ErrorFacts, TierKVError } from './runtime/errors.ts';
 export { type KVLayout, kvLayout } from './runtime/geometry/index.ts';

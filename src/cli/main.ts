@@ -5,18 +5,11 @@
  * the call or the input.
  */
 
-const oldestNode = [22, 12] as const;
-
 /**
  * As many disk I/Os run at once as libuv has threads; four do not keep a disk busy. It counts them when the
  * first is needed, which with Node 22 is before this line: there only the environment sets it.
  */
 process.env.UV_THREADPOOL_SIZE ??= '8';
-
-function nodeIsTooOld(): boolean {
-  const [major, minor] = process.versions.node.split('.').map(Number);
-  return major < oldestNode[0] || (major === oldestNode[0] && minor < oldestNode[1]);
-}
 
 /** Exits once all results are out; an error in writing them is reported first, by stdout's handler. */
 async function finish(exitCode: number): Promise<never> {
@@ -25,8 +18,10 @@ async function finish(exitCode: number): Promise<never> {
 }
 
 async function main(args: readonly string[]): Promise<never> {
-  if (nodeIsTooOld()) {
-    console.error(`tierkv: needs Node ${oldestNode.join('.')} or newer, this is ${process.versions.node}.`);
+  const { nodeIsTooOld } = await import('../nodeVersion.ts');
+  const problem = nodeIsTooOld(process.versions.node);
+  if (problem !== undefined) {
+    console.error(problem);
     return finish(2);
   }
   const { endingOf, withStack } = await import('./process/index.ts');

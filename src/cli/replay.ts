@@ -5,6 +5,7 @@
  */
 
 import { Command } from 'commander';
+import { configError } from '../runtime/errors.ts';
 import { aboutPipe, keepPipe } from './input/index.ts';
 import { formatBytesPerS, startProgressBar, writeJsonFile } from './output/index.ts';
 import { interruptible, type TemporaryDirectory, temporaryDirectory } from './process/index.ts';
@@ -47,7 +48,7 @@ export function replayCommand(): Command {
     .description(
       'Replay a request trace (Mooncake JSON lines, plain, .gz or .zst) through HBM, DDR and NVMe.',
     )
-    .argument('<trace>', 'trace file or pipe: timestamp, input_length, output_length, hash_ids in each line')
+    .argument('[trace]', 'trace file or pipe: timestamp, input_length, output_length, hash_ids in each line')
     .option(
       '--hbm-blocks <n>',
       'blocks in GPU memory, at least 1; with --policy, a list',
@@ -92,36 +93,50 @@ export function replayCommand(): Command {
     )
     .option('--plot <file.svg>', 'with --policy: draw the table')
     .option('--log <file>', 'write the decision log, and the inputs that led to it')
-    .option('--inputs <file>', 'with --driver modeled: take the inputs that --log of another run wrote')
+    .option(
+      '--inputs <file>',
+      'with --driver modeled, in place of a trace: the inputs that --log of a run wrote',
+    )
     .option('--json <file>', 'write the report as JSON')
     .option('--skip-bad', 'leave malformed trace lines out and count them', false)
     .addHelpText('after', helpEnd)
-    .action(async (tracePath: string, raw: RawReplayOptions & RawStudyOptions, command: Command) => {
-      const usual = command.getOptionValueSource('blockTokens') === 'default';
-      const study = parseStudyRun(usual ? { ...raw, blockTokens: '' } : raw);
-      if (study !== undefined && !movesBytes(tracePath, study)) {
-        await interruptible((signal) => studyAlone(tracePath, study, signal));
-        return;
-      }
-      let scratch: TemporaryDirectory | undefined;
-      const makeScratch = (): string => {
-        scratch = temporaryDirectory('tierkv-replay-');
-        return scratch.path;
-      };
-      try {
-        const options = parseReplayOptions(tracePath, raw, makeScratch);
-        const report = await interruptible((signal) => runOnFileOrPipe(options, signal));
-        const found =
-          study === undefined ? undefined : await interruptible((s) => studyOf(tracePath, study, s));
-        if (options.jsonPath !== undefined) writeJsonFile(options.jsonPath, { ...report, ...found });
-        process.stdout.write(
-          `${found === undefined ? '' : `${renderStudy(found.policies)}\n`}${renderReport(report)}`,
-        );
-        if (report.verifyFailures > 0) process.exitCode = 1;
-      } finally {
-        scratch?.[Symbol.dispose]();
-      }
-    });
+    .action(
+      async (tracePath: string | undefined, raw: RawReplayOptions & RawStudyOptions, command: Command) => {
+        if (tracePath === undefined && raw.inputs === undefined) {
+          command.error("error: missing required argument 'trace'");
+        }
+        const usual = command.getOptionValueSource('blockTokens') === 'default';
+        const study = parseStudyRun(usual ? { ...raw, blockTokens: '' } : raw);
+        if (study !== undefined && tracePath === undefined) {
+          throw configError('--policy', 'needs a trace', 'Name the trace beside it.');
+        }
+        const studied = study === undefined || tracePath === undefined ? undefined : { study, tracePath };
+        if (studied !== undefined && !movesBytes(studied.tracePath, studied.study)) {
+          await interruptible((signal) => studyAlone(studied.tracePath, studied.study, signal));
+          return;
+        }
+        let scratch: TemporaryDirectory | undefined;
+        const makeScratch = (): string => {
+          scratch = temporaryDirectory('tierkv-replay-');
+          return scratch.path;
+        };
+        try {
+          const options = parseReplayOptions(tracePath, raw, makeScratch);
+          const report = await interruptible((signal) => runOnFileOrPipe(options, signal));
+          const found =
+            studied === undefined
+              ? undefined
+              : await interruptible((s) => studyOf(studied.tracePath, studied.study, s));
+          if (options.jsonPath !== undefined) writeJsonFile(options.jsonPath, { ...report, ...found });
+          process.stdout.write(
+            `${found === undefined ? '' : `${renderStudy(found.policies)}\n`}${renderReport(report)}`,
+          );
+          if (report.verifyFailures > 0) process.exitCode = 1;
+        } finally {
+          scratch?.[Symbol.dispose]();
+        }
+      },
+    );
 }
 
 function shareDone(options: ReplayOptions, state: ReplayProgress): number {

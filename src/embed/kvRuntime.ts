@@ -18,11 +18,19 @@ import type { SlotBuffer } from '../backends/webgpu/index.ts';
 import {
   BlockKeys,
   type BlockTable,
+  type CrossRequestKVCache,
   type KeyElements,
+  type KVBudget,
   KVManager,
+  type KVMetrics,
+  kvBudget,
+  kvMetrics,
   type Match,
   type OpenBlock,
+  type Sequence,
+  SharingGroups,
   TierKVError,
+  type TierName,
   tierName,
 } from '../runtime/index.ts';
 import { throwIfAborted, type WaitOptions } from './abort.ts';
@@ -32,9 +40,18 @@ import { type CacheEvent, CacheEvents } from './events.ts';
 import { groupUnits } from './layerGroups.ts';
 import { ManagerLoop } from './managerLoop.ts';
 import { type Metrics, metricsOf } from './metrics.ts';
+import { runtimeMigration } from './migration.ts';
+import { PagedAttentionCache } from './paged/pagedAttentionCache.ts';
 import { RequestQueue } from './prompts/requestQueue.ts';
 import { TenantChains } from './prompts/tenantChains.ts';
 import { TenantOwners } from './prompts/tenantOwners.ts';
+import {
+  type CrossRequestOptions,
+  crossRequestCache,
+  placesOf,
+  ready,
+  setQuota,
+} from './prompts/tenantReuse.ts';
 import { AdmissionQueue } from './requests/admission.ts';
 import {
   type BeginOptions,
@@ -49,9 +66,10 @@ import {
 import { type DeviceBlockTable, deviceTable, notInHbm, readableBlocks } from './requests/blockTables.ts';
 import { fork, truncate } from './requests/branching.ts';
 import { ComputingBlocks } from './requests/computing.ts';
-import { type RequestContext, requireLive, type StepEnd, tokensToFind } from './requests/context.ts';
+import { given, type RequestContext, requireLive, type StepEnd, tokensToFind } from './requests/context.ts';
 import { append, type EntryEnd, type StepEntry, seal, step } from './requests/growing.ts';
-import type { KVSequence } from './requests/kvSequence.ts';
+import { type KVSequence, stateOf } from './requests/kvSequence.ts';
+import { KVScheduler, type KVSchedulerConfig } from './scheduling/kvScheduler.ts';
 import { DeviceKeeper } from './stores/deviceKeeper.ts';
 import { type OpenStores, openStores } from './stores/openStores.ts';
 import { adoptRecovered, warmNvme } from './stores/warm.ts';
@@ -77,6 +95,7 @@ export class KVRuntime implements AsyncDisposable {
   readonly #log: DecisionLogFile | null;
   readonly #closing: AbortController;
   #closed: Promise<void> | undefined;
+  #scheduler: KVScheduler | undefined;
 
   private constructor(
     config: KVRuntimeConfig,
@@ -101,16 +120,25 @@ export class KVRuntime implements AsyncDisposable {
     const notice = guarded(config.notice);
     const units = groupUnits(layout, layerGroups);
     const managerConfig = managerConfigOf(config, units);
-    const chains = new TenantChains({ secretKey, epoch, model, layout, extras }, units.groups);
-    const log = config.log === undefined ? null : openDecisionLog(config.log, managerConfig);
+    const sharing = new SharingGroups(config.sharingGroups);
+    const chains = new TenantChains({ secretKey, epoch, model, layout, extras }, units.groups, sharing);
     const memory = await tableMemory();
-    const manager = new KVManager({ ...managerConfig, tableMemory: memory }, log?.sink ?? null);
-    const stores = await openStores({ ...config, notice, nvme: warmNvme(config) }, manager).catch((error) => {
+    const log = config.log === undefined ? null : openDecisionLog(config.log, managerConfig);
+    let manager: KVManager;
+    let stores: OpenStores;
+    try {
+      manager = new KVManager({ ...managerConfig, tableMemory: memory }, log?.sink ?? null);
+      stores = await openStores({ ...config, notice, nvme: warmNvme(config) }, manager);
+    } catch (error) {
       log?.close();
       throw inConfigNames(error);
-    });
+    }
     const events = new CacheEvents(manager.tiers.map((tier) => tierName(tier)));
-    const loop = new ManagerLoop(manager, stores.engine, { also: events.listener });
+    const nowUs = (): number => stores.engine.nowUs();
+    const migration = runtimeMigration(config.migration, manager, nowUs);
+    const loop = new ManagerLoop(manager, stores.engine, {
+      also: { ...events.listener, ...migration?.listener },
+    });
     const closing = new AbortController();
     const admission = new AdmissionQueue();
     loop.onRoom(() => admission.roomFreed());
@@ -122,13 +150,15 @@ export class KVRuntime implements AsyncDisposable {
       units,
       blockTokens: layout.blockTokens,
       admission,
-      owners: new TenantOwners(),
+      sharing,
+      owners: new TenantOwners(sharing),
       computing: new ComputingBlocks(),
       scrubs: config.scrub ?? true,
       hbm: () => stores.hbm,
       device: () => stores.device,
       closing: closing.signal,
-      nowUs: () => stores.engine.nowUs(),
+      nowUs,
+      migration,
     };
     if (stores.nvme !== undefined) adoptRecovered(manager, stores.nvme, context.nowUs());
     return new KVRuntime(config, stores, context, events, log, closing);
@@ -152,6 +182,16 @@ export class KVRuntime implements AsyncDisposable {
     return roomOf(this.#context);
   }
 
+  /** What the tenant may still use of each tier. */
+  budget(tenant: string): KVBudget {
+    return kvBudget(this.manager, this.#context.owners.of(tenant));
+  }
+
+  /** Hit rates, traffic between tiers, thrashing and preemptions so far. */
+  kvMetrics(): KVMetrics {
+    return kvMetrics(this.manager, this.#scheduler?.counters);
+  }
+
   /** Counters and gauges as plain data. */
   metrics(): Metrics {
     return metricsOf(this.#context, this.stores);
@@ -162,13 +202,13 @@ export class KVRuntime implements AsyncDisposable {
    * @param options.capacity events that wait for a slow reader; beyond that the oldest are lost, which their
    * numbers show
    */
-  events({ capacity }: { readonly capacity?: number } = {}): AsyncIterableIterator<CacheEvent> {
-    return this.#events.read(capacity);
+  events(options: { readonly capacity?: number } = {}): AsyncIterableIterator<CacheEvent> {
+    return this.#events.read(given(options).capacity);
   }
 
   /** What a request would find: leading blocks by tier. Changes nothing, counts nothing. */
-  lookup(tokens: KeyElements, { tenant }: { readonly tenant: string }): Match {
-    const [chain] = this.#context.chains.of(tenant);
+  lookup(tokens: KeyElements, options: { readonly tenant: string }): Match {
+    const [chain] = this.#context.chains.of(given(options).tenant);
     const keys = new BlockKeys();
     chain.hashBlocks(tokens, 0, keys, tokensToFind(this.#context, tokens));
     return this.manager.lookup(keys.words, keys.length);
@@ -178,9 +218,9 @@ export class KVRuntime implements AsyncDisposable {
    * Brings what lower tiers hold of these tokens up to HBM, for a request that is expected. @returns loads
    * started
    */
-  prefetch(tokens: KeyElements, { tenant }: { readonly tenant: string }): number {
+  prefetch(tokens: KeyElements, options: { readonly tenant: string }): number {
     let started = 0;
-    for (const chain of this.#context.chains.of(tenant)) {
+    for (const chain of this.#context.chains.of(given(options).tenant)) {
       const keys = new BlockKeys();
       chain.hashBlocks(tokens, 0, keys, tokensToFind(this.#context, tokens));
       started += this.manager.prefetch(keys.words, keys.length, this.nowUs());
@@ -194,13 +234,61 @@ export class KVRuntime implements AsyncDisposable {
   }
 
   /**
+   * Continuous batching on this runtime: which requests run in each step, with how many tokens, in which
+   * blocks. There is one at a time.
+   * @throws TKV_CONFIG for a setting that is wrong or that a runtime cannot keep, TKV_STATE while another one
+   * is open
+   */
+  scheduler(config: KVSchedulerConfig = {}): KVScheduler {
+    if (this.#scheduler !== undefined && !this.#scheduler.isClosed) {
+      throw new TierKVError('TKV_STATE', 'the runtime has a scheduler. Close it before you open another.');
+    }
+    this.#scheduler = new KVScheduler(this.#context, config, this.#log?.sink ?? null);
+    return this.#scheduler;
+  }
+
+  /**
+   * Room of a tier that is the tenant's own, or its group's: while it takes no more there, none of its blocks
+   * is evicted for others, and what it takes beyond goes first.
+   * @param bytes null for no quota, as at the beginning
+   * @throws TKV_CONFIG for a tier that is not there, or quotas over its capacity
+   */
+  setQuota(tenant: string, tier: TierName, bytes: number | null): void {
+    setQuota(this.#context, tenant, tier, bytes);
+  }
+
+  /** KV of one request for another one, in tables of the manager. Await `ready` before kernels use them. */
+  crossRequestCache(options: CrossRequestOptions = {}): CrossRequestKVCache {
+    return crossRequestCache(this.#context, options);
+  }
+
+  /** Fulfilled when no block of the table waits for a transfer; slots of other tenants are cleared by then. */
+  ready(table: Sequence): Promise<void> {
+    return ready(this.#context, table);
+  }
+
+  /** Slab and offset of the table's blocks. @throws TKV_STATE when one of them is not in HBM */
+  places(table: Sequence): DeviceBlockTable {
+    return placesOf(this.#context, table);
+  }
+
+  /**
+   * Private blocks by number, for a batch that keeps its own tables. Dispose of it before the runtime closes.
+   * @throws TKV_CONFIG for a runtime with layer groups
+   */
+  pagedCache(): PagedAttentionCache {
+    return new PagedAttentionCache(this.#context, this.#config.layout);
+  }
+
+  /**
    * Begins a sequence: its cached blocks are pinned, those in lower tiers are brought up and verified, and
    * the rest get open blocks to write. What cannot be brought is among the open blocks. The last token is
    * always left to compute. When `signal` is raised, nothing of the call stays: loads that nobody else waits
    * for are called off, and slots on the way are free again when their last transfer has ended.
    * @throws TKV_INPUT for tokens or a tenant that are none, TKV_CAPACITY for a request that can never fit,
    * TKV_FULL when the blocks in use leave no room now and `wait` is not set, TKV_DEVICE when the device is
-   * lost and no other is to be had, TKV_STATE when the runtime is closed, and the reason of `signal`
+   * lost and no other is to be had, or undoes its blocks every time, TKV_STATE when the runtime is closed, and
+   * the reason of `signal`
    */
   begin(tokens: KeyElements, options: BeginOptions): Promise<KVSequence> {
     return begin(this.#context, tokens, options);
@@ -212,8 +300,8 @@ export class KVRuntime implements AsyncDisposable {
    * @throws TKV_FULL when there is no room, TKV_INPUT when a token that the sequence has is another one in
    * `tokens`, TKV_UNKNOWN_ID when the sequence has ended; so do the calls below
    */
-  append(sequence: KVSequence, tokens: KeyElements): Promise<StepEnd> {
-    return append(this.#context, sequence, tokens);
+  async append(sequence: KVSequence, tokens: KeyElements): Promise<StepEnd> {
+    return append(this.#context, stateOf(sequence), tokens);
   }
 
   /**
@@ -233,16 +321,17 @@ export class KVRuntime implements AsyncDisposable {
    * @returns `interrupted` when the sequence is to be recovered first
    * @throws TKV_FULL when the copy finds no room
    */
-  fork(sequence: KVSequence, atToken: number = sequence.length): Promise<KVSequence | 'interrupted'> {
-    return fork(this.#context, sequence, atToken);
+  async fork(sequence: KVSequence, atToken?: number): Promise<KVSequence | 'interrupted'> {
+    const state = stateOf(sequence);
+    return fork(this.#context, state, atToken === undefined ? state.length : atToken);
   }
 
   /**
    * Takes tokens back, such as drafts that were not accepted: the sequence ends after `tokens` of them.
    * @throws TKV_FULL when a sealed last block has to be copied and finds no room
    */
-  truncate(sequence: KVSequence, tokens: number): Promise<StepEnd> {
-    return truncate(this.#context, sequence, tokens);
+  async truncate(sequence: KVSequence, tokens: number): Promise<StepEnd> {
+    return truncate(this.#context, stateOf(sequence), tokens);
   }
 
   /**
@@ -253,20 +342,22 @@ export class KVRuntime implements AsyncDisposable {
    * when the sequence has ended, TKV_STATE when the runtime is closed, and the reason of `signal`
    */
   async recover(sequence: KVSequence, options: WaitOptions = {}): Promise<number[]> {
-    const signals = signalsOf(this.#context, options);
+    const signals = signalsOf(this.#context, given(options));
     throwIfAborted(signals);
-    requireLive(sequence);
-    await bring(this.#context, sequence, signals);
-    sequence.cachedTokens = sequence.readyTokens;
-    for (const group of sequence.groups) group.sealed = Math.min(group.sealed, group.table.readyPrefix());
+    const state = stateOf(sequence);
+    requireLive(state);
+    await bring(this.#context, state, signals);
+    state.cachedTokens = state.readyTokens;
+    for (const group of state.groups) group.sealed = Math.min(group.sealed, group.table.readyPrefix());
     return [...new Set(this.openBlocks(sequence).map(({ index }) => index))];
   }
 
   /** Units that wait to be written, in order of their blocks. */
   openBlocks(sequence: KVSequence): OpenUnit[] {
     const open: OpenUnit[] = [];
-    for (let index = 0; index < sequence.blocks; index++) {
-      sequence.groups.forEach(({ table }, group) => {
+    const { blocks, groups } = stateOf(sequence);
+    for (let index = 0; index < blocks; index++) {
+      groups.forEach(({ table }, group) => {
         const block = this.manager.openBlock(table, index);
         if (block !== undefined) open.push({ index, group, block });
       });
@@ -275,20 +366,20 @@ export class KVRuntime implements AsyncDisposable {
   }
 
   /**
-   * Where block `index` lies, for kernels that write it (open) or attend over it (loaded).
-   * @throws TKV_STATE when it is neither
+   * Where block `index` lies, for kernels that write it (open) or attend over it (loaded, or being sealed).
+   * @throws TKV_STATE when it is none of these
    */
   slot(sequence: KVSequence, index: number, group = 0): SlotBuffer {
     const { table } = groupOf(sequence, group);
-    const block = this.manager.loadedBlock(table, index) ?? this.manager.openBlock(table, index);
+    const block = this.manager.readableBlock(table, index);
     if (block === undefined) throw notInHbm(index);
     return this.stores.hbm.buffer(block.slot, block.sizeClass);
   }
 
   /**
-   * The sequence's blocks in order, for attention.
-   * @throws TKV_STATE when one of them is neither loaded nor open: a table with a gap would attend over wrong
-   * positions
+   * The sequence's blocks in order, for attention: as they lie now, so take it anew for each step.
+   * @throws TKV_STATE when one of them is neither loaded, open nor being sealed: a table with a gap would
+   * attend over wrong positions
    */
   blockTable(sequence: KVSequence, group = 0): BlockTable {
     return readableBlocks(this.manager, groupOf(sequence, group).table, sequence.blocks);
@@ -305,19 +396,21 @@ export class KVRuntime implements AsyncDisposable {
    * @param options.tail seals the partial last block too, under the tokens that it has: for prompts that go
    * on from there
    */
-  seal(sequence: KVSequence, { tail = false }: { readonly tail?: boolean } = {}): Promise<StepEnd> {
-    return seal(this.#context, sequence, tail);
+  async seal(sequence: KVSequence, options: { readonly tail?: boolean } = {}): Promise<StepEnd> {
+    return seal(this.#context, stateOf(sequence), given(options).tail === true);
   }
 
   /**
    * Ends the sequence. Its sealed blocks stay cached, here and below; blocks never sealed are gone.
    * @param options.retention how its blocks should be kept; a hint to the eviction policy
    */
-  release(sequence: KVSequence, { retention }: { readonly retention?: RetentionHint } = {}): void {
-    if (retention !== undefined) retain(this.#context, sequence, retention);
-    this.#context.computing.end(sequence);
-    for (const { table } of sequence.groups) this.manager.release(table, this.nowUs());
-    sequence.ended = true;
+  release(sequence: KVSequence, options: { readonly retention?: RetentionHint } = {}): void {
+    const { retention } = given(options);
+    const state = stateOf(sequence);
+    if (retention !== undefined) retain(this.#context, state, retention);
+    this.#context.computing.end(state);
+    for (const { table } of state.groups) this.manager.release(table, this.nowUs());
+    state.ended = true;
   }
 
   /**
@@ -326,9 +419,10 @@ export class KVRuntime implements AsyncDisposable {
    * `append` say `interrupted`, `recover` rejects with TKV_UNKNOWN_ID.
    */
   cancel(sequence: KVSequence): void {
-    this.#context.computing.end(sequence);
-    for (const { table } of sequence.groups) this.manager.cancel(table, this.nowUs());
-    sequence.ended = true;
+    const state = stateOf(sequence);
+    this.#context.computing.end(state);
+    for (const { table } of state.groups) this.manager.cancel(table, this.nowUs());
+    state.ended = true;
   }
 
   /** Waits until no transfer is in flight, those given up at their deadline apart. */
@@ -390,6 +484,8 @@ export class KVRuntime implements AsyncDisposable {
 
   async #close(): Promise<void> {
     this.#closing.abort(new TierKVError('TKV_STATE', 'the runtime is closed. Open another one.'));
+    this.#scheduler?.close();
+    this.#context.migration?.stop();
     await this.#context.keeper.close();
     await this.idle();
     await this.stores[Symbol.asyncDispose]();
@@ -399,12 +495,17 @@ export class KVRuntime implements AsyncDisposable {
 }
 
 function groupOf(sequence: KVSequence, group: number): KVSequence['groups'][number] {
-  const found = sequence.groups[group];
+  const { groups } = stateOf(sequence);
+  const found = groups[group];
   if (found !== undefined) return found;
-  const { length } = sequence.groups;
-  throw new TierKVError('TKV_INPUT', `group is ${group}, and there are ${length}. Count them from 0.`, {
-    field: 'group',
-  });
+  const { length } = groups;
+  throw new TierKVError(
+    'TKV_INPUT',
+    `group is ${String(group)}, and there are ${length}. Count them from 0.`,
+    {
+      field: 'group',
+    },
+  );
 }
 
 /** What the stores call their settings, in the words of the configuration. */

@@ -62,14 +62,18 @@ export function requireInteger(
 ): number {
   if (!Number.isSafeInteger(value) || value < min || value > max) {
     const range = max === Number.MAX_SAFE_INTEGER ? `of at least ${min}` : `from ${min} to ${max}`;
-    throw configError(field, `is ${value}, not an integer ${range}`, `Set ${field} to an integer ${range}.`);
+    throw configError(
+      field,
+      `is ${String(value)}, not an integer ${range}`,
+      `Set ${field} to an integer ${range}.`,
+    );
   }
   return value;
 }
 
 export function requirePositive(field: string, value: number): number {
   if (!Number.isFinite(value) || value <= 0) {
-    throw configError(field, `is ${value}, not a positive finite number`, `Set ${field} above 0.`);
+    throw configError(field, `is ${String(value)}, not a positive finite number`, `Set ${field} above 0.`);
   }
   return value;
 }
@@ -77,14 +81,18 @@ export function requirePositive(field: string, value: number): number {
 /** A finite number of at least 0. */
 export function requireFinite(field: string, value: number): number {
   if (!Number.isFinite(value) || value < 0) {
-    throw configError(field, `is ${value}, not a finite number of at least 0`, `Set ${field} to 0 or more.`);
+    throw configError(
+      field,
+      `is ${String(value)}, not a finite number of at least 0`,
+      `Set ${field} to 0 or more.`,
+    );
   }
   return value;
 }
 
 export function requireFraction(field: string, value: number): number {
   if (!(value >= 0 && value <= 1)) {
-    throw configError(field, `is ${value}, outside [0, 1]`, `Set ${field} to a share from 0 to 1.`);
+    throw configError(field, `is ${String(value)}, outside [0, 1]`, `Set ${field} to a share from 0 to 1.`);
   }
   return value;
 }

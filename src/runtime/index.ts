@@ -6,6 +6,7 @@ export type { Digest } from './digest.ts';
 export { digestBytes, digestWords } from './digest.ts';
 export { type ErrorCode, type ErrorFacts, TierKVError } from './errors.ts';
 export * from './geometry/index.ts';
+export * from './granular/index.ts';
 export * from './keys/index.ts';
 export * from './log/index.ts';
 export type { AdoptedBlock } from './manager/adoption.ts';
@@ -17,15 +18,27 @@ export type { TierLoss } from './manager/loss.ts';
 export { type MoveAnswer, moveAnswers } from './manager/residency/moving.ts';
 export { type OffloadChoice, offloadPolicyNames } from './manager/residency/offloadPolicies.ts';
 export type { WriteBudgetConfig } from './manager/residency/writeBudget.ts';
-export { BlockTable, LoadedBlock, OpenBlock } from './manager/sequences/handles.ts';
+export {
+  BlockTable,
+  LoadedBlock,
+  OpenBlock,
+  type ReadableBlock,
+  SealingBlock,
+} from './manager/sequences/handles.ts';
 export { Entry, entryNames, type Sequence, type SequenceId } from './manager/sequences/sequence.ts';
+export type { CachedBlock, CachedBlocks } from './manager/views/cachedBlocks.ts';
 export type { ManagerDump } from './manager/views/dump.ts';
 export type { Match } from './manager/views/lookup.ts';
+export type { BlockPlace } from './manager/views/place.ts';
 export type { TierUsage } from './manager/views/usage.ts';
+export * from './migration/index.ts';
+export * from './outputs/index.ts';
+export * from './paged/index.ts';
 export { countPatternMismatches, fillPattern, patternWord } from './pattern.ts';
 export * from './policy/index.ts';
 export { type PoolShape, poolShape, slotOffsetBytes } from './pool/shape.ts';
 export { SlotPool } from './pool/slotPool.ts';
+export * from './reuse/index.ts';
 export * from './store/index.ts';
 export { SlotLocks, type SlotUse } from './tier/slotLocks.ts';
 export { linkName, Tier, type TierName, tierName, tierNames } from './tier/tier.ts';
@@ -45,3 +58,4 @@ export { JobCarrier, type JobSource } from './transfer/jobCarrier.ts';
 export { type JobId, Priority } from './transfer/jobTable.ts';
 export { Outcome, type OutcomeName, outcomeNames } from './transfer/outcome.ts';
 export type { Place, Transfer } from './transfer/transfer.ts';
+export * from './usage/index.ts';

@@ -9,6 +9,7 @@ import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { BufferUsage, MapMode } from '../../src/backends/webgpu/device/gpuConstants.ts';
 import type { CacheEvent, KVRuntime, KVSequence } from '../../src/embed/index.ts';
+import { AdmissionQueue } from '../../src/embed/requests/admission.ts';
 import { replayLog } from '../../src/runtime/index.ts';
 import { blocks, layout, openRuntime } from './liveRuntime.ts';
 
@@ -223,6 +224,51 @@ describe('room', () => {
     kv.release(holder);
     kv.release(await second);
     expect(kv.room.waiting).toBe(0);
+  });
+});
+
+describe('room that a request was given', () => {
+  it('is not given to another one while its cached tail is on the way', async () => {
+    await using kv = await openRuntime({ hbmBytes: blocks(10), ddrBytes: blocks(20) });
+    const first = await kv.begin(tokensOf(20), { tenant });
+    writeOpen(kv, first, 8);
+    await kv.seal(first, { tail: true });
+    kv.release(first);
+    kv.manager.evict(0, 2, kv.nowUs());
+    await kv.idle();
+    const holder = await compute(kv, tokensOf(160, 5000), 1);
+    const served: string[] = [];
+    const ask = async (name: string, tokens: Uint32Array): Promise<number> => {
+      const sequence = await kv.begin(tokens, { tenant, wait: true });
+      served.push(name);
+      kv.release(sequence);
+      return sequence.cachedTokens;
+    };
+    const asked = [ask('first', tokensOf(128)), ask('second', tokensOf(80, 1000))];
+    kv.release(holder);
+    expect(await Promise.all(asked)).toEqual([20, 0]);
+    expect(served).toEqual(['first', 'second']);
+    kv.manager.checkIntegrity();
+  });
+
+  it('comes back to it, ahead of those with its priority, when it is lost on the way', () => {
+    const queue = new AdmissionQueue();
+    const [urgent, second] = [queue.join(0), queue.join(1)];
+    const again = queue.join(1, true);
+    for (const ticket of [urgent, again, second]) {
+      expect(queue.isFirst(ticket)).toBe(true);
+      queue.leave(ticket);
+    }
+    expect(queue.waiting).toBe(0);
+  });
+
+  it('is never more than there is, in what TKV_FULL says', async () => {
+    await using kv = await openRuntime({ hbmBytes: blocks(32) }); // two of them are landing room
+    const all = await kv.begin(tokensOf(32 * 16), { tenant });
+    const error: unknown = await kv.begin(tokensOf(1, 9000), { tenant }).catch((reason: unknown) => reason);
+    const [, used, whole] = /now: (\d+) of (\d+) bytes/.exec(String(error)) ?? [];
+    expect([Number(used), Number(whole)]).toEqual([blocks(32), blocks(32)]);
+    kv.release(all);
   });
 });
 

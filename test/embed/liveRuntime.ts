@@ -44,21 +44,25 @@ export function write(kv: KVRuntime, sequence: KVSequence, seed: number): number
   return written;
 }
 
-/** What the blocks hold in HBM now: their byte where all bytes are equal, -1 where they are not. */
+/** The byte that fills block `index` in HBM now; -1 where it holds several. */
+export async function bytesOf(kv: KVRuntime, sequence: KVSequence, index: number): Promise<number> {
+  const { buffer, offsetBytes, sizeBytes } = kv.slot(sequence, index);
+  const usage = BufferUsage.MAP_READ | BufferUsage.COPY_DST;
+  const read = kv.device.createBuffer({ size: sizeBytes, usage });
+  const encoder = kv.device.createCommandEncoder();
+  encoder.copyBufferToBuffer(buffer, offsetBytes, read, 0, sizeBytes);
+  kv.device.queue.submit([encoder.finish()]);
+  await read.mapAsync(MapMode.READ);
+  const bytes = new Uint8Array(read.getMappedRange());
+  const byte = bytes.every((one) => one === bytes[0]) ? bytes[0] : -1;
+  read.destroy();
+  return byte;
+}
+
+/** `bytesOf` of each block of the prompt. */
 export async function contents(kv: KVRuntime, sequence: KVSequence): Promise<number[]> {
   const found: number[] = [];
-  for (let i = 0; i < promptBlocks; i++) {
-    const { buffer, offsetBytes, sizeBytes } = kv.slot(sequence, i);
-    const usage = BufferUsage.MAP_READ | BufferUsage.COPY_DST;
-    const read = kv.device.createBuffer({ size: sizeBytes, usage });
-    const encoder = kv.device.createCommandEncoder();
-    encoder.copyBufferToBuffer(buffer, offsetBytes, read, 0, sizeBytes);
-    kv.device.queue.submit([encoder.finish()]);
-    await read.mapAsync(MapMode.READ);
-    const bytes = new Uint8Array(read.getMappedRange());
-    found.push(bytes.every((byte) => byte === bytes[0]) ? bytes[0] : -1);
-    read.destroy();
-  }
+  for (let i = 0; i < promptBlocks; i++) found.push(await bytesOf(kv, sequence, i));
   return found;
 }
 

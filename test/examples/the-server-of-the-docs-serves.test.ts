@@ -7,39 +7,21 @@ import { spawnSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { pathToFileURL } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { KVRuntime, type KVRuntimeConfig, kvLayout } from '../../src/index.ts';
 import { nextToken, ReadingModel } from './readingModel.ts';
+import { doors, loadServer, type Server, type ServerClass, serverText } from './serverOfDocs.ts';
 
 const root = join(import.meta.dirname, '..', '..');
 const dir = mkdtempSync(join(tmpdir(), 'tierkv-server-'));
 const file = join(dir, 'server.mts');
-const doors = { tierkv: 'src/index.ts', 'tierkv/backends': 'src/backends/index.ts' };
 const layout = kvLayout({ layers: 2, kvHeads: 2, headDim: 32, dtype: 'f16', blockTokens: 16 });
 
-interface Request {
-  prompt: number[];
-  tenant: string;
-  maxTokens: number;
-  signal: AbortSignal;
-  onToken: (token: number) => void;
-}
-interface Server {
-  serve(request: Request): Promise<void>;
-}
-let ServerOfDocs: new (kv: KVRuntime, model: ReadingModel, blockTokens: number) => Server;
+let ServerOfDocs: ServerClass;
 
 beforeAll(async () => {
-  const page = readFileSync(join(root, 'docs', 'embedding.md'), 'utf8');
-  const code = /```ts\n(import \{ setTimeout as sleep[\s\S]*?)```/.exec(page)?.[1];
-  if (code === undefined) throw new Error('docs/embedding.md has no server');
-  writeFileSync(file, code);
-  const runs = code.replace(/'(tierkv(?:\/\w+)?)'/g, (_, door: keyof typeof doors) => {
-    return `'${pathToFileURL(join(root, doors[door])).href}'`;
-  });
-  writeFileSync(join(dir, 'runs.mts'), runs);
-  ({ Server: ServerOfDocs } = await import(pathToFileURL(join(dir, 'runs.mts')).href));
+  writeFileSync(file, serverText());
+  ServerOfDocs = await loadServer();
 });
 afterAll(() => rmSync(dir, { recursive: true }));
 

@@ -1,8 +1,7 @@
 import { tmpdir } from 'node:os';
 import { expect, it } from 'vitest';
 import { testSeed } from '../../src/testing/index.ts';
-import { fuzzInputs } from './campaign.ts';
-import { inputKinds } from './goodInputs.ts';
+import { fuzzInputs, kindsOfInput } from './campaign.ts';
 import { runCommand, wrongWith } from './judge.ts';
 
 const seed = testSeed(20_261);
@@ -15,11 +14,11 @@ it(`two damaged inputs of each kind end in results or in one line (TIERKV_SEED=$
     seed,
     first: 0,
     limitS,
-    goOn: (done) => done < 2 * inputKinds.length,
+    goOn: (done) => done < 2 * kindsOfInput,
     onFinding: (finding) => findings.push(finding),
   });
   expect(findings).toEqual([]);
-  expect(report.inputs).toBe(2 * inputKinds.length);
+  expect(report.inputs).toBe(2 * kindsOfInput);
 }, 600_000);
 
 it('the judge sees what is wrong', async () => {
@@ -33,6 +32,9 @@ it('the judge sees what is wrong', async () => {
   expect(wrongWith(good)).toBeUndefined();
   expect(wrongWith({ ...good, stderr: `${good.stderr}more\n` })).toMatch(/2 lines/);
   expect(wrongWith({ ...good, status: 1 })).toMatch(/exit code 1/);
+  const faults = { ...good, status: 1, stderr: '', stdout: 'fault slot 3: torn\nfaults 1\n' };
+  expect(wrongWith(faults)).toBeUndefined();
+  expect(wrongWith({ ...faults, stdout: 'faults 0\n' })).toMatch(/exit code 1/);
   expect(wrongWith({ ...good, status: null })).toMatch(/killed/);
   expect(wrongWith({ ...good, peakMib: 3000 })).toMatch(/3000 MiB/);
   expect(wrongWith({ ...good, status: 0, stdout: 'MAPE NaN%' })).toMatch(/NaN/);

@@ -3,6 +3,8 @@
  */
 
 import { readFileSync } from 'node:fs';
+import { KVManager, LogWriter, type ManagerConfig, Outcome } from '../../src/runtime/index.ts';
+import { LineCheck } from '../../src/runtime/log/logText.ts';
 
 const shipped = (name: string): string => readFileSync(new URL(`../../${name}`, import.meta.url), 'utf8');
 const lines = (count: number, line: (i: number) => unknown): string =>
@@ -19,6 +21,8 @@ export interface InputKind {
   /** With the suffix that a command knows it by. */
   readonly file: string;
   readonly good: string;
+  /** Gives a damaged text the checks that it must have, so that what lies behind them is reached too. */
+  readonly mend?: (text: string) => string;
   /** Command lines that read the file. */
   readonly commands: readonly ((file: string, out: string) => readonly string[])[];
 }
@@ -44,6 +48,47 @@ const predict = (option: string) => (file: string) => [
   'decode=8@512,prefill=100',
 ];
 const replay = (file: string): string[] => ['replay', file, '--driver', 'modeled'];
+
+/** The log of a manager that serves a few requests over two small tiers. */
+function recordedLog(): string {
+  let log = '';
+  const config: ManagerConfig = { unitBytes: [64], hbm: { capacityBytes: 512 }, ddr: { capacityBytes: 512 } };
+  const writer = new LogWriter(config, { log: (text) => (log += text) });
+  const manager = new KVManager(config, writer);
+  const endJobs = (nowUs: number): void => {
+    for (let job = manager.nextJob(); job !== 0; job = manager.nextJob()) {
+      manager.complete(job, Outcome.LOADED, nowUs, 7, 9);
+    }
+  };
+  for (let request = 0; request < 8; request++) {
+    const nowUs = request * 1000;
+    const keys = Uint32Array.from({ length: 16 }, (_, i) => (i >> 2) + 10 * (request % 4) + 1);
+    const sequence = manager.open(keys, 4, nowUs, 3);
+    manager.load(sequence, nowUs);
+    manager.allocate(sequence, 0, 4, nowUs);
+    endJobs(nowUs + 10);
+    for (let i = 0; i < 4; i++) {
+      if (manager.openBlock(sequence, i) !== undefined)
+        manager.seal(sequence, i, i + 1, keys, i * 4, 16, nowUs + 20);
+    }
+    endJobs(nowUs + 30);
+    manager.release(sequence, nowUs + 40);
+    if (request === 5) manager.evict(0, 2, nowUs + 50);
+    endJobs(nowUs + 60);
+  }
+  writer.end();
+  return log;
+}
+
+/** Each line of a log ends in a check of all lines so far. */
+function withChecks(log: string): string {
+  const check = new LineCheck();
+  const checked = (line: string): string => {
+    const body = line.slice(0, Math.max(0, line.lastIndexOf(' ')));
+    return `${body} ${check.of(body)}`;
+  };
+  return `${log.trimEnd().split('\n').map(checked).join('\n')}\n`;
+}
 
 const spec = (name: string): InputKind => ({
   name: `spec ${name}`,
@@ -226,5 +271,12 @@ export const inputKinds: readonly InputKind[] = [
         file,
       ],
     ],
+  },
+  {
+    name: 'decision log',
+    file: 'run.log',
+    good: recordedLog(),
+    mend: withChecks,
+    commands: [(file) => ['replay', '--driver', 'modeled', '--inputs', file]],
   },
 ];

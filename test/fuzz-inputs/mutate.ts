@@ -140,12 +140,16 @@ export interface Damaged {
   readonly suffix: string;
 }
 
-/** One to four mutations of a text, now and then compressed. */
-export function damage(text: string, random: Random): Damaged {
+/**
+ * One to four mutations of a text, now and then compressed. @param mend what half of the damaged texts go
+ * through, so that their checks are right
+ */
+export function damage(text: string, random: Random, mend?: (text: string) => string): Damaged {
   let changed = text;
   for (let left = random.between(1, 4); left > 0 && changed.length < 8_000_000; left--) {
     changed = random.pick(mutations)(changed, random);
   }
+  if (mend !== undefined && random.chance(0.5)) changed = mend(changed);
   const bytes = Buffer.from(changed);
   if (random.chance(0.1) && bytes.length > 0) bytes[random.below(bytes.length)] = random.below(256);
   if (random.chance(0.85)) return { bytes, suffix: '' };

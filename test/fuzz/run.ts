@@ -1,18 +1,40 @@
-/** The fuzz campaign at any size: `npm run test:fuzz -- --operations 1000000 --seed 1`. */
+/**
+ * The fuzz campaigns at any size: `npm run test:fuzz -- --operations 1000000 --seed 1` for the manager,
+ * `npm run test:fuzz -- calls --calls 10000 --seed 1` for the public API on a live runtime.
+ */
 
 import { parseArgs } from 'node:util';
+import { anyCalls } from '../embed/anyCalls.ts';
 import { fuzzManager } from './managerFuzz.ts';
 
-const { values } = parseArgs({
-  options: { operations: { type: 'string', default: '1000000' }, seed: { type: 'string', default: '1' } },
+const { values, positionals } = parseArgs({
+  allowPositionals: true,
+  options: {
+    operations: { type: 'string', default: '1000000' },
+    calls: { type: 'string', default: '10000' },
+    seed: { type: 'string', default: '1' },
+  },
 });
-const operations = Number(values.operations);
 const seed = Number(values.seed);
-console.log(`manager fuzz: ${operations} operations, seed ${seed}`);
-const report = fuzzManager(operations, seed, (done) => {
-  if (done % 100_000 === 0) console.log(`  ${done} operations clean`);
-});
-for (const [name, value] of Object.entries(report.counters)) console.log(`  ${name.padEnd(16)} ${value}`);
-console.log(
-  `clean: ${report.operations} operations in ${report.worlds} worlds, ${report.reads} reads checked, seed ${seed}`,
-);
+if (positionals[0] === 'calls') await fuzzCalls(Number(values.calls));
+else fuzz(Number(values.operations));
+
+function fuzz(operations: number): void {
+  console.log(`manager fuzz: ${operations} operations, seed ${seed}`);
+  const report = fuzzManager(operations, seed, (done) => {
+    if (done % 100_000 === 0) console.log(`  ${done} operations clean`);
+  });
+  for (const [name, value] of Object.entries(report.counters)) console.log(`  ${name.padEnd(16)} ${value}`);
+  console.log(
+    `clean: ${report.operations} operations in ${report.worlds} worlds, ${report.reads} reads checked, seed ${seed}`,
+  );
+}
+
+async function fuzzCalls(calls: number): Promise<void> {
+  console.log(`calls of a live runtime: ${calls}, seed ${seed}`);
+  const { ends, devicesLost } = await anyCalls(calls, seed, (done) => {
+    if (done % 1000 === 0) console.log(`  ${done} calls clean`);
+  });
+  for (const [end, count] of [...ends].sort()) console.log(`  ${end.padEnd(40)} ${count}`);
+  console.log(`clean: ${calls} calls, ${devicesLost} devices lost, nothing held at rest, seed ${seed}`);
+}

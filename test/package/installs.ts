@@ -1,19 +1,31 @@
 /**
  * What a user of the package gets, tried: builds, packs, installs the tarball into an empty directory outside
- * this checkout and uses it there. Needs the npm registry, so it is a command of its own (`npm run
- * check:package`) and no test.
+ * this checkout and uses it there, with the types of both kinds of module resolution, on Node 24 and on the
+ * oldest line that is supported; one that is too old says so. Needs the npm registry, so it is a command of
+ * its own (`npm run check:package`) and no test.
  */
 
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
+import { execFileSync, spawnSync } from 'node:child_process';
 import fs from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { embedOutput } from '../examples/embedOutput.ts';
 
 const root = join(import.meta.dirname, '..', '..');
 const scratch = fs.mkdtempSync(join(tmpdir(), 'tierkv-install-'));
 const run = (command: string, args: string[], cwd: string): string =>
   execFileSync(command, args, { cwd, encoding: 'utf8', stdio: ['ignore', 'pipe', 'inherit'] });
+
+/** The newest Node of a line, out of the registry. @returns its binary */
+function nodeOf(line: string): string {
+  const name = `node-${process.platform}-${process.arch}`;
+  const folder = join(scratch, `node${line}`);
+  fs.mkdirSync(folder);
+  fs.writeFileSync(join(folder, 'package.json'), '{ "private": true }\n');
+  run('npm', ['install', '--silent', '--no-audit', '--no-fund', `${name}@${line}`], folder);
+  return join(folder, 'node_modules', name, 'bin', 'node');
+}
 
 try {
   run('npm', ['run', 'build'], root);
@@ -44,14 +56,48 @@ try {
     "const { KVRuntime, kvLayout } = await import('tierkv'); console.log(typeof KVRuntime.open, typeof kvLayout)";
   assert.match(run(process.execPath, ['--input-type=module', '-e', main], user), /^function function/);
   fs.writeFileSync(
-    join(user, 'embed.ts'),
+    join(user, 'doors.ts'),
     ['runtime', 'backends', 'sim'].map((door) => `export * as ${door} from 'tierkv/${door}';\n`).join(''),
   );
+  const example = fs.readFileSync(join(root, 'examples', 'embed.ts'), 'utf8');
+  fs.writeFileSync(join(user, 'embed.ts'), example.replace('../src/index.ts', 'tierkv'));
   const tsc = join(root, 'node_modules', 'typescript', 'bin', 'tsc');
-  const asUsersDo = ['--strict', '--module', 'nodenext', '--lib', 'esnext', '--skipLibCheck', '--noEmit'];
-  run(process.execPath, [tsc, ...asUsersDo, '--types', '@webgpu/types', 'embed.ts'], user);
+  const asUsersDo = ['--strict', '--target', 'es2022', '--lib', 'esnext', '--skipLibCheck'];
+  const typeRoots = `${join(root, 'node_modules', '@types')},node_modules`;
+  const nodeTypes = ['--typeRoots', typeRoots, '--types', 'node,@webgpu/types'];
+  for (const resolution of [
+    ['--module', 'nodenext'],
+    ['--module', 'esnext', '--moduleResolution', 'bundler'],
+  ]) {
+    const check = [tsc, ...asUsersDo, ...resolution, '--noEmit'];
+    run(process.execPath, [...check, '--types', '@webgpu/types', 'doors.ts'], user);
+    run(process.execPath, [...check, ...nodeTypes, 'embed.ts'], user);
+    console.log(`types: ${resolution.join(' ')}`);
+  }
+  const emit = ['--module', 'nodenext', '--outDir', 'out', ...nodeTypes];
+  run(process.execPath, [tsc, ...asUsersDo, ...emit, 'embed.ts'], user);
   const bin = join(user, 'node_modules', '.bin', 'tierkv');
-  assert.match(run(process.execPath, [bin, '--help'], user), /^Usage: tierkv/);
+
+  // the software device, which a user installs apart
+  fs.mkdirSync(join(user, 'node_modules', '@sparticuz'), { recursive: true });
+  const software = join('@sparticuz', 'chromium');
+  fs.symlinkSync(join(root, 'node_modules', software), join(user, 'node_modules', software));
+  for (const line of ['24', '22']) {
+    const node = nodeOf(line);
+    assert.match(run(node, [bin, '--help'], user), /^Usage: tierkv/);
+    const env = { ...process.env, TIERKV_ADAPTER: 'software' };
+    const output = execFileSync(node, [join('out', 'embed.js')], { cwd: user, encoding: 'utf8', env });
+    assert.deepEqual(output.trimEnd().split('\n'), embedOutput);
+    console.log(`Node ${run(node, ['--version'], user).trim()}: tierkv --help, open, reload, close`);
+  }
+  const old = nodeOf('20');
+  const version = run(old, ['--version'], user).trim().slice(1);
+  const says = `tierkv needs Node.js 22.12 or later; this is ${version}.`;
+  const told = spawnSync(old, [bin, '--help'], { encoding: 'utf8', cwd: user });
+  assert.deepEqual([told.status, told.stdout, told.stderr], [2, '', `${says}\n`]);
+  const load = "await import('tierkv').catch((error) => console.log(error.message))";
+  assert.equal(run(old, ['--input-type=module', '-e', load], user).trim(), says);
+  console.log(`Node ${version}: ${says}`);
   console.log(`installed packages: ${installed.filter((name) => !/^[.@][^/]*$/.test(name)).join(' ')}`);
   console.log(run('du', ['-sh', 'node_modules'], user).trim());
 } finally {

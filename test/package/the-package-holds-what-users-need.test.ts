@@ -105,6 +105,19 @@ describe('dependencies', () => {
   });
 });
 
+/**
+ * Files of the checkout alone that a page names where neither its head nor the section itself says that they
+ * are in the repository.
+ */
+function unexplainedFiles(page: string): string[] {
+  const [head, ...sections] = page.split(/^## /m);
+  const says = (part: string): boolean => /\brepository\b/.test(part);
+  if (says(head)) return [];
+  return [head, ...sections]
+    .filter((part) => !says(part))
+    .flatMap((part) => part.match(/(?<![\w/.-])(src|test|bench|examples|tools)\/[\w.*/-]*/g) ?? []);
+}
+
 describe('the tarball', () => {
   interface PackedFile {
     path: string;
@@ -162,6 +175,21 @@ describe('the tarball', () => {
         );
       });
     expect(data.filter((path) => !explained(path))).toEqual([]);
+  });
+
+  it('names no file that it does not carry without saying where that is', () => {
+    const pages = paths.filter((path) => path.endsWith('.md'));
+    expect(pages.length).toBeGreaterThan(8);
+    expect(pages.flatMap((page) => unexplainedFiles(text(page)).map((name) => `${page}: ${name}`))).toEqual(
+      [],
+    );
+    // in both directions
+    expect(unexplainedFiles('# A\n\n`src/x.ts`\n')).toEqual(['src/x.ts']);
+    expect(unexplainedFiles('# A\n\n## B\nIn the repository.\n\n## C\n`bench/x.ts`\n')).toEqual([
+      'bench/x.ts',
+    ]);
+    expect(unexplainedFiles('# A\n\n## B\n`test/x.ts` in the repository\n')).toEqual([]);
+    expect(unexplainedFiles('# A\nAll in the repository.\n\n## B\n`test/x.ts`\n')).toEqual([]);
   });
 
   it('stays small', () => {

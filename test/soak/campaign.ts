@@ -16,6 +16,7 @@ import { Gate } from './gate.ts';
 import type { BusyHour } from './hour.ts';
 import { Lives, layout, type Totals } from './lives.ts';
 import { RequestStream } from './requests.ts';
+import { held } from './rest.ts';
 import { idleCores, type Vitals, vitals } from './vitals.ts';
 
 export interface SoakOptions {
@@ -203,23 +204,4 @@ class Soak {
     const { idleMs } = this.#options;
     this.#report.idle.push({ wait, ms: idleMs, cores: await idleCores(idleMs) });
   }
-}
-
-/** What a runtime at rest should not hold. */
-function held({ manager }: KVRuntime): string[] {
-  const counts: [string, number][] = [
-    ['sequences open', manager.openSequences],
-    ['jobs in flight', manager.jobsInFlight],
-    ['jobs overdue', manager.jobsOverdue],
-  ];
-  manager.tiers.forEach((tier, position) => {
-    const { heldBytes, residentBytes, capacityBytes, slots } = manager.usage(position);
-    const name = tierName(tier);
-    counts.push([`${name} bytes held`, heldBytes]);
-    counts.push([`${name} bytes over capacity`, Math.max(0, residentBytes - capacityBytes)]);
-    for (const state of ['reserved', 'filling', 'open', 'draining'] as const) {
-      counts.push([`${name} slots ${state}`, slots[state]]);
-    }
-  });
-  return counts.filter(([, count]) => count > 0).map(([what, count]) => `${count} ${what}`);
 }

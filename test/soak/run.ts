@@ -1,6 +1,6 @@
 /**
  * The soak at any length: `npm run test:soak -- --equivalent-minutes 60 --seed 1`. Its last line is the
- * count.
+ * count. `npm run test:soak -- server --minutes 10 --seed 1` is that of a whole server (server/main.ts).
  *
  * It runs in a process of its own, in which resident memory says what is in use. V8's young generation is
  * small: else it is up to a hundred mebibytes that are touched little by little. And there is one malloc
@@ -29,12 +29,21 @@ const ARENAS = 'MALLOC_ARENA_MAX';
 const YOUNG_GENERATION = '--max-semi-space-size=4';
 
 process.exitCode =
-  process.platform === 'linux' && process.env[ARENAS] === undefined ? inOwnProcess() : await main();
+  process.platform === 'linux' && process.env[ARENAS] === undefined ? inOwnProcess() : await soakAsAsked();
 
 function inOwnProcess(): number {
   const args = [...process.execArgv, YOUNG_GENERATION, import.meta.filename, ...process.argv.slice(2)];
   const env = { ...process.env, [ARENAS]: '1' };
   return spawnSync(process.execPath, args, { env, stdio: 'inherit' }).status ?? 1;
+}
+
+async function soakAsAsked(): Promise<number> {
+  // an exit, unlike a signal's own end, lets the soak take its folder away
+  process.once('SIGINT', () => process.exit(130));
+  process.once('SIGTERM', () => process.exit(143));
+  if (process.argv[2] !== 'server') return main();
+  const server = await import('./server/main.ts');
+  return server.main(process.argv.slice(3));
 }
 
 async function main(): Promise<number> {
@@ -53,9 +62,6 @@ async function main(): Promise<number> {
   }
   for (const target of [values.json, values.svg]) if (target !== undefined) requireWritableTarget(target);
 
-  // an exit, unlike a signal's own end, lets the soak take its folder away
-  process.once('SIGINT', () => process.exit(130));
-  process.once('SIGTERM', () => process.exit(143));
   const hour = await busyHour();
   console.log(
     `soak: ${minutes} minutes of the conversation trace, seed ${seed}. Its excerpt's ${hour.promptBlocks.length} requests in ` +

@@ -16,6 +16,7 @@ export type BlockBudget = number | 'all';
 export type DriverName = 'real' | 'modeled';
 
 export interface ReplayOptions {
+  /** What is read: the trace, or `inputsPath` where that is given. */
   readonly tracePath: string;
   readonly hbmBlocks: BlockBudget;
   readonly ddrBlocks: BlockBudget;

@@ -174,16 +174,28 @@ function requireDifferentFiles(files: readonly (readonly [name: string, file: st
   }
 }
 
+/** The trace, or the recorded inputs that are read in its place. */
+function sourceOf(tracePath: string | undefined, inputs: string | undefined): string {
+  if (tracePath !== undefined && inputs !== undefined) {
+    throw configError('--inputs', 'is read in place of a trace', `Leave ${tracePath} out, or --inputs.`);
+  }
+  const source = tracePath ?? inputs;
+  if (source === undefined) throw configError('TRACE', 'is missing', 'Name one, or recorded --inputs.');
+  return source;
+}
+
 /**
+ * @param tracePath undefined with `raw.inputs`, which is read in its place
  * @param scratchDir makes the directory for the NVMe tier where the user named none; called once all else is
  * right.
  * @throws {TierKVError} TKV_CONFIG naming the option; TKV_IO for a place that cannot be written.
  */
 export function parseReplayOptions(
-  tracePath: string,
+  tracePath: string | undefined,
   raw: RawReplayOptions,
   scratchDir: () => string,
 ): ReplayOptions {
+  const source = sourceOf(tracePath, raw.inputs);
   // Sequences write and read KV in HBM, so it is never off.
   const hbmBlocks = budget('--hbm-blocks', raw.hbmBlocks, 1);
   const ddrBlocks = budget('--ddr-blocks', raw.ddrBlocks, 0);
@@ -227,7 +239,7 @@ export function parseReplayOptions(
   if (driver === 'real') requireRoom({ ddrBlocks, nvmeBlocks, blockBytes, dir: raw.dir });
 
   return {
-    tracePath,
+    tracePath: source,
     eviction: evictionOf(raw.policy),
     hbmBlocks,
     ddrBlocks,

@@ -4,14 +4,9 @@
  * lie side by side, so that one call of the manager looks all of them up and its waits for memory overlap.
  */
 
-import {
-  BlockKeys,
-  type KeyElements,
-  type KVManager,
-  TierKVError,
-  wordsPerKey,
-} from '../../runtime/index.ts';
+import { BlockKeys, type KeyElements, type KVManager, wordsPerKey } from '../../runtime/index.ts';
 import type { TenantChains } from './tenantChains.ts';
+import { requireList } from './tokenList.ts';
 
 export class WaitingRequest {
   /** As given; they may not change while the request waits. */
@@ -65,11 +60,7 @@ export class RequestQueue {
 
   /** The last token is always left to compute, and no more can be cached than all tiers hold. */
   #countTokens(tokens: KeyElements): number {
-    if (typeof tokens?.length !== 'number') {
-      throw new TierKVError('TKV_INPUT', 'tokens are no list. Pass an array of token ids.', {
-        field: 'tokens',
-      });
-    }
+    requireList(tokens);
     const slots = this.#manager.config.tiers.reduce((sum, { shape }) => sum + shape.slotLimit, 0);
     return Math.min(Math.max(tokens.length - 1, 0), slots * this.#blockTokens);
   }

@@ -22,10 +22,12 @@ export class AdmissionQueue {
     return this.#tickets.length > 0 && this.#tickets[0].priority <= priority;
   }
 
-  join(priority: number): Ticket {
+  /** @param ahead of those with the same priority: it was admitted before, and lost its room */
+  join(priority: number, ahead = false): Ticket {
     const ticket: Ticket = { priority, wake: () => {} };
     let at = this.#tickets.length;
-    while (at > 0 && this.#tickets[at - 1].priority > priority) at--;
+    const isAheadOf = (other: number): boolean => other > priority || (ahead && other === priority);
+    while (at > 0 && isAheadOf(this.#tickets[at - 1].priority)) at--;
     this.#tickets.splice(at, 0, ticket);
     return ticket;
   }

@@ -4,21 +4,20 @@
  * among the open blocks.
  */
 
-import { configError, requireInteger } from '../../runtime/errors.ts';
 import { type BlockKeys, type KeyElements, TierKVError } from '../../runtime/index.ts';
 import { throwIfAborted, unlessAborted, type WaitOptions } from '../abort.ts';
-import { TokenList } from '../prompts/tokenList.ts';
+import { requireList, TokenList } from '../prompts/tokenList.ts';
 import {
   bytesOf,
   freshKeys,
   full,
+  given,
   isWhole,
   type RequestContext,
   requireFits,
-  requireList,
   settled,
 } from './context.ts';
-import { type GroupTable, KVSequence } from './kvSequence.ts';
+import { type GroupTable, SequenceState } from './kvSequence.ts';
 import { scrub } from './scrubbing.ts';
 import { type FoundTail, findTail, takeTail } from './tails.ts';
 
@@ -46,6 +45,9 @@ export interface RetentionHint {
   readonly keepMs?: number;
 }
 
+/** A thousand years, which whole microseconds can still count. */
+const KEEP_MS_MAX = 1000 * 366 * 86_400_000;
+
 /**
  * Loads and openings of one sequence before it is given up: each can be undone by a loss or refused once
  * more.
@@ -56,13 +58,13 @@ export async function begin(
   context: RequestContext,
   tokens: KeyElements,
   options: BeginOptions,
-): Promise<KVSequence> {
+): Promise<SequenceState> {
   const { manager, keeper, blockTokens } = context;
-  const signals = signalsOf(context, options);
+  const signals = signalsOf(context, given(options));
   throwIfAborted(signals);
   const priority = checkedPriority(options.priority);
   const shareWaitMs = checkedWait(options.shareWaitMs);
-  if (options.retention !== undefined) requireHint(options.retention);
+  if (options.retention !== undefined) checkHint(options.retention);
   requireList(tokens);
   requireFits(context, Math.ceil(tokens.length / blockTokens));
   const list = new TokenList(tokens);
@@ -76,9 +78,9 @@ export async function begin(
   await waitForSame(context, groups[0].keys, list.length, shareWaitMs, signals);
   const owner = context.owners.of(options.tenant);
   const wish = { tokens: list.length, owner, priority, wait: options.wait === true };
-  for (let attempt = 1; ; attempt++) {
-    const admitted = await admit(context, groups, wish, signals);
-    const sequence = new KVSequence(options.tenant, list, admitted, blockTokens);
+  for (let isFirst = true; ; isFirst = false) {
+    const admitted = await admit(context, groups, wish, signals, isFirst);
+    const sequence = new SequenceState(options.tenant, list, admitted, blockTokens);
     try {
       await fill(context, sequence, options.retention, signals);
     } catch (error) {
@@ -87,7 +89,7 @@ export async function begin(
         else manager.release(table, context.nowUs());
       }
       const full = error instanceof TierKVError && error.code === 'TKV_FULL';
-      if (wish.wait && full && attempt < ATTEMPTS_MAX) continue;
+      if (wish.wait && full) continue;
       throw error;
     }
     if (shareWaitMs > 0) context.computing.begin(sequence, admitted[0].keys, admitted[0].sealed);
@@ -98,7 +100,7 @@ export async function begin(
 /** The sequence's blocks are in HBM, cached or open. */
 async function fill(
   context: RequestContext,
-  sequence: KVSequence,
+  sequence: SequenceState,
   retention: RetentionHint | undefined,
   signals: readonly AbortSignal[],
 ): Promise<void> {
@@ -141,7 +143,7 @@ async function waitForSame(
 /** @returns tokens behind the cached blocks that a cached tail brought */
 async function bringWithTail(
   context: RequestContext,
-  sequence: KVSequence,
+  sequence: SequenceState,
   tail: FoundTail | null,
   signals: readonly AbortSignal[],
 ): Promise<number> {
@@ -155,16 +157,25 @@ async function bringWithTail(
   return sequence.readyTokens === matched * context.blockTokens ? taken : 0;
 }
 
-/** @throws TKV_CONFIG for a level out of range, or a time that is over */
-function requireHint({ priority = 0, keepMs = 0 }: RetentionHint): void {
-  requireInteger('retention.priority', priority, -100, 100);
-  if (Number.isFinite(keepMs) && keepMs >= 0) return;
-  throw configError('retention.keepMs', `is ${keepMs}, no time to come`, 'Give it milliseconds from now on.');
+/** @throws TKV_INPUT naming the part of the hint that is none */
+function checkHint(hint: RetentionHint): Required<RetentionHint> {
+  const { priority = 0, keepMs = 0 } = given(hint, 'retention');
+  const fault = (field: string, value: unknown, what: string): TierKVError =>
+    new TierKVError('TKV_INPUT', `${field} is ${String(value)}, not ${what}. Leave it out for none.`, {
+      field,
+    });
+  if (!Number.isInteger(priority) || Math.abs(priority) > 100) {
+    throw fault('retention.priority', priority, 'an integer from -100 to 100');
+  }
+  if (!Number.isFinite(keepMs) || keepMs < 0 || keepMs > KEEP_MS_MAX) {
+    throw fault('retention.keepMs', keepMs, 'milliseconds from 0 on');
+  }
+  return { priority, keepMs };
 }
 
-export function retain(context: RequestContext, sequence: KVSequence, hint: RetentionHint): void {
-  requireHint(hint);
-  const { priority = 0, keepMs = 0 } = hint;
+/** @throws TKV_INPUT naming the part of the hint that is none; nothing is retained then */
+export function retain(context: RequestContext, sequence: SequenceState, hint: RetentionHint): void {
+  const { priority, keepMs } = checkHint(hint);
   const nowUs = context.nowUs();
   const keepUntilUs = keepMs > 0 ? nowUs + Math.ceil(keepMs * 1000) : 0;
   for (const { table } of sequence.groups) context.manager.retain(table, { priority, keepUntilUs }, nowUs);
@@ -178,14 +189,16 @@ interface Wish {
 }
 
 /**
- * Tables of a request that has room, with its cached blocks pinned. @throws TKV_FULL, and the reason of a
- * signal
+ * Tables of a request that has room, with its cached blocks pinned and room taken for all others.
+ * @param isFirst false: it had room before and lost it, and waits ahead of those of its priority
+ * @throws TKV_FULL, and the reason of a signal
  */
 async function admit(
   context: RequestContext,
   groups: readonly Pick<GroupTable, 'chain' | 'keys' | 'sizeClass'>[],
   wish: Wish,
   signals: readonly AbortSignal[],
+  isFirst: boolean,
 ): Promise<GroupTable[]> {
   const { admission, blockTokens } = context;
   const { priority, wait } = wish;
@@ -195,7 +208,7 @@ async function admit(
     if (tables !== null) return tables;
   }
   if (!wait) throw full(context, blocks);
-  const ticket = admission.join(priority);
+  const ticket = admission.join(priority, !isFirst);
   try {
     for (;;) {
       const tables = admission.isFirst(ticket) ? openTables(context, groups, wish) : null;
@@ -208,9 +221,32 @@ async function admit(
 }
 
 /**
- * Opens a table for each group, or none where they do not all fit. The last token is always left to compute.
+ * A table for each group whose blocks have their room, or none where they do not all fit. The last token is
+ * always left to compute. All in one turn: nobody else can take the room between the look and the taking.
  */
 function openTables(
+  context: RequestContext,
+  groups: readonly Pick<GroupTable, 'chain' | 'keys' | 'sizeClass'>[],
+  wish: Wish,
+): GroupTable[] | null {
+  const tables = openWhatFits(context, groups, wish);
+  if (tables !== null) takeRoom(context, tables, Math.ceil(wish.tokens / context.blockTokens));
+  return tables;
+}
+
+/** Starts the loads of what lower tiers hold, and opens blocks for the rest. @returns false without room */
+function takeRoom(
+  { manager, nowUs }: RequestContext,
+  groups: readonly GroupTable[],
+  blocks: number,
+): boolean {
+  return groups.every(
+    ({ table, sizeClass }) =>
+      manager.load(table, nowUs(), 0, table.length) && manager.allocate(table, 0, blocks, nowUs(), sizeClass),
+  );
+}
+
+function openWhatFits(
   context: RequestContext,
   groups: readonly Pick<GroupTable, 'chain' | 'keys' | 'sizeClass'>[],
   { tokens, owner }: Wish,
@@ -241,23 +277,19 @@ function openTables(
 
 /**
  * Every block of the sequence is brought to HBM or opened to be computed: once, and again for as long as
- * losses and errors undo it. @throws TKV_FULL when its blocks find no room any more
+ * losses and errors undo it.
+ * @throws TKV_FULL when its blocks find no room any more, TKV_DEVICE when the device undoes them every time
  */
 export async function bring(
   context: RequestContext,
-  sequence: KVSequence,
+  sequence: SequenceState,
   signals: readonly AbortSignal[],
 ): Promise<void> {
-  const { manager, keeper } = context;
+  const { keeper } = context;
   const { blocks } = sequence;
   for (let attempt = 0; attempt < ATTEMPTS_MAX; attempt++) {
     if (!keeper.present) await unlessAborted(signals, () => keeper.ready());
-    const fits = sequence.groups.every(
-      ({ table, sizeClass }) =>
-        manager.load(table, context.nowUs(), 0, table.length) &&
-        manager.allocate(table, 0, blocks, context.nowUs(), sizeClass),
-    );
-    if (!fits) break;
+    if (!takeRoom(context, sequence.groups, blocks)) throw full(context, blocks);
     await unlessAborted(signals, () => settled(context, sequence));
     if (isWhole(context, sequence)) {
       for (const group of sequence.groups) group.disturbances = group.table.disturbances;
@@ -265,16 +297,25 @@ export async function bring(
       return;
     }
   }
-  throw full(context, blocks);
+  throw new TierKVError(
+    'TKV_DEVICE',
+    `the device has undone ${blocks} blocks ${ATTEMPTS_MAX} times. Give it more memory, or try again later.`,
+    { field: 'hbmBytes' },
+  );
 }
 
 /** What ends a wait: the end of the runtime, and the caller's signal where there is one. */
 export function signalsOf({ closing }: RequestContext, { signal }: WaitOptions): AbortSignal[] {
+  if (signal !== undefined && !(signal instanceof AbortSignal)) {
+    throw new TierKVError('TKV_INPUT', 'signal is no AbortSignal. Pass the signal of an AbortController.', {
+      field: 'signal',
+    });
+  }
   return signal === undefined ? [closing] : [closing, signal];
 }
 
 function checkedWait(waitMs = 1000): number {
-  if (waitMs >= 0 && waitMs < 2 ** 31) return waitMs;
+  if (typeof waitMs === 'number' && waitMs >= 0 && waitMs < 2 ** 31) return waitMs;
   throw new TierKVError('TKV_INPUT', `shareWaitMs is ${String(waitMs)}, not milliseconds from 0 on.`, {
     field: 'shareWaitMs',
   });

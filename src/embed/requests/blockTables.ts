@@ -15,13 +15,13 @@ export interface DeviceBlockTable {
 }
 
 /**
- * The first `blocks` blocks of the sequence, loaded or its own open ones.
- * @throws TKV_STATE when one of them is neither: a table with a gap would attend over wrong positions
+ * The first `blocks` blocks of the sequence: loaded, or its own, open or being sealed.
+ * @throws TKV_STATE when one of them is none of these: a table with a gap would attend over wrong positions
  */
 export function readableBlocks(manager: KVManager, table: Sequence, blocks: number): BlockTable {
   const found = new BlockTable();
   for (let i = 0; i < blocks; i++) {
-    const block = manager.loadedBlock(table, i) ?? manager.openBlock(table, i);
+    const block = manager.readableBlock(table, i);
     if (block === undefined) throw notInHbm(i);
     found.append(block);
   }
@@ -41,7 +41,7 @@ export function deviceTable(pool: DevicePool, table: BlockTable): DeviceBlockTab
 export function notInHbm(index: number): TierKVError {
   return new TierKVError(
     'TKV_STATE',
-    `block ${index} is not in HBM. Await begin, append or seal first; recover the sequence when it ` +
+    `block ${String(index)} is not in HBM. Await begin, append or step first; recover the sequence when it ` +
       `was interrupted.`,
     { field: 'index' },
   );

@@ -16,7 +16,7 @@ import {
   settled,
 } from './context.ts';
 import { seal } from './growing.ts';
-import { type GroupTable, KVSequence } from './kvSequence.ts';
+import { type GroupTable, SequenceState } from './kvSequence.ts';
 
 /**
  * A sequence of its own with the first `atToken` tokens. Full blocks are sealed first and shared; a partial
@@ -25,9 +25,9 @@ import { type GroupTable, KVSequence } from './kvSequence.ts';
  */
 export async function fork(
   context: RequestContext,
-  sequence: KVSequence,
+  sequence: SequenceState,
   atToken: number,
-): Promise<KVSequence | 'interrupted'> {
+): Promise<SequenceState | 'interrupted'> {
   requireLive(sequence);
   requireTokens('atToken', atToken, sequence.length);
   if ((await seal(context, sequence)) === 'interrupted') return 'interrupted';
@@ -35,7 +35,7 @@ export async function fork(
   const groups: GroupTable[] = [];
   try {
     for (const group of sequence.groups) groups.push(forkGroup(context, group, tokens));
-    const forked = new KVSequence(sequence.tenant, tokens, groups, context.blockTokens);
+    const forked = new SequenceState(sequence.tenant, tokens, groups, context.blockTokens);
     await settled(context, forked);
     forked.cachedTokens = atToken;
     for (const group of groups) group.disturbances = group.table.disturbances;
@@ -74,7 +74,7 @@ function forkGroup(context: RequestContext, from: GroupTable, tokens: TokenList)
  */
 export async function truncate(
   context: RequestContext,
-  sequence: KVSequence,
+  sequence: SequenceState,
   tokens: number,
 ): Promise<StepEnd> {
   requireLive(sequence);
@@ -103,7 +103,7 @@ function requireTokens(field: string, tokens: number, length: number): void {
   if (Number.isInteger(tokens) && tokens >= 0 && tokens <= length) return;
   throw new TierKVError(
     'TKV_INPUT',
-    `${field} is ${tokens}, and the sequence has ${length} tokens. Name 0 to ${length}.`,
+    `${field} is ${String(tokens)}, and the sequence has ${length} tokens. Name 0 to ${length}.`,
     {
       field,
     },

@@ -4,10 +4,10 @@
  */
 
 import type { BlockKeys } from '../../runtime/index.ts';
-import type { KVSequence } from './kvSequence.ts';
+import type { SequenceState } from './kvSequence.ts';
 
 interface Computed {
-  readonly by: KVSequence;
+  readonly by: SequenceState;
   readonly over: Promise<void>;
   readonly end: () => void;
 }
@@ -15,10 +15,10 @@ interface Computed {
 export class ComputingBlocks {
   /** By half of the block's key, which tells blocks apart well enough for a wait. */
   readonly #blocks: Map<number, Computed> = new Map();
-  readonly #keysOf: Map<KVSequence, number[]> = new Map();
+  readonly #keysOf: Map<SequenceState, number[]> = new Map();
 
   /** The sequence computes its full blocks from `from` on, those excepted that another one computes. */
-  begin(sequence: KVSequence, keys: BlockKeys, from: number): void {
+  begin(sequence: SequenceState, keys: BlockKeys, from: number): void {
     const numbers: number[] = [];
     let end = (): void => {};
     const over = new Promise<void>((resolve) => {
@@ -34,7 +34,7 @@ export class ComputingBlocks {
   }
 
   /** The sequence has sealed its blocks, or never will: whoever waits for them looks again. */
-  end(sequence: KVSequence): void {
+  end(sequence: SequenceState): void {
     const numbers = this.#keysOf.get(sequence);
     if (numbers === undefined) return;
     this.#keysOf.delete(sequence);

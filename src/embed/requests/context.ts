@@ -1,15 +1,23 @@
 /** What the calls on sequences work with: the parts of one runtime. */
 
 import type { DevicePool } from '../../backends/webgpu/index.ts';
-import { BlockKeys, type KeyElements, type KVManager, TierKVError } from '../../runtime/index.ts';
+import {
+  BlockKeys,
+  type KeyElements,
+  type KVManager,
+  type SharingGroups,
+  TierKVError,
+} from '../../runtime/index.ts';
 import type { GroupUnits } from '../layerGroups.ts';
 import type { ManagerLoop } from '../managerLoop.ts';
+import type { RuntimeMigration } from '../migration.ts';
 import type { TenantChains } from '../prompts/tenantChains.ts';
 import type { TenantOwners } from '../prompts/tenantOwners.ts';
+import { requireList } from '../prompts/tokenList.ts';
 import type { DeviceKeeper } from '../stores/deviceKeeper.ts';
 import type { AdmissionQueue } from './admission.ts';
 import type { ComputingBlocks } from './computing.ts';
-import type { KVSequence } from './kvSequence.ts';
+import type { SequenceState } from './kvSequence.ts';
 
 export interface RequestContext {
   readonly manager: KVManager;
@@ -19,6 +27,7 @@ export interface RequestContext {
   readonly units: GroupUnits;
   readonly blockTokens: number;
   readonly admission: AdmissionQueue;
+  readonly sharing: SharingGroups;
   readonly owners: TenantOwners;
   readonly computing: ComputingBlocks;
   /** Whether slots that change their tenant are cleared. */
@@ -31,6 +40,8 @@ export interface RequestContext {
   readonly closing: AbortSignal;
   /** The runtime's clock, in integer microseconds. */
   nowUs(): number;
+  /** Moves cached blocks by their temperature; null where that is off. */
+  readonly migration: RuntimeMigration | null;
 }
 
 /**
@@ -40,7 +51,7 @@ export interface RequestContext {
 export type StepEnd = 'done' | 'interrupted';
 
 /** @throws TKV_UNKNOWN_ID for a sequence that was released or cancelled */
-export function requireLive(sequence: KVSequence, field = 'sequence'): void {
+export function requireLive(sequence: SequenceState, field = 'sequence'): void {
   if (!sequence.ended) return;
   throw new TierKVError(
     'TKV_UNKNOWN_ID',
@@ -50,28 +61,26 @@ export function requireLive(sequence: KVSequence, field = 'sequence'): void {
 }
 
 /** Fulfilled when no block of the sequence waits for a transfer. */
-export async function settled({ loop }: RequestContext, sequence: KVSequence): Promise<void> {
+export async function settled({ loop }: RequestContext, sequence: SequenceState): Promise<void> {
   while (sequence.pending > 0) {
     await Promise.all(sequence.groups.map(({ table }) => loop.settled(table)));
   }
 }
 
-export function isWhole({ keeper }: RequestContext, sequence: KVSequence): boolean {
+export function isWhole({ keeper }: RequestContext, sequence: SequenceState): boolean {
   return keeper.present && sequence.isWhole;
 }
 
 /** Keys of the sequence's full blocks, in every group, as its tokens are now. */
-export function hashFullBlocks(sequence: KVSequence): void {
+export function hashFullBlocks(sequence: SequenceState): void {
   const { words, length } = sequence.tokens;
   for (const { chain, keys } of sequence.groups) chain.hashBlocks(words, keys.length, keys, length);
 }
 
-/** @throws TKV_INPUT for what is no array of numbers, as far as its length says */
-export function requireList(tokens: KeyElements): void {
-  if (Number.isSafeInteger(tokens?.length) && typeof tokens !== 'string') return;
-  throw new TierKVError('TKV_INPUT', 'tokens are no list. Pass an array of token ids.', {
-    field: 'tokens',
-  });
+/** The options of a call. @throws TKV_INPUT for what is no object */
+export function given<Options extends object>(options: Options, field = 'options'): Options {
+  if (typeof options === 'object' && options !== null) return options;
+  throw new TierKVError('TKV_INPUT', `${field} is no object. Pass { name: value }.`, { field });
 }
 
 /**
@@ -99,12 +108,13 @@ export function requireFits({ manager, units }: RequestContext, blocks: number):
 
 /** No room now: others hold it. */
 export function full({ manager }: RequestContext, blocks: number): TierKVError {
-  const { heldBytes, capacityBytes, slots } = manager.usage(0);
+  const { residentBytes, cachedBytes, slots } = manager.usage(0);
+  const { capacityBytes } = manager.config.tiers[0].shape;
   const late =
     manager.jobsOverdue === 0 ? '' : `, ${slots.draining} slots wait for transfers that are overdue`;
   return new TierKVError(
     'TKV_FULL',
-    `${blocks} blocks find no room in HBM now: ${heldBytes} of ${capacityBytes} bytes are in use${late}. ` +
+    `${blocks} blocks find no room in HBM now: ${residentBytes - cachedBytes} of ${capacityBytes} bytes are in use${late}. ` +
       'Try again when a sequence was released, or let begin wait.',
     { field: 'hbmBytes' },
   );

@@ -4,26 +4,25 @@
  */
 
 import { Entry, type KeyElements, TierKVError } from '../../runtime/index.ts';
-import { requireTokenIds } from '../prompts/tokenList.ts';
+import { requireList, requireTokenIds } from '../prompts/tokenList.ts';
 import {
   full,
   hashFullBlocks,
   isWhole,
   type RequestContext,
   requireFits,
-  requireList,
   requireLive,
   type StepEnd,
   settled,
 } from './context.ts';
-import type { KVSequence } from './kvSequence.ts';
+import { type KVSequence, type SequenceState, stateOf } from './kvSequence.ts';
 import { scrub } from './scrubbing.ts';
 import { sealTail } from './tails.ts';
 
 /** Room for `tokens`, which begin with all that the sequence has. */
 export async function append(
   context: RequestContext,
-  sequence: KVSequence,
+  sequence: SequenceState,
   tokens: KeyElements,
 ): Promise<StepEnd> {
   requireLive(sequence);
@@ -58,20 +57,24 @@ export type EntryEnd = StepEnd | 'full';
 
 /**
  * Blocks that have become full are handed over to be sealed, which goes on behind the device's work, and each
- * sequence gets room for its new tokens. Looks at the ends of the tables only.
+ * sequence gets room for its new tokens. Looks at the ends of the tables only. Waits for the seal of a tail
+ * that is to be written on, and for no other.
  * @throws TKV_INPUT for a token that is no id, TKV_CAPACITY for a sequence that HBM cannot hold,
  * TKV_UNKNOWN_ID for one that has ended; no sequence has grown then
  */
-export async function step(context: RequestContext, entries: readonly StepEntry[]): Promise<EntryEnd[]> {
+export async function step(context: RequestContext, asked: readonly StepEntry[]): Promise<EntryEnd[]> {
+  const entries = entriesOf(asked);
   entries.forEach(({ sequence, tokens }, i) => {
     requireLive(sequence, `entries[${i}].sequence`);
     requireList(tokens);
     requireTokenIds(tokens);
     requireFits(context, Math.ceil((sequence.tokens.length + tokens.length) / context.blockTokens));
   });
+  await Promise.all(entries.map(({ sequence }) => tailSealed(context, sequence)));
   const losses = context.keeper.losses;
+  const from = entries.map(({ sequence }) => Math.floor(sequence.length / context.blockTokens));
   const ends = entries.map(({ sequence, tokens }): EntryEnd => {
-    if (!context.keeper.present || isDisturbed(sequence)) return 'interrupted';
+    if (!context.keeper.present || sequence.ended || isDisturbed(sequence)) return 'interrupted';
     sealFull(context, sequence);
     try {
       extend(context, sequence, tokens, 0);
@@ -82,34 +85,79 @@ export async function step(context: RequestContext, entries: readonly StepEntry[
     return 'done';
   });
   await Promise.all(
-    entries.map(({ sequence }, i) => (ends[i] === 'done' ? opened(context, sequence) : null)),
+    entries.map(({ sequence }, i) => (ends[i] === 'done' ? opened(context, sequence, from[i]) : null)),
   );
-  for (const { sequence } of entries) scrub(context, sequence, Math.max(0, sequence.blocks - 1));
+  entries.forEach(({ sequence }, i) => {
+    scrub(context, sequence, from[i]);
+  });
   return ends.map((end, i) => {
     const gone = context.keeper.losses !== losses || isDisturbed(entries[i].sequence);
     return end === 'done' && gone ? 'interrupted' : end;
   });
 }
 
-/** Waits for slots of blocks that were just opened; seals under way are not waited for. */
-async function opened(context: RequestContext, sequence: KVSequence): Promise<void> {
-  const last = sequence.blocks - 1;
-  const waits = (): boolean => sequence.groups.some(({ table }) => table.state[last] === Entry.WAITING);
-  while (last >= 0 && waits()) {
-    await Promise.race(
-      sequence.groups
-        .filter(({ table }) => table.pending > 0)
-        .map(({ table }) => context.loop.settled(table)),
-    );
-  }
+interface Entries {
+  readonly sequence: SequenceState;
+  readonly tokens: KeyElements;
 }
 
-function isDisturbed(sequence: KVSequence): boolean {
+/** @throws TKV_INPUT naming the entry that is none */
+function entriesOf(asked: readonly StepEntry[]): Entries[] {
+  if (!Array.isArray(asked)) {
+    throw new TierKVError('TKV_INPUT', 'entries are no array. Pass { sequence, tokens } for each sequence.', {
+      field: 'entries',
+    });
+  }
+  const seen = new Set<KVSequence>();
+  return asked.map((entry: StepEntry | undefined | null, i) => {
+    const field = `entries[${i}].sequence`;
+    const sequence = stateOf(entry?.sequence as KVSequence, field); // what is missing is refused there
+    if (seen.has(sequence)) {
+      throw new TierKVError(
+        'TKV_INPUT',
+        `${field} is in the batch twice. Pass its new tokens in one entry.`,
+        {
+          field,
+        },
+      );
+    }
+    seen.add(sequence);
+    return { sequence, tokens: entry?.tokens as KeyElements };
+  });
+}
+
+/** Whether a block of the sequence from `from` on is in this state. */
+function hasBlock({ groups, blocks }: SequenceState, state: Entry, from: number): boolean {
+  return groups.some(({ table }) => {
+    for (let i = from; i < blocks; i++) if (table.state[i] === state) return true;
+    return false;
+  });
+}
+
+/** Fulfilled when some transfer that the sequence waits for has ended. */
+async function oneSettled({ loop }: RequestContext, { groups }: SequenceState): Promise<void> {
+  await Promise.race(groups.filter(({ table }) => table.pending > 0).map(({ table }) => loop.settled(table)));
+}
+
+/** Waits for slots and copies of the blocks from `from` on; seals under way are not waited for. */
+async function opened(context: RequestContext, sequence: SequenceState, from: number): Promise<void> {
+  while (hasBlock(sequence, Entry.WAITING, from)) await oneSettled(context, sequence);
+}
+
+/** A partial last block that is being sealed is not written on until its digest is taken. */
+async function tailSealed(context: RequestContext, sequence: SequenceState): Promise<void> {
+  const { length } = sequence;
+  if (length % context.blockTokens === 0) return;
+  const last = Math.floor(length / context.blockTokens);
+  while (hasBlock(sequence, Entry.SEALING, last)) await oneSettled(context, sequence);
+}
+
+function isDisturbed(sequence: SequenceState): boolean {
   return sequence.groups.some((group) => group.table.disturbances !== group.disturbances);
 }
 
 /** @throws TKV_FULL with nothing changed, TKV_INPUT for a token that is no id */
-function extend(context: RequestContext, sequence: KVSequence, tokens: KeyElements, from: number): void {
+function extend(context: RequestContext, sequence: SequenceState, tokens: KeyElements, from: number): void {
   const { manager, blockTokens, units } = context;
   const blocks = Math.ceil((sequence.tokens.length + tokens.length - from) / blockTokens);
   const missing = sequence.groups.reduce(
@@ -130,7 +178,7 @@ function extend(context: RequestContext, sequence: KVSequence, tokens: KeyElemen
 /**
  * A partial last block that was sealed, and may be read by others, is written on in a copy. @throws TKV_FULL
  */
-function unshareTail(context: RequestContext, sequence: KVSequence): void {
+function unshareTail(context: RequestContext, sequence: SequenceState): void {
   const { manager, blockTokens } = context;
   const last = Math.floor(sequence.tokens.length / blockTokens);
   if (sequence.tokens.length % blockTokens === 0) return;
@@ -141,7 +189,7 @@ function unshareTail(context: RequestContext, sequence: KVSequence): void {
 }
 
 /** Hands the full open blocks over to be sealed, behind the device work submitted so far. */
-export function sealFull(context: RequestContext, sequence: KVSequence): void {
+export function sealFull(context: RequestContext, sequence: SequenceState): void {
   const { manager, blockTokens } = context;
   const end = Math.floor(sequence.tokens.length / blockTokens);
   if (sequence.groups.every(({ sealed }) => sealed >= end)) return;
@@ -158,7 +206,7 @@ export function sealFull(context: RequestContext, sequence: KVSequence): void {
 }
 
 /** Seals the full blocks and waits until others can find them. */
-export async function seal(context: RequestContext, sequence: KVSequence, tail = false): Promise<StepEnd> {
+export async function seal(context: RequestContext, sequence: SequenceState, tail = false): Promise<StepEnd> {
   requireLive(sequence);
   sealFull(context, sequence);
   if (tail) sealTail(context, sequence);

@@ -3,7 +3,7 @@
  * lie.
  */
 
-import { type BlockKeys, Entry, type KeyChain, type Sequence } from '../../runtime/index.ts';
+import { type BlockKeys, Entry, type KeyChain, type Sequence, TierKVError } from '../../runtime/index.ts';
 import type { TokenList } from '../prompts/tokenList.ts';
 
 /** The sequence's blocks of one layer group. */
@@ -20,14 +20,36 @@ export interface GroupTable {
   disturbances: number;
 }
 
-export class KVSequence {
+/** A sequence as its caller sees it. What it says changes with the calls on it. */
+export interface KVSequence {
+  readonly tenant: string;
+  /** Its tokens: the first `length` of `words`, which are the sequence's own and not to be written. */
+  readonly tokens: { readonly words: Uint32Array; readonly length: number };
+  /** One for each layer group, for calls of the manager. */
+  readonly groups: readonly Readonly<GroupTable>[];
+  /** Tokens from the front whose KV was found, or brought back by `recover`: prefill starts here. */
+  readonly cachedTokens: number;
+  /** It was released or cancelled: no call takes it any more. */
+  readonly ended: boolean;
+  /** Tokens that have room. */
+  readonly length: number;
+  /** Blocks that its tokens take. */
+  readonly blocks: number;
+  /** Units that wait for a transfer. */
+  readonly pending: number;
+  /** Tokens from the front that every group can read now. */
+  readonly readyTokens: number;
+  /** Whether all blocks are in HBM, to be read or written. */
+  readonly isWhole: boolean;
+}
+
+/** The same as the runtime keeps it. */
+export class SequenceState implements KVSequence {
   readonly tenant: string;
   readonly tokens: TokenList;
   /** One for each layer group. */
   readonly groups: readonly GroupTable[];
-  /** Tokens from the front whose KV was found, or brought back by `recover`: prefill starts here. */
   cachedTokens = 0;
-  /** It was released or cancelled: no call takes it any more. */
   ended = false;
   readonly #blockTokens: number;
 
@@ -38,27 +60,22 @@ export class KVSequence {
     this.#blockTokens = blockTokens;
   }
 
-  /** Tokens that have room. */
   get length(): number {
     return this.tokens.length;
   }
 
-  /** Blocks that its tokens take. */
   get blocks(): number {
     return Math.ceil(this.tokens.length / this.#blockTokens);
   }
 
-  /** Blocks that wait for a transfer. */
   get pending(): number {
     return this.groups.reduce((sum, { table }) => sum + table.pending, 0);
   }
 
-  /** Tokens from the front that every group can read now. */
   get readyTokens(): number {
     return Math.min(...this.groups.map(({ table }) => table.readyPrefix())) * this.#blockTokens;
   }
 
-  /** Whether all blocks are in HBM, to be read or written. */
   get isWhole(): boolean {
     const { blocks } = this;
     return this.groups.every(({ table }) => {
@@ -69,4 +86,10 @@ export class KVSequence {
       return true;
     });
   }
+}
+
+/** The state behind what a caller passed. @throws TKV_INPUT for what no call of a runtime gave */
+export function stateOf(sequence: KVSequence, field = 'sequence'): SequenceState {
+  if (sequence instanceof SequenceState) return sequence;
+  throw new TierKVError('TKV_INPUT', `${field} is no sequence. Pass what begin or fork gave.`, { field });
 }

@@ -7,7 +7,7 @@
 import { Entry, type Sequence } from '../../runtime/index.ts';
 import { unlessAborted } from '../abort.ts';
 import { type RequestContext, settled } from './context.ts';
-import type { GroupTable, KVSequence } from './kvSequence.ts';
+import type { GroupTable, SequenceState } from './kvSequence.ts';
 
 /** A cached tail: the same tokens in every group, pinned. */
 export interface FoundTail {
@@ -19,7 +19,7 @@ export interface FoundTail {
  * Seals the partial last block under its tokens; nothing where there is none. The caller seals the full
  * blocks before.
  */
-export function sealTail({ manager, blockTokens, nowUs }: RequestContext, sequence: KVSequence): void {
+export function sealTail({ manager, blockTokens, nowUs }: RequestContext, sequence: SequenceState): void {
   const block = Math.floor(sequence.length / blockTokens);
   const tokens = sequence.length % blockTokens;
   if (tokens === 0) return;
@@ -36,7 +36,7 @@ export function sealTail({ manager, blockTokens, nowUs }: RequestContext, sequen
  */
 export function findTail(
   context: RequestContext,
-  sequence: KVSequence,
+  sequence: SequenceState,
   cachedBlocks: number,
 ): FoundTail | null {
   const { manager, blockTokens } = context;
@@ -51,7 +51,7 @@ export function findTail(
 
 function tailKey(
   { chain, keys }: GroupTable,
-  sequence: KVSequence,
+  sequence: SequenceState,
   block: number,
   tokens: number,
 ): Uint32Array {
@@ -67,7 +67,7 @@ function tailKey(
  */
 export async function takeTail(
   context: RequestContext,
-  sequence: KVSequence,
+  sequence: SequenceState,
   tail: FoundTail,
   block: number,
   signals: readonly AbortSignal[],
@@ -78,9 +78,11 @@ export async function takeTail(
     if (loads)
       await unlessAborted(signals, () => Promise.all(tail.tables.map((table) => loop.settled(table))));
     if (!loads || tail.tables.some((table) => table.state[0] !== Entry.READY)) return 0;
-    const copied = sequence.groups.every(({ table }, g) =>
-      manager.copy(tail.tables[g], 0, table, block, context.nowUs()),
-    );
+    const copied = sequence.groups.every(({ table }, g) => {
+      // The copy takes the room that the block has already.
+      manager.releaseRange(table, block, block + 1, context.nowUs());
+      return manager.copy(tail.tables[g], 0, table, block, context.nowUs());
+    });
     await unlessAborted(signals, () => settled(context, sequence));
     const whole = sequence.groups.every(({ table }) => table.state[block] === Entry.OPEN);
     return copied && whole ? tail.tokens : 0;

@@ -70,8 +70,15 @@ describe('TIERKV_ADAPTER', () => {
     for (const adapter of [path.join(scratch, 'none.json'), broken]) {
       await expect(openDevice({ adapter })).rejects.toMatchObject({
         code: 'TKV_DEVICE',
-        message: expect.stringContaining(`TIERKV_ADAPTER=${adapter}`),
+        field: 'adapter',
+        message: expect.stringContaining(`adapter ${adapter} gives no usable adapter`),
       });
+      vi.stubEnv('TIERKV_ADAPTER', adapter);
+      await expect(openDevice()).rejects.toMatchObject({
+        field: 'TIERKV_ADAPTER',
+        message: expect.stringContaining(`TIERKV_ADAPTER=${adapter} gives no usable adapter`),
+      });
+      vi.unstubAllEnvs();
     }
   });
 

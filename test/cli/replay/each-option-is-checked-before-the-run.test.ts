@@ -19,7 +19,11 @@ const neverScratch = (): string => {
   throw new Error('a scratch directory was made for a run that cannot start');
 };
 const parse = (change: Partial<RawReplayOptions>, scratchDir = neverScratch) =>
-  parseReplayOptions(trace, { ...replayDefaults, skipBad: false, dir, ...change }, scratchDir);
+  parseReplayOptions(
+    change.inputs === undefined ? trace : undefined,
+    { ...replayDefaults, skipBad: false, dir, ...change },
+    scratchDir,
+  );
 
 describe('good options', () => {
   it('become numbers and paths, and nothing is set that was not asked for', () => {
@@ -44,6 +48,7 @@ describe('good options', () => {
     const inputs = join(dir, 'recorded');
     fs.writeFileSync(inputs, '');
     const [log, json] = [join(dir, 'log'), join(dir, 'json')];
+    expect(parse({ driver: 'modeled', inputs })).toMatchObject({ tracePath: inputs, inputsPath: inputs });
     expect(parse({ driver: 'modeled', requests: '7', log, inputs, json, skipBad: true })).toMatchObject({
       driver: 'modeled',
       requests: 7,
@@ -201,9 +206,18 @@ describe('a bad option is an error that names it, and no scratch directory is ma
   it.each(bad)('%s in %o', (field, change, says) => {
     const { dir: _, ...noDir } = { ...replayDefaults, skipBad: false, ...change };
     const raw = change.dir === undefined ? noDir : { ...noDir, dir: change.dir };
-    expect(() => parseReplayOptions(trace, raw, neverScratch)).toThrow(
+    const traced = change.inputs === undefined ? trace : undefined;
+    expect(() => parseReplayOptions(traced, raw, neverScratch)).toThrow(
       expect.objectContaining({ code: 'TKV_CONFIG', field, message: expect.stringMatching(says) }),
     );
+  });
+
+  it('a trace and --inputs, of which one would not be read, and neither', () => {
+    const raw = { ...replayDefaults, skipBad: false, driver: 'modeled' };
+    expect(() => parseReplayOptions(trace, { ...raw, inputs: 'package.json' }, neverScratch)).toThrow(
+      /^--inputs is read in place of a trace\. Leave data.*excerpt\.jsonl\.gz out, or --inputs\.$/,
+    );
+    expect(() => parseReplayOptions(undefined, raw, neverScratch)).toThrow(/^TRACE is missing/);
   });
 
   it.skipIf(!fs.existsSync('/proc/self'))('--dir where nobody can make a file', () => {

@@ -24,7 +24,7 @@ function replay(options: Record<string, string>): Promise<ReplayReport> {
   const raw = { ...replayDefaults, blockBytes: '512', requests: '400', skipBad: false, dir, ...options };
   const signal = new AbortController().signal;
   return runReplay(
-    parseReplayOptions(trace, raw, () => dir),
+    parseReplayOptions(options.inputs === undefined ? trace : undefined, raw, () => dir),
     { signal, notice: () => {}, progress: () => {} },
   );
 }

@@ -59,6 +59,9 @@ export async function adoptDevice(
 
 class AdapterChoice {
   readonly #forced: string;
+  /** What the caller sets it with, and both as an error shows them. */
+  readonly #setting: 'adapter' | 'TIERKV_ADAPTER';
+  readonly #wish: string;
   readonly #notice: (line: string) => void;
   readonly #sleeps: boolean;
   readonly #cacheDir: string | undefined;
@@ -67,6 +70,8 @@ class AdapterChoice {
 
   constructor(options: DeviceOptions) {
     this.#forced = (options.adapter ?? process.env.TIERKV_ADAPTER ?? '').trim();
+    this.#setting = options.adapter === undefined ? 'TIERKV_ADAPTER' : 'adapter';
+    this.#wish = `${this.#setting}${options.adapter === undefined ? '=' : ' '}${this.#forced}`;
     this.#notice = options.notice ?? (() => {});
     this.#sleeps = options.wait !== 'spin';
     this.#cacheDir = options.cacheDir;
@@ -109,8 +114,8 @@ class AdapterChoice {
     if (live !== undefined && !live.adapter.software) return live;
     if (live !== undefined) await this.#reject(live, 'is a software device');
     throw this.#failure(
-      'TIERKV_ADAPTER=hardware finds no hardware GPU',
-      'Install its Vulkan driver, or unset TIERKV_ADAPTER to run on the software device.',
+      `${this.#wish} finds no hardware GPU`,
+      `Install its Vulkan driver, or unset ${this.#setting} to run on the software device.`,
     );
   }
 
@@ -123,7 +128,7 @@ class AdapterChoice {
     const live = (await this.#anySoftware()) ?? (await this.#platform({ forceFallback: true }));
     if (live?.adapter.software) return live;
     if (live !== undefined) await this.#reject(live, 'is no software device');
-    throw this.#failure('TIERKV_ADAPTER=software finds no software device', this.#softwareRemedy());
+    throw this.#failure(`${this.#wish} finds no software device`, this.#softwareRemedy());
   }
 
   async #manifest(icdPath: string): Promise<LiveDevice> {
@@ -133,8 +138,8 @@ class AdapterChoice {
       if (live !== undefined) return live;
     }
     throw this.#failure(
-      `TIERKV_ADAPTER=${icdPath} gives no usable adapter`,
-      'Set TIERKV_ADAPTER to the path of a Vulkan ICD manifest (.json) whose driver works, or unset it.',
+      `${this.#wish} gives no usable adapter`,
+      `Set ${this.#setting} to the path of a Vulkan ICD manifest (.json) whose driver works, or unset it.`,
     );
   }
 
@@ -148,7 +153,7 @@ class AdapterChoice {
     if (software !== undefined && matches(software)) return software;
     if (software !== undefined) await this.#reject(software, `has no "${part}" in its name`);
     throw this.#failure(
-      `TIERKV_ADAPTER=${part} matches no adapter`,
+      `${this.#wish} matches no adapter`,
       'Set it to hardware, software, an ICD path or a part of the name of an adapter listed here.',
     );
   }
@@ -228,6 +233,6 @@ class AdapterChoice {
 
   #failure(problem: string, remedy: string): TierKVError {
     const tried = this.#tried.length === 0 ? '' : ` Tried: ${this.#tried.join('; ')}.`;
-    return new TierKVError('TKV_DEVICE', `${problem}.${tried} ${remedy}`, { field: 'TIERKV_ADAPTER' });
+    return new TierKVError('TKV_DEVICE', `${problem}.${tried} ${remedy}`, { field: this.#setting });
   }
 }

@@ -4,7 +4,15 @@ import { Priority } from '../../transfer/jobTable.ts';
 import type { Core } from '../core.ts';
 import { claim } from '../jobs/issuing.ts';
 import type { ResolvedOffload } from './offloadPolicies.ts';
-import { canMoveDown, createDemotion, evict, hasLowerCopy, lowerTierFor, makeRoom } from './residency.ts';
+import {
+  canMoveDown,
+  createDemotion,
+  evict,
+  hasLowerCopy,
+  lowerTierFor,
+  makeRoom,
+  victimFor,
+} from './residency.ts';
 
 /** After blocks were let go: each tier with a tier below does what its policy says. */
 export function offload(core: Core): void {
@@ -21,7 +29,7 @@ function trim(core: Core, tier: number, share: number): void {
   if (share >= 1) return;
   const limit = share * core.capacityBytes[tier];
   while (core.residentBytes[tier] > limit) {
-    const victim = core.policy.victim(tier);
+    const victim = victimFor(core, tier, -1, 0);
     if (victim === -1 || !canMoveDown(core, victim, tier)) return;
     evict(core, victim, tier);
   }
@@ -43,10 +51,11 @@ function copyFresh(core: Core, tier: number): void {
 function copyDown(core: Core, replica: number, tier: number): void {
   const content = core.replicas.content[replica];
   if (hasLowerCopy(core, content, tier)) return;
-  const lower = lowerTierFor(core, tier, core.sizeClassOf(replica, tier), false);
+  const owner = core.contents.owner[content];
+  const lower = lowerTierFor(core, tier, core.sizeClassOf(replica, tier), owner, false);
   if (lower === -1) return;
   const row = createDemotion(core, content, replica, lower, Priority.WRITE_THROUGH);
   if (row === -1) return;
-  makeRoom(core, lower);
+  makeRoom(core, lower, 0, owner);
   claim(core, row);
 }

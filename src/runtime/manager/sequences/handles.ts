@@ -1,7 +1,8 @@
 /**
- * What a block table accepts. A `LoadedBlock` exists only for a block that is READY, and an `OpenBlock` only
- * for one that its own sequence writes: so attending over a block that has not arrived, or was not verified,
- * does not type-check. A handle names (slot, generation); it is good until its sequence releases the block.
+ * What a block table accepts. A `LoadedBlock` exists only for a block that is READY, an `OpenBlock` only for
+ * one that its own sequence writes, and a `SealingBlock` only for one that it has just written: so attending
+ * over a block that has not arrived, or was not verified, does not type-check. A handle names (slot,
+ * generation); it is good until its sequence releases the block.
  */
 
 class BlockHandle {
@@ -16,11 +17,14 @@ class BlockHandle {
   }
 }
 
+/** What may be read by the sequence that asks for it. */
+export type ReadableBlock = LoadedBlock | OpenBlock | SealingBlock;
+
 /** May be read. Only the manager makes one. */
 export class LoadedBlock extends BlockHandle {
   readonly #loaded: true = true;
 
-  static is(block: LoadedBlock | OpenBlock): block is LoadedBlock {
+  static is(block: ReadableBlock): block is LoadedBlock {
     return #loaded in block;
   }
 }
@@ -38,27 +42,39 @@ export class OpenBlock extends BlockHandle {
     this.foreign = foreign;
   }
 
-  static is(block: LoadedBlock | OpenBlock): block is OpenBlock {
+  static is(block: ReadableBlock): block is OpenBlock {
     return #open in block;
   }
 }
 
 /**
- * A sequence's blocks in order, for the attention kernel: slots of loaded and own open blocks, and nothing
- * else.
+ * Was written by its sequence, which alone may read it while its digest is taken. It is not written any more.
+ * Only the manager makes one.
+ */
+export class SealingBlock extends BlockHandle {
+  readonly #sealing: true = true;
+
+  static is(block: ReadableBlock): block is SealingBlock {
+    return #sealing in block;
+  }
+}
+
+/**
+ * A sequence's blocks in order, for the attention kernel: slots of loaded blocks and of its own that are
+ * open or being sealed, and nothing else.
  */
 export class BlockTable {
-  readonly #blocks: (LoadedBlock | OpenBlock)[] = [];
+  readonly #blocks: ReadableBlock[] = [];
 
   get length(): number {
     return this.#blocks.length;
   }
 
-  get blocks(): readonly (LoadedBlock | OpenBlock)[] {
+  get blocks(): readonly ReadableBlock[] {
     return this.#blocks;
   }
 
-  append(block: LoadedBlock | OpenBlock): this {
+  append(block: ReadableBlock): this {
     this.#blocks.push(block);
     return this;
   }

@@ -1,0 +1,15 @@
+/** Starlark: policies as small Python-like programs, metered and deterministic. */
+
+export { type Engine, StarlarkInstance, StarlarkProgram } from './program.ts';
+export {
+  type FieldKind,
+  RecordShape,
+  repr,
+  StarDict,
+  StarFloat,
+  StarFunction,
+  StarList,
+  StarRecord,
+  StarTuple,
+  type Value,
+} from './values/index.ts';

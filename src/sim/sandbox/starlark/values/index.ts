@@ -1,0 +1,44 @@
+/** Values of a Starlark program and what can be done with them. Both engines compute by these functions. */
+
+export {
+  contains,
+  FieldSite,
+  getField,
+  getItem,
+  getSlice,
+  requireMutable,
+  setItem,
+  withKey,
+} from './access.ts';
+export {
+  add,
+  bitwise,
+  divide,
+  exact,
+  floorDivide,
+  invert,
+  modulo,
+  multiply,
+  negate,
+  plus,
+  subtract,
+} from './arithmetic.ts';
+export { concatenate } from './combining.ts';
+export { compare, isEqual } from './comparison.ts';
+export { freeze } from './freezing.ts';
+export { beginLoop, elementsOf, endLoop, unpack } from './iteration.ts';
+export { type FieldKind, RecordShape } from './record.ts';
+export { floatText, repr, str } from './text.ts';
+export { isTrue, typeName } from './typeName.ts';
+export {
+  MAX_VALUE_DEPTH,
+  type NamedArguments,
+  StarDict,
+  StarFloat,
+  StarFunction,
+  StarList,
+  StarRange,
+  StarRecord,
+  StarTuple,
+  type Value,
+} from './value.ts';

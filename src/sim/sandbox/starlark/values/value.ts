@@ -1,0 +1,170 @@
+/**
+ * Values of a Starlark program. None, booleans and strings are JavaScript's; an integer is a JavaScript
+ * number, always a safe one; a float is an object, because Starlark tells 1 from 1.0.
+ */
+
+import type { Meter } from '../../meter.ts';
+import type { RecordShape } from './record.ts';
+
+export type Value =
+  | null
+  | boolean
+  | number
+  | string
+  | StarFloat
+  | StarList
+  | StarTuple
+  | StarRange
+  | StarDict
+  | StarFunction
+  | StarRecord;
+
+export class StarFloat {
+  readonly value: number;
+
+  constructor(value: number) {
+    this.value = value;
+  }
+}
+
+export class StarList {
+  readonly items: Value[];
+  isFrozen = false;
+  /** Loops that run over it now. It cannot change meanwhile. */
+  loops = 0;
+
+  constructor(items: Value[]) {
+    this.items = items;
+  }
+}
+
+export class StarTuple {
+  readonly items: readonly Value[];
+
+  constructor(items: readonly Value[]) {
+    this.items = items;
+  }
+}
+
+/** The integers start, start + step, ... of which there are `length`. */
+export class StarRange {
+  readonly start: number;
+  readonly step: number;
+  readonly length: number;
+
+  constructor(start: number, step: number, length: number) {
+    this.start = start;
+    this.step = step;
+    this.length = length;
+  }
+
+  at(index: number): number {
+    return this.start + index * this.step;
+  }
+}
+
+/** What the host shows to a policy: named fields that a program can read and not write. */
+export class StarRecord {
+  readonly shape: RecordShape;
+  /** In the order of the shape's fields. A field of kind `float` holds the bare number. */
+  readonly values: Value[];
+
+  constructor(shape: RecordShape, values: Value[]) {
+    this.shape = shape;
+    this.values = values;
+  }
+}
+
+export type NamedArguments = readonly (readonly [string, Value])[];
+
+/** A function of the program or of the language. */
+export class StarFunction {
+  readonly name: string;
+  readonly isBuiltin: boolean;
+  readonly call: (meter: Meter, positional: readonly Value[], named: NamedArguments, line: number) => Value;
+  /** Takes exactly `arity` positional arguments, without binding any by name. */
+  readonly direct: ((...values: Value[]) => Value) | null;
+  readonly arity: number;
+  /** Least number of positional arguments. */
+  readonly required: number;
+  /** Defaults, and variables of outer functions that it can reach. */
+  readonly held: (() => readonly (Value | undefined)[]) | null;
+  isFrozen = false;
+
+  constructor(
+    name: string,
+    call: StarFunction['call'],
+    own: Pick<StarFunction, 'direct' | 'arity' | 'required' | 'held'> | null = null,
+  ) {
+    this.name = name;
+    this.isBuiltin = own === null;
+    this.call = call;
+    this.direct = own === null ? null : own.direct;
+    this.arity = own === null ? -1 : own.arity;
+    this.required = own === null ? 0 : own.required;
+    this.held = own === null ? null : own.held;
+  }
+}
+
+/** How deep lists, tuples and dicts may be inside each other where they are compared, shown or frozen. */
+export const MAX_VALUE_DEPTH = 64;
+
+type Hashed = string | number | boolean | null;
+
+/** Keys keep the order in which they came; equal keys are found by value. */
+export class StarDict {
+  readonly #entries = new Map<Hashed, [Value, Value]>();
+  isFrozen = false;
+  /** Loops that run over it now. It cannot change meanwhile. */
+  loops = 0;
+
+  get size(): number {
+    return this.#entries.size;
+  }
+
+  get(key: Value): Value | undefined {
+    const entry = this.#entries.get(hashed(key));
+    return entry === undefined ? undefined : entry[1];
+  }
+
+  set(key: Value, value: Value): void {
+    const hash = hashed(key);
+    const entry = this.#entries.get(hash);
+    if (entry === undefined) this.#entries.set(hash, [key, value]);
+    else entry[1] = value;
+  }
+
+  delete(key: Value): void {
+    this.#entries.delete(hashed(key));
+  }
+
+  clear(): void {
+    this.#entries.clear();
+  }
+
+  entries(): IterableIterator<[Value, Value]> {
+    return this.#entries.values();
+  }
+
+  keys(): Value[] {
+    return Array.from(this.#entries.values(), ([key]) => key);
+  }
+}
+
+/** Thrown for a key that cannot be one; the operation that asked adds the line. */
+export class UnhashableError extends Error {}
+
+/** Equal keys give equal results: 1 and 1.0 are one key, True and 1 are two. */
+function hashed(key: Value, depth = 0): Hashed {
+  if (typeof key === 'string') return key.charCodeAt(0) === 0 ? `\0s${key}` : key;
+  if (key === null || typeof key === 'number' || typeof key === 'boolean') return key;
+  if (key instanceof StarFloat) return key.value;
+  if (key instanceof StarTuple && depth < MAX_VALUE_DEPTH) {
+    const parts = key.items.map((item) => {
+      const part = hashed(item, depth + 1);
+      return typeof part === 'string' ? `${part.length}:${part}` : `${typeof part}:${part}`;
+    });
+    return `\0t${parts.join(',')}`;
+  }
+  throw new UnhashableError();
+}

@@ -1,0 +1,17 @@
+/** A throttled disk is a tier store as any other; how fast it is, is no part of that. */
+
+import { tierContract } from '../../../src/testing/contract.ts';
+import { StandInDisk } from '../../../src/testing/faults/index.ts';
+import { ThrottledStore } from './throttledStore.ts';
+
+tierContract('stand-in disk, throttled', (shape) => {
+  const disk = new StandInDisk(shape);
+  return {
+    store: new ThrottledStore(disk, 2 ** 34),
+    movesBytes: true,
+    remembersKeys: true,
+    flipBit(slot, sizeClass, byteIndex) {
+      disk.bytesAt(slot, sizeClass)[byteIndex] ^= 4;
+    },
+  };
+});
