@@ -16,7 +16,7 @@ import { Command } from 'commander';
 import { engineSetup } from '../src/cli/simulate/input/engine.ts';
 import { engineHardware } from '../src/cli/simulate/input/latency.ts';
 import { addSimulateOptions, type Options } from '../src/cli/simulate/input/options.ts';
-import { openSimulation } from '../src/cli/simulate/workload.ts';
+import { openSimulation } from '../src/cli/simulate/input/workload.ts';
 import { type PolicyChoice, PolicyControlPlane } from '../src/sim/control/index.ts';
 import { newSimulation } from '../src/sim/deployment/index.ts';
 import { Status } from '../src/sim/metrics/index.ts';

@@ -15,6 +15,8 @@ export interface SourceShape {
   readonly vOffset: number;
 }
 
+export type AttentionKernel = 'lanes' | 'workgroups';
+
 export interface AttentionConfig {
   readonly device: GPUDevice;
   /** The pool's buffers, to which the entries of block tables refer. */
@@ -34,6 +36,12 @@ export interface AttentionConfig {
   readonly scale?: number;
   /** Default: `[row][Q heads, K heads, V heads][headDim]`. */
   readonly source?: SourceShape;
+  /**
+   * `lanes`: an invocation for each query head and split, without barriers. `workgroups`: a workgroup for the
+   * query heads of a KV head and a split, for hardware. A sequence must keep to one of them, since their bits
+   * differ. Default `lanes`.
+   */
+  readonly kernel?: AttentionKernel;
   /** Room for partial results. A step that needs more takes more dispatches. Default 32 MiB. */
   readonly partialBytesMax?: number;
 }
@@ -41,6 +49,9 @@ export interface AttentionConfig {
 export interface AttentionShape {
   readonly format: KVFormat;
   readonly qHeads: number;
+  readonly kernel: AttentionKernel;
+  /** Query heads that an invocation or workgroup of the kernel serves. */
+  readonly headsAtOnce: number;
   readonly scale: number;
   readonly source: SourceShape;
   readonly limits: TableLimits;
@@ -97,7 +108,27 @@ export function attentionShape(config: AttentionConfig): AttentionShape {
   };
   const tableWords = entriesAt + 2 * entriesMax;
   const partialBytes = batchItems * itemBytes;
-  return { format, qHeads, scale, source, limits, itemsAt, entriesAt, tableWords, partialBytes };
+  const kernel = config.kernel ?? 'lanes';
+  if (kernel !== 'lanes' && kernel !== 'workgroups') {
+    throw configError('kernel', `is ${String(kernel)}`, 'Use lanes or workgroups.');
+  }
+  if (kernel === 'workgroups' && format.headDim4 > 128) {
+    throw configError('kernel', `is workgroups, with heads of ${format.headDim}`, 'Use lanes above 512.');
+  }
+  const headsAtOnce = kernel === 'lanes' ? 1 : divisorUpTo(qHeads / layout.kvHeads, 8);
+  return {
+    format,
+    qHeads,
+    kernel,
+    headsAtOnce,
+    scale,
+    source,
+    limits,
+    itemsAt,
+    entriesAt,
+    tableWords,
+    partialBytes,
+  };
 }
 
 function packedSource(qHeads: number, kvHeads: number, headDim: number): SourceShape {
@@ -108,4 +139,11 @@ function packedSource(qHeads: number, kvHeads: number, headDim: number): SourceS
     kOffset: qHeads * headDim,
     vOffset: (qHeads + kvHeads) * headDim,
   };
+}
+
+/** The largest divisor of `value` that is at most `limit`. */
+function divisorUpTo(value: number, limit: number): number {
+  let divisor = Math.min(value, limit);
+  while (value % divisor !== 0) divisor--;
+  return divisor;
 }

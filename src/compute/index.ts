@@ -20,7 +20,8 @@
  * `[row][Q heads, K heads, V heads][headDim]` in floats, `attended` is `[row][Q heads][headDim]`.
  */
 
-export type { AttentionConfig, AttentionShape, SourceShape } from './attentionShape.ts';
+export type { AttentionConfig, AttentionKernel, AttentionShape, SourceShape } from './attentionShape.ts';
 export { int8Layout, type KVFormat, kvFormat } from './format.ts';
 export { type BoundTensors, PagedAttention } from './pagedAttention.ts';
 export { NO_TOKEN, SPLIT_TOKENS, type StepRows } from './stepTables.ts';
+export * from './tensors/index.ts';

@@ -4,9 +4,10 @@
  * a shader are repeated:
  *
  *     var outDIM = vec4<f32>(); // each dim          once for each vector of a head, its number for DIM
- *     ... // each slab                               once for each slab, its number for SLAB
+ *     ... // each slab                               once for each slab, its number for SLAB; likewise HEAD
  *     // each slab {   to   // each slab }           the lines between, once for each slab
- *     ... // scaled                                  only where the format has a scale in each row
+ *     ... // scaled                                  only where the format has a scale in each row; likewise
+ *     // scaled {   to   // scaled }                 the lines between
  */
 
 import { shaderSource } from '../backends/webgpu/index.ts';
@@ -15,6 +16,8 @@ import type { KVFormat } from './format.ts';
 export interface TextShape {
   readonly format: KVFormat;
   readonly slabs: number;
+  /** Query heads of a workgroup, for a kernel whose workgroup has several. Default 1. */
+  readonly heads?: number;
   /** How the kernel uses the slabs; `none` for a kernel that has no business with them. */
   readonly access: 'read' | 'read_write' | 'none';
 }
@@ -29,19 +32,19 @@ export function kernelText(name: string, shape: TextShape): string {
 }
 
 /** Repeats the marked lines of `text`. */
-export function expandText(text: string, { format, slabs }: TextShape): string {
-  const kept = format.scaled ? text : text.replaceAll(/^.*\/\/ scaled$\n?/gm, '');
-  const dims = kept.replaceAll(/^.*\/\/ each dim$/gm, (line) =>
-    repeated(line, 'DIM', format.headDim4, ' // each dim'),
-  );
-  const regions = dims.replaceAll(
-    /^ *\/\/ each slab \{\n([\s\S]*?)^ *\/\/ each slab \}$/gm,
-    (_, lines: string) => repeated(lines, 'SLAB', slabs),
-  );
-  return regions.replaceAll(/^.*\/\/ each slab$/gm, (line) => repeated(line, 'SLAB', slabs, ' // each slab'));
+export function expandText(text: string, { format, slabs, heads = 1 }: TextShape): string {
+  const kept = format.scaled
+    ? text
+    : text.replaceAll(/^ *\/\/ scaled \{\n[\s\S]*?^ *\/\/ scaled \}$\n?|^.*\/\/ scaled$\n?/gm, '');
+  const dims = repeatMarked(kept, 'dim', format.headDim4);
+  return repeatMarked(repeatMarked(dims, 'head', heads), 'slab', slabs);
 }
 
-function repeated(text: string, name: string, times: number, mark = ''): string {
-  const plain = mark === '' ? text : text.replace(mark, '');
-  return Array.from({ length: times }, (_, i) => plain.replaceAll(name, String(i))).join('\n');
+function repeatMarked(text: string, what: string, times: number): string {
+  const name = what.toUpperCase();
+  const region = new RegExp(`^ *// each ${what} \\{\\n([\\s\\S]*?)^ *// each ${what} \\}$`, 'gm');
+  const line = new RegExp(`^(.*) // each ${what}$`, 'gm');
+  const repeated = (_: string, part: string): string =>
+    Array.from({ length: times }, (_, i) => part.replaceAll(name, String(i))).join('\n');
+  return text.replaceAll(region, repeated).replaceAll(line, repeated);
 }

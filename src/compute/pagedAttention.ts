@@ -162,7 +162,8 @@ export class PagedAttention implements Disposable {
 
   /** Records: each row attends over its sequence's blocks. Two dispatches, unless partial results lack room. */
   attend(pass: GPUComputePassEncoder, layer: number, { queries, attended }: BoundTensors): void {
-    const { qHeads, format } = this.shape;
+    const { qHeads, format, kernel, headsAtOnce } = this.shape;
+    const lanes = kernel === 'lanes' ? LANES : 1;
     const layerOffset = this.#layerOffset(layer);
     this.#batches.forEach(({ items, rows }, i) => {
       const offset = (1 + i) * UNIFORM_BYTES;
@@ -170,7 +171,7 @@ export class PagedAttention implements Disposable {
         pass.setPipeline(this.#pipelines.attend.pipeline);
         pass.setBindGroup(0, queries, [offset, layerOffset]);
         pass.setBindGroup(1, this.#readSlabs);
-        dispatchMany(pass, Math.ceil((items * qHeads) / LANES));
+        dispatchMany(pass, Math.ceil((items * qHeads) / headsAtOnce / lanes));
       }
       pass.setPipeline(this.#pipelines.reduce.pipeline);
       pass.setBindGroup(0, attended, [offset]);
@@ -206,6 +207,7 @@ function pipelineSpecs(
   const { layout, headDim4, unitBytes } = format;
   const count = config.slabs.length;
   const writeFile = format.scaled ? 'writeKvScaled' : 'writeKv';
+  const attendFile = shape.kernel === 'lanes' ? 'attend' : 'attendShared';
   invariant(layout.rowBytes % unitBytes === 0, 'a row is whole units');
   const paged = {
     blockTokens: layout.blockTokens,
@@ -234,8 +236,8 @@ function pipelineSpecs(
     slabs: { count, type: 'storage' },
   };
   const attend: PipelineSpec = {
-    name: 'attend',
-    code: kernelText('attend', { format, slabs: count, access: 'read' }),
+    name: attendFile,
+    code: kernelText(attendFile, { format, slabs: count, heads: shape.headsAtOnce, access: 'read' }),
     constants: {
       ...paged,
       itemsAt: shape.itemsAt,
@@ -246,6 +248,7 @@ function pipelineSpecs(
       queryOffset: source.qOffset / 4,
       scale: shape.scale * Math.LOG2E,
       window: limits.window,
+      ...(shape.kernel === 'lanes' ? {} : { heads: shape.headsAtOnce }),
     },
     own: { 0: storage, 1: uniform, 2: storage, 3: written, 4: uniform },
     slabs: { count, type: 'read-only-storage' },

@@ -16,7 +16,7 @@ export class MigrationLoop<Block extends MigratableBlock> {
   readonly #alarm: Alarm;
   #delayUs = DELAY_US;
   #alarmIsSet = false;
-  #ticking = false;
+  #isQueued = false;
   #stopped = false;
 
   constructor(migrator: KVMigrator<Block>, nowUs: () => number, alarm: Alarm = processAlarm) {
@@ -26,14 +26,23 @@ export class MigrationLoop<Block extends MigratableBlock> {
     migrator.onIdle = () => this.poke();
   }
 
-  /** Something has happened that may have filled or emptied a tier. */
+  /**
+   * Something has happened that may have filled or emptied a tier. The tick comes when the call that is under
+   * way has ended: a call of the scheduler is one input of the log, and no move may be made within it.
+   */
   poke(): void {
-    if (this.#ticking || this.#stopped) return;
-    this.#ticking = true;
+    if (this.#isQueued || this.#stopped) return;
+    this.#isQueued = true;
+    queueMicrotask(() => this.#tick());
+  }
+
+  #tick(): void {
+    if (this.#stopped) return;
+    // A tick that makes room calls for another one, which would find the same tiers.
     try {
       if (this.#migrator.tick(this.#nowUs()) > 0) this.#delayUs = DELAY_US;
     } finally {
-      this.#ticking = false;
+      this.#isQueued = false;
     }
     this.#later();
   }

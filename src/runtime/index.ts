@@ -35,6 +35,7 @@ export * from './migration/index.ts';
 export * from './outputs/index.ts';
 export * from './paged/index.ts';
 export { countPatternMismatches, fillPattern, patternWord } from './pattern.ts';
+export * from './planning/index.ts';
 export * from './policy/index.ts';
 export { type PoolShape, poolShape, slotOffsetBytes } from './pool/shape.ts';
 export { SlotPool } from './pool/slotPool.ts';

@@ -4,7 +4,6 @@
  * no token owns is NaN, blocks lie in random order and slabs, and so must nobody read beside a token.
  */
 
-import { kvFormat } from '../../src/compute/format.ts';
 import { int8Layout, NO_TOKEN } from '../../src/compute/index.ts';
 import { type KVLayout, kvLayout } from '../../src/runtime/geometry/index.ts';
 import { SeededRandom } from '../../src/testing/index.ts';
@@ -63,7 +62,7 @@ export function pagedCase(shape: CaseShape): PagedCase {
     const bytes = new Uint8Array(Math.ceil((perSlab * layout.blockBytes) / 16) * 16);
     return bytes.fill(0xff);
   });
-  const places = random.distinctBelow(perSlab * slabs, blocks);
+  const places = new SeededRandom(seed + 1).distinctBelow(perSlab * slabs, blocks);
   const entries = new Uint32Array(blocks * 2);
   places.forEach((place, i) => {
     entries.set([place % slabs, Math.floor(place / slabs) * layout.blockBytes], 2 * i);
@@ -182,9 +181,4 @@ export function boundOf({ stored }: PagedCase, wanted: number): number {
     ...stored.map(({ v }) => v.reduce((most, each) => Math.max(most, Math.abs(each)), 0)),
   );
   return 2e-6 * largest + Math.abs(wanted) * 2 ** -24;
-}
-
-/** Bytes of a unit of 4 elements, in which kernels address blocks. */
-export function unitBytesOf(layout: KVLayout, device: GPUDevice): number {
-  return kvFormat(layout, device.features).unitBytes;
 }

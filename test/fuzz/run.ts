@@ -1,11 +1,13 @@
 /**
  * The fuzz campaigns at any size: `npm run test:fuzz -- --operations 1000000 --seed 1` for the manager,
+ * `npm run test:fuzz -- pool --operations 1000000 --seed 1` for the multi-granular pool,
  * `npm run test:fuzz -- calls --calls 10000 --seed 1` for the public API on a live runtime.
  */
 
 import { parseArgs } from 'node:util';
 import { anyCalls } from '../embed/anyCalls.ts';
 import { fuzzManager } from './managerFuzz.ts';
+import { fuzzPool } from './poolFuzz.ts';
 
 const { values, positionals } = parseArgs({
   allowPositionals: true,
@@ -17,14 +19,20 @@ const { values, positionals } = parseArgs({
 });
 const seed = Number(values.seed);
 if (positionals[0] === 'calls') await fuzzCalls(Number(values.calls));
-else fuzz(Number(values.operations));
+else if (positionals[0] === 'pool') fuzz('pool', fuzzPool, Number(values.operations));
+else fuzz('manager', fuzzManager, Number(values.operations));
 
-function fuzz(operations: number): void {
-  console.log(`manager fuzz: ${operations} operations, seed ${seed}`);
-  const report = fuzzManager(operations, seed, (done) => {
-    if (done % 100_000 === 0) console.log(`  ${done} operations clean`);
+function fuzz(name: string, run: typeof fuzzManager, operations: number): void {
+  console.log(`${name} fuzz: ${operations} operations, seed ${seed}`);
+  let shown = 0;
+  const report = run(operations, seed, (done) => {
+    if (done - shown < 100_000) return;
+    shown = done;
+    console.log(`  ${done} operations clean`);
   });
-  for (const [name, value] of Object.entries(report.counters)) console.log(`  ${name.padEnd(16)} ${value}`);
+  for (const [counter, value] of Object.entries(report.counters)) {
+    console.log(`  ${counter.padEnd(20)} ${value}`);
+  }
   console.log(
     `clean: ${report.operations} operations in ${report.worlds} worlds, ${report.reads} reads checked, seed ${seed}`,
   );

@@ -6,10 +6,10 @@
 
 import type { PoolConfig } from '../../src/sim/deployment/index.ts';
 import type {
-  Engine,
   EngineCounters,
   EngineStep,
   EngineTraffic,
+  InstanceEngine,
   SimRequest,
   TierReport,
 } from '../../src/sim/instance/index.ts';
@@ -32,7 +32,7 @@ export interface CaseRepairs extends Repairs {
 export const caseAsUpstream: CaseRepairs = { ...asUpstream, noOverlap: false, leftOutTime: false };
 export const caseRepaired: CaseRepairs = { ...repaired, noOverlap: true, leftOutTime: true };
 
-export class UpstreamCaseEngine implements Engine {
+export class UpstreamCaseEngine implements InstanceEngine {
   readonly overlapsLastStep: boolean;
   readonly capacityBlocks: number;
   readonly blockBytes: number;

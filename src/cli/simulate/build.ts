@@ -16,6 +16,7 @@ import { engineSetup } from './input/engine.ts';
 import { type EngineHardware, engineHardware } from './input/latency.ts';
 import { real, whole } from './input/numbers.ts';
 import type { Options } from './input/options.ts';
+import { scalingSetup } from './input/scaling.ts';
 import { type OpenedSimulation, openSimulation } from './input/workload.ts';
 
 /** The options behind the names that the library gives to what it checks. */
@@ -113,6 +114,8 @@ export function buildSimulation(
     };
     const deployment: Deployment = { pools: poolsOf(options).map(([role, count]) => pool(role, count)) };
     const opened = openSimulation(trace, options);
+    const replicas = deployment.pools.reduce((sum, { replicas: count }) => sum + count, 0);
+    const scaling = scalingSetup(options, bundle, machine, engine, limits, replicas, opened.seed);
     const simulation = newSimulation({
       deployment,
       workload: opened.workload,
@@ -132,6 +135,7 @@ export function buildSimulation(
         },
         ...(gateway === null ? {} : { gateway }),
       },
+      ...(scaling === undefined ? {} : { scaling }),
       ...extras,
       skipsKeys: (extras.skipsKeys ?? true) && readsNoKeys(control),
     });

@@ -66,6 +66,8 @@ export interface KVPoolConfig extends ClassifierOptions {
   readonly landingShare?: number;
   /** A transfer that has not ended after so many microseconds is given up. Default: never. */
   readonly transferDeadlineUs?: number;
+  /** Most transfers in flight or waiting. Default 65,536. */
+  readonly maxJobs?: number;
   /**
    * Two random words that tell the private keys of this run from those of other runs on the same files.
    * Default: always the same.
@@ -144,7 +146,7 @@ export function resolvePoolConfig(config: KVPoolConfig): ResolvedPoolConfig {
       ...lower('nvme', config.nvmeCapacityBytes ?? 256 * GIB),
       ...(config.eviction === undefined ? {} : { eviction: config.eviction }),
       ...(config.transferDeadlineUs === undefined ? {} : { transferDeadlineUs: config.transferDeadlineUs }),
-      maxJobs: 65_536,
+      maxJobs: requireInteger('maxJobs', config.maxJobs ?? 65_536, 1, 2 ** 21),
     },
   };
 }

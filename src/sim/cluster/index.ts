@@ -4,6 +4,7 @@ export { type Conservation, conservationOf } from './conservation.ts';
 export { eventPriorities, SimEvent } from './events.ts';
 export type { Handoff, HandoffConfig, HandoffCounters, HandoffState } from './handoffs.ts';
 export { observers, type SimulationObserver, type StepSpan } from './observer.ts';
+export type { ScalingSetup } from './scalingLoop.ts';
 export {
   type SimulatedWorkload,
   Simulation,

@@ -1,6 +1,11 @@
 /** Who watches a simulation: for traces and tests. Nothing that it does reaches the simulation. */
 
-import type { AdmissionDecision, RoutingDecision, ShadowDivergence } from '../control/index.ts';
+import type {
+  AdmissionDecision,
+  RoutingDecision,
+  ScaleDecision,
+  ShadowDivergence,
+} from '../control/index.ts';
 import type { SimRequest } from '../instance/index.ts';
 import type { Status } from '../metrics/index.ts';
 import type { Handoff } from './handoffs.ts';
@@ -26,6 +31,8 @@ export interface SimulationObserver {
   /** The KV of a request has come to its decode instance. */
   handedOff?(handoff: Handoff): void;
   diverged?(divergence: ShadowDivergence): void;
+  /** The autoscaler changes the number of replicas, which was `before`. */
+  scaled?(decision: ScaleDecision, before: number, nowUs: number): void;
   /** `instance` is -1 for a request that none had. */
   ended?(request: SimRequest, status: Status, timeUs: number, instance: number): void;
 }
@@ -48,6 +55,7 @@ export function observers(all: readonly SimulationObserver[]): SimulationObserve
     ...tell('routing'),
     ...tell('handedOff'),
     ...tell('diverged'),
+    ...tell('scaled'),
     ...tell('ended'),
   };
 }

@@ -29,6 +29,8 @@ import { GatewayQueue, type GatewayTiming } from './gatewayQueue.ts';
 import { type HandoffConfig, Handoffs } from './handoffs.ts';
 import { probeOf } from './instanceProbe.ts';
 import type { SimulationObserver } from './observer.ts';
+import { ScalingLoop, type ScalingSetup } from './scalingLoop.ts';
+import { Traffic } from './traffic.ts';
 
 export interface SimulatedWorkload {
   /** Requests in order of arrival. */
@@ -62,6 +64,7 @@ export interface SimulationParts {
   readonly control: ControlPlane;
   readonly keys: PromptKeys;
   readonly observer?: SimulationObserver;
+  readonly scaling?: ScalingSetup;
 }
 
 /** What a HANDOFF event says: the prompt is computed, or its KV has arrived. */
@@ -83,12 +86,18 @@ export class Simulation implements InstanceHost {
   readonly #queue: EventQueue = new EventQueue(eventPriorities);
   readonly #sessions: SessionManager | null;
   readonly #gateway: GatewayQueue | null;
+  readonly #scaling: ScalingLoop | null;
+  readonly #traffic: Traffic = new Traffic();
+  /** Requests sent to each instance and not ended. */
+  readonly #with: number[] = [];
   readonly #observer: SimulationObserver;
   /** Requests that have not arrived yet, in slots; free slots are listed. */
   readonly #coming: (WorkloadRequest | undefined)[] = [];
   readonly #freeSlots: number[] = [];
   /** Requests that have arrived and not ended, by row. */
   readonly #requests: (SimRequest | undefined)[] = [];
+  /** How many those are. */
+  #open = 0;
   /** By row, for requests that a prefill instance has: where they go on. */
   readonly #decodeOf: number[] = [];
   /** Priorities of requests that are with the control plane, by row. */
@@ -108,6 +117,7 @@ export class Simulation implements InstanceHost {
     for (let i = 0; i < parts.instances; i++) {
       this.control.setRoutable(this.addInstance().number, true);
     }
+    this.#scaling = parts.scaling === undefined ? null : this.#makeScaling(parts.scaling);
     this.#pull();
   }
 
@@ -120,6 +130,10 @@ export class Simulation implements InstanceHost {
     const number = this.instances.length;
     const instance = this.#parts.makeInstance(number, this.table, this, this.#timelineOf(number));
     this.instances.push(instance);
+    this.#with.push(0);
+    if (this.#parts.scaling !== undefined) {
+      instance.slowdown = (nowUs) => this.#scaling?.slowdown(number, nowUs) ?? 1;
+    }
     this.control.addInstance(probeOf(instance), this.nowUs);
     if (this.control.wantsCacheEvents) {
       instance.engine.watchCache({
@@ -190,6 +204,7 @@ export class Simulation implements InstanceHost {
   prefilled(request: SimRequest, instance: number, timeUs: number): void {
     const { nowUs } = this;
     this.control.ended(request, instance, 'handedOff', 0, nowUs);
+    this.#with[instance]--;
     const decode = this.instances[this.#decodeOf[request.number]];
     this.handoffs.begin(request, this.instances[instance], decode, nowUs, timeUs);
     this.#queue.schedule(timeUs, SimEvent.HANDOFF, request.number, HANDOFF_READY);
@@ -198,10 +213,16 @@ export class Simulation implements InstanceHost {
   ended(request: SimRequest, instance: number, timeUs: number): void {
     const { number: row, workload } = request;
     this.#requests[row] = undefined;
+    this.#open--;
     const status = this.table.status[row] as Status;
     const generated = this.table.generatedTokens[row];
     this.control.ended(request, instance, endKind(status), generated, this.nowUs);
     this.#observer.ended?.(request, status, timeUs, instance);
+    this.#with[instance]--;
+    if (this.#scaling !== null) {
+      this.#traffic.ended(this.table, row);
+      this.#scaling.left(instance, this.nowUs);
+    }
     if (this.handoffs.waitingFor(instance) > 0) this.#roomOn(instance, timeUs);
     this.#followUp(workload, status, generated, timeUs);
   }
@@ -222,7 +243,7 @@ export class Simulation implements InstanceHost {
         this.instances[a].step(nowUs);
         return;
       case SimEvent.QUEUED:
-        this.#enqueue(a, nowUs);
+        this.#enqueue(a, b, nowUs);
         return;
       case SimEvent.ARRIVAL:
         this.#arrived(a, b, nowUs);
@@ -241,6 +262,12 @@ export class Simulation implements InstanceHost {
         return;
       case SimEvent.EXPIRY:
         this.#expire(a, nowUs);
+        return;
+      case SimEvent.SCALE_CHECK:
+        this.#scaling?.check(nowUs);
+        return;
+      case SimEvent.SCALE_ACTION:
+        this.#scaling?.due(a, nowUs);
         return;
       case SimEvent.HANDOFF:
         this.#handOff(a, b, nowUs);
@@ -277,7 +304,9 @@ export class Simulation implements InstanceHost {
     const row = this.table.add(workload);
     const request = new SimRequest(workload, row, this.#parts.keys);
     this.#requests[row] = request;
+    this.#open++;
     this.control.arrived(request, nowUs);
+    this.#traffic.arrived(request.promptTokens);
     this.#observer.arrived?.(request, nowUs);
     this.#queue.schedule(nowUs + this.#parts.options.admissionLatencyUs, SimEvent.ADMISSION, row);
   }
@@ -324,6 +353,58 @@ export class Simulation implements InstanceHost {
     });
   }
 
+  #makeScaling(setup: ScalingSetup): ScalingLoop {
+    return new ScalingLoop(setup, {
+      scheduleCheck: (timeUs) => {
+        this.#queue.schedule(timeUs, SimEvent.SCALE_CHECK);
+      },
+      scheduleDue: (timeUs, replica) => {
+        this.#queue.schedule(timeUs, SimEvent.SCALE_ACTION, replica);
+      },
+      pendingRequests: () => this.control.gateway?.size ?? 0,
+      hasWork: () => this.#coming.length > this.#freeSlots.length || this.#open > 0,
+      snapshots: (nowUs) => this.control.cluster(nowUs).instances,
+      takeTraffic: (nowUs) => this.#traffic.take(this.control.cluster(nowUs).instances, nowUs),
+      makeInstance: () => this.addInstance().number,
+      setRoutable: (instance, routable) => this.control.setRoutable(instance, routable),
+      isEmpty: (instance) => this.#with[instance] === 0,
+      redirect: (instance, nowUs) => this.#redirect(instance, nowUs),
+      remove: (instance, nowUs) => this.#remove(instance, nowUs),
+      scaled: (decision, before, nowUs) => this.#observer.scaled?.(decision, before, nowUs),
+    });
+  }
+
+  /** What has not joined a batch of the instance is routed again. */
+  #redirect(number: number, nowUs: number): void {
+    const instance = this.instances[number];
+    for (const request of this.#requests) {
+      if (request === undefined || this.table.instance[request.number] !== number) continue;
+      const { number: row } = request;
+      const status = this.table.status[row];
+      if (status !== Status.QUEUED && status !== Status.ARRIVED) continue;
+      if (status === Status.QUEUED) instance.release(request, nowUs);
+      this.table.status[row] = Status.ARRIVED;
+      this.table.instance[row] = -1;
+      this.#with[number]--;
+      this.control.ended(request, number, 'redirected', 0, nowUs);
+      this.#scheduleRouting(row, this.control.prioritise(request, nowUs), nowUs);
+    }
+  }
+
+  /** The instance is gone, with what it still had. */
+  #remove(number: number, nowUs: number): void {
+    const instance = this.instances[number];
+    for (const request of this.#requests) {
+      if (request === undefined || this.table.instance[request.number] !== number) continue;
+      if (this.table.status[request.number] === Status.ARRIVED) {
+        instance.giveUp(request, Status.LOST, nowUs);
+      } else {
+        instance.remove(request, Status.LOST, nowUs);
+      }
+    }
+    this.control.removeInstance(number);
+  }
+
   /** A request has waited in the gateway's queue as long as it may. */
   #expire(row: number, nowUs: number): void {
     const request = this.#requests[row];
@@ -350,6 +431,7 @@ export class Simulation implements InstanceHost {
     const decode = this.instances[decision.decodeInstance];
     if (!decode.canServe(request)) {
       this.table.instance[row] = decode.number;
+      this.#with[decode.number]++;
       decode.giveUp(request, Status.UNSERVABLE, nowUs);
       return;
     }
@@ -362,17 +444,18 @@ export class Simulation implements InstanceHost {
   /** The request is on its way to the instance, and queues there after the queueing time. */
   #send(request: SimRequest, number: number, nowUs: number): void {
     this.table.instance[request.number] = number;
+    this.#with[number]++;
     const instance = this.instances[number];
     const queueingUs = instance.latency.queueingTimeUs(request.promptTokens);
     instance.engine.announce(request, nowUs, queueingUs);
     this.#queue.schedule(nowUs + queueingUs, SimEvent.QUEUED, request.number, number, number);
   }
 
-  #enqueue(row: number, nowUs: number): void {
+  #enqueue(row: number, number: number, nowUs: number): void {
     const request = this.#requests[row];
-    if (request === undefined) return;
+    // routed to another instance meanwhile
+    if (request === undefined || this.table.instance[row] !== number) return;
     const { deadlineUs } = request;
-    const number = this.table.instance[row];
     this.instances[number].enqueue(request, nowUs);
     if (deadlineUs > nowUs && deadlineUs <= this.horizonUs && this.#requests[row] !== undefined) {
       this.#queue.schedule(deadlineUs, SimEvent.TIMEOUT, row, number, number);
@@ -381,7 +464,8 @@ export class Simulation implements InstanceHost {
 
   #timeOut(row: number, nowUs: number): void {
     const request = this.#requests[row];
-    if (request === undefined) return;
+    // one that is being routed again gets its deadline anew
+    if (request === undefined || this.table.instance[row] === -1) return;
     const handoff = this.handoffs.find(row);
     const instance = this.instances[handoff === undefined ? this.table.instance[row] : handoff.to];
     if (handoff === undefined) {
@@ -389,6 +473,7 @@ export class Simulation implements InstanceHost {
       return;
     }
     this.table.instance[row] = handoff.to;
+    this.#with[handoff.to]++;
     this.handoffs.cancel(handoff, this.instances[handoff.from], instance, nowUs);
     this.instances[handoff.from].wake(nowUs);
     instance.giveUp(request, Status.TIMED_OUT, nowUs);
@@ -410,6 +495,7 @@ export class Simulation implements InstanceHost {
     request.part = 'decode';
     request.maxOutputTokens = request.workload.outputTokens;
     this.table.instance[row] = to.number;
+    this.#with[to.number]++;
     to.enqueue(request, nowUs);
     from.wake(nowUs);
   }
@@ -422,6 +508,7 @@ export class Simulation implements InstanceHost {
   /** A request ends before it came to an instance. */
   #drop(request: SimRequest, status: Status, nowUs: number): void {
     this.#requests[request.number] = undefined;
+    this.#open--;
     this.table.status[request.number] = status;
     if (status !== Status.REJECTED) this.control.abandoned(request, nowUs);
     this.#observer.ended?.(request, status, nowUs, -1);

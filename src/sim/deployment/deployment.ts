@@ -6,6 +6,7 @@
 
 import { configError, requireInteger } from '../../runtime/errors.ts';
 import {
+  type ScalingSetup,
   type SimulatedWorkload,
   Simulation,
   type SimulationObserver,
@@ -13,7 +14,7 @@ import {
 } from '../cluster/index.ts';
 import type { ControlPlane, Role } from '../control/index.ts';
 import type { Timeline } from '../driver/index.ts';
-import type { Engine } from '../instance/index.ts';
+import type { InstanceEngine } from '../instance/index.ts';
 import {
   type EngineConfig,
   Instance,
@@ -40,7 +41,7 @@ export interface Deployment {
 }
 
 /** Makes the engine of an instance. */
-export type MakeEngine = (pool: PoolConfig, timeline: Timeline, woken: () => void) => Engine;
+export type MakeEngine = (pool: PoolConfig, timeline: Timeline, woken: () => void) => InstanceEngine;
 
 /** Most instances of one simulation: their numbers order events. */
 const INSTANCES_MAX = 1024;
@@ -72,6 +73,8 @@ export interface SimulationSetup {
   readonly control: ControlPlane;
   readonly options: SimulationOptions;
   readonly observer?: SimulationObserver;
+  /** Replicas that come and go, where there is an autoscaler. */
+  readonly scaling?: ScalingSetup;
   /** Leaves block keys out where nothing is shared and one tier is all there is; see `PromptKeys`. */
   readonly skipsKeys?: boolean;
   /** Default: the real scheduler on the real manager. */
@@ -98,9 +101,11 @@ export function newSimulation(setup: SimulationSetup): Simulation {
     instances: poolOf.length,
     control: setup.control,
     keys: new PromptKeys(pools[0].engine.blockTokens, setup.skipsKeys === true && isPlain(setup)),
+    ...(setup.scaling === undefined ? {} : { scaling: setup.scaling }),
     ...(setup.observer === undefined ? {} : { observer: setup.observer }),
     makeInstance(number, table, host, timeline) {
-      const pool = poolOf[number];
+      // instances that scaling adds are like the last ones
+      const pool = poolOf[number] ?? pools[pools.length - 1];
       const { configId, role, model, latency, limits } = pool;
       const wake = { instance: null as Instance | null };
       const engine = makeEngine(pool, timeline, () => wake.instance?.wake(timeline.nowUs));

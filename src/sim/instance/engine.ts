@@ -70,7 +70,7 @@ export interface CacheListener {
   removed(tier: number, key: Uint32Array): void;
 }
 
-export interface Engine {
+export interface InstanceEngine {
   readonly capacityBlocks: number;
   readonly blockBytes: number;
   /** Requests outside the batch. */

@@ -2,10 +2,10 @@
 
 export type {
   CacheListener,
-  Engine,
   EngineCounters,
   EngineStep,
   EngineTraffic,
+  InstanceEngine,
   TierReport,
 } from './engine.ts';
 export { type EngineConfig, type LoadTiming, type LowerTier, managerConfigOf } from './engineConfig.ts';

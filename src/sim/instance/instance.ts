@@ -13,7 +13,7 @@ import type { PreemptionMode } from '../../runtime/batching/index.ts';
 import type { Role } from '../control/index.ts';
 import type { LatencyModel } from '../latency/index.ts';
 import { type RequestTable, Status } from '../metrics/index.ts';
-import type { Engine, EngineStep } from './engine.ts';
+import type { EngineStep, InstanceEngine } from './engine.ts';
 import type { SimRequest } from './simRequest.ts';
 import { TokenTimes } from './tokenTimes.ts';
 
@@ -81,7 +81,7 @@ export class Instance {
   readonly role: Role;
   readonly model: string;
   readonly configId: string;
-  readonly engine: Engine;
+  readonly engine: InstanceEngine;
   readonly latency: LatencyModel;
   readonly limits: InstanceLimits;
   readonly blockTokens: number;
@@ -99,6 +99,8 @@ export class Instance {
   };
   /** Means in which the newest completed requests weigh most, 0 before the first. */
   readonly recent: { ttftUs: number; tpotUs: number } = { ttftUs: 0, tpotUs: 0 };
+  /** Factor on the time of a step that begins now, while the instance warms up; null for none ever. */
+  slowdown: ((nowUs: number) => number) | null = null;
   /** Time of the last thing that happened here. */
   endUs = 0;
   readonly #table: RequestTable;
@@ -113,7 +115,7 @@ export class Instance {
   constructor(
     number: number,
     config: InstanceConfig,
-    engine: Engine,
+    engine: InstanceEngine,
     table: RequestTable,
     host: InstanceHost,
   ) {
@@ -187,6 +189,13 @@ export class Instance {
     this.#end(request, status, nowUs);
   }
 
+  /** A request that waits here goes on elsewhere. */
+  release(request: SimRequest, nowUs: number): void {
+    this.engine.abort(request, nowUs);
+    this.times.forget(request, this.times.steps - 1);
+    this.counters.inputTokens -= request.promptTokens;
+  }
+
   /** Takes a request out before its end. */
   remove(request: SimRequest, status: Status, nowUs: number): void {
     this.endUs = Math.max(this.endUs, nowUs);
@@ -205,7 +214,9 @@ export class Instance {
     const step = this.engine.step(nowUs);
     this.#isStepping = false;
     if (step === null) return;
-    const durationUs = Math.max(1, this.latency.stepTimeUs(step.sums) + step.transferUs);
+    const computeUs = this.latency.stepTimeUs(step.sums);
+    const slowedUs = this.slowdown === null ? computeUs : Math.ceil(computeUs * this.slowdown(nowUs));
+    const durationUs = Math.max(1, slowedUs + step.transferUs);
     const endUs = nowUs + durationUs;
     const { counters } = this;
     counters.busyUs += durationUs;

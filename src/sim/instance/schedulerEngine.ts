@@ -13,10 +13,10 @@ import { LinkModel, ModeledDriver, type Timeline } from '../driver/index.ts';
 import { BatchSums } from '../latency/index.ts';
 import type {
   CacheListener,
-  Engine,
   EngineCounters,
   EngineStep,
   EngineTraffic,
+  InstanceEngine,
   TierReport,
 } from './engine.ts';
 import { checkEngineConfig, type EngineConfig, type LoadTiming, managerConfigOf } from './engineConfig.ts';
@@ -39,7 +39,7 @@ interface Prefill {
 /** Told when a request that waited for its blocks may go on. */
 export type Woken = () => void;
 
-export class SchedulerEngine implements Engine {
+export class SchedulerEngine implements InstanceEngine {
   readonly overlapsLastStep: boolean = false;
   readonly config: EngineConfig;
   readonly manager: KVManager;

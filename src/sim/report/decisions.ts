@@ -69,6 +69,10 @@ export class Decisions implements SimulationObserver {
     this.#records?.push({ kind: 'routing', timeUs: nowUs, ...aboutRequest(request), ...decision, regret });
   }
 
+  scaled(decision: object, before: number, nowUs: number): void {
+    this.#records?.push({ kind: 'scale', timeUs: nowUs, previousReplicas: before, ...decision });
+  }
+
   diverged(divergence: object): void {
     this.#divergences++;
     this.#records?.push({ kind: 'shadow_divergence', ...divergence });

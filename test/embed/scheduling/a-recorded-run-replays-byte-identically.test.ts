@@ -91,7 +91,7 @@ it.each(['recompute', 'offload'])('with preemption by %s', async (preemption) =>
   const raw = { ...replayDefaults, skipBad: false, driver: 'modeled', inputs: log, log: `${log}.again` };
   const signal = new AbortController().signal;
   await runReplay(
-    parseReplayOptions('unread.jsonl', raw, () => dir),
+    parseReplayOptions(undefined, raw, () => dir),
     { signal, notice: () => {}, progress: () => {} },
   );
   expect(readFileSync(`${log}.again`, 'utf8') === text, 'tierkv replay --inputs makes it too').toBe(true);

@@ -194,3 +194,27 @@ it('demote: without a lower tier the blocks stay cached', () => {
   expect(manager.lookup(keys, 3).byTier).toEqual([2]);
   world.audit();
 });
+
+describe('quotas', () => {
+  /** `mine`, owner 1, joins the batch last, so it is the one to give way; `theirs`, owner 0, needs the room. */
+  function whoGaveWay(quota: number | null): string[] {
+    const world = new World({ hbmBlocks: 6, manager: { owners: 2 } });
+    world.manager.setQuota(1, 0, quota, 0);
+    world.add('theirs', 7, 12);
+    world.step();
+    world.add('mine', 5, 7, { owner: 1 });
+    const gone: string[] = [];
+    for (let i = 0; i < 60 && world.scheduler.size > 0; i++) {
+      const plan = world.scheduler.step(world.now);
+      gone.push(...plan.preempted.map(({ id }) => id));
+      if (plan.tokens > 0) world.end();
+    }
+    expect(world.outputs).toEqual({ theirs: 12, mine: 7 });
+    return gone;
+  }
+
+  it('a request within the quota of its owner gives way to nobody else; without one it does', () => {
+    expect(whoGaveWay(4)).toEqual(['theirs']);
+    expect(whoGaveWay(null)).toEqual(['mine']);
+  });
+});

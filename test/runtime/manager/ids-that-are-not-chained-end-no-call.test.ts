@@ -19,8 +19,13 @@ it.each(['lru', 'hazard'])(`with eviction by %s (seeds from ${seed})`, (policy) 
   let found = 0;
   for (let run = seed; run < seed + 4; run++) {
     const random = new SeededRandom(run);
-    const ddr = { capacityBytes: 8 };
-    const manager = new KVManager({ unitBytes: [1], hbm: { capacityBytes: 8 }, ddr, eviction: { policy } });
+    const manager = new KVManager({
+      unitBytes: [1],
+      hbm: { capacityBytes: 8 },
+      ddr: { capacityBytes: 8 },
+      eviction: { policy },
+      maxJobs: 64,
+    });
     const live: Live[] = [];
     const open = (now: number): void => {
       const blocks = 1 + random.below(5);

@@ -1,6 +1,6 @@
 /** Small clusters for tests: a simple model of time, requests by hand, and every table audited at the end. */
 
-import type { Simulation, SimulationObserver } from '../../../src/sim/cluster/index.ts';
+import type { ScalingSetup, Simulation, SimulationObserver } from '../../../src/sim/cluster/index.ts';
 import { type ControlConfig, PolicyControlPlane } from '../../../src/sim/control/index.ts';
 import { newSimulation, type PoolConfig } from '../../../src/sim/deployment/index.ts';
 import type { BatchSums, LatencyModel } from '../../../src/sim/latency/index.ts';
@@ -104,12 +104,14 @@ export function smallSimulation(
   requests: readonly SmallRequest[],
   control: Partial<ControlConfig> = {},
   observer: SimulationObserver = {},
+  scaling?: ScalingSetup,
 ): Simulation {
   return newSimulation({
     deployment: { pools },
     workload: { stream: streamOf(smallWorkload(requests)), sessions: undefined },
     control: new PolicyControlPlane(control, { key: 1n, blockTokens: 4, maxSequences: 16 }),
     observer,
+    ...(scaling === undefined ? {} : { scaling }),
     options: {
       horizonUs: Infinity,
       admissionLatencyUs: 0,

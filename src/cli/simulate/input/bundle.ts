@@ -19,6 +19,22 @@ export interface Bundle {
   readonly scheduler?: string;
   readonly preemption?: string;
   readonly tenantBudgets?: Readonly<Record<string, number>>;
+  readonly autoscaler?: BundleAutoscaler;
+  /** GPUs of the nodes that are there, where the bundle names node pools. */
+  readonly gpus?: number;
+  /** Mean and deviation in seconds. */
+  readonly loadingDelayS?: readonly [mean: number, stddev: number];
+}
+
+export interface BundleAutoscaler {
+  readonly intervalUs: number;
+  readonly upWindowUs: number;
+  readonly downWindowUs: number;
+  readonly delayS: readonly [mean: number, stddev: number];
+  readonly kvThreshold: number;
+  readonly upThreshold: number;
+  readonly downBoundary: number;
+  readonly inputTokens: number;
 }
 
 /** The fields whose values are known. */
@@ -47,9 +63,6 @@ function numbersOf(
 export function readBundle(file: string | undefined): Bundle {
   if (file === undefined) return {};
   const root = readYaml(readText(file), file);
-  for (const key of ['autoscaler', 'node_pools', 'instance_lifecycle']) {
-    if (root.has(key)) throw root.error(key, 'is not simulated', 'Leave it out');
-  }
   const bundle: Bundle = {
     ...admissionOf(root.section('admission')),
     ...routingOf(root.section('routing')),
@@ -57,12 +70,69 @@ export function readBundle(file: string | undefined): Bundle {
       scheduler: textOf(root, 'scheduler'),
       preemption: policyOf(root.section('preemption')),
       tenantBudgets: numbersOf(root, 'tenant_budgets', { min: 0, max: 1 }),
+      autoscaler: autoscalerOf(root.section('autoscaler')),
+      gpus: gpusOf(root.list('node_pools')),
+      loadingDelayS: lifecycleOf(root.section('instance_lifecycle')),
     }),
   };
   // upstream reads this policy and does not use it
   policyOf(root.section('priority'));
   root.close();
   return bundle;
+}
+
+function delayOf(node: SpecNode | undefined, key: string): [number, number] {
+  const delay = node?.section(key);
+  const range = { min: 0, max: 1e6 };
+  const found: [number, number] = [
+    delay?.number('mean', range, 0) ?? 0,
+    delay?.number('stddev', range, 0) ?? 0,
+  ];
+  delay?.close();
+  return found;
+}
+
+function autoscalerOf(node: SpecNode | undefined): BundleAutoscaler | undefined {
+  if (node === undefined) return undefined;
+  const analyzer = node.section('analyzer');
+  const time = { min: 0, max: 1e15 };
+  const found: BundleAutoscaler = {
+    intervalUs: node.number('interval_us', time, 0),
+    upWindowUs: node.number('scale_up_stabilization_window_us', time, 0),
+    downWindowUs: node.number('scale_down_stabilization_window_us', time, 0),
+    delayS: delayOf(node, 'hpa_scrape_delay'),
+    kvThreshold: analyzer?.number('kv_cache_threshold', { above: 0, max: 1 }, 0.8) ?? 0.8,
+    upThreshold: analyzer?.number('scale_up_threshold', { above: 0 }, 0.8) ?? 0.8,
+    downBoundary: analyzer?.number('scale_down_boundary', { above: 0 }, 0.4) ?? 0.4,
+    inputTokens: analyzer?.number('avg_input_tokens', { above: 0 }, 512) ?? 512,
+  };
+  analyzer?.close();
+  node.close();
+  return found;
+}
+
+/** GPUs that node pools begin with; no node is added later, as upstream's autoscaler adds none. */
+function gpusOf(pools: readonly SpecNode[]): number | undefined {
+  if (pools.length === 0) return undefined;
+  let gpus = 0;
+  for (const pool of pools) {
+    const count = { min: 0, max: 1024 };
+    gpus += pool.integer('initial_nodes', count, 0) * pool.integer('gpus_per_node', { min: 1, max: 1024 }, 1);
+    for (const key of ['min_nodes', 'max_nodes']) pool.integer(key, count, 0);
+    for (const key of ['gpu_memory_gib', 'cost_per_hour']) pool.number(key, { min: 0 }, 0);
+    for (const key of ['name', 'gpu_type']) pool.text(key);
+    delayOf(pool, 'provisioning_delay');
+    pool.close();
+  }
+  return gpus;
+}
+
+function lifecycleOf(node: SpecNode | undefined): [number, number] | undefined {
+  if (node === undefined) return undefined;
+  const delay = delayOf(node, 'loading_delay');
+  node.flag('warm_start_initial_instances');
+  node.close();
+  return delay;
 }
 
 function policyOf(node: SpecNode | undefined): string | undefined {

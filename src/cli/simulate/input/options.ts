@@ -82,6 +82,10 @@ function clusterOptions(command: Command): Command {
       '--shadow-kv <model>',
       "the router's own prediction of caches: none, approximate, events, speculative",
     )
+    .option(
+      '--model-autoscaler-interval-us <us>',
+      "how often the autoscaler looks (default: the bundle's; 0: off)",
+    )
     .option('--counterfactual-k <n>', 'candidates kept in the record of a decision', '0');
 }
 

@@ -46,6 +46,7 @@ export function allocate(state: PoolState, request: AllocateRequest): KVBlockDes
     throw inputError('tenant', `is another one than that of sequence ${sequenceId}. Begin another sequence.`);
   }
   const start = startOf(known, columns, sequenceId);
+  if (known !== undefined) requireSameBlock(known, columns, start);
   if (tokenIds !== undefined) requireTokens('tokenIds', tokenIds, start + numTokens);
   const parts = columns.map((column) => partOf(state, known, column, start, numTokens, tokenIds, tenant));
   const matched = Math.min(...parts.map((part) => part.matched));
@@ -84,6 +85,20 @@ function startOf(sequence: PoolSequence | undefined, columns: readonly Column[],
   throw stateError(
     'layerIds',
     `of sequence ${sequenceId} have ${counts} tokens. Allocate layers and heads together that have as many.`,
+  );
+}
+
+/** Where the tokens before end inside a unit, the block that has it grows, and so it has the same columns. */
+function requireSameBlock(sequence: PoolSequence, columns: readonly Column[], start: number): void {
+  if (start % columns[0].tokensPerUnit === 0) return;
+  const tracks = columns.map(({ id }) => sequence.tracks.get(id));
+  const [first] = tracks;
+  const block = first === undefined ? undefined : sequence.last.get(first);
+  const has = new Set(block?.units.map(({ track }) => track));
+  if (has.size === tracks.length && tracks.every((track) => track !== undefined && has.has(track))) return;
+  throw stateError(
+    'layerIds',
+    'or headIds are others than those of the block that has room left. Name the same ones, or fill it first.',
   );
 }
 

@@ -70,6 +70,11 @@ function requireForkable(state: PoolState, from: PoolSequence, tokens: number): 
       if (entry === Entry.READY || entry === Entry.MATCHED || entry === Entry.LOADING) continue;
       throw stateError('sequenceId', `has blocks that are not sealed (unit ${i}). Commit it first.`);
     }
+    // A unit whose bytes differ from those that its key stands for cannot be shared.
+    const diverged = Array.from({ length: whole }, (_, i) => state.manager.place(track.table, i)?.diverged);
+    if (diverged.includes(true) || state.manager.matchLength(track.keys.words, whole) < whole) {
+      throw stateError('sequenceId', 'has blocks that only it can read. Begin another sequence.');
+    }
     if (has % track.column.tokensPerUnit === 0) continue;
     const last = track.stateOf(whole);
     if (last !== Entry.OPEN && last !== Entry.READY) {

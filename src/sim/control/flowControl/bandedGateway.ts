@@ -29,6 +29,8 @@ export class BandedGateway implements FlowControl {
   readonly #bands: Bands = new Bands();
   readonly #byRequest = new Map<number, GatewayEntry>();
   #sequence = 0;
+  /** Entries of a snapshot that wait for their requests. */
+  #toAdopt: readonly SavedEntry[] = [];
 
   constructor(rules: GatewayRules) {
     this.#rules = rules;
@@ -104,14 +106,18 @@ export class BandedGateway implements FlowControl {
     return targetUs === undefined ? Infinity : enqueuedUs + targetUs;
   }
 
-  /** Requests are named by their numbers; whoever restores gives them back. */
   snapshot(): PlainState {
     return {
       sequence: this.#sequence,
       lastTenants: this.#bands.all.map(({ score, lastTenant }) => [score, lastTenant]),
       entries: [...this.#byRequest.values()]
         .sort((a, b) => a.sequence - b.sequence)
-        .map((entry) => ({ ...entry, request: entry.request }) as unknown as PlainState),
+        .map(({ request, priority, enqueuedUs, sequence }) => ({
+          number: request.number,
+          priority: { ...priority, hints: { ...priority.hints } },
+          enqueuedUs,
+          sequence,
+        })),
     };
   }
 
@@ -120,15 +126,24 @@ export class BandedGateway implements FlowControl {
     const saved = state as unknown as {
       sequence: number;
       lastTenants: readonly [number, string][];
-      entries: readonly GatewayEntry[];
+      entries: readonly SavedEntry[];
     };
     this.#bands.clear();
     this.#byRequest.clear();
     this.#sequence = saved.sequence;
     for (const [score, lastTenant] of saved.lastTenants) this.#bands.of(score).lastTenant = lastTenant;
-    for (const entry of saved.entries) {
+    this.#toAdopt = saved.entries;
+  }
+
+  adopt(requestOf: (number: number) => RequestView): void {
+    for (const { number, ...rest } of this.#toAdopt) {
+      const entry: GatewayEntry = { ...rest, request: requestOf(number) };
       this.#bands.add(entry);
-      this.#byRequest.set(entry.request.number, entry);
+      this.#byRequest.set(number, entry);
     }
+    this.#toAdopt = [];
   }
 }
+
+/** An entry of a snapshot, with its request by number. */
+type SavedEntry = Omit<GatewayEntry, 'request'> & { readonly number: number };

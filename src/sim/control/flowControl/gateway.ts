@@ -26,6 +26,11 @@ export interface FlowControl extends Stateful {
    * @param saturation of the instances, from 0; 1 is full
    */
   dispatch(saturation: number, nowUs: number): GatewayEntry | undefined;
+  /**
+   * After `restore`: gives the entries their requests back by their numbers. A snapshot holds no requests,
+   * which belong to the simulation.
+   */
+  adopt(requestOf: (number: number) => RequestView): void;
   /** Takes a request out, because it expired or its client gave up; false when it is not here. */
   remove(request: RequestView): boolean;
 }

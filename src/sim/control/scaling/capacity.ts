@@ -135,8 +135,8 @@ export interface ModelRules {
 /**
  * The fewest replicas that a queueing model meets both targets with. Each is an M/M/1 queue whose rate
  * depends on its state: with b requests in it, it serves b / (prefill + O x (alpha + beta b)) a second up to
- * its batch size, and no faster beyond. From its stationary distribution follow the mean batch, the token time, and by
- * Little's law the wait before the batch, which with the prefill is the time to the first token.
+ * its batch size, and no faster beyond. From its stationary distribution follow the mean batch, the token
+ * time, and by Little's law the wait before the batch, which with the prefill is the time to the first token.
  */
 export class ModelBased implements AutoScalePolicy {
   readonly name: string = 'model-based';

@@ -1,6 +1,6 @@
 /** Starlark: policies as small Python-like programs, metered and deterministic. */
 
-export { type Engine, StarlarkInstance, StarlarkProgram } from './program.ts';
+export { type StarlarkEngine, StarlarkInstance, StarlarkProgram } from './program.ts';
 export {
   type FieldKind,
   RecordShape,

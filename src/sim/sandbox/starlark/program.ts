@@ -13,7 +13,7 @@ import { chargeFunction, type FunctionNode, parse, resolve } from './syntax/inde
 import { freeze, StarFunction, typeName, type Value } from './values/index.ts';
 
 /** `compiled` is fast; `interpreted` is the reference for it. Both give the same results and steps. */
-export type Engine = 'compiled' | 'interpreted';
+export type StarlarkEngine = 'compiled' | 'interpreted';
 
 export class StarlarkProgram {
   readonly #module: FunctionNode;
@@ -32,12 +32,12 @@ export class StarlarkProgram {
    *
    * @throws PolicyError step_limit, memory_limit, policy_runtime
    */
-  instantiate(budget: Budget = {}, engine: Engine = 'compiled'): StarlarkInstance {
+  instantiate(budget: Budget = {}, engine: StarlarkEngine = 'compiled'): StarlarkInstance {
     const thread = new Thread(new Meter(budget), this.#functionCount);
     return new StarlarkInstance(thread, this.#globals(thread, engine));
   }
 
-  #globals(thread: Thread, engine: Engine): Map<string, Value> {
+  #globals(thread: Thread, engine: StarlarkEngine): Map<string, Value> {
     let values: readonly (Value | undefined)[];
     if (engine === 'interpreted') {
       values = new Interpreter(thread).module(this.#module);

@@ -1,7 +1,7 @@
 /** Runs a program in both engines and insists that they agree, in result, error, steps and memory. */
 
 import { PolicyError } from '../../../../src/sim/sandbox/policyError.ts';
-import { type Engine, repr, StarlarkProgram } from '../../../../src/sim/sandbox/starlark/index.ts';
+import { type StarlarkEngine, repr, StarlarkProgram } from '../../../../src/sim/sandbox/starlark/index.ts';
 
 export interface RunResult {
   /** `repr` of what `main()` returned. */
@@ -14,7 +14,7 @@ export interface RunResult {
 
 const budget = { steps: 50_000, memoryUnits: 50_000 };
 
-export function runIn(engine: Engine, source: string): RunResult {
+export function runIn(engine: StarlarkEngine, source: string): RunResult {
   let steps = 0;
   let memory = 0;
   try {
