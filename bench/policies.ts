@@ -10,9 +10,10 @@
  */
 
 import { parseArgs } from 'node:util';
-import { Optimum } from './policies/optimum.ts';
-import { runPool } from './policies/pool.ts';
-import { loadTrace, type PrefixTrace, type TraceName, traceNames } from './policies/traces.ts';
+import { firstRequests } from '../src/cli/replay/study/chains.ts';
+import { Optimum } from '../src/cli/replay/study/optimum.ts';
+import { PoolStudy } from '../src/cli/replay/study/pool.ts';
+import { loadTrace, type PublicTrace, type TraceName, traceNames } from './policies/traces.ts';
 
 interface Row {
   readonly trace: string;
@@ -49,11 +50,11 @@ const warm = new Set<string>();
 for (const name of values.trace.split(',')) {
   const trace = loadTrace(values.traces, name as TraceName);
   if (trace === undefined) console.error(`${name}: not in ${values.traces}, left out`);
-  else benchTrace(firstRequests(trace, Number(values.requests)));
+  else benchTrace({ ...trace, ...firstRequests(trace, Number(values.requests)) });
 }
 if (values.json) console.log(JSON.stringify({ bench: 'policies', held: values.held, rows }));
 
-function benchTrace(trace: PrefixTrace): void {
+function benchTrace(trace: PublicTrace): void {
   const optimum = new Optimum(trace);
   const capacities = values.capacity === '' ? trace.capacities : values.capacity.split(',').map(Number);
   if (!values.json) console.log(heading(trace));
@@ -84,28 +85,22 @@ function benchTrace(trace: PrefixTrace): void {
 }
 
 /** Runs the trace once; a policy's first run comes after a short one that warms the engine up. */
-function run(trace: PrefixTrace, capacity: number, policy: string): { hits: number; nsPerBlock: number } {
+function run(trace: PublicTrace, capacity: number, policy: string): { hits: number; nsPerBlock: number } {
   const options = { capacity, eviction: { policy }, held: values.held };
-  if (!warm.has(policy)) runPool(trace, { ...options, requests: 1_000 });
+  if (!warm.has(policy)) new PoolStudy(trace, options).advance(30_000);
   warm.add(policy);
-  const progress = process.stderr.isTTY
-    ? (share: number): void => {
-        process.stderr.write(`\r${trace.name} ${capacity} ${policy} ${Math.round(100 * share)}% `);
-      }
-    : undefined;
-  const result = runPool(trace, { ...options, requests: trace.runs.length }, progress);
-  if (progress !== undefined) process.stderr.write('\r\x1b[K');
-  return result;
+  const study = new PoolStudy(trace, options);
+  while (study.done < study.requests) {
+    study.advance(100_000);
+    if (!process.stderr.isTTY) continue;
+    const share = Math.round((100 * study.done) / study.requests);
+    process.stderr.write(`\r${trace.name} ${capacity} ${policy} ${share}% `);
+  }
+  if (process.stderr.isTTY) process.stderr.write('\r\x1b[K');
+  return study.result();
 }
 
-function firstRequests(trace: PrefixTrace, requests: number): PrefixTrace {
-  if (requests >= trace.runs.length) return trace;
-  const lengths = trace.lengths.subarray(0, requests);
-  const lookups = lengths.reduce((sum, length) => sum + length, 0);
-  return { ...trace, runs: trace.runs.slice(0, requests), lengths, lookups };
-}
-
-function heading(trace: PrefixTrace): string {
+function heading(trace: PublicTrace): string {
   const size = `${trace.runs.length} requests, ${trace.lookups} blocks of ${trace.blockTokens} tokens`;
   return `\n${trace.name}: ${size}\n  capacity  policy      hit %   closed %    points   ns/block`;
 }

@@ -7,10 +7,12 @@ import type {
   KVLayout,
   ManagerConfig,
   MigratorOptions,
+  OffloadChoice,
   PolicyChoice,
   TierSize,
   WriteBudgetConfig,
 } from '../runtime/index.ts';
+import { resolveOffload } from '../runtime/manager/residency/offloadPolicies.ts';
 import { checkMigratorOptions } from '../runtime/migration/index.ts';
 import { HALF_LIFE_US_DEFAULT } from '../runtime/usage/index.ts';
 import type { GroupUnits, LayerGroup } from './layerGroups.ts';
@@ -58,7 +60,7 @@ export interface KVRuntimeConfig {
      */
     readonly allocation?: 'whole' | 'extents';
   };
-  /** Who leaves a tier first: a policy's name and its parameters. Default `{ policy: 'lru' }`. */
+  /** Who leaves a tier first: a policy's name and its parameters. Default `{ policy: 'hazard' }`. */
   readonly eviction?: PolicyChoice;
   /** What happens to the lower copy of a block that was reloaded: `keep` it or `move` it. Default `keep`. */
   readonly lowerCopy?: 'keep' | 'move';
@@ -76,6 +78,11 @@ export interface KVRuntimeConfig {
   readonly log?: string;
   /** Whether a slot that passes to another tenant is cleared before that tenant can read it. Default true. */
   readonly scrub?: boolean;
+  /**
+   * When cached blocks of a tier go to the tier below. Default: HBM by `offloadThreshold`, DDR when its room is
+   * needed.
+   */
+  readonly offload?: { readonly hbm?: OffloadChoice; readonly ddr?: OffloadChoice };
   /**
    * Share of HBM above which a release offloads cached blocks, by the eviction policy. Default 1, since
    * `migration` does it by temperature; 0.9 where that is off.
@@ -135,18 +142,30 @@ export function managerConfigOf(config: KVRuntimeConfig, units: GroupUnits): Man
   return {
     unitBytes: units.unitBytes,
     pageBytes,
-    hbm: size('hbmBytes', config.hbmBytes),
-    ...(ddrBytes === 0 ? {} : { ddr: size('ddrBytes', ddrBytes) }),
+    hbm: { ...size('hbmBytes', config.hbmBytes), ...offloadOf('hbm', config) },
+    ...(ddrBytes === 0 ? {} : { ddr: { ...size('ddrBytes', ddrBytes), ...offloadOf('ddr', config) } }),
     ...(nvme === undefined ? {} : { nvme: { ...size('nvme.bytes', nvme.bytes), ...budgetOf(nvme) } }),
     ...(config.eviction === undefined ? {} : { eviction: config.eviction }),
     ...(config.lowerCopy === undefined ? {} : { lowerCopy: config.lowerCopy }),
-    offloadThreshold: config.offloadThreshold ?? (migrates ? 1 : 0.9),
+    ...(config.offload?.hbm === undefined
+      ? { offloadThreshold: config.offloadThreshold ?? (migrates ? 1 : 0.9) }
+      : {}),
     ...(migrates ? { useHalfLifeUs: HALF_LIFE_US_DEFAULT } : {}),
     owners: OWNERS,
     sharedOwner: SHARED_OWNER,
     leavingShare: config.leavingShare ?? LEAVING_SHARE_DEFAULT,
     transferDeadlineUs: 1000 * requireInteger('transferDeadlineMs', deadlineMs, 1, 2 ** 31 - 1),
   };
+}
+
+function offloadOf(tier: 'hbm' | 'ddr', config: KVRuntimeConfig): Pick<TierSize, 'offload'> {
+  const offload = config.offload?.[tier];
+  if (offload === undefined) return {};
+  resolveOffload(`offload.${tier}`, offload);
+  if (tier === 'hbm' && config.offloadThreshold !== undefined) {
+    throw configError('offloadThreshold', 'is given beside offload.hbm', 'Leave one of them out.');
+  }
+  return { offload };
 }
 
 function budgetOf({ writeBudget }: NonNullable<KVRuntimeConfig['nvme']>): Pick<TierSize, 'writeBudget'> {

@@ -16,6 +16,7 @@ export { type Eviction, KVManager } from './manager/kvManager.ts';
 export type { ManagerListener, StoredBlock } from './manager/listener.ts';
 export type { TierLoss } from './manager/loss.ts';
 export { type MoveAnswer, moveAnswers } from './manager/residency/moving.ts';
+export { type OffloadChoice, offloadPolicyNames } from './manager/residency/offloadPolicies.ts';
 export type { WriteBudgetConfig } from './manager/residency/writeBudget.ts';
 export {
   BlockTable,

@@ -99,6 +99,7 @@ export function instantTiers(
     unitBytes: [1],
     hbm: { capacityBytes: blocks },
     ...(hostBlocks > 0 ? { ddr: { capacityBytes: hostBlocks } } : {}),
+    eviction: { policy: 'lru' }, // as upstream
     maxJobs: 2 * (blocks + hostBlocks),
   });
   const afterCall = (nowUs: number): void => {

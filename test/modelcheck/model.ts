@@ -99,12 +99,15 @@ export class Model {
 
   constructor(scope: Scope) {
     this.scope = scope;
-    this.manager = new KVManager(scope.manager, {
-      input: () => {},
-      decision: (op, tier, slot) => {
-        if (op === DecisionOp.FREE) this.slots[tier][slot] = POISON; // nobody may count on what lies in a free slot
+    this.manager = new KVManager(
+      { eviction: { policy: 'lru' }, ...scope.manager },
+      {
+        input: () => {},
+        decision: (op, tier, slot) => {
+          if (op === DecisionOp.FREE) this.slots[tier][slot] = POISON; // nobody may count on what lies in a free slot
+        },
       },
-    });
+    );
     this.slots = this.manager.config.tiers.map(({ shape }) => new Int32Array(shape.slotLimit).fill(POISON));
     this.requests = scope.chains.map(() => ({ sequence: null, phase: 'new', retries: 1 }));
     this.faultsLeft = Object.fromEntries(

@@ -4,6 +4,7 @@
  * capacities in blocks.
  */
 
+import type { PolicyChoice } from '../../runtime/index.ts';
 import type { ReplayReport } from './report/index.ts';
 
 /**
@@ -29,6 +30,8 @@ export interface ReplayOptions {
   /** Directory for the NVMe tier's files. It exists, is writable, and is the caller's to remove. */
   readonly dir: string;
   readonly driver: DriverName;
+  /** Who leaves a tier first. */
+  readonly eviction: PolicyChoice;
   /** Share of HBM, 0 to 1, above which cached blocks are offloaded after each request. */
   readonly offloadThreshold: number;
   /**

@@ -1,7 +1,8 @@
 /**
  * A driver whose ends are handed out in the order of submission, one by one and when asked for. Drivers
  * report ends as they happen; a replay promises decisions that depend on the trace alone, so what the manager
- * has been told at each of its calls has to be the same for a fast driver and a slow one.
+ * has been told at each of its calls has to be the same for a fast driver and a slow one. Time is the trace's for
+ * the same reason: policies learn from it, so a driver's clock would make decisions differ from run to run.
  */
 
 import type { Completion, EndListener, JobId, Transfer, TransferDriver } from '../../runtime/index.ts';
@@ -14,6 +15,7 @@ export class OrderedEnds implements TransferDriver {
   readonly #ended: Map<JobId, Completion> = new Map();
   #listener: EndListener = () => {};
   #wake: () => void = () => {};
+  #nowUs = 0;
 
   constructor(driver: TransferDriver) {
     this.#driver = driver;
@@ -23,8 +25,13 @@ export class OrderedEnds implements TransferDriver {
     });
   }
 
+  /** Arrival of the request that is served, in microseconds of the trace; it never goes back. */
   nowUs(): number {
-    return this.#driver.nowUs();
+    return this.#nowUs;
+  }
+
+  arrivedAt(us: number): void {
+    this.#nowUs = Math.max(this.#nowUs, us);
   }
 
   onEnd(listener: EndListener): void {

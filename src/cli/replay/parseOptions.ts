@@ -14,10 +14,12 @@ import {
   requirePositive,
   TierKVError,
 } from '../../runtime/errors.ts';
+import { defaultEviction, type PolicyChoice, resolvePolicy } from '../../runtime/index.ts';
 import { systemReason } from '../input/index.ts';
 import { parseBytes, requireWritableTarget } from '../output/index.ts';
 import { mooncakeBlockTokens } from '../trace/index.ts';
 import type { BlockBudget, DriverName, ReplayOptions } from './options.ts';
+import { singlePolicy } from './study/index.ts';
 import { maxBlocks, requireHoldable, requireRoom } from './tiers/index.ts';
 
 /** The options as commander hands them over: text, under camel-case names. */
@@ -30,6 +32,8 @@ export interface RawReplayOptions {
   readonly driver: string;
   readonly offloadThreshold: string;
   readonly skipBad: boolean;
+  /** Absent: the manager's default. */
+  readonly policy?: string;
   readonly linkGbps?: string;
   readonly linkLatencyUs?: string;
   readonly requests?: string;
@@ -104,6 +108,12 @@ function blockBytesOf(text: string): number {
     );
   }
   return bytes;
+}
+
+function evictionOf(policy: string | undefined): PolicyChoice {
+  const choice = policy === undefined ? defaultEviction : singlePolicy(policy);
+  if (choice !== undefined) return resolvePolicy(choice);
+  throw configError('--policy', `is ${JSON.stringify(policy)}`, 'Name one policy for a replay.');
 }
 
 function driverOf(text: string): DriverName {
@@ -230,6 +240,7 @@ export function parseReplayOptions(
 
   return {
     tracePath: source,
+    eviction: evictionOf(raw.policy),
     hbmBlocks,
     ddrBlocks,
     nvmeBlocks,

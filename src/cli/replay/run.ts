@@ -3,6 +3,7 @@
 import { createHash } from 'node:crypto';
 import {
   type Counters,
+  defaultEviction,
   KVManager,
   LogReader,
   LogReplayer,
@@ -50,7 +51,7 @@ export async function runReplay(options: ReplayOptions, listener: ReplayListener
     signal: listener.signal,
   })) {
     listener.signal.throwIfAborted();
-    hits.update(`${await session.request(request.hashIds)}\n`);
+    hits.update(`${await session.request(request.hashIds, 1000 * request.timestampMs)}\n`);
     requests++;
     listener.progress({
       requests,
@@ -127,7 +128,7 @@ function figures(
   counters: Readonly<Counters>,
   tiers: ReplayTiers,
   config: ManagerConfig,
-): Pick<ReplayReport, 'hits' | 'demotions' | 'bytesMoved' | 'gbps' | 'adapter' | 'tiers'> {
+): Pick<ReplayReport, 'hits' | 'demotions' | 'bytesMoved' | 'gbps' | 'adapter' | 'tiers' | 'policy'> {
   const order: Tier[] = [Tier.HBM, ...(config.ddr ? [Tier.DDR] : []), ...(config.nvme ? [Tier.NVME] : [])];
   const at = (values: Float64Array, tier: Tier): number => {
     const position = order.indexOf(tier);
@@ -145,6 +146,7 @@ function figures(
       dropped: counters.dropped,
     },
     ...tiers.traffic(),
+    policy: (config.eviction ?? defaultEviction).policy,
     adapter: tiers.adapter,
     tiers: tiers.describe(),
   };

@@ -49,9 +49,13 @@ export class ReplaySession {
     this.#window = sizes.window;
   }
 
-  /** @returns leading blocks that were found in any tier */
-  async request(hashIds: Float64Array): Promise<number> {
+  /**
+   * @param arrivalUs when it arrived, in the trace's time
+   * @returns leading blocks that were found in any tier
+   */
+  async request(hashIds: Float64Array, arrivalUs: number): Promise<number> {
     const count = hashIds.length;
+    this.#driver.arrivedAt(arrivalUs);
     this.#chain.hashBlocks(hashIds, 0, this.#keys);
     const sequence = this.manager.open(this.#keys.words, count, this.#driver.nowUs());
     const window = count <= this.#hbmBlocks ? count : this.#window;

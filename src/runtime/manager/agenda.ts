@@ -11,6 +11,8 @@ export class Agenda {
   readonly ended: JobQueue = new JobQueue();
   /** Replicas of HBM whose bytes were found wrong while sequences read them. */
   readonly wrong: number[] = [];
+  /** By tier that copies eagerly: replicas that became evictable. */
+  readonly fresh: number[][] = [];
   /** Bit t: slots of tier t came free. */
   freed = 0;
   /** Bit t: tier t may hold more than its capacity. */

@@ -6,10 +6,11 @@
 
 import type { TableMemory } from '../content/tableMemory.ts';
 import { configError, requireFraction, requireInteger } from '../errors.ts';
-import { type PolicyChoice, resolvePolicy } from '../policy/index.ts';
+import { defaultEviction, type PolicyChoice, resolvePolicy } from '../policy/index.ts';
 import { type PoolShape, poolShape } from '../pool/shape.ts';
 import { Tier, tierName } from '../tier/tier.ts';
 import { type UseRates, useRates } from '../usage/index.ts';
+import { type OffloadChoice, type ResolvedOffload, resolveOffload } from './residency/offloadPolicies.ts';
 import { checkedBudget, type WriteBudgetConfig } from './residency/writeBudget.ts';
 
 export interface TierSize {
@@ -17,6 +18,11 @@ export interface TierSize {
   capacityBytes: number;
   /** Room for blocks in flight on top of that. Default 0. */
   landingBytes?: number;
+  /**
+   * When its cached blocks go to the tier below: `lazy`, `threshold`, `eager` or `intent`, with parameters.
+   * Default `{ policy: 'lazy' }`: when room is needed.
+   */
+  offload?: OffloadChoice;
   /** Bounds what is written to a lower tier by what is read from it. Default: no bound. */
   writeBudget?: WriteBudgetConfig;
 }
@@ -30,7 +36,7 @@ export interface ManagerConfig {
   ddr?: TierSize;
   nvme?: TierSize;
   remote?: TierSize;
-  /** Who leaves a tier first: a policy's name and its parameters. Default `{ policy: 'lru' }`. */
+  /** Who leaves a tier first: a policy's name and its parameters. Default `{ policy: 'hazard' }`. */
   eviction?: PolicyChoice;
   /** Owners that `open` may name, whose bytes are counted apart: 0 up to this number less one. Default 1. */
   owners?: number;
@@ -42,13 +48,13 @@ export interface ManagerConfig {
    */
   lowerCopy?: 'keep' | 'move';
   /**
-   * A lower tier that is full `evict`s its own least recently used block for a new one, or `refuse`s it.
+   * A lower tier that is full `evict`s one of its own blocks for a new one, or `refuse`s it.
    * Default evict.
    */
   whenLowerFull?: 'evict' | 'refuse';
   /**
-   * Share of HBM, in use or cached, above which a release offloads cached blocks. Default 1: only when room
-   * is needed.
+   * Short for `hbm.offload: { policy: 'threshold', share }`: the share of HBM, in use or cached, above which a
+   * release offloads cached blocks. Default 1: only when room is needed.
    */
   offloadThreshold?: number;
   /**
@@ -92,7 +98,8 @@ export interface ResolvedConfig {
   readonly unitBytes: readonly number[];
   readonly moveOnReload: boolean;
   readonly refuseWhenFull: boolean;
-  readonly offloadThreshold: number;
+  /** By tier; the last has no tier below, and what it says is not used. */
+  readonly offload: readonly ResolvedOffload[];
   readonly leavingShare: number;
   readonly transferDeadlineUs: number;
   readonly eviction: PolicyChoice;
@@ -134,13 +141,13 @@ export function resolveConfig(config: ManagerConfig): ResolvedConfig {
     unitBytes,
     moveOnReload: oneOf('lowerCopy', config.lowerCopy ?? 'keep', ['keep', 'move']) === 'move',
     refuseWhenFull: oneOf('whenLowerFull', config.whenLowerFull ?? 'evict', ['evict', 'refuse']) === 'refuse',
-    offloadThreshold: requireFraction('offloadThreshold', config.offloadThreshold ?? 1),
+    offload: offloadOf(config, tiers),
     leavingShare: requireFraction('leavingShare', config.leavingShare ?? 1),
     transferDeadlineUs:
       config.transferDeadlineUs === undefined
         ? Number.POSITIVE_INFINITY
         : requireInteger('transferDeadlineUs', config.transferDeadlineUs, 1),
-    eviction: resolvePolicy(config.eviction ?? { policy: 'lru' }),
+    eviction: resolvePolicy(config.eviction ?? defaultEviction),
     owners: requireInteger('owners', config.owners ?? 1, 1, 2 ** 16),
     sharedOwner: config.sharedOwner ?? -1,
     thrashingWindowUs: requireInteger('thrashingWindowUs', config.thrashingWindowUs ?? 1000, 0),
@@ -151,6 +158,23 @@ export function resolveConfig(config: ManagerConfig): ResolvedConfig {
         ? null
         : useRates(requireInteger('useHalfLifeUs', config.useHalfLifeUs, 1)),
   };
+}
+
+/** @throws TKV_CONFIG where HBM's policy is given twice */
+function offloadOf(config: ManagerConfig, tiers: readonly ResolvedTier[]): ResolvedOffload[] {
+  const { offloadThreshold } = config;
+  const share = requireFraction('offloadThreshold', offloadThreshold ?? 1);
+  if (offloadThreshold !== undefined && config.hbm.offload !== undefined) {
+    throw configError('offloadThreshold', 'is given beside hbm.offload', 'Leave one of them out.');
+  }
+  return tiers.map(({ tier }) => {
+    const name = tierName(tier);
+    const size = { hbm: config.hbm, ddr: config.ddr, nvme: config.nvme, remote: config.remote }[name];
+    const choice = size?.offload;
+    if (choice !== undefined) return resolveOffload(`${name}.offload`, choice);
+    const byThreshold = tier === Tier.HBM && share < 1;
+    return resolveOffload(name, byThreshold ? { policy: 'threshold', share } : { policy: 'lazy' });
+  });
 }
 
 function resolveTier(

@@ -9,7 +9,7 @@ import { ContentTable } from '../content/contentTable.ts';
 import type { TableMemory } from '../content/tableMemory.ts';
 import { invariant } from '../errors.ts';
 import { DecisionOp, type DecisionSink } from '../log/decisionSink.ts';
-import { type EvictionPolicy, makeEvictionPolicy, type Visit } from '../policy/index.ts';
+import { makeEvictionPolicy, type Retaining, type Visit } from '../policy/index.ts';
 import { PageCensus } from '../pool/pageCensus.ts';
 import { SlotPool } from '../pool/slotPool.ts';
 import { ReplicaTable } from '../replica/replicaTable.ts';
@@ -37,13 +37,15 @@ export class Core {
   readonly pools: readonly SlotPool[];
   readonly replicas: ReplicaTable;
   readonly contents: ContentTable;
-  readonly policy: EvictionPolicy;
+  readonly policy: Retaining;
   /** By tier, null where every page holds one slot of the only size class. */
   readonly census: readonly (PageCensus | null)[];
   readonly jobs: JobTable;
   readonly deadlines: Deadlines;
   readonly agenda: Agenda = new Agenda();
   readonly waiters: WaiterTable = new WaiterTable();
+  /** By tier, 1 where blocks that become evictable are copied down at once. */
+  readonly copiesEagerly: Uint8Array;
   /** Jobs that wait for a slot, by tier, in order of claim. */
   readonly claims: readonly JobQueue[];
   /** Issued jobs that the driver has not taken yet. */
@@ -113,6 +115,10 @@ export class Core {
       tokens: this.contents.tokens,
       owner: this.contents.owner,
     });
+    this.copiesEagerly = Uint8Array.from(config.offload, ({ policy }, tier) =>
+      policy === 'eager' && tier + 1 < config.tiers.length ? 1 : 0,
+    );
+    for (const _ of config.tiers) this.agenda.fresh.push([]);
     this.claims = config.tiers.map(() => new JobQueue());
     this.cachedBytes = new Float64Array(this.tiers);
     this.heldBytes = new Float64Array(this.tiers);
@@ -237,6 +243,7 @@ export class Core {
     const { replicas } = this;
     const sizeClass = this.sizeClassOf(replica, tier);
     replicas.evictable[replica] = 1;
+    if (this.copiesEagerly[tier] === 1) this.agenda.fresh[tier].push(replica);
     this.policy.enter(replica, tier, sizeClass, replicas.content[replica]);
     this.census[tier]?.becameEvictable(replicas.slotOf(replica, tier));
     this.cachedBytes[tier] += this.unitBytes(sizeClass);

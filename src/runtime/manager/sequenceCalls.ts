@@ -298,6 +298,11 @@ export abstract class SequenceCalls extends ManagerViews {
     this.live(sequence);
     requireInteger('retention.priority', retention.priority, -100, 100);
     requireInteger('retention.keepUntilUs', retention.keepUntilUs, 0);
+    if (retention.keepUntilUs !== 0 && retention.keepUntilUs < Math.max(core.nowUs, nowUs)) {
+      const problem = `retention.keepUntilUs is ${retention.keepUntilUs}, and it is ${nowUs} already`;
+      const remedy = 'Name a time to come, or 0 for none.';
+      throw new TierKVError('TKV_INPUT', `${problem}. ${remedy}`, { field: 'retention.keepUntilUs' });
+    }
     this.now(nowUs);
     core.sink?.input(InputOp.RETAIN, nowUs, [sequence.id, retention.priority, retention.keepUntilUs]);
     sequence.retention = { ...retention };

@@ -64,7 +64,7 @@ export interface EvictionPolicy {
   begin?(visit: Visit): void;
   /** A sequence uses the content: it found it, or has just sealed it. */
   touch(content: number, visit: Visit): void;
-  /** How a caller would like the content to be kept. Policies that know no hints leave it out. */
+  /** How a caller would like the content to be kept. `Retaining` heeds it for all policies. */
   retain?(content: number, retention: Retention): void;
   /**
    * The replica of the tier that should go next, or -1 when none has entered. Asked again, with nothing else
@@ -73,6 +73,11 @@ export interface EvictionPolicy {
   victim(tier: number): number;
   /** The same among replicas of one size class. */
   victimOfClass(tier: number, sizeClass: number): number;
+  /**
+   * Replicas of the tier that would go next, the first one first, at most so many. A policy that cannot look
+   * ahead cheaply leaves it out: then it is the next one alone.
+   */
+  upcoming?(tier: number, count: number): number[];
   /**
    * No copy of the content is left, and its row will be used for another one. Its key can be read for the
    * last time.

@@ -40,6 +40,17 @@ export class Lru implements EvictionPolicy {
     return this.#lists.oldest(tier * this.#classes + sizeClass);
   }
 
+  upcoming(tier: number, count: number): number[] {
+    if (this.#classes > 1)
+      return this.dump(tier)
+        .sort((a, b) => this.#stamp[a] - this.#stamp[b])
+        .slice(0, count);
+    const next: number[] = [];
+    let at = this.victimOfClass(tier, 0);
+    for (; at !== -1 && next.length < count; at = this.#lists.newer(at)) next.push(at);
+    return next;
+  }
+
   forgotten(): void {}
 
   dump(tier: number): number[] {

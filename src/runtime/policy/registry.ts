@@ -9,6 +9,7 @@ import { Hazard } from './hazard/index.ts';
 import { Lfu } from './lfu.ts';
 import { Lru } from './lru.ts';
 import { Priority } from './priority.ts';
+import { Retaining } from './retaining.ts';
 import { S3Fifo } from './s3Fifo.ts';
 
 interface Entry {
@@ -35,6 +36,9 @@ const policies: Readonly<Record<string, Entry>> = {
   },
 };
 
+/** Who leaves first where a configuration does not say. */
+export const defaultEviction: PolicyChoice = { policy: 'hazard' };
+
 export const evictionPolicyNames: readonly string[] = Object.keys(policies);
 
 /**
@@ -57,8 +61,8 @@ export function resolvePolicy(choice: PolicyChoice): PolicyChoice {
 }
 
 /** @param choice as `resolvePolicy` returns it */
-export function makeEvictionPolicy(choice: PolicyChoice, world: PolicyWorld): EvictionPolicy {
-  return policies[choice.policy].make(world, choice);
+export function makeEvictionPolicy(choice: PolicyChoice, world: PolicyWorld): Retaining {
+  return new Retaining(policies[choice.policy].make(world, choice), world);
 }
 
 function unknown(field: string, name: string, known: readonly string[]): Error {

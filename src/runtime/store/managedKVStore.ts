@@ -39,7 +39,8 @@ export class ManagedKVStore implements KVStore {
 
   protected constructor(config: ResolvedStoreConfig, tiers: ManagerConfig) {
     this.config = config;
-    this.manager = new KVManager(tiers);
+    // What these stores promise, tests and upstream's traces included, is least recently used first.
+    this.manager = new KVManager({ eviction: { policy: 'lru' }, ...tiers });
     this.#driver = new ImmediateDriver(() => this.#nowUs);
     const carrier = new JobCarrier(this.manager, this.#driver);
     this.manager.listen({ jobsIssued: () => carrier.submit() });

@@ -35,6 +35,7 @@ describe('good options', () => {
       blockBytes: 65_536,
       blockTokens: 512,
       driver: 'real',
+      eviction: { policy: 'hazard', behindLru: 0.0025 },
       offloadThreshold: 1,
       linkBandwidthBytesPerS: 1e10,
       linkBaseLatencyUs: 10,

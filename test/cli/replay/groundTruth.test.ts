@@ -54,6 +54,7 @@ function replay(
   const raw = {
     ...replayDefaults,
     driver,
+    policy: 'lru',
     hbmBlocks,
     ddrBlocks,
     nvmeBlocks,

@@ -24,6 +24,7 @@ async function replay(tiers: Tiers, requests: readonly number[][], links = link)
     ...(tiers.ddr > 0 ? { ddr: lower(tiers.ddr) } : {}),
     ...(tiers.nvme > 0 ? { nvme: lower(tiers.nvme) } : {}),
     lowerCopy: 'move',
+    eviction: { policy: 'lru' },
     maxJobs: 256,
   };
   using log = new DecisionLog(config);
@@ -43,7 +44,7 @@ async function replay(tiers: Tiers, requests: readonly number[][], links = link)
   );
   const perRequest: number[] = [];
   for (const ids of requests) {
-    perRequest.push(await session.request(Float64Array.from(ids)));
+    perRequest.push(await session.request(Float64Array.from(ids), 0));
     manager.checkIntegrity();
   }
   return { manager, perRequest, digest: log.digest() };

@@ -16,6 +16,7 @@ const report: ReplayReport = {
   wallSeconds: 12.34,
   decisionDigest: 'b'.repeat(64),
   driver: 'real',
+  policy: 'hazard',
   skippedLines: 0,
   tiers: {
     hbm: { adapter: 'SwiftShader Device', slabs: 1 },

@@ -67,7 +67,7 @@ describe('corrections of upstream', () => {
   });
 
   it('D2: of two copies of a block, the loss of one leaves the other findable', () => {
-    const world = new World({ hbmBlocks: 6 });
+    const world = new World({ hbmBlocks: 6, manager: { eviction: { policy: 'lru' } } });
     world.add('a', 8, 1, { keys: keysOf([1, 2]) });
     world.add('b', 8, 1, { keys: keysOf([1, 2]) });
     expect(world.step()).toEqual({ a: [0, 8], b: [0, 8] });

@@ -33,7 +33,9 @@ const replay = (log: readonly string[]): (() => unknown) => {
 
 describe('a decision log', () => {
   it('names its version, configuration and policies, and runs again', () => {
-    expect(lines[0]).toMatch(/^# tierkv decision log 2 \{.*"eviction":\{"policy":"lru"\}\} [0-9a-f]{8}$/);
+    expect(lines[0]).toMatch(
+      /^# tierkv decision log 2 \{.*"eviction":\{"behindLru":0.0025,"policy":"hazard"\}\} [0-9a-f]{8}$/,
+    );
     expect(lines.at(-1)).toMatch(/^# end \d+ [0-9a-f]{8}$/);
     const manager = replayLog(lines, 'run.log');
     expect(manager.counters.hitBlocks).toBe(2);

@@ -8,9 +8,9 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
-import { Optimum } from '../../../bench/policies/optimum.ts';
-import { runPool } from '../../../bench/policies/pool.ts';
 import { loadTrace, type TraceName } from '../../../bench/policies/traces.ts';
+import { Optimum } from '../../../src/cli/replay/study/optimum.ts';
+import { runPool } from '../../../src/cli/replay/study/pool.ts';
 
 const directory =
   process.env.TIERKV_TRACES ?? fileURLToPath(new URL('../../../../shared/traces', import.meta.url));

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import type { DecisionSink } from '../../../src/runtime/log/decisionSink.ts';
+import { type DecisionSink, LogWriter, type OffloadChoice, replayLog } from '../../../src/runtime/index.ts';
 import type { ManagerConfig } from '../../../src/runtime/manager/config.ts';
 import { KVManager } from '../../../src/runtime/manager/kvManager.ts';
 import { Entry, type Sequence } from '../../../src/runtime/manager/sequences/sequence.ts';
@@ -17,6 +17,13 @@ interface Running {
   readonly blocks: number;
 }
 
+const offloads: readonly OffloadChoice[] = [
+  { policy: 'lazy' },
+  { policy: 'threshold', share: 0.8 },
+  { policy: 'eager' },
+  { policy: 'intent', share: 0.6, ahead: 5 },
+];
+
 function randomConfig(random: Random, policy: string): ManagerConfig {
   const tier = (): { capacityBytes: number; landingBytes: number } => ({
     capacityBytes: 64 * random.between(8, 40),
@@ -24,13 +31,12 @@ function randomConfig(random: Random, policy: string): ManagerConfig {
   });
   return {
     unitBytes: random.chance(0.4) ? [64, 16] : [64],
-    hbm: tier(),
-    ...(random.chance(0.8) ? { ddr: tier() } : {}),
+    hbm: { ...tier(), offload: random.pick(offloads) },
+    ...(random.chance(0.8) ? { ddr: { ...tier(), offload: random.pick(offloads) } } : {}),
     ...(random.chance(0.6) ? { nvme: tier() } : {}),
     eviction: policy === 'priority' ? { policy, levels: '1,0' } : { policy },
     owners: 2,
     lowerCopy: random.pick(['keep', 'move'] as const),
-    offloadThreshold: random.pick([1, 0.8]),
     maxJobs: random.pick([8, 64]),
   };
 }
@@ -88,11 +94,15 @@ class World {
   readonly #classes: number;
   #nowUs = 0;
 
-  constructor(policy: string, seed: number, sink: DecisionSink | null = null) {
+  constructor(
+    policy: string,
+    seed: number,
+    sinkFor: (config: ManagerConfig) => DecisionSink | null = () => null,
+  ) {
     this.#random = new Random(seed);
     const config = randomConfig(this.#random, policy);
     this.#classes = config.unitBytes.length;
-    this.manager = new KVManager(config, sink);
+    this.manager = new KVManager(config, sinkFor(config));
     this.#driver = new NumberDriver(this.manager, this.#random);
     this.#faults = this.#random.pick([0, 0.1]);
   }
@@ -105,6 +115,7 @@ class World {
     else if (roll < 60) this.#goOn();
     else if (roll < 68) this.#end();
     else if (roll < 72) this.#evict();
+    else if (roll < 76) this.#wish();
     else this.#driver.completeOne(this.#nowUs, this.#faults);
     this.#driver.takeJobs();
     this.#writeAndRead();
@@ -141,6 +152,13 @@ class World {
     const owner = this.#random.below(2);
     const sequence = this.manager.open(keys, blocks, this.#nowUs, blocks, owner);
     this.#running.push({ sequence, keys, blocks });
+  }
+
+  #wish(): void {
+    if (this.#running.length === 0) return;
+    const { sequence } = this.#random.pick(this.#running);
+    const keepUntilUs = this.#random.chance(0.5) ? 0 : this.#nowUs + this.#random.below(60_000_000);
+    this.manager.retain(sequence, { priority: this.#random.between(-100, 100), keepUntilUs }, this.#nowUs);
   }
 
   #goOn(): void {
@@ -215,13 +233,42 @@ it.each(evictionPolicyNames)(
 it.each(evictionPolicyNames)(`under %s equal inputs give equal decisions (seed ${seed})`, (policy) => {
   const runs = [0, 1].map(() => {
     const decisions: string[] = [];
-    const world = new World(policy, seed + 50, {
+    const world = new World(policy, seed + 50, () => ({
       input: () => {},
       decision: (...words) => decisions.push(words.join(' ')),
-    });
+    }));
     for (let i = 0; i < OPERATIONS; i++) world.step();
     return decisions;
   });
   expect(runs[0].length).toBeGreaterThan(OPERATIONS);
   expect(runs[1]).toEqual(runs[0]);
 });
+
+it.each(evictionPolicyNames)(
+  `under %s the recorded inputs give the same log again, byte for byte (seed ${seed})`,
+  (policy) => {
+    for (let round = 0; round < 2; round++) {
+      const what = `${policy}, seed ${seed + 90 + round}`;
+      const texts = ['', ''];
+      const writers: LogWriter[] = [];
+      const record = (config: ManagerConfig): LogWriter => {
+        const run = writers.length;
+        const writer = new LogWriter(config, { log: (text) => void (texts[run] += text) });
+        writers.push(writer);
+        return writer;
+      };
+      let given: ManagerConfig | undefined;
+      const world = new World(policy, seed + 90 + round, (config) => {
+        given = config;
+        return record(config);
+      });
+      for (let i = 0; i < OPERATIONS; i++) world.step();
+      writers[0].end();
+      if (given === undefined) throw new Error('no manager was made');
+      replayLog(texts[0].trimEnd().split('\n'), what, record(given)).checkIntegrity();
+      writers[1].end();
+      expect(texts[0].split('\n').length, what).toBeGreaterThan(OPERATIONS);
+      expect(texts[1] === texts[0], what).toBe(true);
+    }
+  },
+);

@@ -117,6 +117,7 @@ export function renderReport(report: ReplayReport): string {
       `${printable(adapter.name)}${adapter.software && report.driver === 'real' ? ' (software)' : ''}`,
     ],
     ['driver', report.driver],
+    ['policy', printable(report.policy)],
     ['time', formatSeconds(report.wallSeconds)],
     ['hit digest', report.hitDigest],
     ['decision digest', report.decisionDigest],

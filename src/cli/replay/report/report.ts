@@ -39,6 +39,8 @@ export interface ReplayReport {
   /** sha256, in hex, over the decision log. */
   readonly decisionDigest: string;
   readonly driver: 'real' | 'modeled';
+  /** The eviction policy. */
+  readonly policy: string;
   /** Malformed trace lines left out (`--skip-bad`). */
   readonly skippedLines: number;
   /** What each configured tier's store really got, fastest first: `TierStore.describe()` by tier name. */

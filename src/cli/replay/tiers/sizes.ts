@@ -108,6 +108,7 @@ export function replaySizes(options: ReplayOptions, survey: TraceSurvey): Replay
       ...(options.nvmeBlocks === 0 ? {} : { nvme: lower(options.nvmeBlocks) }),
       lowerCopy: 'move',
       chainedKeys: false,
+      eviction: options.eviction,
       offloadThreshold: options.offloadThreshold,
       maxJobs: Math.max(16_384, 4 * survey.longestRequest),
     },

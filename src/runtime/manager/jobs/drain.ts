@@ -7,16 +7,16 @@
 import { JobKind, JobState } from '../../transfer/jobTable.ts';
 import { Outcome } from '../../transfer/outcome.ts';
 import { type Core, HBM } from '../core.ts';
-import { evictFor, makeRoom, trimToThreshold } from '../residency/residency.ts';
+import { offload } from '../residency/offload.ts';
+import { evictFor, makeRoom } from '../residency/residency.ts';
 import { failReaders, settle } from '../sequences/settling.ts';
 import { firstClaim, grantClaims, start } from './issuing.ts';
 import { cancelWaiting } from './withdrawing.ts';
 
 /**
- * @param trim whether HBM is brought down to its offload threshold too, as after everything that lets blocks
- * go
+ * @param letGo whether blocks were let go, so that tiers may offload some
  */
-export function drain(core: Core, trim: boolean): void {
+export function drain(core: Core, letGo: boolean): void {
   do {
     while (!core.agenda.isEmpty) {
       serveEnded(core);
@@ -24,7 +24,7 @@ export function drain(core: Core, trim: boolean): void {
       grantFreed(core);
       relieveCrowded(core);
     }
-    if (trim) trimToThreshold(core);
+    if (letGo) offload(core);
   } while (!core.agenda.isEmpty || breakDeadlock(core));
 }
 

@@ -24,7 +24,7 @@ export function makeRoom(core: Core, tier: number, bytes = 0, owner = -1, patien
 }
 
 /** Who goes next: by the eviction policy, within the quotas of the owners. -1 when nobody may. */
-function victimFor(core: Core, tier: number, owner: number, bytes: number): number {
+export function victimFor(core: Core, tier: number, owner: number, bytes: number): number {
   const choice = core.policy.victim(tier);
   if (core.quotas === null || choice === -1) return choice;
   return core.quotas.victim(tier, owner, bytes, choice, core.replicas.owner[choice]);
@@ -102,7 +102,11 @@ function isLastIn(core: Core, content: number, victim: number, tier: number): bo
 }
 
 function hasOtherCopy(core: Core, content: number, victim: number, tier: number): boolean {
-  if (!isLastIn(core, content, victim, tier)) return true;
+  return !isLastIn(core, content, victim, tier) || hasLowerCopy(core, content, tier);
+}
+
+/** Whether a tier below has the content, or awaits it. */
+export function hasLowerCopy(core: Core, content: number, tier: number): boolean {
   for (let below = tier + 1; below < core.tiers; below++) if (hasCopyIn(core, content, below)) return true;
   return false;
 }
@@ -112,7 +116,13 @@ function hasCopyIn(core: Core, content: number, tier: number): boolean {
 }
 
 /** The next lower tier that would take a block evicted from `tier`, or -1. */
-function lowerTierFor(core: Core, tier: number, sizeClass: number, owner: number, patient: boolean): number {
+export function lowerTierFor(
+  core: Core,
+  tier: number,
+  sizeClass: number,
+  owner: number,
+  patient: boolean,
+): number {
   if (!patient && isBehind(core, tier, sizeClass)) return -1;
   for (let lower = tier + 1; lower < core.tiers; lower++) {
     if (accepts(core, lower, sizeClass, owner)) return lower;
@@ -198,17 +208,6 @@ export function createDemotion(
   core.writeBudgets[lower]?.pay(bytes);
   core.setJobResident(row, 1);
   return row;
-}
-
-/** Offloads cached blocks while HBM is fuller than the threshold and they can move without being lost. */
-export function trimToThreshold(core: Core): void {
-  if (core.config.offloadThreshold >= 1 || core.tiers === 1) return;
-  const limit = core.config.offloadThreshold * core.capacityBytes[HBM];
-  while (core.residentBytes[HBM] > limit) {
-    const victim = victimFor(core, HBM, -1, 0);
-    if (victim === -1 || !canMoveDown(core, victim, HBM)) return;
-    evict(core, victim, HBM);
-  }
 }
 
 /** Evicts those of the replicas that lie in HBM, can be evicted and would stay in the cache; the last first. */

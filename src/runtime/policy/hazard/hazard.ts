@@ -161,6 +161,36 @@ export class Hazard implements EvictionPolicy {
     return best === -1 ? inner : best;
   }
 
+  /**
+   * Leaves, each with the blocks before it that were let go at the same moment: they follow once it is gone.
+   * As an LRU, and among several size classes, of the next leaf only.
+   */
+  upcoming(tier: number, count: number): number[] {
+    const first = this.victim(tier);
+    if (first === -1) return [];
+    const alone = this.#guard.asLru || this.#sizeClasses > 1;
+    const next = new Set<number>();
+    for (const leaf of alone ? [first] : this.#leaves.leastFew(tier, count)) {
+      let content = this.#family.contentOf(leaf);
+      const usedUs = this.#blocks.usedUs[content];
+      for (let at = leaf; at !== -1 && next.size < count; at = this.#copyIn(content, tier)) {
+        if (this.#blocks.usedUs[content] !== usedUs) break;
+        next.add(at);
+        content = this.#world.parentOf(content);
+        if (content < 0) break;
+      }
+    }
+    return [...next];
+  }
+
+  /** The content's entered replica in the tier, or -1. */
+  #copyIn(content: number, tier: number): number {
+    const { base } = this.#world;
+    let at = this.#family.firstOf(content);
+    while (at !== -1 && (at < base[tier] || at >= base[tier + 1])) at = this.#family.nextOf(at);
+    return at;
+  }
+
   victimOfClass(tier: number, sizeClass: number): number {
     return this.#best(tier * this.#sizeClasses + sizeClass);
   }

@@ -167,6 +167,17 @@ export class Leaves {
     return this.#worth[this.#cell[replica]];
   }
 
+  /** Leaves of a group from the least worth on, at most so many. */
+  leastFew(group: number, count: number): number[] {
+    const few: number[] = [];
+    for (const cell of this.#filled[group].inOrder()) {
+      let at = this.#first[group * LISTS + cell];
+      for (; at !== -1 && few.length < count; at = this.#next[at]) few.push(at);
+      if (few.length === count) break;
+    }
+    return few;
+  }
+
   /** The members of a group: leaves from the least worth on, then the others. */
   members(group: number): number[] {
     const all: number[] = [];

@@ -8,7 +8,7 @@
  * who is used next by whom.
  */
 
-import { expand, type PrefixTrace } from './traces.ts';
+import { expand, type PrefixTrace } from './chains.ts';
 
 /**
  * Who uses a request's blocks next: blocks before `ends[i]`, from the end before on, are next used by request
