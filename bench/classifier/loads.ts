@@ -1,7 +1,7 @@
 /** Loads for the classifier: traces as uses of blocks, and a made one in which the classes are equally many. */
 
+import { expand, type PrefixTrace } from '../../src/cli/replay/study/chains.ts';
 import { SeededRandom } from '../../src/testing/index.ts';
-import { expand, type PrefixTrace } from '../policies/traces.ts';
 import type { Use } from './hindsight.ts';
 
 export function usesOf(trace: PrefixTrace): Use[] {
