@@ -41,7 +41,7 @@ async function measure(requests: number): Promise<Row> {
   const { simulation } = runToEnd((skipsKeys) =>
     buildSimulation(undefined, command.opts(), { skipsKeys: skipsKeys && !values.keys }),
   );
-  clusterMetrics(simulation.table, simulation.instances);
+  clusterMetrics(simulation.table, simulation.instances, {}, false);
   const { user, system } = process.cpuUsage();
   return {
     requests,

@@ -71,9 +71,9 @@ export async function runSimulate(workload: string | undefined, options: Options
   const { simulation, opened } = built;
   const { table, instances } = simulation;
   const targets = goodputTargets(options, opened.spec);
-  const cluster = clusterMetrics(table, instances, targets);
+  const cluster = clusterMetrics(table, instances, targets, options.metricsPath !== undefined);
   const perInstance =
-    instances.length === 1 ? [] : instances.map(({ id }, i) => metricsOutput(table, instances, id, i));
+    instances.length === 1 ? [] : instances.map(({ id }, i) => metricsOutput(table, instances, id, i, false));
   const provenance = provenanceOf(built, options);
 
   const files: [target: string, parts: Iterable<string>][] = [];

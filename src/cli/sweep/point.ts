@@ -46,7 +46,7 @@ export function runPoint({ values, args }: Point): PointResult {
   const { workload, options } = simulateArguments(args);
   const { simulation, machine } = runToEnd((skipsKeys) => buildSimulation(workload, options, { skipsKeys }));
   const { table, instances } = simulation;
-  const metrics = clusterMetrics(table, instances);
+  const metrics = clusterMetrics(table, instances, {}, false);
   return {
     values,
     gpus: instances.length * machine.tp * machine.dp,

@@ -81,8 +81,9 @@ export function clusterMetrics(
   table: RequestTable,
   instances: readonly Instance[],
   targets: TargetsByClass = {},
+  withRows: boolean = true,
 ): MetricsOutput {
-  const metrics = metricsOutput(table, instances, 'cluster');
+  const metrics = metricsOutput(table, instances, 'cluster', undefined, withRows);
   const goodput = goodputOf(table, targets, metrics.vllm_estimated_duration_s);
   return goodput === undefined ? metrics : { ...metrics, ...goodput };
 }
@@ -90,12 +91,14 @@ export function clusterMetrics(
 /**
  * Metrics of the whole run, or of the instance `only`.
  * @param id `cluster`, or the instance's
+ * @param withRows whether `requests` is filled; an object a request, it takes more memory than all the rest
  */
 export function metricsOutput(
   table: RequestTable,
   instances: readonly Instance[],
   id: string,
   only?: number,
+  withRows: boolean = true,
 ): MetricsOutput {
   const scope = only === undefined ? instances : [instances[only]];
   const rows = rowsOf(table, only);
@@ -151,6 +154,6 @@ export function metricsOutput(
     dropped_unservable: unservable,
     length_capped_requests: sum(({ counters }) => counters.lengthCapped),
     timed_out_requests: timedOut,
-    requests: requestRows(table, rows, instances),
+    requests: withRows ? requestRows(table, rows, instances) : [],
   };
 }
