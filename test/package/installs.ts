@@ -43,7 +43,7 @@ try {
   );
   assert.deepEqual(heavy, [], 'packages that users must not get');
 
-  for (const door of ['runtime', 'backends', 'sim']) {
+  for (const door of ['runtime', 'backends', 'sim', 'compute']) {
     const names = run(
       process.execPath,
       ['--input-type=module', '-e', `console.log(Object.keys(await import('tierkv/${door}')).length)`],
@@ -57,7 +57,7 @@ try {
   assert.match(run(process.execPath, ['--input-type=module', '-e', main], user), /^function function/);
   fs.writeFileSync(
     join(user, 'doors.ts'),
-    ['runtime', 'backends', 'sim'].map((door) => `export * as ${door} from 'tierkv/${door}';\n`).join(''),
+    ['runtime', 'backends', 'sim', 'compute'].map((door) => `export * as ${door} from 'tierkv/${door}';\n`).join(''),
   );
   const example = fs.readFileSync(join(root, 'examples', 'embed.ts'), 'utf8');
   fs.writeFileSync(join(user, 'embed.ts'), example.replace('../src/index.ts', 'tierkv'));
