@@ -58,9 +58,11 @@ function newCountingPort(blocks: number): KVPort {
     blockTokens,
     capacityBlocks: blocks,
     hasLowerTier: false,
+    disturbances: 0,
     matchLength: () => 0,
     canOpen: (_keys, _matched, wanted) => open + wanted <= blocks,
     canAllocate: (wanted) => open + wanted <= blocks,
+    mayTakeFrom: () => true,
     open: () => new Sequence(0 as SequenceId, { number: 0, blocks: 64, matched: 0 }, 0),
     load: () => true,
     allocate: (sequence, from, to) => {

@@ -19,6 +19,16 @@ const entries: readonly CommandEntry[] = [
     load: async () => (await import('./replay.ts')).replayCommand(),
   },
   {
+    name: 'simulate',
+    summary: 'simulate the serving of a workload on instances with tiered KV caches',
+    load: async () => (await import('./simulate.ts')).simulateCommand(),
+  },
+  {
+    name: 'sweep',
+    summary: 'simulate a grid of deployments, and name the cheapest that meets the targets',
+    load: async () => (await import('./sweep.ts')).sweepCommand(),
+  },
+  {
     name: 'workload',
     summary: 'generate, inspect and convert workloads of requests',
     load: async () => (await import('./workload.ts')).workloadCommand(),

@@ -6,10 +6,13 @@ import type {
   KeyNamespace,
   KVLayout,
   ManagerConfig,
+  MigratorOptions,
   PolicyChoice,
   TierSize,
   WriteBudgetConfig,
 } from '../runtime/index.ts';
+import { checkMigratorOptions } from '../runtime/migration/index.ts';
+import { HALF_LIFE_US_DEFAULT } from '../runtime/usage/index.ts';
 import type { GroupUnits, LayerGroup } from './layerGroups.ts';
 import { OWNERS, SHARED_OWNER } from './prompts/tenantOwners.ts';
 
@@ -22,6 +25,8 @@ export interface KVRuntimeConfig {
    * Layers that share a unit: each group of a block is a unit of its own. Default: one group of all layers.
    */
   readonly layerGroups?: readonly LayerGroup[];
+  /** Blocks that a large page holds: of HBM, compaction frees whole pages. Default 1. */
+  readonly blocksPerPage?: number;
   /** Name and revision of the weights: blocks of other weights are never found. */
   readonly model: string;
   /** 16 to 32 secret bytes under which block keys are made. Keep it over restarts. */
@@ -30,6 +35,8 @@ export interface KVRuntimeConfig {
   readonly epoch?: number;
   /** What else determines the bytes, by name. */
   readonly extras?: KeyNamespace['extras'];
+  /** Tenants that share KV, by the name of their group. Default: each tenant is alone. */
+  readonly sharingGroups?: Readonly<Record<string, readonly string[]>>;
   /** GPU memory for blocks. */
   readonly hbmBytes: number;
   /** Locked host memory for blocks that GPU memory has no room for. Default 0: off. */
@@ -69,8 +76,17 @@ export interface KVRuntimeConfig {
   readonly log?: string;
   /** Whether a slot that passes to another tenant is cleared before that tenant can read it. Default true. */
   readonly scrub?: boolean;
-  /** Share of HBM above which a release offloads cached blocks. Default 0.9. */
+  /**
+   * Share of HBM above which a release offloads cached blocks, by the eviction policy. Default 1, since
+   * `migration` does it by temperature; 0.9 where that is off.
+   */
   readonly offloadThreshold?: number;
+  /**
+   * Moves cached blocks by how often they are used: down from a tier that is 90 % full until it is 80 % full,
+   * the coldest first, and hot ones up into a tier that is not half full. Beside compute, at the lowest
+   * priority. `false` switches it off. Default: on, with the thresholds of `MigratorOptions`.
+   */
+  readonly migration?: MigratorOptions | false;
   /**
    * A transfer that takes longer, in milliseconds, is given up: its block is computed instead. Default
    * 10,000.
@@ -97,7 +113,8 @@ const DEADLINE_MS_DEFAULT = 10_000;
 
 /** @throws TKV_CONFIG with the field at fault */
 export function managerConfigOf(config: KVRuntimeConfig, units: GroupUnits): ManagerConfig {
-  const { pageBytes } = units;
+  const blocksPerPage = requireInteger('blocksPerPage', config.blocksPerPage ?? 1, 1, 2 ** 15);
+  const pageBytes = units.pageBytes * blocksPerPage;
   const size = (field: string, bytes: number): { capacityBytes: number; landingBytes: number } => {
     requireInteger(field, bytes, 0);
     const landing = Math.min(Math.floor(bytes * LANDING_SHARE), LANDING_BYTES_MAX);
@@ -112,6 +129,8 @@ export function managerConfigOf(config: KVRuntimeConfig, units: GroupUnits): Man
     return { capacityBytes: bytes - landingBytes, landingBytes };
   };
   const { ddrBytes = 0, nvme } = config;
+  if (config.migration !== undefined && config.migration !== false) checkMigratorOptions(config.migration);
+  const migrates = config.migration !== false && (ddrBytes > 0 || nvme !== undefined);
   const deadlineMs = config.transferDeadlineMs ?? DEADLINE_MS_DEFAULT;
   return {
     unitBytes: units.unitBytes,
@@ -121,7 +140,8 @@ export function managerConfigOf(config: KVRuntimeConfig, units: GroupUnits): Man
     ...(nvme === undefined ? {} : { nvme: { ...size('nvme.bytes', nvme.bytes), ...budgetOf(nvme) } }),
     ...(config.eviction === undefined ? {} : { eviction: config.eviction }),
     ...(config.lowerCopy === undefined ? {} : { lowerCopy: config.lowerCopy }),
-    offloadThreshold: config.offloadThreshold ?? 0.9,
+    offloadThreshold: config.offloadThreshold ?? (migrates ? 1 : 0.9),
+    ...(migrates ? { useHalfLifeUs: HALF_LIFE_US_DEFAULT } : {}),
     owners: OWNERS,
     sharedOwner: SHARED_OWNER,
     leavingShare: config.leavingShare ?? LEAVING_SHARE_DEFAULT,

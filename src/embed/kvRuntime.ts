@@ -18,12 +18,20 @@ import type { SlotBuffer } from '../backends/webgpu/index.ts';
 import {
   BlockKeys,
   type BlockTable,
+  type CrossRequestKVCache,
   type KeyElements,
+  type KVBudget,
   KVManager,
+  type KVMetrics,
+  kvBudget,
+  kvMetrics,
   type Match,
   type OpenBlock,
   Priority,
+  type Sequence,
+  SharingGroups,
   TierKVError,
+  type TierName,
   tierName,
 } from '../runtime/index.ts';
 import { throwIfAborted, type WaitOptions } from './abort.ts';
@@ -33,9 +41,18 @@ import { type CacheEvent, CacheEvents } from './events.ts';
 import { groupUnits } from './layerGroups.ts';
 import { ManagerLoop } from './managerLoop.ts';
 import { type Metrics, metricsOf } from './metrics.ts';
+import { runtimeMigration } from './migration.ts';
+import { PagedAttentionCache } from './paged/pagedAttentionCache.ts';
 import { RequestQueue } from './prompts/requestQueue.ts';
 import { TenantChains } from './prompts/tenantChains.ts';
 import { TenantOwners } from './prompts/tenantOwners.ts';
+import {
+  type CrossRequestOptions,
+  crossRequestCache,
+  placesOf,
+  ready,
+  setQuota,
+} from './prompts/tenantReuse.ts';
 import { AdmissionQueue } from './requests/admission.ts';
 import {
   type BeginOptions,
@@ -54,6 +71,7 @@ import { ComputingBlocks } from './requests/computing.ts';
 import { given, type RequestContext, requireLive, type StepEnd, tokensToFind } from './requests/context.ts';
 import { append, type EntryEnd, type StepEntry, seal, step } from './requests/growing.ts';
 import { type KVSequence, stateOf } from './requests/kvSequence.ts';
+import { KVScheduler, type KVSchedulerConfig } from './scheduling/kvScheduler.ts';
 import { DeviceKeeper } from './stores/deviceKeeper.ts';
 import { type OpenStores, openStores } from './stores/openStores.ts';
 import { adoptRecovered, warmNvme } from './stores/warm.ts';
@@ -84,6 +102,7 @@ export class KVRuntime implements AsyncDisposable {
   readonly #log: DecisionLogFile | null;
   readonly #closing: AbortController;
   #closed: Promise<void> | undefined;
+  #scheduler: KVScheduler | undefined;
 
   private constructor(
     config: KVRuntimeConfig,
@@ -108,7 +127,8 @@ export class KVRuntime implements AsyncDisposable {
     const notice = guarded(config.notice);
     const units = groupUnits(layout, layerGroups);
     const managerConfig = managerConfigOf(config, units);
-    const chains = new TenantChains({ secretKey, epoch, model, layout, extras }, units.groups);
+    const sharing = new SharingGroups(config.sharingGroups);
+    const chains = new TenantChains({ secretKey, epoch, model, layout, extras }, units.groups, sharing);
     const memory = await tableMemory();
     const log = config.log === undefined ? null : openDecisionLog(config.log, managerConfig);
     let manager: KVManager;
@@ -121,7 +141,11 @@ export class KVRuntime implements AsyncDisposable {
       throw inConfigNames(error);
     }
     const events = new CacheEvents(manager.tiers.map((tier) => tierName(tier)));
-    const loop = new ManagerLoop(manager, stores.engine, { also: events.listener });
+    const nowUs = (): number => stores.engine.nowUs();
+    const migration = runtimeMigration(config.migration, manager, nowUs);
+    const loop = new ManagerLoop(manager, stores.engine, {
+      also: { ...events.listener, ...migration?.listener },
+    });
     const closing = new AbortController();
     const admission = new AdmissionQueue();
     loop.onRoom(() => admission.roomFreed());
@@ -133,13 +157,15 @@ export class KVRuntime implements AsyncDisposable {
       units,
       blockTokens: layout.blockTokens,
       admission,
-      owners: new TenantOwners(),
+      sharing,
+      owners: new TenantOwners(sharing),
       computing: new ComputingBlocks(),
       scrubs: config.scrub ?? true,
       hbm: () => stores.hbm,
       device: () => stores.device,
       closing: closing.signal,
-      nowUs: () => stores.engine.nowUs(),
+      nowUs,
+      migration,
     };
     if (stores.nvme !== undefined) adoptRecovered(manager, stores.nvme, context.nowUs());
     return new KVRuntime(config, stores, context, events, log, closing);
@@ -161,6 +187,16 @@ export class KVRuntime implements AsyncDisposable {
   /** How much of HBM a request could take now, and who waits for it. */
   get room(): Room {
     return roomOf(this.#context);
+  }
+
+  /** What the tenant may still use of each tier. */
+  budget(tenant: string): KVBudget {
+    return kvBudget(this.manager, this.#context.owners.of(tenant));
+  }
+
+  /** Hit rates, traffic between tiers, thrashing and preemptions so far. */
+  kvMetrics(): KVMetrics {
+    return kvMetrics(this.manager, this.#scheduler?.counters);
   }
 
   /** Counters and gauges as plain data. */
@@ -206,6 +242,53 @@ export class KVRuntime implements AsyncDisposable {
   /** A new, empty queue for prompts that wait: how much of each is cached is one call for all of them. */
   requestQueue(): RequestQueue {
     return new RequestQueue(this.manager, this.#context.chains, this.#config.layout.blockTokens);
+  }
+
+  /**
+   * Continuous batching on this runtime: which requests run in each step, with how many tokens, in which
+   * blocks. There is one at a time.
+   * @throws TKV_CONFIG for a setting that is wrong or that a runtime cannot keep, TKV_STATE while another one
+   * is open
+   */
+  scheduler(config: KVSchedulerConfig = {}): KVScheduler {
+    if (this.#scheduler !== undefined && !this.#scheduler.isClosed) {
+      throw new TierKVError('TKV_STATE', 'the runtime has a scheduler. Close it before you open another.');
+    }
+    this.#scheduler = new KVScheduler(this.#context, config, this.#log?.sink ?? null);
+    return this.#scheduler;
+  }
+
+  /**
+   * Room of a tier that is the tenant's own, or its group's: while it takes no more there, none of its blocks
+   * is evicted for others, and what it takes beyond goes first.
+   * @param bytes null for no quota, as at the beginning
+   * @throws TKV_CONFIG for a tier that is not there, or quotas over its capacity
+   */
+  setQuota(tenant: string, tier: TierName, bytes: number | null): void {
+    setQuota(this.#context, tenant, tier, bytes);
+  }
+
+  /** KV of one request for another one, in tables of the manager. Await `ready` before kernels use them. */
+  crossRequestCache(options: CrossRequestOptions = {}): CrossRequestKVCache {
+    return crossRequestCache(this.#context, options);
+  }
+
+  /** Fulfilled when no block of the table waits for a transfer; slots of other tenants are cleared by then. */
+  ready(table: Sequence): Promise<void> {
+    return ready(this.#context, table);
+  }
+
+  /** Slab and offset of the table's blocks. @throws TKV_STATE when one of them is not in HBM */
+  places(table: Sequence): DeviceBlockTable {
+    return placesOf(this.#context, table);
+  }
+
+  /**
+   * Private blocks by number, for a batch that keeps its own tables. Dispose of it before the runtime closes.
+   * @throws TKV_CONFIG for a runtime with layer groups
+   */
+  pagedCache(): PagedAttentionCache {
+    return new PagedAttentionCache(this.#context, this.#config.layout);
   }
 
   /**
@@ -412,6 +495,8 @@ export class KVRuntime implements AsyncDisposable {
 
   async #close(): Promise<void> {
     this.#closing.abort(new TierKVError('TKV_STATE', 'the runtime is closed. Open another one.'));
+    this.#scheduler?.close();
+    this.#context.migration?.stop();
     await this.#context.keeper.close();
     await this.idle();
     await this.stores[Symbol.asyncDispose]();

@@ -24,7 +24,7 @@ export class ManagerLoop {
   readonly #waiting: Map<Sequence, (() => void)[]> = new Map();
   #idleWaiters: (() => void)[] = [];
   #alarmIsSet = false;
-  #roomFreed: () => void = () => {};
+  readonly #roomFreed: (() => void)[] = [];
 
   /** @param options.also what else the manager is to tell of */
   constructor(
@@ -42,19 +42,27 @@ export class ManagerLoop {
         this.#carrier.submit();
         this.#watchDeadlines();
       },
-      settled: (sequence) => this.#wake(sequence),
+      settled: (sequence) => {
+        this.#wake(sequence);
+        also.settled?.(sequence);
+      },
       roomFreed: () => {
         if (this.#idleWaiters.length > 0 && this.#isIdle()) {
           for (const wake of this.#idleWaiters.splice(0)) wake();
         }
-        this.#roomFreed();
+        for (const freed of this.#roomFreed) freed();
+        also.roomFreed?.();
       },
     });
   }
 
-  /** Who is told when room came free in HBM. */
-  onRoom(freed: () => void): void {
-    this.#roomFreed = freed;
+  /** Who is told, beside others, when a job has ended or room came free in HBM. @returns what ends that */
+  onRoom(freed: () => void): () => void {
+    this.#roomFreed.push(freed);
+    return () => {
+      const at = this.#roomFreed.indexOf(freed);
+      if (at !== -1) this.#roomFreed.splice(at, 1);
+    };
   }
 
   /**

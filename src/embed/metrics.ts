@@ -13,7 +13,10 @@ export interface Metrics {
   readonly gauges: Readonly<Record<string, number>>;
 }
 
-export function metricsOf({ manager, admission, keeper }: RequestContext, stores: OpenStores): Metrics {
+export function metricsOf(
+  { manager, admission, keeper, migration }: RequestContext,
+  stores: OpenStores,
+): Metrics {
   const c = manager.counters;
   const tiers = manager.tiers.map((tier) => tierName(tier));
   const counters: Record<string, number> = {
@@ -61,6 +64,9 @@ export function metricsOf({ manager, admission, keeper }: RequestContext, stores
   c.loadsFailed.forEach((count, outcome) => {
     counters[`loadsFailed.${outcomeNames[outcome]}`] = count;
   });
+  for (const [name, count] of Object.entries(migration?.migrator.getStats() ?? {})) {
+    counters[`migrations.${name}`] = count;
+  }
   for (const [link, { bytes, busySeconds }] of stores.engine.traffic()) {
     counters[`movedBytes.${link}`] = bytes;
     counters[`busySeconds.${link}`] = busySeconds;

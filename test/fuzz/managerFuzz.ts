@@ -1,6 +1,6 @@
 /**
  * Random operations on a manager with tiers of 4 to 64 slots: open, allocate, extend, seal, copy, truncate,
- * release, lookup, offload, reload, move, cancel, deadlines, completions late and out of order, faults, whole
+ * release, lookup, offload, reload, move, keep in a tier, cancel, deadlines, completions late and out of order, faults, whole
  * tiers lost. After each operation the whole state is audited, and every block that a sequence may read holds
  * what that sequence's key says. Some worlds are recorded, and their log is run again: it has to come out the
  * same to the byte.
@@ -89,6 +89,7 @@ function randomConfig(random: Random): ManagerConfig {
     eviction: { policy: random.pick(evictionPolicyNames) },
     leavingShare: random.pick([1, 1, 0.3]),
     owners: 3,
+    ...(random.chance(0.3) ? { useHalfLifeUs: random.between(1, 100) } : {}),
   };
   if (random.chance(0.3)) config.transferDeadlineUs = random.between(1, 40);
   if (random.chance(0.8)) config.ddr = lower();
@@ -104,6 +105,7 @@ class World {
   reads = 0;
   expired = 0;
   tiersLost = 0;
+  kept = 0;
   readonly #random: Random;
   readonly #manager: KVManager;
   readonly #driver: ShadowDriver;
@@ -171,7 +173,8 @@ class World {
     else if (roll < 52) this.#withRequest('seal', (r) => this.#seal(r));
     else if (roll < 58) this.#withRequest('release', (r) => this.#drop(r, 'release'));
     else if (roll < 62) this.#withRequest('cancel', (r) => this.#drop(r, 'cancel'));
-    else if (roll < 64) this.#withRequest('preempt', (r) => this.#drop(r, 'preempt'));
+    else if (roll < 63) this.#withRequest('preempt', (r) => this.#drop(r, 'preempt'));
+    else if (roll < 64) this.#withRequest('demote', (r) => this.#drop(r, 'demote'));
     else if (roll < 65) this.#withRequest('releaseRange', (r) => this.#releaseTail(r));
     else if (roll < 66) this.#withRequest('truncate', (r) => this.#truncate(r));
     else if (roll < 69) this.#evict();
@@ -181,6 +184,7 @@ class World {
     else if (roll < 78) this.#loseTier();
     else if (roll < 80) this.#withRequest('copy', (r) => this.#copy(r));
     else if (roll < 82) this.#move();
+    else if (roll < 84) this.#withRequest('keepIn', (r) => this.#keepIn(r));
     else this.#complete();
     this.#driver.takeJobs(this.#nowUs);
     this.#write();
@@ -241,6 +245,7 @@ class World {
       preemptions: c.preemptions,
       expired: this.expired,
       tiersLost: this.tiersLost,
+      kept: this.kept,
       lost: c.lost,
       copies: c.copies,
       promotions: sum(c.promotions),
@@ -291,7 +296,7 @@ class World {
     this.#manager.seal(request.sequence, i, i + 1, request.keys, i * 4, 16, this.#nowUs);
   }
 
-  #drop(request: Request, how: 'release' | 'cancel' | 'preempt'): void {
+  #drop(request: Request, how: 'release' | 'cancel' | 'preempt' | 'demote'): void {
     this.#requests.splice(this.#requests.indexOf(request), 1);
     this.#manager[how](request.sequence, this.#nowUs);
   }
@@ -332,6 +337,13 @@ class World {
     const at = this.#random.below(blocks) * 4;
     const tier = this.#random.below(this.#manager.config.tiers.length);
     this.#manager.move(keys.slice(at, at + 4), tier, this.#random.below(5) as Priority, this.#nowUs);
+  }
+
+  /** Holds some of its blocks in another tier, where that has them. */
+  #keepIn({ sequence }: Request): void {
+    const from = this.#random.below(sequence.length + 1);
+    const position = this.#random.below(this.#manager.config.tiers.length);
+    this.kept += this.#manager.keepIn(sequence, from, sequence.length, position, this.#nowUs);
   }
 
   #evict(): void {

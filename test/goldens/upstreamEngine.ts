@@ -26,6 +26,14 @@ export class UpstreamEngine implements TraceEngine {
   #running: Req[] = [];
   #preemptions = 0;
   #done = 0;
+  /** Ids of the requests to which the last step did this, in order. */
+  readonly last: Record<'admitted' | 'preempted' | 'leftOut' | 'started' | 'finished', string[]> = {
+    admitted: [],
+    preempted: [],
+    leftOut: [],
+    started: [],
+    finished: [],
+  };
 
   constructor(trace: StepTrace, repairs: Repairs) {
     this.#trace = trace;
@@ -37,7 +45,34 @@ export class UpstreamEngine implements TraceEngine {
     this.#waiting.push({ raw, priority: priorityOf(raw.slo), progress: 0, newTokens: 0, computed: 0 });
   }
 
+  get waitingCount(): number {
+    return this.#waiting.length;
+  }
+
+  get runningCount(): number {
+    return this.#running.length;
+  }
+
+  get preemptions(): number {
+    return this.#preemptions;
+  }
+
+  get store(): UpstreamStore {
+    return this.#store;
+  }
+
+  abort(id: string): void {
+    this.#waiting = this.#waiting.filter(({ raw }) => raw.id !== id);
+    this.#running = this.#running.filter(({ raw }) => raw.id !== id);
+    this.#store.release(id);
+  }
+
   plan(): PlannedStep {
+    this.last.admitted = [];
+    this.last.preempted = [];
+    this.last.leftOut = [];
+    this.last.started = [];
+    this.last.finished = [];
     this.#sortQueue();
     const before = this.#preemptions;
     let { left, preempted } = this.#planRunning();
@@ -52,8 +87,13 @@ export class UpstreamEngine implements TraceEngine {
 
   end(): StepState {
     for (const req of this.#running) {
-      if (req.progress < req.raw.input.length) req.progress = req.computed;
+      const wasPrefill = req.progress < req.raw.input.length;
+      if (wasPrefill) req.progress = req.computed;
       else if (req.newTokens > 0) req.progress++;
+      else if (!this.last.admitted.includes(req.raw.id)) this.last.leftOut.push(req.raw.id);
+      const joinsFull = !wasPrefill && this.last.admitted.includes(req.raw.id);
+      if ((wasPrefill || joinsFull) && req.progress === req.raw.input.length)
+        this.last.started.push(req.raw.id);
     }
     const { max_model_len: maxLength } = this.#trace.config;
     this.#running = this.#running.filter((req) => {
@@ -64,6 +104,7 @@ export class UpstreamEngine implements TraceEngine {
         this.#store.allocate(id, [output[req.progress - input.length]], [], false);
       }
       this.#store.release(id);
+      this.last.finished.push(id);
       this.#done++;
       return false;
     });
@@ -131,6 +172,7 @@ export class UpstreamEngine implements TraceEngine {
 
   #preempt(req: Req): void {
     this.#preemptions++;
+    this.last.preempted.push(req.raw.id);
     if (this.#repairs.neverComputed) this.#store.unpublishBehind(req.raw.id, req.progress);
     this.#running.splice(this.#running.indexOf(req), 1);
     this.#store.release(req.raw.id);
@@ -150,6 +192,7 @@ export class UpstreamEngine implements TraceEngine {
       if (!this.#store.allocate(id, input.slice(start, start + tokens), cached, true)) return;
       this.#waiting.shift();
       this.#running.push(req);
+      this.last.admitted.push(id);
       left -= tokens;
       req.newTokens = tokens;
       req.computed = start + tokens;

@@ -4,7 +4,7 @@
  * tenants not met for long are given up and made again when they come back.
  */
 
-import { KeyChain, type KeyNamespace, TierKVError } from '../../runtime/index.ts';
+import { KeyChain, type KeyNamespace, SharingGroups, TierKVError } from '../../runtime/index.ts';
 import type { LayerGroup } from '../layerGroups.ts';
 
 /** Tenants whose chains are kept: 1.2 KB each. */
@@ -13,17 +13,23 @@ const TENANTS_MAX = 4096;
 export class TenantChains {
   readonly #namespace: Omit<KeyNamespace, 'tenant'>;
   readonly #groups: readonly LayerGroup[];
+  readonly #sharing: SharingGroups;
   /** In the order in which tenants were met last. */
   readonly #chains: Map<string, readonly KeyChain[]> = new Map();
 
   /** @throws TKV_CONFIG naming the field of the namespace that is missing or malformed */
-  constructor(namespace: Omit<KeyNamespace, 'tenant'>, groups: readonly LayerGroup[]) {
+  constructor(
+    namespace: Omit<KeyNamespace, 'tenant'>,
+    groups: readonly LayerGroup[],
+    sharing: SharingGroups = new SharingGroups(),
+  ) {
     const { secretKey } = namespace;
     this.#namespace = {
       ...namespace,
       secretKey: secretKey instanceof Uint8Array ? secretKey.slice() : secretKey,
     };
     this.#groups = groups;
+    this.#sharing = sharing;
     this.of('any tenant'); // a bad key or model name is found before anything is opened
   }
 
@@ -41,14 +47,15 @@ export class TenantChains {
         { field: 'tenant' },
       );
     }
-    const known = this.#chains.get(tenant);
+    const domain = this.#sharing.domainOf(tenant);
+    const known = this.#chains.get(domain);
     if (known !== undefined) {
-      this.#chains.delete(tenant);
-      this.#chains.set(tenant, known);
+      this.#chains.delete(domain);
+      this.#chains.set(domain, known);
       return known;
     }
-    const chains = this.#groups.map((group) => new KeyChain(this.#namespaceOf(tenant, group)));
-    this.#chains.set(tenant, chains);
+    const chains = this.#groups.map((group) => new KeyChain(this.#namespaceOf(domain, group)));
+    this.#chains.set(domain, chains);
     if (this.#chains.size > TENANTS_MAX) {
       const [oldest] = this.#chains.keys();
       this.#chains.delete(oldest);

@@ -4,6 +4,8 @@
  * one, and are kept apart by always clearing.
  */
 
+import { SharingGroups } from '../../runtime/index.ts';
+
 /** Owner of blocks whose tenant is not known, such as those of an earlier run. */
 export const UNKNOWN_OWNER = 0;
 export const OWNERS = 4096;
@@ -12,13 +14,19 @@ export const SHARED_OWNER: number = OWNERS - 1;
 
 export class TenantOwners {
   readonly #numbers: Map<string, number> = new Map();
+  readonly #sharing: SharingGroups;
+
+  constructor(sharing: SharingGroups = new SharingGroups()) {
+    this.#sharing = sharing;
+  }
 
   of(tenant: string): number {
-    const known = this.#numbers.get(tenant);
+    const domain = this.#sharing.domainOf(tenant);
+    const known = this.#numbers.get(domain);
     if (known !== undefined) return known;
     const next = this.#numbers.size + 1;
     if (next >= SHARED_OWNER) return SHARED_OWNER;
-    this.#numbers.set(tenant, next);
+    this.#numbers.set(domain, next);
     return next;
   }
 }

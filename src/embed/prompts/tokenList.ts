@@ -30,13 +30,21 @@ export class TokenList {
   append(tokens: KeyElements, from = 0): void {
     requireTokenIds(tokens, from);
     const length = this.#length + tokens.length - from;
-    if (length > this.#tokens.length) {
-      const grown = new Uint32Array(Math.max(length, this.#tokens.length * 2));
-      grown.set(this.#tokens.subarray(0, this.#length));
-      this.#tokens = grown;
-    }
+    if (length > this.#tokens.length) this.#grow(length);
     for (let i = from; i < tokens.length; i++) this.#tokens[this.#length + i - from] = tokens[i];
     this.#length = length;
+  }
+
+  /** Adds one token, which is an id. */
+  push(token: number): void {
+    if (this.#length === this.#tokens.length) this.#grow(this.#length + 1);
+    this.#tokens[this.#length++] = token;
+  }
+
+  #grow(length: number): void {
+    const grown = new Uint32Array(Math.max(length, this.#tokens.length * 2));
+    grown.set(this.#tokens.subarray(0, this.#length));
+    this.#tokens = grown;
   }
 
   truncate(length: number): void {
@@ -63,17 +71,23 @@ export function requireList(tokens: KeyElements): void {
 }
 
 /** @throws TKV_INPUT naming the first token from `from` on that is no id */
-export function requireTokenIds(tokens: KeyElements, from = 0): void {
+export function requireTokenIds(tokens: KeyElements, from = 0, field = 'tokens'): void {
   for (let i = from; i < tokens.length; i++) {
-    if (typeof tokens[i] !== 'number' || tokens[i] >>> 0 !== tokens[i]) throw badToken(i, tokens[i]);
+    const token = tokens[i];
+    if (typeof token !== 'number' || token >>> 0 !== token) throw badToken(`${field}[${i}]`, token);
   }
 }
 
-function badToken(index: number, token: unknown): TierKVError {
+/** @throws TKV_INPUT naming the field where the token is no id */
+export function requireTokenId(token: number, field: string): void {
+  if (token >>> 0 !== token) throw badToken(field, token);
+}
+
+function badToken(field: string, token: unknown): TierKVError {
   return new TierKVError(
     'TKV_INPUT',
-    `tokens[${index}] is ${String(token)}, not an integer from 0 to 4294967295. Pass token ids as ` +
+    `${field} is ${String(token)}, not an integer from 0 to 4294967295. Pass token ids as ` +
       `the tokenizer gave them.`,
-    { field: `tokens[${index}]` },
+    { field },
   );
 }

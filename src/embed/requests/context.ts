@@ -1,9 +1,16 @@
 /** What the calls on sequences work with: the parts of one runtime. */
 
 import type { DevicePool } from '../../backends/webgpu/index.ts';
-import { BlockKeys, type KeyElements, type KVManager, TierKVError } from '../../runtime/index.ts';
+import {
+  BlockKeys,
+  type KeyElements,
+  type KVManager,
+  type SharingGroups,
+  TierKVError,
+} from '../../runtime/index.ts';
 import type { GroupUnits } from '../layerGroups.ts';
 import type { ManagerLoop } from '../managerLoop.ts';
+import type { RuntimeMigration } from '../migration.ts';
 import type { TenantChains } from '../prompts/tenantChains.ts';
 import type { TenantOwners } from '../prompts/tenantOwners.ts';
 import { requireList } from '../prompts/tokenList.ts';
@@ -20,6 +27,7 @@ export interface RequestContext {
   readonly units: GroupUnits;
   readonly blockTokens: number;
   readonly admission: AdmissionQueue;
+  readonly sharing: SharingGroups;
   readonly owners: TenantOwners;
   readonly computing: ComputingBlocks;
   /** Whether slots that change their tenant are cleared. */
@@ -32,6 +40,8 @@ export interface RequestContext {
   readonly closing: AbortSignal;
   /** The runtime's clock, in integer microseconds. */
   nowUs(): number;
+  /** Moves cached blocks by their temperature; null where that is off. */
+  readonly migration: RuntimeMigration | null;
 }
 
 /**

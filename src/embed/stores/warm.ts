@@ -3,7 +3,7 @@
  * they come back.
  */
 
-import type { FileStore } from '../../backends/file/index.ts';
+import type { FileStore, StoreIdentity } from '../../backends/file/index.ts';
 import { blake2s, type KVManager, layoutFingerprint, Tier } from '../../runtime/index.ts';
 import type { KVRuntimeConfig } from '../config.ts';
 import type { StoreConfig } from './openStores.ts';
@@ -12,8 +12,20 @@ import type { StoreConfig } from './openStores.ts';
 const FINGERPRINT_BYTES = 16;
 
 export function warmNvme(config: KVRuntimeConfig): StoreConfig['nvme'] {
-  const { nvme, model, layout, secretKey, extras = {}, epoch = 0 } = config;
+  const { nvme } = config;
   if (nvme === undefined) return undefined;
+  const { dir, restart = 'warm', allocation = 'whole' } = nvme;
+  return { dir, options: { restart, allocation, identity: nvmeIdentity(config) } };
+}
+
+/** What gives the blocks in the files their meaning. The secret key itself is not written down. */
+export function nvmeIdentity({
+  model,
+  layout,
+  secretKey,
+  extras = {},
+  epoch = 0,
+}: Pick<KVRuntimeConfig, 'model' | 'layout' | 'secretKey' | 'extras' | 'epoch'>): StoreIdentity {
   const fingerprint = blake2s(
     new TextEncoder().encode('tierkv secret key fingerprint'),
     FINGERPRINT_BYTES,
@@ -22,15 +34,13 @@ export function warmNvme(config: KVRuntimeConfig): StoreConfig['nvme'] {
   const sorted = Object.keys(extras)
     .sort()
     .map((name) => [name, extras[name]]);
-  const identity = {
+  return {
     model,
     layout: layoutFingerprint(layout),
     secretKey: Buffer.from(fingerprint).toString('hex'),
     extras: JSON.stringify(sorted),
     epoch,
   };
-  const { dir, restart = 'warm', allocation = 'whole' } = nvme;
-  return { dir, options: { restart, allocation, identity } };
 }
 
 /**

@@ -57,15 +57,15 @@ export function admitWaiting<R extends ServingRequest>(core: SchedulerCore<R>): 
  */
 function open<R extends ServingRequest>(core: SchedulerCore<R>, state: RequestState<R>): boolean {
   const { port } = core;
-  const { keys } = state.request;
+  const { keys, owner = 0 } = state.request;
   const { blockTokens } = port;
   // The newest token is always computed: that is what samples the next one.
   const most = Math.min(keys.length, Math.floor((state.known - 1) / blockTokens));
   const matched = port.matchLength(keys, most);
   const tokens = chunk(core, state.known - matched * blockTokens);
-  if (!port.canOpen(keys, matched, core.blocksFor(matched * blockTokens + tokens))) return false;
+  if (!port.canOpen(keys, matched, core.blocksFor(matched * blockTokens + tokens), owner)) return false;
   const full = Math.min(keys.length, Math.floor(state.known / blockTokens));
-  const sequence = port.open(keys, full, matched, core.nowUs);
+  const sequence = port.open(keys, full, matched, core.nowUs, owner);
   state.sequence = sequence;
   state.blocks = sequence.matched;
   state.sealed = sequence.matched;

@@ -69,10 +69,13 @@ export class SchedulerCore<R extends ServingRequest = ServingRequest> {
   /** Tokens that are left of the budget of the step now planned. */
   left = 0;
   nowUs = 0;
+  /** `port.disturbances` when the blocks of all requests were last looked at. */
+  disturbances: number;
 
   constructor(config: ResolvedSchedulerConfig, port: KVPort, sink: SchedulerSink | null) {
     this.config = config;
     this.port = port;
+    this.disturbances = port.disturbances;
     this.sink = sink;
     this.victimRule = victimRule(config.victimRule);
     this.waiting = new WaitingQueue(queueOrder(config.queueOrder));
@@ -108,7 +111,10 @@ export class SchedulerCore<R extends ServingRequest = ServingRequest> {
   sumUp(): void {
     const { plan, batch } = this;
     let idleTokens = 0;
-    for (let i = 0; i < this.idleCount; i++) idleTokens += batch.computed(this.#idle[i]);
+    for (let i = 0; i < this.idleCount; i++) {
+      idleTokens += batch.computed(this.#idle[i]);
+      plan.leftOut.push(batch.state(this.#idle[i]).request as R);
+    }
     let prefills = 0;
     for (let seat = plan.firstPrefill(); seat !== -1; seat = plan.nextPrefill(seat)) prefills++;
     plan.decodes = batch.decodes - this.idleCount;
@@ -129,7 +135,15 @@ export class SchedulerCore<R extends ServingRequest = ServingRequest> {
   allocate(state: RequestState, tokens: number): boolean {
     const end = this.blocksFor(tokens);
     if (end <= state.blocks) return true;
-    if (!this.port.allocate(sequenceOf(state), state.blocks, end, this.nowUs)) return false;
+    const sequence = sequenceOf(state);
+    const losses = sequence.disturbances;
+    if (!this.port.allocate(sequence, state.blocks, end, this.nowUs)) return false;
+    if (sequence.disturbances !== losses) {
+      // The manager had no job left for one of them.
+      state.disturbances += sequence.disturbances - losses;
+      this.port.truncate(sequence, state.blocks, this.nowUs);
+      return false;
+    }
     this.counters.openedBlocks += end - state.blocks;
     state.blocks = end;
     return true;
@@ -179,6 +193,7 @@ export class SchedulerCore<R extends ServingRequest = ServingRequest> {
   forgetSequence(state: RequestState<R>): void {
     this.stopHolding(state);
     state.sequence = null;
+    state.disturbances = 0;
     state.blocks = 0;
     state.computed = 0;
     state.sealed = 0;

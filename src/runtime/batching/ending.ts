@@ -52,7 +52,7 @@ export function failStep<R extends ServingRequest>(core: SchedulerCore<R>): void
   core.abortedInStep.length = 0;
   const seats: number[] = [];
   for (let seat = batch.first(); seat !== -1; seat = batch.next(seat)) seats.push(seat);
-  for (const seat of seats.reverse()) preempt(core, seat);
+  for (const seat of seats.reverse()) preempt(core, seat, false);
 }
 
 /** Seats whose block is full, or whose request has all its tokens. */

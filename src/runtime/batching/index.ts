@@ -4,6 +4,7 @@
  */
 
 export {
+  type PreemptionMode,
   preemptionNames,
   publishNames,
   queueOrderNames,

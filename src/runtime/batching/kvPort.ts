@@ -16,6 +16,11 @@ export interface KVPort {
   /** Whether blocks that leave HBM can go to a lower tier. */
   readonly hasLowerTier: boolean;
   /**
+   * How often blocks of sequences have lost their bytes so far, with a device or by a seal that failed. While
+   * it stays as it was, so does `disturbances` of every sequence.
+   */
+  readonly disturbances: number;
+  /**
    * Leading blocks under the first `count` keys that are ready or on their way, in any tier. Changes nothing.
    */
   matchLength(keys: BlockKeys, count: number): number;
@@ -23,11 +28,13 @@ export interface KVPort {
    * Whether a sequence of `blocks` blocks, the first `matched` of which are found under `keys`, would fit
    * HBM.
    */
-  canOpen(keys: BlockKeys, matched: number, blocks: number): boolean;
+  canOpen(keys: BlockKeys, matched: number, blocks: number, owner?: number): boolean;
   /** Whether `blocks` more blocks would fit HBM beside what cannot be evicted. */
   canAllocate(blocks: number): boolean;
-  /** Matches and pins at most `matchLimit` of the `count` leading blocks. */
-  open(keys: BlockKeys, count: number, matchLimit: number, nowUs: number): Sequence;
+  /** Whether blocks that a request of `other` lets go are room for `owner`: quotas may say no. */
+  mayTakeFrom(other: number, owner: number): boolean;
+  /** Matches and pins at most `matchLimit` of the `count` leading blocks, in the owner's name (default 0). */
+  open(keys: BlockKeys, count: number, matchLimit: number, nowUs: number, owner?: number): Sequence;
   /** Starts to bring the matched blocks to HBM that lie below it. False when they do not fit. */
   load(sequence: Sequence, nowUs: number): boolean;
   /**
@@ -45,7 +52,7 @@ export interface KVPort {
   cancel(sequence: Sequence, nowUs: number): void;
   /**
    * As `release`, for a running request that gives way; counted. With `offload` its room is made by moving
-   * blocks down.
+   * its blocks down, as far as nobody else holds them.
    */
   preempt(sequence: Sequence, offload: boolean, nowUs: number): void;
   /** Whether blocks of the sequence are still on their way, or wait for a slot. */
@@ -86,20 +93,28 @@ export class ManagerPort implements KVPort {
     this.hasLowerTier = tiers.length > 1;
   }
 
+  get disturbances(): number {
+    return this.#manager.disturbances;
+  }
+
   matchLength(keys: BlockKeys, count: number): number {
     return this.#manager.matchLength(keys.words, count);
   }
 
-  canOpen(keys: BlockKeys, matched: number, blocks: number): boolean {
-    return this.#manager.canOpen(keys.words, matched, blocks);
+  canOpen(keys: BlockKeys, matched: number, blocks: number, owner = 0): boolean {
+    return this.#manager.canOpen(keys.words, matched, blocks, this.#sizeClass, owner);
   }
 
   canAllocate(blocks: number): boolean {
     return this.#manager.canAllocate(blocks, this.#sizeClass);
   }
 
-  open(keys: BlockKeys, count: number, matchLimit: number, nowUs: number): Sequence {
-    return this.#manager.open(keys.words, count, nowUs, matchLimit);
+  mayTakeFrom(other: number, owner: number): boolean {
+    return this.#manager.mayTakeFrom(other, owner, HBM);
+  }
+
+  open(keys: BlockKeys, count: number, matchLimit: number, nowUs: number, owner = 0): Sequence {
+    return this.#manager.open(keys.words, count, nowUs, matchLimit, owner);
   }
 
   load(sequence: Sequence, nowUs: number): boolean {
@@ -135,9 +150,8 @@ export class ManagerPort implements KVPort {
   }
 
   preempt(sequence: Sequence, offload: boolean, nowUs: number): void {
-    const blocks = sequence.length;
-    this.#manager.preempt(sequence, nowUs);
-    if (offload) this.#manager.evict(HBM, blocks, nowUs);
+    if (offload) this.#manager.demote(sequence, nowUs);
+    else this.#manager.preempt(sequence, nowUs);
     this.#afterCall?.(nowUs);
   }
 

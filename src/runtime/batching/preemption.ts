@@ -35,28 +35,44 @@ export function yieldHeldBlocks<R extends ServingRequest>(
   return true;
 }
 
-/** The running request that gives way. The batch is not empty. */
-export function victimOf<R extends ServingRequest>(core: SchedulerCore<R>): number {
+/**
+ * The running request that gives way for the one of the seat: one whose room that one may take, or itself.
+ */
+export function victimOf<R extends ServingRequest>(core: SchedulerCore<R>, needing: number): number {
   const { batch, victimRule } = core;
-  if (victimRule.takesTheLast) return batch.last();
-  let victim = batch.first();
-  for (let seat = batch.next(victim); seat !== -1; seat = batch.next(seat)) {
-    if (!victimRule.prefers(batch.state(victim), batch.state(seat))) victim = seat;
+  const last = batch.last();
+  if (victimRule.takesTheLast && givesRoom(core, last, needing)) return last;
+  let victim = -1;
+  for (let seat = batch.first(); seat !== -1; seat = batch.next(seat)) {
+    if (!givesRoom(core, seat, needing)) continue;
+    if (victim === -1 || !victimRule.prefers(batch.state(victim), batch.state(seat))) victim = seat;
   }
   return victim;
+}
+
+function givesRoom<R extends ServingRequest>(core: SchedulerCore<R>, seat: number, needing: number): boolean {
+  if (seat === needing) return true;
+  const { batch, port } = core;
+  const { owner = 0 } = batch.state(seat).request;
+  return port.mayTakeFrom(owner, batch.state(needing).request.owner ?? 0);
 }
 
 /**
  * The request gives up its blocks and its seat, and waits in front. Tokens that the step had for it are left
  * again.
+ * @param forRoom whether others need its room, so that `offload` moves its blocks down
  */
-export function preempt<R extends ServingRequest>(core: SchedulerCore<R>, seat: number): void {
+export function preempt<R extends ServingRequest>(
+  core: SchedulerCore<R>,
+  seat: number,
+  forRoom: boolean,
+): void {
   core.left += core.batch.newTokens[seat];
   const state = core.batch.leave(seat) as RequestState<R>;
   core.decide(SchedulerDecision.PREEMPT, state, state.computed);
   core.counters.preemptions++;
   state.preemptions++;
-  core.port.preempt(sequenceOf(state), core.config.preemption === 'offload', core.nowUs);
+  core.port.preempt(sequenceOf(state), forRoom && core.config.preemption === 'offload', core.nowUs);
   core.forgetSequence(state);
   if (core.config.preemption === 'restart') state.known = state.request.promptTokens;
   state.phase = Phase.WAITING;

@@ -4,7 +4,6 @@
  * seats that need a block are touched.
  */
 
-import { invariant } from '../errors.ts';
 import type { SchedulerCore } from './core.ts';
 import { preempt, victimOf, yieldHeldBlocks } from './preemption.ts';
 import { SchedulerDecision } from './schedulerSink.ts';
@@ -20,9 +19,11 @@ export function planRunning<R extends ServingRequest>(core: SchedulerCore<R>): v
     batch.size <= config.maxBatchedTokens &&
     (batch.needingBlock === 0 || port.canAllocate(batch.needingBlock))
   ) {
-    grantAll(core);
-    core.left = config.maxBatchedTokens - batch.size + core.idleCount;
-    return;
+    if (grantAll(core)) {
+      core.left = config.maxBatchedTokens - batch.size + core.idleCount;
+      return;
+    }
+    core.restIdle();
   }
   planInOrder(core);
   for (let seat = batch.first(); seat !== -1; seat = batch.next(seat)) {
@@ -30,18 +31,22 @@ export function planRunning<R extends ServingRequest>(core: SchedulerCore<R>): v
   }
 }
 
-/** Every seat that needs a block gets one: there is room for all. */
-function grantAll<R extends ServingRequest>(core: SchedulerCore<R>): void {
+/**
+ * Every seat that needs a block gets one: there is room for all.
+ * @returns false when there was not, by the quota of an owner; who got a block keeps it
+ */
+function grantAll<R extends ServingRequest>(core: SchedulerCore<R>): boolean {
   const { batch } = core;
   for (let left = batch.needingBlock; left > 0; left--) {
     const seat = batch.firstNeedingBlock();
     const state = batch.state(seat);
-    invariant(core.allocate(state, batch.known(seat)), 'there is room for a block for each that needs one');
+    if (!core.allocate(state, batch.known(seat))) return false;
     batch.grantBlock(seat);
     if (!core.isUnsettled(state)) continue;
     batch.setStalled(seat, 1);
     core.leaveOut(seat);
   }
+  return true;
 }
 
 function planInOrder<R extends ServingRequest>(core: SchedulerCore<R>): void {
@@ -81,7 +86,7 @@ function resume<R extends ServingRequest>(core: SchedulerCore<R>, seat: number):
   core.keepPlaced(state);
   batch.setStalled(seat, 0);
   if (state.blocks * port.blockTokens >= batch.computed(seat)) return true;
-  preempt(core, seat);
+  preempt(core, seat, false);
   return false;
 }
 
@@ -120,8 +125,8 @@ function allocateByForce<R extends ServingRequest>(
   const state = core.batch.state(seat);
   while (!core.allocate(state, tokens)) {
     if (yieldHeldBlocks(core, null)) continue;
-    const victim = victimOf(core);
-    preempt(core, victim);
+    const victim = victimOf(core, seat);
+    preempt(core, victim, true);
     if (victim === seat) return false;
   }
   return true;

@@ -15,6 +15,8 @@ import { SchedulerCore, type SchedulerCounters } from './core.ts';
 import { endStep, failStep, finish } from './ending.ts';
 import { checkIntegrity } from './integrity.ts';
 import type { KVPort } from './kvPort.ts';
+import { isDisturbed, noticeLosses } from './losses.ts';
+import { keysFrom, logNewKeys } from './newKeys.ts';
 import { preempt } from './preemption.ts';
 import { planRunning, sealPlanned } from './running.ts';
 import { SchedulerDecision, SchedulerInput, type SchedulerSink } from './schedulerSink.ts';
@@ -77,6 +79,14 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
     return this.#core.loadingCount;
   }
 
+  /**
+   * Whether blocks of a running request have lost their bytes since the step was planned: what was computed
+   * over them is not to be used. Call `stepFailed` then.
+   */
+  get isDisturbed(): boolean {
+    return isDisturbed(this.#core);
+  }
+
   /** Whether a step is planned and has not ended. */
   get isComputing(): boolean {
     return this.#isComputing;
@@ -106,8 +116,9 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
       request.maxOutputTokens,
       state.priority,
       state.arrivalUs,
-      { id: request.id, keys: request.keys.words.subarray(0, 4 * request.keys.length) },
+      { id: request.id, owner: request.owner ?? 0, keys: keysFrom(request.keys, 0) },
     );
+    core.sink?.done?.();
     core.requests.set(request.id, state);
     core.waiting.append(state);
   }
@@ -118,6 +129,13 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
     const state = core.requests.get(id);
     if (state === undefined) return 'unknown';
     this.#input(SchedulerInput.ABORT, nowUs, state.number);
+    const result = this.#abort(state);
+    core.sink?.done?.();
+    return result;
+  }
+
+  #abort(state: RequestState<R>): AbortResult {
+    const core = this.#core;
     if (state.seat !== -1 && this.#isComputing) {
       if (!core.abortedInStep.includes(state)) core.abortedInStep.push(state);
       return 'endsWithStep';
@@ -142,9 +160,12 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
       const why = this.#isComputing ? 'A step is computing' : `Request ${id} does not run`;
       throw new TierKVError('TKV_STATE', `${why}. Requeue running requests between steps.`);
     }
+    this.#tell(nowUs);
+    logNewKeys(core, nowUs);
     this.#input(SchedulerInput.REQUEUE, nowUs, state.number);
-    preempt(core, state.seat);
+    preempt(core, state.seat, false);
     core.plan.preempted.length = 0;
+    core.sink?.done?.();
   }
 
   /**
@@ -158,8 +179,11 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
     if (this.#isComputing) {
       throw new TierKVError('TKV_STATE', 'A step is computing. Call stepEnded before the next step.');
     }
+    this.#tell(nowUs);
+    logNewKeys(core, nowUs);
     this.#input(SchedulerInput.STEP, nowUs, 0);
     plan.clear();
+    noticeLosses(core);
     if (core.loadingCount > 0) returnLoaded(core);
     planRunning(core);
     // A request that gives way to itself ends the round. When nothing was planned before it, the others get
@@ -175,6 +199,7 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
     core.sink?.decision(SchedulerDecision.PLAN, plan.requests, plan.tokens, plan.decodes);
     this.#isComputing = plan.tokens > 0;
     if (!this.#isComputing) core.restIdle();
+    core.sink?.done?.();
     return plan;
   }
 
@@ -190,12 +215,18 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
     }
     this.#stopped.length = 0;
     if (result.stopped !== undefined) for (const id of result.stopped) this.#stopped.push(this.#sampling(id));
-    for (const state of this.#stopped) this.#input(SchedulerInput.STOP, nowUs, state.number);
+    this.#tell(nowUs);
+    for (const state of this.#stopped) {
+      this.#input(SchedulerInput.STOP, nowUs, state.number);
+      core.sink?.done?.();
+    }
+    logNewKeys(core, nowUs);
     this.#input(SchedulerInput.STEP_ENDED, nowUs, 0);
     core.outcome.clear();
     core.counters.steps++;
     this.#isComputing = false;
     endStep(core, this.#stopped);
+    core.sink?.done?.();
     return core.outcome;
   }
 
@@ -214,6 +245,7 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
     this.#isComputing = false;
     failStep(core);
     core.plan.clear();
+    core.sink?.done?.();
     return core.outcome;
   }
 

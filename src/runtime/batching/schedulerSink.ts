@@ -1,7 +1,8 @@
 /**
  * The scheduler's part of the decision log: every input that it is given and every decision that it takes, as
  * plain numbers in one defined order. A request is named by its number, 1 for the first that was added. That
- * a decoding request gets its one token a step is not written; that a step leaves it out is.
+ * a decoding request gets its one token a step is not written; that a step leaves it out is. Calls that the
+ * scheduler makes of the manager lie between an input and its `done`, and follow from it.
  */
 
 export const SchedulerInput = {
@@ -18,6 +19,8 @@ export const SchedulerInput = {
   /** number */
   REQUEUE: 5,
   STEP_FAILED: 6,
+  /** number; further keys of its tokens follow: blocks that decoding has filled */
+  KEYS: 7,
 } as const;
 export type SchedulerInput = (typeof SchedulerInput)[keyof typeof SchedulerInput];
 export const schedulerInputNames = [
@@ -28,6 +31,7 @@ export const schedulerInputNames = [
   'stepEnded',
   'requeue',
   'stepFailed',
+  'keys',
 ] as const;
 
 export const SchedulerDecision = {
@@ -60,9 +64,10 @@ export const schedulerDecisionNames = [
   'finish',
 ] as const;
 
-/** What a request brings beside numbers. Both must be copied to be kept. */
+/** What a request brings beside those numbers. The keys must be copied to be kept. */
 export interface AddedRequest {
   readonly id: string;
+  readonly owner: number;
   /** Four words a block. */
   readonly keys: Uint32Array;
 }
@@ -79,4 +84,6 @@ export interface SchedulerSink {
     added?: AddedRequest,
   ): void;
   decision(op: SchedulerDecision, a: number, b: number, c: number): void;
+  /** What the last input caused has been done. */
+  done?(): void;
 }

@@ -4,6 +4,9 @@
  * on a real GPU can be replayed on another driver and compared byte for byte.
  */
 
+import type { ResolvedSchedulerConfig } from '../batching/config.ts';
+import type { SchedulerSink } from '../batching/schedulerSink.ts';
+
 export const InputOp = {
   OPEN: 0,
   LOAD: 1,
@@ -23,6 +26,9 @@ export const InputOp = {
   TRUNCATE: 15,
   MOVE: 16,
   RETAIN: 17,
+  DEMOTE: 18,
+  QUOTA: 19,
+  KEEP: 20,
 } as const;
 export type InputOp = (typeof InputOp)[keyof typeof InputOp];
 export const inputOpNames = [
@@ -44,6 +50,9 @@ export const inputOpNames = [
   'truncate',
   'move',
   'retain',
+  'demote',
+  'quota',
+  'keep',
 ] as const;
 
 /**
@@ -92,4 +101,12 @@ export interface DecisionSink {
    */
   input(op: InputOp, nowUs: number, args: readonly number[], words?: Uint32Array): void;
   decision(op: DecisionOp, a: number, b: number, c: number, d: number, e: number): void;
+  /** A scheduler begins on the manager: what it is given and decides goes to the sink that this returns. */
+  scheduler?(head: SchedulerHead, nowUs: number): SchedulerSink;
+}
+
+/** What a scheduler on the manager is made from. */
+export interface SchedulerHead extends ResolvedSchedulerConfig {
+  readonly blockTokens: number;
+  readonly sizeClass: number;
 }

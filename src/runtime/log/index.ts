@@ -8,7 +8,9 @@ export {
   decisionOpNames,
   InputOp,
   inputOpNames,
+  type SchedulerHead,
 } from './decisionSink.ts';
 export { LogReader, type RecordedInput } from './logReader.ts';
 export { type LogOutput, LogWriter } from './logWriter.ts';
 export { LogReplayer, type ReplayListener, replayLog } from './replayer.ts';
+export type { RecordedSchedulerInput } from './schedulerInput.ts';

@@ -7,8 +7,10 @@ import { TierKVError } from '../errors.ts';
 import type { ManagerConfig } from '../manager/config.ts';
 import { InputOp, inputOpNames } from './decisionSink.ts';
 import { endMagic, LineCheck, LOG_VERSION, logMagic, wordsOf } from './logText.ts';
+import { parseSchedulerInput, type RecordedSchedulerInput } from './schedulerInput.ts';
 
 export interface RecordedInput {
+  readonly of: 'manager';
   readonly op: InputOp;
   readonly nowUs: number;
   readonly args: readonly number[];
@@ -37,6 +39,9 @@ const shapes: Readonly<Record<InputOp, readonly [args: number, words: boolean]>>
   [InputOp.TRUNCATE]: [2, false],
   [InputOp.MOVE]: [2, true],
   [InputOp.RETAIN]: [3, false],
+  [InputOp.DEMOTE]: [1, false],
+  [InputOp.QUOTA]: [3, false],
+  [InputOp.KEEP]: [4, false],
 };
 
 export class LogReader {
@@ -45,6 +50,8 @@ export class LogReader {
   #line = 0;
   #config: ManagerConfig | undefined;
   #ended = false;
+  /** Between the input of a scheduler and its end. */
+  #isScheduling = false;
 
   /** @param path what errors call the log */
   constructor(path: string) {
@@ -63,10 +70,11 @@ export class LogReader {
   }
 
   /**
-   * The input on the line; undefined for the head, a decision or the end.
+   * The input on the line; undefined for the head, a decision, the end, and inputs of the manager that the
+   * scheduler made.
    * @throws TKV_INPUT for a line that is damaged or not of this version
    */
-  read(text: string): RecordedInput | undefined {
+  read(text: string): RecordedInput | RecordedSchedulerInput | undefined {
     this.#line++;
     if (this.#line === 1 && !text.startsWith(logMagic))
       throw this.broken('is not the head of a tierkv decision log');
@@ -77,7 +85,13 @@ export class LogReader {
     if (this.#check.of(body) !== text.slice(cut + 1)) {
       throw this.broken('does not follow from the lines before it: the log was cut or edited');
     }
-    if (body.startsWith('> ')) return this.#parse(body);
+    if (body.startsWith('> ')) return this.#isScheduling ? undefined : this.#parse(body);
+    if (body.startsWith('( ')) {
+      if (this.#isScheduling) throw this.broken('begins before the input before it has ended');
+      this.#isScheduling = true;
+      return parseSchedulerInput(body, (problem) => this.broken(problem));
+    }
+    if (body === ')') this.#isScheduling = false;
     if (body.startsWith(endMagic)) this.#ended = true;
     return undefined;
   }
@@ -122,6 +136,6 @@ export class LogReader {
     const whole = rest.length === count + (hasWords ? 1 : 0) && numbers.every(Number.isSafeInteger);
     if (!whole || words === undefined) throw this.broken(`is not a whole ${name}`);
     const [nowUs, ...args] = numbers;
-    return { op, nowUs, args, words };
+    return { of: 'manager', op, nowUs, args, words };
   }
 }

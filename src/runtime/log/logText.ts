@@ -8,6 +8,8 @@
  *     < match 1 14 0 0 0 03a9d1c4
  *     # end 3 7f30aa12
  *
+ * Where a scheduler drives the manager, its lines are between them (schedulerLog.ts).
+ *
  * The last word of a line is a check over the line and all lines before it: a log that was cut, edited or
  * added to is found out, with the line where it begins. The check finds damage, not forgery. Decisions carry
  * no time, so that runs which differ only in speed have equal ones.

@@ -3,6 +3,7 @@
  * hundred lines.
  */
 
+import type { SchedulerSink } from '../batching/schedulerSink.ts';
 import { type ManagerConfig, resolveConfig } from '../manager/config.ts';
 import {
   type DecisionOp,
@@ -10,8 +11,10 @@ import {
   decisionOpNames,
   type InputOp,
   inputOpNames,
+  type SchedulerHead,
 } from './decisionSink.ts';
 import { endMagic, hexOf, LineCheck, LOG_VERSION, logMagic } from './logText.ts';
+import { SchedulerLog } from './schedulerLog.ts';
 
 const PIECE_CHARACTERS = 1 << 16;
 
@@ -43,7 +46,17 @@ export class LogWriter implements DecisionSink {
   }
 
   decision(op: DecisionOp, a: number, b: number, c: number, d: number, e: number): void {
-    const line = `< ${decisionOpNames[op]} ${a} ${b} ${c} ${d} ${e}`;
+    this.#decide(`< ${decisionOpNames[op]} ${a} ${b} ${c} ${d} ${e}`);
+  }
+
+  scheduler(head: SchedulerHead, nowUs: number): SchedulerSink {
+    const given = (line: string): void => {
+      if (this.#output.log !== undefined) this.#append(line);
+    };
+    return new SchedulerLog(head, nowUs, { given, decided: (line) => this.#decide(line) });
+  }
+
+  #decide(line: string): void {
     if (this.#output.log !== undefined) this.#append(line);
     if (this.#output.decisions === undefined) return;
     this.#decisions += `${line}\n`;

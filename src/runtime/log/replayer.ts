@@ -11,6 +11,8 @@ import type { JobId, Priority } from '../transfer/jobTable.ts';
 import type { Outcome } from '../transfer/outcome.ts';
 import { type DecisionSink, InputOp } from './decisionSink.ts';
 import { LogReader, type RecordedInput } from './logReader.ts';
+import type { RecordedSchedulerInput } from './schedulerInput.ts';
+import { SchedulerReplay } from './schedulerReplay.ts';
 
 export interface ReplayListener {
   /** A sequence was opened that asked for so many blocks. */
@@ -22,6 +24,7 @@ export class LogReplayer {
   readonly #log: LogReader;
   readonly #listener: ReplayListener;
   readonly #sequences: Map<number, Sequence> = new Map();
+  readonly #scheduler: SchedulerReplay;
 
   /** @param log whose head was read. @throws TKV_INPUT for a configuration that no manager takes */
   constructor(log: LogReader, sink: DecisionSink | null = null, listener: ReplayListener = {}) {
@@ -29,6 +32,7 @@ export class LogReplayer {
     this.#listener = listener;
     try {
       this.manager = new KVManager(log.config, sink);
+      this.#scheduler = new SchedulerReplay(this.manager, sink);
     } catch (error) {
       const why = error instanceof Error ? error.message : String(error);
       throw log.broken(`holds a configuration that no manager takes (${why})`, 1, error);
@@ -36,9 +40,10 @@ export class LogReplayer {
   }
 
   /** @throws TKV_INPUT naming the line, for an input that the run cannot have had */
-  apply(input: RecordedInput): void {
+  apply(input: RecordedInput | RecordedSchedulerInput): void {
     try {
-      this.#apply(input);
+      if (input.of === 'scheduler') this.#scheduler.apply(input);
+      else this.#apply(input);
     } catch (error) {
       const why = error instanceof Error ? error.message : String(error);
       throw this.#log.broken(`cannot be done again (${why})`, this.#log.line, error);
@@ -54,7 +59,9 @@ export class LogReplayer {
     else if (op === InputOp.SEAL) manager.seal(this.#sequence(a), b, c, words, 0, d, nowUs);
     else if (op === InputOp.COPY) manager.copy(this.#sequence(a), b, this.#sequence(c), d, nowUs);
     else if (op === InputOp.TRUNCATE) manager.truncate(this.#sequence(a), b, nowUs);
+    else if (op === InputOp.KEEP) manager.keepIn(this.#sequence(a), b, c, d, nowUs);
     else if (op === InputOp.PREFETCH) manager.prefetch(words, a, nowUs, b as Priority);
+    else if (op === InputOp.QUOTA) manager.setQuota(a, b, c === -1 ? null : c, nowUs);
     else if (op === InputOp.EVICT) manager.evict(a, b, nowUs);
     else if (op === InputOp.MOVE) manager.move(words, a, b as Priority, nowUs);
     else if (op === InputOp.RETAIN) {
@@ -64,6 +71,7 @@ export class LogReplayer {
     else if (op === InputOp.TICK) manager.tick(nowUs);
     else if (op === InputOp.DEADLINE) manager.setDeadline(a as JobId, b);
     else if (op === InputOp.PREEMPT) manager.preempt(this.#take(a), nowUs);
+    else if (op === InputOp.DEMOTE) manager.demote(this.#take(a), nowUs);
     else if (op === InputOp.CANCEL) manager.cancel(this.#take(a), nowUs);
     else if (op === InputOp.RELEASE && c === -1) manager.release(this.#take(a), nowUs);
     else if (op === InputOp.RELEASE) manager.releaseRange(this.#sequence(a), b, c, nowUs);

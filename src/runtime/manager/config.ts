@@ -9,6 +9,7 @@ import { configError, requireFraction, requireInteger } from '../errors.ts';
 import { type PolicyChoice, resolvePolicy } from '../policy/index.ts';
 import { type PoolShape, poolShape } from '../pool/shape.ts';
 import { Tier, tierName } from '../tier/tier.ts';
+import { type UseRates, useRates } from '../usage/index.ts';
 import { checkedBudget, type WriteBudgetConfig } from './residency/writeBudget.ts';
 
 export interface TierSize {
@@ -68,6 +69,11 @@ export interface ManagerConfig {
   /** Most jobs in flight or waiting. Default 16384. */
   maxJobs?: number;
   /**
+   * Whether the manager counts how often each block is used, for whoever tells hot blocks from cold ones; a
+   * use counts half after so many microseconds. Default: not counted.
+   */
+  useHalfLifeUs?: number;
+  /**
    * Gives zeroed memory of at least so many bytes, for the tables that a lookup reads at random: with
    * millions of blocks they are read faster in huge pages. Default: ordinary memory.
    */
@@ -96,6 +102,8 @@ export interface ResolvedConfig {
   readonly thrashingWindowUs: number;
   readonly chainedKeys: boolean;
   readonly maxJobs: number;
+  /** null where uses are not counted. */
+  readonly useRates: UseRates | null;
 }
 
 /** @throws TKV_CONFIG with the field that is wrong */
@@ -138,6 +146,10 @@ export function resolveConfig(config: ManagerConfig): ResolvedConfig {
     thrashingWindowUs: requireInteger('thrashingWindowUs', config.thrashingWindowUs ?? 1000, 0),
     chainedKeys: config.chainedKeys ?? true,
     maxJobs: requireInteger('maxJobs', config.maxJobs ?? 16_384, 1, 2 ** 21),
+    useRates:
+      config.useHalfLifeUs === undefined
+        ? null
+        : useRates(requireInteger('useHalfLifeUs', config.useHalfLifeUs, 1)),
   };
 }
 

@@ -17,11 +17,14 @@ import { State } from '../replica/state.ts';
 import { Deadlines } from '../transfer/deadlines.ts';
 import { JobQueue } from '../transfer/jobQueue.ts';
 import { type JobId, JobState, JobTable } from '../transfer/jobTable.ts';
+import type { Outcome } from '../transfer/outcome.ts';
 import { WaiterTable } from '../transfer/waiterTable.ts';
+import { UseTable } from '../usage/index.ts';
 import { Agenda } from './agenda.ts';
 import type { ResolvedConfig } from './config.ts';
 import { Counters } from './counters.ts';
 import type { ManagerListener } from './listener.ts';
+import type { OwnerQuotas } from './residency/ownerQuotas.ts';
 import { Pace } from './residency/pace.ts';
 import { WriteBudget } from './residency/writeBudget.ts';
 import type { Sequence, SequenceId } from './sequences/sequence.ts';
@@ -48,6 +51,10 @@ export class Core {
   readonly sequences: Map<SequenceId, Sequence> = new Map();
   /** Sequences that wait for nothing any more, to be told of at the end of the call. */
   readonly settled: Sequence[] = [];
+  /** Transfers between tiers that have ended, to be told of at the end of the call. */
+  readonly moved: { readonly key: Uint32Array; readonly tier: number; readonly outcome: Outcome }[] = [];
+  /** How often contents are used; null where nobody asks. */
+  readonly use: UseTable | null;
   /** Sequences opened so far, as the eviction policy counts uses. */
   visits = 0;
   /** Bytes that count against a tier's capacity, replicas and jobs on their way in. */
@@ -61,6 +68,8 @@ export class Core {
   /** Resident bytes by owner, then tier. */
   readonly ownedBytes: Float64Array;
   readonly capacityBytes: Float64Array;
+  /** Null while no owner has a quota. */
+  quotas: OwnerQuotas | null = null;
   /** By tier: how long its blocks take on their way down. */
   readonly paces: readonly Pace[];
   /** By tier, null where writes are not bounded. */
@@ -70,6 +79,8 @@ export class Core {
   listener: ManagerListener = {};
   nowUs = 0;
   sequencesOpened = 0;
+  /** How often entries have lost their bytes so far, over all sequences. */
+  disturbances = 0;
 
   constructor(config: ResolvedConfig, sink: DecisionSink | null, memory?: TableMemory) {
     this.config = config;
@@ -84,8 +95,9 @@ export class Core {
     this.paces = config.tiers.map((_, tier) => new Pace(tier, this.jobs));
     this.deadlines = new Deadlines((job) => this.#hasDeadline(job));
     this.contents = new ContentTable(this.replicas.size + config.maxJobs, this.tiers, memory, (content) =>
-      this.policy.forgotten(content),
+      this.#forgotten(content),
     );
+    this.use = config.useRates === null ? null : new UseTable(this.contents.capacity, config.useRates);
     this.residentBytes = new Float64Array(this.tiers);
     this.policy = makeEvictionPolicy(config.eviction, {
       tiers: this.tiers,
@@ -228,6 +240,7 @@ export class Core {
     this.policy.enter(replica, tier, sizeClass, replicas.content[replica]);
     this.census[tier]?.becameEvictable(replicas.slotOf(replica, tier));
     this.cachedBytes[tier] += this.unitBytes(sizeClass);
+    this.quotas?.entered(replica, tier, replicas.owner[replica], this.unitBytes(sizeClass));
   }
 
   makeUnevictable(replica: number, tier: number): void {
@@ -237,11 +250,18 @@ export class Core {
     this.policy.leave(replica, tier, sizeClass);
     this.census[tier]?.becameFixed(replicas.slotOf(replica, tier));
     this.cachedBytes[tier] -= this.unitBytes(sizeClass);
+    this.quotas?.left(replica, tier, replicas.owner[replica], this.unitBytes(sizeClass));
   }
 
   /** The sequence uses the content: the eviction policy learns of it. */
   touch(sequence: Sequence, content: number): void {
     this.policy.touch(content, sequence.visit);
+    this.use?.used(content, this.nowUs);
+  }
+
+  #forgotten(content: number): void {
+    this.policy.forgotten(content);
+    this.use?.forget(content);
   }
 
   visitOf(blocks: number, matched: number): Visit {
@@ -269,6 +289,7 @@ export class Core {
   #count(tier: number, owner: number, bytes: number): void {
     this.residentBytes[tier] += bytes;
     this.ownedBytes[owner * this.tiers + tier] += bytes;
+    this.quotas?.refresh(owner, tier);
   }
 
   /** A sequence holds the replica: it cannot be evicted. */
@@ -321,6 +342,12 @@ export class Core {
   end(row: number, outcome: number): void {
     this.agenda.ended.push(this.jobs.idOf(row));
     this.jobs.end(row, outcome);
+  }
+
+  /** An entry of the sequence has lost its bytes. */
+  disturb(sequence: Sequence): void {
+    sequence.disturbances++;
+    this.disturbances++;
   }
 
   /** One block of the sequence waits no more. */

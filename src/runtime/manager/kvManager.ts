@@ -16,6 +16,7 @@ import { finish } from './jobs/endings.ts';
 import { detach } from './jobs/withdrawing.ts';
 import { loseTier, type TierLoss } from './loss.ts';
 import { type MoveAnswer, move } from './residency/moving.ts';
+import { requireQuotaFits, setQuota } from './residency/quotaCalls.ts';
 import { evict, holdersIn } from './residency/residency.ts';
 import { SequenceCalls } from './sequenceCalls.ts';
 import { prefetch as prefetchBlock } from './sequences/loading.ts';
@@ -91,6 +92,24 @@ export class KVManager extends SequenceCalls {
     }
     this.end();
     return { evicted, blockers: evicted < count ? holdersIn(core, position) : [] };
+  }
+
+  /**
+   * Room of the tier at `position` that is the owner's own: while it takes no more there, none of its blocks
+   * is evicted for another owner, and what it takes beyond goes first.
+   * @param bytes null for no quota
+   * @throws TKV_CONFIG when the quotas of the tier would be more than its capacity
+   */
+  setQuota(owner: number, position: number, bytes: number | null, nowUs: number): void {
+    const core = this.core;
+    requireInteger('owner', owner, 0, core.config.owners - 1);
+    requireInteger('position', position, 0, core.tiers - 1);
+    if (bytes !== null) requireInteger('quotaBytes', bytes, 0);
+    requireQuotaFits(core, owner, position, bytes ?? 0);
+    this.now(nowUs);
+    core.sink?.input(InputOp.QUOTA, nowUs, [owner, position, bytes ?? -1]);
+    setQuota(core, owner, position, bytes);
+    this.end(true);
   }
 
   /**

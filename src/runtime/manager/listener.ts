@@ -4,6 +4,7 @@
  * input: what it does with the news reaches the manager through calls, which are logged.
  */
 
+import type { Outcome } from '../transfer/outcome.ts';
 import type { Sequence } from './sequences/sequence.ts';
 
 export interface ManagerListener {
@@ -11,6 +12,8 @@ export interface ManagerListener {
   jobsIssued?(): void;
   /** No block of the sequence waits for a job any more, or the sequence has ended while some did. */
   settled?(sequence: Sequence): void;
+  /** A transfer of the block with this key to the tier at `position` has ended, whoever asked for it. */
+  moved?(position: number, key: Uint32Array, outcome: Outcome): void;
   /** Room came free in HBM: a sequence let blocks go, or a job gave its slots back. */
   roomFreed?(): void;
   /** A block can be found in the tier at `position` from now on, where it was not before. */

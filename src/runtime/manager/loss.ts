@@ -128,7 +128,7 @@ function settleEntry(core: Core, { sequence, block, generation }: Held, tier: nu
     return;
   }
   sequence.state[block] = Entry.MATCHED;
-  sequence.disturbances++;
+  core.disturb(sequence);
   const content = sequence.content[block];
   const arriving = core.fastestReady(content, HBM) === -1 ? arrivingBelow(core, content) : -1;
   if (arriving === -1) {

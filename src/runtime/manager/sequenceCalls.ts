@@ -10,7 +10,9 @@ import { Outcome } from '../transfer/outcome.ts';
 import { HBM } from './core.ts';
 import { drain } from './jobs/drain.ts';
 import type { ManagerListener } from './listener.ts';
+import { sendDown } from './residency/residency.ts';
 import { canBeCopied, copyBlock } from './sequences/copying.ts';
+import { keepIn as keepBlockIn } from './sequences/keeping.ts';
 import { load as loadBlock } from './sequences/loading.ts';
 import { match as matchBlock } from './sequences/matching.ts';
 import { release as releaseBlock } from './sequences/releasing.ts';
@@ -72,7 +74,7 @@ export abstract class SequenceCalls extends ManagerViews {
       keys.subarray(0, count * 4),
     );
     const matched = this.match(keys, Math.min(count, matchLimit));
-    if (units > 0 && !this.canAllocate(units - this.heldAlready(matched), sizeClass)) {
+    if (units > 0 && !this.canAllocate(units - this.heldAlready(matched), sizeClass, owner)) {
       this.refuse(0, 0, units);
       return null;
     }
@@ -112,7 +114,7 @@ export abstract class SequenceCalls extends ManagerViews {
       if (sequence.state[i] === Entry.MATCHED)
         bytes += core.unitBytes(core.contents.sizeClass[sequence.content[i]]);
     }
-    if (!this.hasRoomFor(bytes)) return this.refuse(sequence.id, from, to);
+    if (!this.hasRoomFor(bytes, sequence.owner)) return this.refuse(sequence.id, from, to);
     for (let i = from; i < to; i++) {
       if (sequence.state[i] === Entry.MATCHED && !loadBlock(core, sequence, i)) {
         fail(core, sequence, i, Outcome.REFUSED);
@@ -135,7 +137,7 @@ export abstract class SequenceCalls extends ManagerViews {
     core.sink?.input(InputOp.ALLOCATE, nowUs, [sequence.id, from, to, sizeClass]);
     let units = 0;
     for (let i = from; i < to; i++) if (isVacant(sequence, i)) units++;
-    if (!this.canAllocate(units, sizeClass)) return this.refuse(sequence.id, from, to);
+    if (!this.canAllocate(units, sizeClass, sequence.owner)) return this.refuse(sequence.id, from, to);
     sequence.extendTo(to);
     for (let i = from; i < to; i++) if (isVacant(sequence, i)) openBlock(core, sequence, i, sizeClass);
     this.end();
@@ -161,7 +163,7 @@ export abstract class SequenceCalls extends ManagerViews {
     this.now(nowUs);
     core.sink?.input(InputOp.COPY, nowUs, [from.id, at, to.id, into]);
     const sizeClass = core.sizeClassOf(from.replica[at], HBM);
-    if (!this.canAllocate(1, sizeClass)) return this.refuse(to.id, into, into + 1);
+    if (!this.canAllocate(1, sizeClass, to.owner)) return this.refuse(to.id, into, into + 1);
     to.extendTo(into + 1);
     if (!copyBlock(core, from, at, to, into)) fail(core, to, into, Outcome.REFUSED);
     this.end();
@@ -198,6 +200,26 @@ export abstract class SequenceCalls extends ManagerViews {
     );
     for (let i = from; i < to; i++) sealBlock(core, sequence, i, keys, at + (i - from) * 4, tokens);
     this.end();
+  }
+
+  /**
+   * Holds the sequence's blocks [from, to) in the tier at `position`, where that has them ready: up, they can
+   * be read in HBM; down, their copies above that nobody else holds give up their room, and `load` brings
+   * them back. Blocks that are written, on their way or not there yet stay as they are.
+   * @returns blocks of the range that are held there now
+   */
+  keepIn(sequence: Sequence, from: number, to: number, position: number, nowUs: number): number {
+    const core = this.core;
+    this.live(sequence);
+    requireInteger('position', position, 0, core.tiers - 1);
+    this.now(nowUs);
+    core.sink?.input(InputOp.KEEP, nowUs, [sequence.id, from, to, position]);
+    let kept = 0;
+    for (let i = from; i < Math.min(to, sequence.length); i++) {
+      if (keepBlockIn(core, sequence, i, position)) kept++;
+    }
+    this.end(true);
+    return kept;
   }
 
   /** Lets blocks [from, to) go, the last first, so that the tail of a prefix is evicted before its head. */
@@ -248,6 +270,23 @@ export abstract class SequenceCalls extends ManagerViews {
     this.core.sink?.input(InputOp.PREEMPT, nowUs, [sequence.id]);
     this.core.counters.preemptions++;
     this.#close(sequence, false);
+  }
+
+  /**
+   * As `preempt`, and its room is made at once: those of its blocks that nobody else holds are sent to the
+   * tier below, where one takes them. Blocks that were not sealed are gone.
+   */
+  demote(sequence: Sequence, nowUs: number): void {
+    const core = this.core;
+    this.live(sequence);
+    this.now(nowUs);
+    core.sink?.input(InputOp.DEMOTE, nowUs, [sequence.id]);
+    core.counters.preemptions++;
+    const replicas = sequence.replica.slice(0, sequence.length);
+    for (let i = sequence.length - 1; i >= 0; i--) releaseBlock(core, sequence, i, false);
+    core.sequences.delete(sequence.id);
+    sendDown(core, replicas);
+    this.end(true);
   }
 
   /**
@@ -310,6 +349,9 @@ export abstract class SequenceCalls extends ManagerViews {
     if (freesRoom) listener.roomFreed?.();
     if (settled.length > 0) {
       for (const sequence of settled.splice(0)) if (sequence.pending === 0) listener.settled?.(sequence);
+    }
+    if (core.moved.length > 0) {
+      for (const { key, tier, outcome } of core.moved.splice(0)) listener.moved?.(tier, key, outcome);
     }
     if (core.outbox.size > 0) listener.jobsIssued?.();
   }

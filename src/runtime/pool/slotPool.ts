@@ -75,6 +75,22 @@ export class SlotPool {
     return this.shape.slotsPerPageMax === 1 ? slot : Math.floor(slot / this.shape.slotsPerPageMax);
   }
 
+  /** Slots of the page that are taken. */
+  takenOn(page: number): number {
+    if (this.shape.slotsPerPageMax > 1) return this.#pageTaken[page];
+    return this.#pageClass[page] === UNCUT ? 0 : 1;
+  }
+
+  /** Slots of a class that could be taken without cutting another page. */
+  freeOnCutPages(sizeClass: number): number {
+    return this.#freeSlots[sizeClass];
+  }
+
+  /** The cut page of which the next slot of the class would be taken; -1 where another would be cut. */
+  pageToTake(sizeClass: number): number {
+    return this.shape.slotsPerPageMax === 1 ? -1 : this.#fullestPage(sizeClass);
+  }
+
   /** A slot of the class with a new generation, or -1 when there is none. */
   take(sizeClass: number): number {
     const slot = this.shape.slotsPerPageMax === 1 ? this.#takePage(sizeClass) : this.#takeFromPage(sizeClass);

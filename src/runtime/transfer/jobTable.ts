@@ -58,6 +58,8 @@ export class JobTable {
   readonly owner: Uint16Array;
   /** 1 for a job whose source was evicted and keeps its slot only until this job has ended. */
   readonly leaving: Uint8Array;
+  /** 1 once the listener was told of its end, which comes twice to a job that was detached. */
+  readonly told: Uint8Array;
   /** 1 while a job without a slot counts against its target tier's capacity. */
   readonly resident: Uint8Array;
   /** Next job that brings the same content into a tier, -1 for none. */
@@ -92,6 +94,7 @@ export class JobTable {
     this.outcome = new Uint8Array(capacity);
     this.owner = new Uint16Array(capacity);
     this.leaving = new Uint8Array(capacity);
+    this.told = new Uint8Array(capacity);
     this.resident = new Uint8Array(capacity);
     this.nextIncoming = new Int32Array(capacity).fill(-1);
     this.waiter = new Int32Array(capacity).fill(-1);
@@ -129,6 +132,7 @@ export class JobTable {
     this.resident[row] = 0;
     this.owner[row] = owner;
     this.leaving[row] = 0;
+    this.told[row] = 0;
     this.waiter[row] = -1;
     this.#uses[row]++;
     this.waiting++;

@@ -61,6 +61,11 @@ export class LinkModel {
     return end + Math.ceil(profile.delayUs ?? 0);
   }
 
+  /** When the link of that name has carried what it was given, 0 before the first. */
+  freeAtUs(name: string): number {
+    return this.#freeAtUs.get(name) ?? 0;
+  }
+
   #profileOf(name: string): LinkProfile {
     return this.#profiles[name] ?? this.#fallback;
   }

@@ -8,7 +8,7 @@ import type { Digest } from '../../runtime/digest.ts';
 import type { ResolvedConfig } from '../../runtime/manager/config.ts';
 import { linkName, type Tier } from '../../runtime/tier/tier.ts';
 import type { StoreItem, StoreResult } from '../../runtime/tier/tierStore.ts';
-import type { EndListener, TransferDriver } from '../../runtime/transfer/driver.ts';
+import type { Completion, EndListener, TransferDriver } from '../../runtime/transfer/driver.ts';
 import { Outcome } from '../../runtime/transfer/outcome.ts';
 import type { Place, Transfer } from '../../runtime/transfer/transfer.ts';
 import { ModeledTier } from '../tier/modeledTier.ts';
@@ -61,9 +61,14 @@ export class ModeledDriver implements TransferDriver {
     if (transfer === null || transfer === undefined) return;
     this.#flights[flight] = null;
     this.#freeFlights.push(flight);
+    this.#listener(this.endAtOnce(transfer));
+  }
+
+  /** Carries a transfer out that takes no time and was not submitted. @returns how it ended */
+  endAtOnce(transfer: Transfer): Completion {
     const { outcome, reason } = this.#carryOut(transfer);
     const digest = transfer.kind === 'seal' ? modeledDigest(transfer.key) : { lo: 0, hi: 0 };
-    this.#listener({ job: transfer.job, outcome, reason, digestLo: digest.lo, digestHi: digest.hi });
+    return { job: transfer.job, outcome, reason, digestLo: digest.lo, digestHi: digest.hi };
   }
 
   #carryOut(transfer: Transfer): StoreResult {

@@ -1,7 +1,8 @@
 /**
- * The pending events of a simulation, ordered by (time, type priority, sequence). An event is its type and
- * two numbers for its handler; there are no closures and no object per event, so the queue is plain data and
- * a fork is a copy of arrays.
+ * The pending events of a simulation, ordered by (time, type priority, rank, sequence). The rank is the
+ * caller's: for example the number of the instance that an event belongs to. An event is its type and two
+ * numbers for its handler; there are no closures and no object per event, so the queue is plain data and a
+ * fork is a copy of arrays.
  *
  * Far events wait unsorted in buckets of equal width in time (a calendar), so that scheduling costs a list
  * insertion; the bucket whose turn comes is emptied into a small heap. What lies behind the last bucket waits
@@ -16,7 +17,10 @@ import { invariant } from '../../runtime/errors.ts';
 import { B, EventHeap, ORDER, STRIDE, TIME, TYPE_AND_A } from './eventHeap.ts';
 
 const PRIORITY_BIAS = 64;
-const PRIORITY_UNIT = 2 ** 46; // sequences below this keep (priority, sequence) in one exact double
+const PRIORITY_UNIT = 2 ** 46; // ranks and sequences below this keep all three in one exact double
+const RANK_UNIT = 2 ** 36;
+/** Ranks lie below this. */
+export const RANKS: number = PRIORITY_UNIT / RANK_UNIT;
 const TYPE_UNIT = 2 ** 32;
 const NONE = -1;
 const MAX_BUCKETS = 1 << 15;
@@ -92,15 +96,16 @@ export class EventQueue {
   }
 
   /**
-   * Adds an event. `a` is an integer in [0, 2^32), `b` any number.
+   * Adds an event. `a` is an integer in [0, 2^32), `b` any number, `rank` an integer in [0, `RANKS`).
    * @returns its sequence number.
    */
-  schedule(timeUs: number, type: number, a: number = 0, b: number = 0): number {
+  schedule(timeUs: number, type: number, a: number = 0, b: number = 0, rank: number = 0): number {
     invariant(Number.isSafeInteger(timeUs), 'event times are integer microseconds below 2^53');
     invariant(type >= 0 && type < this.#orderBase.length, 'an event type has no priority');
+    invariant(rank >= 0 && rank < RANKS, 'an event rank is out of range');
     const sequence = this.#sequence++;
     this.#size++;
-    this.#place(timeUs, this.#orderBase[type] + sequence, type * TYPE_UNIT + a, b);
+    this.#place(timeUs, this.#orderBase[type] + rank * RANK_UNIT + sequence, type * TYPE_UNIT + a, b);
     return sequence;
   }
 

@@ -7,7 +7,7 @@
 import type { LinkProfiles } from '../driver/linkModel.ts';
 import { readYaml, type SpecNode } from '../workload/spec/reader.ts';
 import type { CalibratedCoefficients } from './backends/calibrated.ts';
-import type { LinearCoefficients } from './backends/linear.ts';
+import { type LinearCoefficients, linearTerms } from './backends/linear.ts';
 import type { TrainedPhysicsCoefficients } from './backends/trainedPhysics.ts';
 import { readLinks } from './links.ts';
 import type { GemmEfficiency } from './physics/kernels.ts';
@@ -24,7 +24,8 @@ export type Coefficients =
     }
   | { readonly backend: 'trained-physics'; readonly values: TrainedPhysicsCoefficients }
   | { readonly backend: 'roofline'; readonly values: { readonly alpha: readonly number[] } }
-  | { readonly backend: 'linear'; readonly values: LinearCoefficients };
+  | { readonly backend: 'linear'; readonly values: LinearCoefficients }
+  | { readonly backend: 'blackbox'; readonly values: LinearCoefficients };
 
 /** Most of a coefficient; in µs a month. */
 const maxCoefficient = 1e12;
@@ -114,6 +115,9 @@ function calibratedOf(root: SpecNode): CalibratedCoefficients {
   return values;
 }
 
+/** The backends that a file may hold coefficients of. */
+const latencyBackendNames = ['calibrated', 'trained-physics', 'roofline', 'linear', 'blackbox'] as const;
+
 const alphaNames = ['alpha0', 'alpha1', 'alpha2'] as const;
 /** Upstream's order of the trained-physics coefficients. */
 const betaNames = [
@@ -137,7 +141,7 @@ const betaNames = [
 export function parseCoefficients(text: string, file: string): Coefficients {
   const root = readYaml(text, file);
   root.choice('schema', [coefficientSchema]);
-  const backend = root.choice('backend', ['calibrated', 'trained-physics', 'roofline', 'linear']);
+  const backend = root.choice('backend', latencyBackendNames);
   root.text('source');
   root.section('fit');
   let result: Coefficients;
@@ -148,12 +152,12 @@ export function parseCoefficients(text: string, file: string): Coefficients {
   } else {
     const alpha = valuesOf(root, 'alpha', alphaNames, 3);
     if (backend === 'roofline') result = { backend, values: { alpha } };
-    else if (backend === 'linear') {
+    else if (backend === 'linear' || backend === 'blackbox') {
       const beta = valuesOf(
         root,
         'beta',
-        ['step', 'prefillToken', 'decode', 'contextToken', 'causalPair'],
-        1,
+        backend === 'linear' ? linearTerms : linearTerms.slice(0, 3),
+        backend === 'linear' ? 1 : 3,
       );
       result = { backend, values: { alpha, beta } };
     } else result = { backend, values: { alpha, beta: valuesOf(root, 'beta', betaNames, 7) } };

@@ -1,6 +1,7 @@
 /** From what a user names (backend, model, GPU, parallelism) to the model of time that a simulator asks. */
 
 import { configError, requireInteger } from '../../runtime/errors.ts';
+import { Blackbox } from './backends/blackbox.ts';
 import { Calibrated } from './backends/calibrated.ts';
 import { Linear } from './backends/linear.ts';
 import { Roofline } from './backends/roofline.ts';
@@ -12,7 +13,7 @@ import type { LatencyModel } from './latencyModel.ts';
 import { engineShape } from './physics/engineShape.ts';
 import { FlooredModel, PhysicalFloor } from './physics/floor.ts';
 
-export const latencyBackends = ['trained-physics', 'roofline', 'linear', 'calibrated'] as const;
+export const latencyBackends = ['trained-physics', 'roofline', 'linear', 'blackbox', 'calibrated'] as const;
 export type LatencyBackend = (typeof latencyBackends)[number];
 
 export interface LatencySetup {
@@ -55,6 +56,8 @@ export function newLatencyModel(setup: LatencySetup): LatencyModel {
         return new Roofline(model, hardware, parallelism, coefficients.values.alpha);
       case 'linear':
         return new Linear(coefficients.values);
+      case 'blackbox':
+        return new Blackbox(coefficients.values);
       case 'calibrated':
         requireDivisibleHeads(model, parallelism.tp);
         return new Calibrated(shape, hardware.interconnectGbPerS, coefficients.values);

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { Outcome } from '../../../src/runtime/index.ts';
 import { keysOf, World } from './world.ts';
 
 /** Two requests of 4 blocks in the end, where HBM has 6. */
@@ -107,4 +108,89 @@ it('a request that lost its blocks is computed again from its tokens', () => {
   );
   world.finish();
   expect(world.outputs).toEqual({ a: 8, b: 8 });
+});
+
+describe('blocks that lost their bytes between steps', () => {
+  /** One request of three computed blocks whose last seal is still under way. */
+  function sealing(): World {
+    const world = new World({ isInstant: false, publish: 'whenComputed' });
+    world.add('a', 12, 8, { keys: keysOf([1, 2, 3, 4, 5]) });
+    world.add('b', 4, 8);
+    world.step();
+    return world;
+  }
+
+  it('have their request computed again, and nobody else', () => {
+    const world = sealing();
+    world.settle(Outcome.REFUSED);
+    expect(world.scheduler.isDisturbed).toBe(true);
+    expect(world.step()).toEqual({ b: [4, 5] });
+    expect(world.scheduler.waitingRequests().map(({ id }) => id)).toEqual(['a']);
+    expect(world.step()).toEqual({ b: [5, 6], a: [0, 13] });
+    world.settle();
+    world.finish();
+    expect(world.outputs).toEqual({ a: 8, b: 8 });
+  });
+
+  it('while a sealed block that keeps them costs nothing', () => {
+    const world = sealing();
+    world.settle();
+    expect(world.scheduler.isDisturbed).toBe(false);
+    expect(world.step()).toEqual({ a: [12, 13], b: [4, 5] });
+  });
+
+  it('also those of a request that waits with loaded blocks', () => {
+    const world = new World({ isInstant: false, hbmBlocks: 6, ddrBlocks: 8 });
+    const keys = keysOf([1, 2]);
+    world.add('first', 8, 1, { keys });
+    world.step();
+    world.settle();
+    world.manager.evict(0, 2, world.now);
+    world.settle();
+    world.add('big', 12, 9);
+    world.step();
+    world.settle();
+    world.add('second', 15, 2, { keys });
+    expect(world.step(), 'its blocks are on their way').toEqual({ big: [12, 13] });
+    world.settle();
+    expect(world.step(), 'they are there, and the rest does not fit').toEqual({ big: [13, 14] });
+    world.manager.loseTier(0, world.now);
+    world.audit();
+    for (let i = 0; i < 20 && world.scheduler.size > 0; i++) {
+      world.step();
+      world.settle();
+    }
+    expect(world.outputs).toEqual({ first: 1, big: 9, second: 2 });
+  });
+});
+
+it('demote: blocks that nobody else holds go down at once, shared ones stay', () => {
+  const world = crowded('recompute', 16);
+  const { manager } = world;
+  const keys = keysOf([1, 2, 3]).words;
+  const sequence = manager.open(keys, 3, 0);
+  manager.allocate(sequence, 0, 3, 0);
+  manager.seal(sequence, 0, 3, keys, 0, 4, 0);
+  world.settle();
+  const sharer = manager.open(keys, 1, 0);
+  manager.demote(sequence, 0);
+  world.settle();
+  world.audit();
+  expect(manager.lookup(keys, 3).byTier).toEqual([1, 2]);
+  expect(manager.counters.preemptions).toBe(1);
+  expect(() => manager.demote(sequence, 0)).toThrow(expect.objectContaining({ code: 'TKV_UNKNOWN_ID' }));
+  manager.release(sharer, 0);
+});
+
+it('demote: without a lower tier the blocks stay cached', () => {
+  const world = crowded('recompute');
+  const { manager } = world;
+  const keys = keysOf([1, 2, 3]).words;
+  const sequence = manager.open(keys, 3, 0);
+  manager.allocate(sequence, 0, 3, 0);
+  manager.seal(sequence, 0, 2, keys, 0, 4, 0);
+  world.settle();
+  manager.demote(sequence, 0);
+  expect(manager.lookup(keys, 3).byTier).toEqual([2]);
+  world.audit();
 });

@@ -1,6 +1,7 @@
 /** A manager with its jobs in the test's hands: what is asked of the driver, and its ends, one by one. */
 
 import {
+  type DecisionSink,
   KVManager,
   type ManagerConfig,
   Outcome,
@@ -13,8 +14,8 @@ export class World {
   readonly jobs: Transfer[] = [];
   now = 0;
 
-  constructor(config: Partial<ManagerConfig> = {}) {
-    this.manager = new KVManager({ unitBytes: [1], hbm: { capacityBytes: 8 }, ...config });
+  constructor(config: Partial<ManagerConfig> = {}, sink: DecisionSink | null = null) {
+    this.manager = new KVManager({ unitBytes: [1], hbm: { capacityBytes: 8 }, ...config }, sink);
   }
 
   /** Keys of a chain: word 0 names the chain up to there. */

@@ -17,6 +17,8 @@ export class StepPlan<R extends ServingRequest = ServingRequest> {
   readonly admitted: R[] = [];
   /** Requests that gave way in this step, in order. */
   readonly preempted: R[] = [];
+  /** Decoding requests that the step leaves out, because its budget is spent or their blocks are missing. */
+  readonly leftOut: R[] = [];
   /** Tokens computed, over all requests. 0: there is nothing to execute, and no `stepEnded` to call. */
   tokens = 0;
   /** Requests that compute tokens. */
@@ -67,6 +69,11 @@ export class StepPlan<R extends ServingRequest = ServingRequest> {
     return this.#batch.computed(seat);
   }
 
+  /** Tokens of the request that exist, prompt and generated. */
+  knownTokensOf(seat: number): number {
+    return this.#batch.known(seat);
+  }
+
   /** Tokens that the step computes for the request. */
   tokensOf(seat: number): number {
     return this.#batch.newTokens[seat];
@@ -85,6 +92,7 @@ export class StepPlan<R extends ServingRequest = ServingRequest> {
     this.decodeContextTokens = 0;
     if (this.admitted.length > 0) this.admitted.length = 0;
     if (this.preempted.length > 0) this.preempted.length = 0;
+    if (this.leftOut.length > 0) this.leftOut.length = 0;
   }
 
   #withTokens(from: number): number {

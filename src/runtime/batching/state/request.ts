@@ -26,6 +26,8 @@ export interface ServingRequest {
    * block without a key stays private to its request and is never found by another one.
    */
   readonly keys: BlockKeys;
+  /** Whose room its blocks take, as the manager counts owners. Default 0. */
+  readonly owner?: number;
   /** Lower is more urgent. Default 0. */
   readonly priority?: number;
   /** Microseconds. Default: the time at which it was added. */
@@ -83,10 +85,15 @@ export class RequestState<R extends ServingRequest = ServingRequest> {
   /** Order of joining the waiting queue; a request that was put in front has a negative one. */
   ticket = 0;
   preemptions = 0;
+  /** `sequence.disturbances` when its blocks were last found in place. */
+  disturbances = 0;
+  /** Keys that the log was told of. */
+  loggedKeys: number;
 
   constructor(request: R, number: number, limitTokens: number, nowUs: number) {
     invariant(limitTokens > request.promptTokens, 'a request generates at least one token');
     this.request = request;
+    this.loggedKeys = request.keys.length;
     this.number = number;
     this.limitTokens = limitTokens;
     this.known = request.promptTokens;

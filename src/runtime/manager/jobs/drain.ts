@@ -37,6 +37,11 @@ export function serveEnded(core: Core): void {
     settle(core, row);
     if (content !== -1 && jobs.targetTier[row] !== HBM)
       feedWaitingLoad(core, content, jobs.outcome[row] as Outcome);
+    if (jobs.kind[row] === JobKind.MOVE && jobs.told[row] === 0 && core.listener.moved !== undefined) {
+      jobs.told[row] = 1;
+      const outcome = jobs.outcome[row] as Outcome;
+      core.moved.push({ key: contents.key(content), tier: jobs.targetTier[row], outcome });
+    }
     if (jobs.state[row] === JobState.DETACHED) continue;
     if (content !== -1) contents.unhold(content);
     jobs.retire(row);
@@ -88,7 +93,8 @@ function breakDeadlock(core: Core): boolean {
   for (let tier = core.tiers - 1; tier >= 0; tier--) {
     const row = firstClaim(core, tier);
     if (row === -1) continue;
-    if (!evictFor(core, tier, jobs.sizeClass[row])) cancelWaiting(core, row, Outcome.REFUSED);
+    if (!evictFor(core, tier, jobs.sizeClass[row], jobs.owner[row]))
+      cancelWaiting(core, row, Outcome.REFUSED);
     return true;
   }
   return false;

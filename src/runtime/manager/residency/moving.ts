@@ -21,11 +21,14 @@ export type MoveAnswer = (typeof moveAnswers)[number];
 
 /**
  * Brings the content to a tier. Up, it is copied, as by a load. Down, its replicas above that nobody holds
- * are given up once the copy is on its way; those that sequences hold stay until they are let go and evicted.
+ * are given up once the copy is on its way, or where it lies there already; those that sequences hold stay until they are let go and evicted.
  */
 export function move(core: Core, content: number, tier: number, priority: Priority): MoveAnswer {
   if (content === -1) return 'absent';
-  if (core.readyIn(content, tier) !== -1) return 'there';
+  if (core.readyIn(content, tier) !== -1) {
+    giveUpAbove(core, content, tier);
+    return 'there';
+  }
   if (core.incomingTo(content, tier) !== -1) return 'pending';
   const source = core.fastestReady(content, HBM);
   if (source === -1) return 'absent';
@@ -39,17 +42,17 @@ function moveUp(core: Core, content: number, source: number, tier: number, prior
   if (core.residentBytes[tier] - core.cachedBytes[tier] + bytes > core.capacityBytes[tier]) return 'full';
   const row = createLoad(core, content, source, tier, priority);
   if (row === -1) return 'full';
-  makeRoom(core, tier);
+  makeRoom(core, tier, 0, core.contents.owner[content]);
   claim(core, row);
   return 'started';
 }
 
 function moveDown(core: Core, content: number, source: number, tier: number, priority: Priority): MoveAnswer {
-  if (!accepts(core, tier, core.contents.sizeClass[content])) return 'full';
+  if (!accepts(core, tier, core.contents.sizeClass[content], core.contents.owner[content])) return 'full';
   const row = createDemotion(core, content, source, tier, priority);
   if (row === -1) return 'full';
   giveUpAbove(core, content, tier);
-  makeRoom(core, tier);
+  makeRoom(core, tier, 0, core.contents.owner[content]);
   claim(core, row);
   return 'started';
 }

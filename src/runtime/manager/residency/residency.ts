@@ -11,13 +11,23 @@ import { type Core, HBM } from '../core.ts';
 import { claim } from '../jobs/issuing.ts';
 import type { SequenceId } from '../sequences/sequence.ts';
 
-/** Evicts until `bytes` more are within the tier's capacity, or nothing there can be evicted now. */
-export function makeRoom(core: Core, tier: number, bytes = 0, patient = false): void {
+/**
+ * Evicts until `bytes` more are within the tier's capacity, or nothing there can be evicted now.
+ * @param owner who needs the room; -1 for nobody in particular
+ */
+export function makeRoom(core: Core, tier: number, bytes = 0, owner = -1, patient = false): void {
   while (core.residentBytes[tier] + bytes > core.capacityBytes[tier]) {
-    const victim = core.policy.victim(tier);
+    const victim = victimFor(core, tier, owner, bytes);
     if (victim === -1) return;
     evict(core, victim, tier, patient);
   }
+}
+
+/** Who goes next: by the eviction policy, within the quotas of the owners. -1 when nobody may. */
+function victimFor(core: Core, tier: number, owner: number, bytes: number): number {
+  const choice = core.policy.victim(tier);
+  if (core.quotas === null || choice === -1) return choice;
+  return core.quotas.victim(tier, owner, bytes, choice, core.replicas.owner[choice]);
 }
 
 /**
@@ -33,7 +43,10 @@ export function evict(core: Core, victim: number, tier: number, patient = false)
   core.setResident(victim, 0);
   const content = replicas.content[victim];
   const sizeClass = core.sizeClassOf(victim, tier);
-  const lower = isLastIn(core, content, victim, tier) ? lowerTierFor(core, tier, sizeClass, patient) : -1;
+  const owner = core.contents.owner[content];
+  const lower = isLastIn(core, content, victim, tier)
+    ? lowerTierFor(core, tier, sizeClass, owner, patient)
+    : -1;
   // A copy further down does not keep it from the next tier: what was just used is to be near, not on disk.
   const goesDown = lower !== -1 && !hasCopyIn(core, content, lower);
   if (!goesDown || !demote(core, victim, tier, lower, patient)) {
@@ -74,7 +87,8 @@ function drop(core: Core, victim: number, tier: number, sizeClass: number): void
 export function canMoveDown(core: Core, victim: number, tier: number): boolean {
   const content = core.replicas.content[victim];
   if (hasOtherCopy(core, content, victim, tier)) return true;
-  return lowerTierFor(core, tier, core.sizeClassOf(victim, tier), false) !== -1;
+  const owner = core.contents.owner[content];
+  return lowerTierFor(core, tier, core.sizeClassOf(victim, tier), owner, false) !== -1;
 }
 
 function countOffload(core: Core, content: number): void {
@@ -98,9 +112,11 @@ function hasCopyIn(core: Core, content: number, tier: number): boolean {
 }
 
 /** The next lower tier that would take a block evicted from `tier`, or -1. */
-function lowerTierFor(core: Core, tier: number, sizeClass: number, patient: boolean): number {
+function lowerTierFor(core: Core, tier: number, sizeClass: number, owner: number, patient: boolean): number {
   if (!patient && isBehind(core, tier, sizeClass)) return -1;
-  for (let lower = tier + 1; lower < core.tiers; lower++) if (accepts(core, lower, sizeClass)) return lower;
+  for (let lower = tier + 1; lower < core.tiers; lower++) {
+    if (accepts(core, lower, sizeClass, owner)) return lower;
+  }
   return -1;
 }
 
@@ -122,10 +138,14 @@ function isBehind(core: Core, tier: number, sizeClass: number): boolean {
   return core.leavingBytes[tier] + unitBytes > bound;
 }
 
-/** Whether a tier would take one more block: it has room, or evicting what is not held could make some. */
-export function accepts(core: Core, tier: number, sizeClass: number): boolean {
+/**
+ * Whether a tier would take one more block of the owner: it has room, or evicting what is neither held nor
+ * within the quota of another owner could make some.
+ */
+export function accepts(core: Core, tier: number, sizeClass: number, owner: number): boolean {
   const bytes = core.unitBytes(sizeClass);
-  const occupied = core.config.refuseWhenFull ? core.residentBytes[tier] : core.heldBytes[tier];
+  const kept = core.heldBytes[tier] + (core.quotas?.protectedFrom(owner, tier) ?? 0);
+  const occupied = core.config.refuseWhenFull ? core.residentBytes[tier] : kept;
   return occupied + bytes <= core.capacityBytes[tier] && affords(core, tier, sizeClass);
 }
 
@@ -148,7 +168,7 @@ function demote(core: Core, victim: number, tier: number, lower: number, patient
   core.paces[tier].began(core.jobs.idOf(row));
   core.leavingBytes[tier] += core.unitBytes(core.contents.sizeClass[content]);
   if (tier === HBM) countOffload(core, content);
-  makeRoom(core, lower, 0, patient);
+  makeRoom(core, lower, 0, core.contents.owner[content], patient);
   claim(core, row);
   return true;
 }
@@ -185,9 +205,20 @@ export function trimToThreshold(core: Core): void {
   if (core.config.offloadThreshold >= 1 || core.tiers === 1) return;
   const limit = core.config.offloadThreshold * core.capacityBytes[HBM];
   while (core.residentBytes[HBM] > limit) {
-    const victim = core.policy.victim(HBM);
+    const victim = victimFor(core, HBM, -1, 0);
     if (victim === -1 || !canMoveDown(core, victim, HBM)) return;
     evict(core, victim, HBM);
+  }
+}
+
+/** Evicts those of the replicas that lie in HBM, can be evicted and would stay in the cache; the last first. */
+export function sendDown(core: Core, replicas: Int32Array): void {
+  for (let i = replicas.length - 1; i >= 0; i--) {
+    const replica = replicas[i];
+    if (replica === -1 || core.replicas.tierOf(replica) !== HBM) continue;
+    if (core.replicas.evictable[replica] === 1 && canMoveDown(core, replica, HBM)) {
+      evict(core, replica, HBM);
+    }
   }
 }
 
@@ -211,12 +242,16 @@ export function holdersIn(core: Core, tier: number): SequenceId[] {
  * that nobody holds anything of.
  * @returns whether anything was evicted
  */
-export function evictFor(core: Core, tier: number, sizeClass: number): boolean {
-  const same = core.policy.victimOfClass(tier, sizeClass);
+export function evictFor(core: Core, tier: number, sizeClass: number, owner: number): boolean {
+  const same =
+    core.quotas === null
+      ? core.policy.victimOfClass(tier, sizeClass)
+      : victimFor(core, tier, owner, core.unitBytes(sizeClass));
   if (same !== -1) {
     evict(core, same, tier);
     return true;
   }
+  if (core.quotas !== null) return false;
   const page = core.census[tier]?.clearablePage() ?? -1;
   if (page === -1) return false;
   const { slotsPerPageMax } = core.pools[tier].shape;

@@ -34,7 +34,7 @@ export function copyBlock(core: Core, from: Sequence, at: number, to: Sequence, 
   to.state[into] = Entry.WAITING;
   to.pending++;
   core.setJobResident(row, 1);
-  makeRoom(core, HBM);
+  makeRoom(core, HBM, 0, to.owner);
   claim(core, row);
   return true;
 }

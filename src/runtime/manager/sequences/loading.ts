@@ -36,7 +36,7 @@ export function load(core: Core, sequence: Sequence, i: number): boolean {
   const row = createLoad(core, content, sequence.replica[i], HBM, Priority.DEMAND_LOAD);
   if (row === -1) return false;
   join(core, sequence, i, row);
-  makeRoom(core, HBM);
+  makeRoom(core, HBM, 0, core.contents.owner[content]);
   claim(core, row);
   return true;
 }
@@ -91,7 +91,7 @@ export function prefetch(core: Core, content: number, priority: Priority): boole
   if (source === -1) return false;
   const row = createLoad(core, content, source, HBM, priority);
   if (row === -1) return false;
-  makeRoom(core, HBM);
+  makeRoom(core, HBM, 0, core.contents.owner[content]);
   claim(core, row);
   return true;
 }

@@ -88,7 +88,7 @@ export function fail(core: Core, sequence: Sequence, i: number, outcome: Outcome
   if (sequence.content[i] !== -1) stopWaitingBelow(core, sequence, i, sequence.content[i]);
   forget(core, sequence, i);
   sequence.state[i] = Entry.FAILED;
-  sequence.disturbances++;
+  core.disturb(sequence);
   sequence.outcome[i] = outcome;
   core.log(DecisionOp.FAIL, sequence.id, i, outcome);
   letGo(core, replica);

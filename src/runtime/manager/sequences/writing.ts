@@ -21,7 +21,7 @@ function parentOf(sequence: Sequence, i: number): number {
 export function open(core: Core, sequence: Sequence, i: number, sizeClass: number): void {
   const { jobs } = core;
   forget(core, sequence, i);
-  makeRoom(core, HBM, core.unitBytes(sizeClass));
+  makeRoom(core, HBM, core.unitBytes(sizeClass), sequence.owner);
   const replica = core.claims[HBM].size === 0 ? core.reserve(HBM, sizeClass, sequence.owner) : -1;
   if (replica !== -1) {
     core.setResident(replica, 1);

@@ -27,8 +27,21 @@ export function checkIntegrity(core: Core): void {
   core.policy.checkIntegrity();
   invariant(core.agenda.isEmpty, 'a call leaves nothing undone');
   for (let tier = 0; tier < core.tiers; tier++) checkTier(core, tier);
+  checkQuotas(core);
   checkReferences(core);
   checkContents(core);
+}
+
+function checkQuotas(core: Core): void {
+  const { quotas, replicas, tiers } = core;
+  if (quotas === null) return;
+  const cachedBytes = new Float64Array(core.config.owners * tiers);
+  for (let replica = 0; replica < replicas.size; replica++) {
+    if (replicas.evictable[replica] === 0) continue;
+    const tier = replicas.tierOf(replica);
+    cachedBytes[replicas.owner[replica] * tiers + tier] += core.unitBytes(core.sizeClassOf(replica, tier));
+  }
+  quotas.checkIntegrity(cachedBytes);
 }
 
 function checkTier(core: Core, tier: number): void {
@@ -95,7 +108,7 @@ function checkTier(core: Core, tier: number): void {
   invariant(cached === core.cachedBytes[tier], 'a tier knows the bytes that it could evict');
   invariant(held === core.heldBytes[tier], 'a tier knows the bytes that sequences hold');
   invariant(
-    resident <= core.capacityBytes[tier] || cached === 0,
+    resident <= core.capacityBytes[tier] || cached === (core.quotas?.protectedBytes(tier) ?? 0),
     'a tier over its capacity has nothing left that it could evict',
   );
 }

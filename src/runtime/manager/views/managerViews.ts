@@ -3,8 +3,10 @@
  * counts anything.
  */
 
+import type { Digest } from '../../digest.ts';
 import { invariant } from '../../errors.ts';
 import type { DecisionSink } from '../../log/decisionSink.ts';
+import type { SlotPool } from '../../pool/slotPool.ts';
 import type { Tier } from '../../tier/tier.ts';
 import type { JobId } from '../../transfer/jobTable.ts';
 import type { Transfer } from '../../transfer/transfer.ts';
@@ -13,11 +15,19 @@ import { Core, HBM } from '../core.ts';
 import type { Counters } from '../counters.ts';
 import { LoadedBlock, OpenBlock, type ReadableBlock, SealingBlock } from '../sequences/handles.ts';
 import { Entry, type Sequence } from '../sequences/sequence.ts';
+import { type CachedBlocks, cachedBlocks } from './cachedBlocks.ts';
 import { describeTransfer } from './describe.ts';
 import { dump, type ManagerDump } from './dump.ts';
 import { checkIntegrity } from './integrity.ts';
 import { lookup, type Match, matchLength, matchLengths } from './lookup.ts';
+import { type BlockPlace, placeOf } from './place.ts';
 import { type TierUsage, tierUsage } from './usage.ts';
+
+/** What can be asked of a tier's slots and pages. */
+export type PoolView = Pick<
+  SlotPool,
+  'shape' | 'takenSlots' | 'uncutPages' | 'pageOf' | 'takenOn' | 'freeOnCutPages' | 'pageToTake'
+>;
 
 export abstract class ManagerViews {
   readonly config: ResolvedConfig;
@@ -56,6 +66,14 @@ export abstract class ManagerViews {
   }
 
   /**
+   * How often blocks of sequences have lost their bytes so far: a load or a seal that failed, a tier that was
+   * lost. While it stays as it was, so does `disturbances` of every sequence.
+   */
+  get disturbances(): number {
+    return this.core.disturbances;
+  }
+
+  /**
    * When the next job in flight is past its deadline, in microseconds; Infinity when none has one. `tick` it
    * then.
    */
@@ -70,6 +88,39 @@ export abstract class ManagerViews {
 
   usage(position: number): TierUsage {
     return tierUsage(this.core, position);
+  }
+
+  /** The owner's quota of the tier at `position`, null where it has none. */
+  quotaBytes(owner: number, position: number): number | null {
+    return this.core.quotas?.quotaBytes(owner, position) ?? null;
+  }
+
+  /** Cached bytes of the tier at `position` that may not be evicted for this owner: quotas of others. */
+  protectedBytes(owner: number, position: number): number {
+    return this.core.quotas?.protectedFrom(owner, position) ?? 0;
+  }
+
+  /** Whether cached blocks of `other` in the tier at `position` may be evicted for `owner`. */
+  mayTakeFrom(other: number, owner: number, position: number): boolean {
+    return this.core.quotas?.mayTakeFrom(other, owner, position) ?? true;
+  }
+
+  /** The slots of the tier at `position`, to be looked at. */
+  pool(position: number): PoolView {
+    return this.core.pools[position];
+  }
+
+  /** The time of the last call, in microseconds. */
+  get nowUs(): number {
+    return this.core.nowUs;
+  }
+
+  /**
+   * Blocks of the tier at `position` that nobody holds and no faster tier has, among `slots` slots from
+   * `fromSlot` on, round the end: what may be moved away from there.
+   */
+  cachedBlocks(position: number, fromSlot = 0, slots: number = Number.MAX_SAFE_INTEGER): CachedBlocks {
+    return cachedBlocks(this.core, position, fromSlot, slots);
   }
 
   /** Bytes that an owner's blocks take of the tier at `position`, those on their way in included. */
@@ -121,14 +172,15 @@ export abstract class ManagerViews {
   }
 
   /** Whether `count` more units of a size class would fit HBM beside what cannot be evicted. */
-  canAllocate(count: number, sizeClass = 0): boolean {
-    return this.hasRoomFor(count * this.core.unitBytes(sizeClass));
+  canAllocate(count: number, sizeClass = 0, owner = 0): boolean {
+    return this.hasRoomFor(count * this.core.unitBytes(sizeClass), owner);
   }
 
-  /** Whether so many bytes more would fit HBM beside what cannot be evicted. */
-  hasRoomFor(bytes: number): boolean {
+  /** Whether so many bytes more of the owner would fit HBM beside what cannot be evicted for it. */
+  hasRoomFor(bytes: number, owner = 0): boolean {
     const core = this.core;
-    const fixed = core.residentBytes[HBM] - core.cachedBytes[HBM];
+    const kept = core.quotas?.protectedFrom(owner, HBM) ?? 0;
+    const fixed = core.residentBytes[HBM] - core.cachedBytes[HBM] + kept;
     return fixed + bytes <= core.pools[HBM].shape.capacityBytes;
   }
 
@@ -137,9 +189,9 @@ export abstract class ManagerViews {
    * once those are pinned: the check before `open`, `load` and `allocate` for callers that want all or
    * nothing.
    */
-  canOpen(keys: Uint32Array, matched: number, units: number, sizeClass = 0): boolean {
+  canOpen(keys: Uint32Array, matched: number, units: number, sizeClass = 0, owner = 0): boolean {
     const found = this.match(keys, matched);
-    return this.canAllocate(units - this.heldAlready(found), sizeClass);
+    return this.canAllocate(units - this.heldAlready(found), sizeClass, owner);
   }
 
   /** Bytes that such a sequence would take of HBM beside what is held there already. */
@@ -173,6 +225,28 @@ export abstract class ManagerViews {
     return new SealingBlock(slot, generation, sizeClass);
   }
 
+  /**
+   * Where the bytes of the sequence's block are held, whatever state it is in; undefined while it has no slot.
+   */
+  place(sequence: Sequence, i: number): BlockPlace | undefined {
+    const replica = i < sequence.length ? sequence.replica[i] : -1;
+    return replica === -1 ? undefined : placeOf(this.core, replica);
+  }
+
+  /** Where the block with this key lies ready, in the fastest tier that has it. Nothing holds it there. */
+  locate(key: Uint32Array): BlockPlace | undefined {
+    const content = this.core.contents.find(key, 0);
+    const replica = content === -1 ? -1 : this.core.fastestReady(content, HBM);
+    return replica === -1 ? undefined : placeOf(this.core, replica);
+  }
+
+  /** The digest that the block with this key must have; undefined for one that is not known or not sealed. */
+  digestOf(key: Uint32Array): Digest | undefined {
+    const { contents } = this.core;
+    const content = contents.find(key, 0);
+    return content === -1 || contents.sealed[content] === 0 ? undefined : contents.digest(content);
+  }
+
   #placeOf(replica: number): { slot: number; generation: number; sizeClass: number } {
     const core = this.core;
     return {
@@ -202,7 +276,11 @@ export abstract class ManagerViews {
   protected match(keys: Uint32Array, count: number): number {
     const matched = this.matchLength(keys, count);
     if (matched > this.found.length) this.found = new Int32Array(matched * 2);
-    for (let i = 0; i < matched; i++) this.found[i] = this.core.contents.find(keys, i * 4);
+    for (let i = 0; i < matched; i++) {
+      this.found[i] = this.core.contents.find(keys, i * 4);
+      // Only keys that are not chained, though the configuration says so, have gaps that the search jumps.
+      if (this.found[i] === -1) return i;
+    }
     return matched;
   }
 

@@ -114,7 +114,7 @@ function budgetOf(maxRequests: number, emitted: number): number {
  */
 interface Survey {
   /** For each client, the sort keys of its surviving sessions in the order of their ids as strings. */
-  readonly keys: ReadonlyArray<BigInt64Array | undefined>;
+  readonly keys: ReadonlyArray<BigUint64Array | undefined>;
   /** Number of the first session of each client. */
   readonly offsets: readonly number[];
   readonly prefixes: readonly Prefix[];
@@ -126,11 +126,11 @@ const ID_DIGITS = 19;
 
 /**
  * Decimal ids compare as strings as these numbers compare: filled up to 19 digits with zeros, shorter before
- * longer.
+ * longer. They lie above 2^63 where an id of 18 digits begins with 93.
  */
 function sortKey(sessionId: string): bigint {
   const digits = sessionId.slice('sess_'.length);
-  return BigInt(digits.padEnd(ID_DIGITS, '0')) - BigInt(ID_DIGITS - digits.length);
+  return BigInt(digits.padEnd(ID_DIGITS, '0')) + BigInt(digits.length);
 }
 
 function surveySessions(plan: Plan, waits: readonly boolean[]): Survey {
@@ -156,7 +156,7 @@ function surveySessions(plan: Plan, waits: readonly boolean[]): Survey {
   const keys = found.map((ids) => {
     offsets.push(sessions);
     sessions += ids.length;
-    return ids.length === 0 ? undefined : BigInt64Array.from(ids).sort();
+    return ids.length === 0 ? undefined : BigUint64Array.from(ids).sort();
   });
   return { keys, offsets, prefixes, sessions, kept };
 }
@@ -170,7 +170,7 @@ function followUpPrefix(client: ClientSpec, first: WorkloadRequest): Prefix {
   return { tokens, spans: leadingSpans(first.prompt.spans, tokens) };
 }
 
-function indexOfKey(keys: BigInt64Array, key: bigint): number {
+function indexOfKey(keys: BigUint64Array, key: bigint): number {
   let low = 0;
   let high = keys.length - 1;
   while (low < high) {

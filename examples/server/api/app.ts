@@ -1,0 +1,150 @@
+/** The HTTP side: an OpenAI-compatible API over one engine. */
+
+import { randomUUID } from 'node:crypto';
+import fs from 'node:fs';
+import fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify';
+import type { Answer, Engine } from '../engine/index.ts';
+import { ChatTemplate } from '../engine/text/index.ts';
+import { type AnswerName, ChunkBodies, type Kind, wholeBody } from './answerBodies.ts';
+import { ApiError, asApiError } from './apiError.ts';
+import { EventStream } from './eventStream.ts';
+import { metricsText } from './metricsText.ts';
+import { chatRequest, completionRequest, type ModelText, type Wanted } from './requestBodies.ts';
+
+export interface AppOptions {
+  /** Name of the model in requests and answers. */
+  readonly model: string;
+  /** Tenant of each API key. Without any, whoever reaches the server is the tenant `local`. */
+  readonly apiKeys?: ReadonlyMap<string, string>;
+  /** Requests that may wait; those beyond are refused with 429. Default 256. */
+  readonly maxWaiting?: number;
+  /** Largest body of a request. Default 1 MiB. */
+  readonly bodyBytesMax?: number;
+  /** How long a client may leave a full stream unread. Default 60 s. */
+  readonly patienceMs?: number;
+  /** Receives errors that clients are not told of. */
+  readonly log?: (line: string) => void;
+}
+
+export function makeApp(engine: Engine, options: AppOptions): FastifyInstance {
+  const { model, apiKeys, maxWaiting = 256, bodyBytesMax = 2 ** 20, patienceMs = 60_000 } = options;
+  const log = options.log ?? (() => {});
+  const text: ModelText = {
+    name: model,
+    tokenizer: engine.tokenizer,
+    template: new ChatTemplate(engine.tokenizer.settings),
+    contextTokens: engine.contextTokens,
+    vocabulary: engine.checkpoint.config.vocabulary,
+  };
+  const created = Math.floor(Date.now() / 1000);
+  const app = fastify({ bodyLimit: bodyBytesMax, genReqId: () => `req_${randomUUID()}` });
+  const sendError = (error: unknown, reply: FastifyReply): FastifyReply => {
+    const known = asApiError(error);
+    if (known.status >= 500) log(error instanceof Error ? (error.stack ?? error.message) : String(error));
+    if (known.status === 429) reply.header('retry-after', '1');
+    return reply.code(known.status).send(known.body);
+  };
+
+  app.addHook('onRequest', async (request, reply) => {
+    reply.header('x-request-id', request.id);
+  });
+  app.setErrorHandler((error, _request, reply) => sendError(error, reply));
+  app.setNotFoundHandler((request, reply) => {
+    const message = `${request.method} ${request.url} is nothing that this server has.`;
+    return sendError(new ApiError(404, message), reply);
+  });
+  app.removeAllContentTypeParsers();
+  app.addContentTypeParser('application/json', { parseAs: 'buffer' }, (_request, body, done) => {
+    try {
+      done(null, JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(body as Buffer)));
+    } catch (error) {
+      const why = error instanceof SyntaxError ? error.message : 'it is not UTF-8';
+      done(new ApiError(400, `The body is no JSON: ${why}. Send JSON in UTF-8.`));
+    }
+  });
+
+  const tenantOf = (request: FastifyRequest): string => {
+    if (apiKeys === undefined || apiKeys.size === 0) return 'local';
+    const [, key] = /^Bearer (.+)$/.exec(request.headers.authorization ?? '') ?? [];
+    const tenant = key === undefined ? undefined : apiKeys.get(key);
+    if (tenant !== undefined) return tenant;
+    throw new ApiError(
+      401,
+      'The API key is missing or unknown. Send authorization: Bearer KEY.',
+      null,
+      'invalid_api_key',
+    );
+  };
+  const submit = (request: FastifyRequest, wanted: Wanted): Answer => {
+    if (engine.size - engine.running >= maxWaiting) {
+      const message = `${maxWaiting} requests wait already. Try again later.`;
+      throw new ApiError(429, message, null, 'rate_limit_exceeded');
+    }
+    return engine.submit({ ...wanted, tenant: tenantOf(request) });
+  };
+  const answer = async (
+    kind: Kind,
+    request: FastifyRequest,
+    reply: FastifyReply,
+  ): Promise<object | undefined> => {
+    tenantOf(request);
+    const wanted = kind === 'chat' ? chatRequest(request.body, text) : completionRequest(request.body, text);
+    const running = submit(request, wanted);
+    reply.raw.on('close', () => engine.cancel(running));
+    const name: AnswerName = {
+      id: `${kind === 'chat' ? 'chatcmpl' : 'cmpl'}-${randomUUID()}`,
+      created: Math.floor(Date.now() / 1000),
+      model,
+    };
+    if (!wanted.stream) {
+      const whole = await running.text();
+      if (running.finish === 'error') throw new Error('the engine gave the request up');
+      return wholeBody(kind, name, running, whole);
+    }
+    reply.hijack();
+    const headers = { 'x-request-id': request.id };
+    await stream(new EventStream(reply.raw, headers, patienceMs), kind, name, running, wanted.includeUsage);
+    return undefined;
+  };
+
+  app.post('/v1/completions', (request, reply) => answer('completion', request, reply));
+  app.post('/v1/chat/completions', (request, reply) => answer('chat', request, reply));
+  app.get('/v1/models', (request) => {
+    tenantOf(request);
+    return { object: 'list', data: [{ id: model, object: 'model', created, owned_by: 'tierkv' }] };
+  });
+  app.get('/health', () => ({
+    status: 'ok',
+    running: engine.running,
+    waiting: engine.size - engine.running,
+  }));
+  app.get('/metrics', (_request, reply) =>
+    reply.type('text/plain; version=0.0.4; charset=utf-8').send(metricsText(engine, model)),
+  );
+  app.get('/', (_request, reply) => {
+    const page = fs.readFileSync(new URL('../chat.html', import.meta.url));
+    return reply.type('text/html; charset=utf-8').send(page);
+  });
+  return app;
+}
+
+async function stream(
+  events: EventStream,
+  kind: Kind,
+  name: AnswerName,
+  answer: Answer,
+  includeUsage: boolean,
+): Promise<void> {
+  const chunks = new ChunkBodies(kind, name, includeUsage);
+  const first = chunks.first();
+  if (first !== undefined) await events.send(first);
+  for await (const text of answer) await events.send(chunks.text(text));
+  if (answer.finish === 'error') {
+    await events.send(new ApiError(500, 'The engine gave the request up. Send it again.').body);
+  } else {
+    await events.send(chunks.last(answer));
+    if (includeUsage) await events.send(chunks.usage(answer));
+    await events.send('[DONE]');
+  }
+  events.end();
+}

@@ -1,0 +1,103 @@
+/**
+ * One request to the engine and what comes of it: text piece by piece, as an async iterable, and its end. The
+ * engine never waits for a reader: what is not read yet is kept, and is bounded by the request's own length.
+ */
+
+import type { SamplingOptions } from './sampling.ts';
+import { type Decoder, Detokenizer, StopStrings } from './text/index.ts';
+
+export interface GenerationRequest {
+  readonly prompt: readonly number[];
+  readonly tenant: string;
+  readonly maxTokens: number;
+  readonly sampling: SamplingOptions;
+  /** Text at which the answer ends; not part of it. */
+  readonly stop: readonly string[];
+  /** Go on where the model would end its answer. */
+  readonly ignoreEnd?: boolean;
+}
+
+export type FinishReason = 'stop' | 'length' | 'cancelled' | 'error';
+
+/** Milliseconds of the process's clock at which things happened; NaN before. */
+export interface AnswerTimes {
+  readonly arrivedMs: number;
+  firstStepMs: number;
+  firstTokenMs: number;
+  lastTokenMs: number;
+  endedMs: number;
+}
+
+export class Answer {
+  readonly id: string;
+  readonly request: GenerationRequest;
+  readonly times: AnswerTimes;
+  /** Tokens that were generated. */
+  readonly tokens: number[] = [];
+  /** Tokens of the prompt whose KV was found; known from the first step on. */
+  cachedTokens = 0;
+  /** undefined while it goes on. */
+  finish: FinishReason | undefined;
+  /** Whether the last token ends the answer, other than by its length. */
+  isComplete = false;
+  readonly #detokenizer: Detokenizer;
+  readonly #stops: StopStrings;
+  #unread = '';
+  #wake: () => void = () => {};
+
+  constructor(id: string, request: GenerationRequest, decoder: Decoder, arrivedMs: number) {
+    this.id = id;
+    this.request = request;
+    this.#detokenizer = new Detokenizer(decoder);
+    this.#stops = new StopStrings(request.stop);
+    const never = Number.NaN;
+    this.times = { arrivedMs, firstStepMs: never, firstTokenMs: never, lastTokenMs: never, endedMs: never };
+  }
+
+  get promptTokens(): number {
+    return this.request.prompt.length;
+  }
+
+  /** The engine's next token. A token that ends the answer has no text. */
+  take(token: number, isEnd: boolean): void {
+    this.tokens.push(token);
+    if (!isEnd) this.#give(this.#stops.push(this.#detokenizer.push(token)));
+    this.isComplete = isEnd || this.#stops.hasStopped;
+  }
+
+  end(finish: FinishReason, nowMs: number): void {
+    if (this.finish !== undefined) return;
+    this.#give(this.#stops.push(this.#detokenizer.end()));
+    if (!this.#stops.hasStopped) this.#give(this.#stops.end());
+    this.finish = finish;
+    this.times.endedMs = nowMs;
+    this.#wake();
+  }
+
+  /** The text as it comes, in pieces that are never empty. For one reader. */
+  async *[Symbol.asyncIterator](): AsyncGenerator<string> {
+    for (;;) {
+      const text = this.#unread;
+      this.#unread = '';
+      if (text !== '') yield text;
+      else if (this.finish !== undefined) return;
+      else {
+        await new Promise<void>((resolve) => {
+          this.#wake = resolve;
+        });
+      }
+    }
+  }
+
+  /** All of the text, when it has ended. */
+  async text(): Promise<string> {
+    let text = '';
+    for await (const piece of this) text += piece;
+    return text;
+  }
+
+  #give(text: string): void {
+    this.#unread += text;
+    if (text !== '') this.#wake();
+  }
+}

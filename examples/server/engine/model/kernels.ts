@@ -1,0 +1,69 @@
+/** The engine's kernels, compiled for one device and one model. */
+
+import type { ModelConfig } from '../checkpoint/index.ts';
+import { shaderText } from './shaderText.ts';
+import { paddedVocabulary } from './weights.ts';
+
+/** Rows that one invocation of a matrix product goes through at a time. */
+const tiles = [1, 4, 8] as const;
+
+/** A matrix product in every tile height. */
+export type Product = readonly { readonly rows: number; readonly pipeline: GPUComputePipeline }[];
+
+export interface Kernels {
+  readonly embed: GPUComputePipeline;
+  readonly norm: GPUComputePipeline;
+  readonly finalNorm: GPUComputePipeline;
+  readonly qkv: Product;
+  readonly rope: GPUComputePipeline;
+  readonly output: Product;
+  readonly gateUp: Product;
+  readonly swiglu: GPUComputePipeline;
+  readonly down: Product;
+  readonly head: Product;
+}
+
+export async function compileKernels(device: GPUDevice, config: ModelConfig): Promise<Kernels> {
+  const { hidden, heads, kvHeads, headDim, ffn, vocabulary, normEpsilon } = config;
+  const compile = (
+    name: string,
+    constants: Readonly<Record<string, number>>,
+    repeats: Readonly<Record<string, number>> = {},
+    word = '',
+  ): Promise<GPUComputePipeline> => {
+    const code = shaderText(name, repeats).replaceAll('TILE', word);
+    const module = device.createShaderModule({ label: name, code });
+    const compute = { module, constants: { ...constants } };
+    return device.createComputePipelineAsync({ label: name, layout: 'auto', compute });
+  };
+  const product = (
+    inputs: number,
+    outputs: number,
+    how: { readonly adds?: boolean; readonly samplesOnly?: boolean } = {},
+  ): Promise<Product> => {
+    const constants = {
+      in4: inputs / 4,
+      out4: outputs / 4,
+      adds: how.adds ? 1 : 0,
+      samplesOnly: how.samplesOnly ? 1 : 0,
+    };
+    return Promise.all(
+      tiles.map(async (rows) => {
+        return { rows, pipeline: await compile('matmul', constants, { row: rows }, `${rows}u`) };
+      }),
+    );
+  };
+  const norm = { hidden4: hidden / 4, epsilon: normEpsilon };
+  return {
+    embed: await compile('embed', { hidden, tableStride: paddedVocabulary(vocabulary) }),
+    norm: await compile('rmsNorm', { ...norm, gathers: 0 }),
+    finalNorm: await compile('rmsNorm', { ...norm, gathers: 1 }),
+    qkv: await product(hidden, (heads + 2 * kvHeads) * headDim),
+    rope: await compile('rope', { qHeads: heads, kvHeads, half: headDim / 2 }),
+    output: await product(heads * headDim, hidden, { adds: true }),
+    gateUp: await product(hidden, 2 * ffn),
+    swiglu: await compile('swiglu', { ffn4: ffn / 4 }),
+    down: await product(ffn, hidden, { adds: true }),
+    head: await product(hidden, paddedVocabulary(vocabulary), { samplesOnly: true }),
+  };
+}

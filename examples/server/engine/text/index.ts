@@ -1,0 +1,6 @@
+/** Text to tokens and back: tokenizer, chat template, and answers that come token by token. */
+
+export { type ChatMessage, ChatTemplate } from './chatTemplate.ts';
+export { type Decoder, Detokenizer } from './detokenizer.ts';
+export { StopStrings } from './stopStrings.ts';
+export { TextTokenizer } from './tokenizer.ts';

@@ -1,0 +1,25 @@
+/** `npm run server`: an OpenAI-compatible server on tierkv. See docs/serving.md. */
+
+import { TierKVError } from '../../src/index.ts';
+import { Serving, serverOptions, usage } from './api/index.ts';
+
+const args = process.argv.slice(2);
+if (args.includes('--help')) {
+  console.log(usage);
+} else {
+  try {
+    const serving = await Serving.start(serverOptions(args, process.env), console.error);
+    console.log(`Listening on ${serving.url} (Ctrl+C stops it and saves the KV)`);
+    const stop = async (): Promise<void> => {
+      const saved = await serving.stop();
+      console.log(`Stopped; ${saved} blocks are saved.`);
+    };
+    process.once('SIGINT', stop);
+    process.once('SIGTERM', stop);
+  } catch (error) {
+    const isExpected = error instanceof TierKVError || (error instanceof Error && 'syscall' in error);
+    if (!isExpected) throw error;
+    console.error(`tierkv server: ${(error as Error).message}`);
+    process.exitCode = 2;
+  }
+}

@@ -1,0 +1,33 @@
+// What the kernels over paged blocks share: the tables of a step, and where a token's row of K lies. Sizes in
+// blocks are in units of 4 elements: the type `Stored` of the format's file (shaders/kv*.wgsl).
+//
+//     tables   | rows: position, first entry, first item, items | items: row, split | entries: slab, bytes |
+
+override blockTokens: u32;
+override rowUnits: u32;
+override kvUnits: u32; // from a row of K to its row of V
+override headUnits: u32;
+override unitBytes: u32;
+override itemsAt: u32; // where the items begin in the tables, in words
+override entriesAt: u32;
+
+const splitTokens = 128u;
+// The position of a row that is no token.
+const noToken = 0xffffffffu;
+
+// What a dispatch works on.
+struct Work {
+  firstItem: u32,
+  items: u32,
+  firstRow: u32,
+  rows: u32,
+}
+
+struct Layer {
+  // Where the layer begins in a block.
+  units: u32,
+}
+
+@group(0) @binding(0) var<storage, read> tables: array<u32>;
+@group(0) @binding(1) var<uniform> work: Work;
+@group(0) @binding(4) var<uniform> layer: Layer;

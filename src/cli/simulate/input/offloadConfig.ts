@@ -1,0 +1,95 @@
+/**
+ * Upstream's `--kv-offload-config`: host memory and disk tiers in YAML, under its keys. Disk tiers are bounded
+ * here, so a tier may say `capacity_bytes`, which upstream has not.
+ */
+
+import type { LinkProfile } from '../../../sim/driver/index.ts';
+import type { LoadTiming, LowerTier } from '../../../sim/instance/index.ts';
+import { readYaml, type SpecNode } from '../../../sim/workload/spec/reader.ts';
+import { readText } from '../../input/index.ts';
+
+/** Read and write bandwidth in bytes a microsecond and latency in microseconds, by upstream's names. */
+const deviceClasses: Readonly<Record<string, readonly [read: number, write: number, base: number]>> = {
+  nvme_gen4: [7000, 5000, 80],
+  nvme_gen3: [3500, 3000, 100],
+  sata_ssd: [550, 500, 150],
+  cpu_dram: [20_000, 20_000, 1],
+  s3: [1000, 1000, 30_000],
+};
+
+/** Between host memory and the GPU: PCIe 4.0 x16 at 80 % of its 31.5 GB/s. */
+const pcie: LinkProfile = { baseLatencyUs: 10, bandwidthBytesPerS: 25e9 };
+
+/** Blocks of a disk tier that names no capacity. */
+const DISK_BLOCKS = 2 ** 20;
+
+export function offloadTiers(
+  file: string,
+  blockBytes: number,
+): { lowerTiers: LowerTier[]; loads: LoadTiming } {
+  const root = readYaml(readText(file), file);
+  const node = root.section('kv_offload');
+  if (node === undefined) throw root.error('kv_offload', 'is missing', 'Put the tiers under it');
+  const cpuBytes = node.integer('cpu_bytes_to_use', { min: 1 }, 0);
+  const cpuBlocks = Math.floor(cpuBytes / blockBytes);
+  if (cpuBlocks < 1) {
+    const problem = `is ${cpuBytes}, less than a block of ${blockBytes} bytes`;
+    throw node.error('cpu_bytes_to_use', problem, 'Give it room for a block or more');
+  }
+  readRecorded(node);
+  const lowerTiers: LowerTier[] = [{ tier: 'ddr', blocks: cpuBlocks }];
+  const links: Record<string, LinkProfile> = { hbmToDdr: pcie, ddrToHbm: pcie };
+  const tiers = node.list('secondary_tiers');
+  for (const [i, tier] of tiers.entries()) {
+    if (i > 1)
+      throw node.error('secondary_tiers', `has ${tiers.length} tiers`, 'At most two lie below host memory');
+    const name = i === 0 ? 'nvme' : 'remote';
+    const { read, write, blocks } = secondaryTier(tier, blockBytes);
+    lowerTiers.push({ tier: name, blocks });
+    const target = i === 0 ? 'Nvme' : 'Remote';
+    const above = i === 0 ? 'ddr' : 'nvme';
+    Object.assign(links, {
+      [`${above}To${target}`]: write,
+      [`${name}ToHbm`]: read,
+      [`${name}ToDdr`]: read,
+    });
+  }
+  node.close();
+  root.close();
+  return { lowerTiers, loads: { kind: 'deferred', links, prefetch: true } };
+}
+
+/** Keys that describe vLLM's connector and change nothing here. */
+function readRecorded(node: SpecNode): void {
+  node.choice('eviction_policy', ['lru'], 'lru');
+  for (const key of ['block_size', 'blocks_per_chunk', 'tokens_per_hash']) node.integer(key, { min: 0 }, 0);
+  for (const key of ['offload_prompt_only', 'self_describing_kv_events']) node.has(key);
+}
+
+function secondaryTier(
+  node: SpecNode,
+  blockBytes: number,
+): { read: LinkProfile; write: LinkProfile; blocks: number } {
+  node.choice('type', ['fs'], 'fs');
+  for (const key of ['root_dir', 'locality', 'enable_kv_events', 'direct_io']) node.has(key);
+  node.integer('n_read_threads', { min: 1 }, 16);
+  node.integer('n_write_threads', { min: 1 }, 16);
+  const names = Object.keys(deviceClasses);
+  const isNamed = node.has('device_class');
+  const [read, write, base] = deviceClasses[isNamed ? node.choice('device_class', names) : 'nvme_gen4'];
+  const figure = (key: string, known: number): number => {
+    const value = node.optionalNumber(key, { above: 0, max: 1e9 });
+    if (value === undefined && !isNamed) throw node.error(key, 'is missing', 'Give it, or a device_class');
+    return value ?? known;
+  };
+  const readBandwidth = figure('read_bandwidth', read);
+  const writeBandwidth = figure('write_bandwidth', write);
+  const baseLatencyUs = node.optionalNumber('base_latency', { min: 0, max: 1e9 }) ?? base;
+  const capacity = node.integer('capacity_bytes', { min: 0 }, 0);
+  node.close();
+  return {
+    read: { baseLatencyUs, bandwidthBytesPerS: readBandwidth * 1e6 },
+    write: { baseLatencyUs, bandwidthBytesPerS: writeBandwidth * 1e6 },
+    blocks: capacity === 0 ? DISK_BLOCKS : Math.max(1, Math.floor(capacity / blockBytes)),
+  };
+}

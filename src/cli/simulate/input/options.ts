@@ -1,0 +1,160 @@
+/**
+ * The options of `tierkv simulate`. Names and defaults are upstream's, so that a BLIS command line works as it
+ * is; what upstream does not have stands apart. Numbers are read and checked where they are used.
+ */
+
+import type { Command } from 'commander';
+import { addPresetOptions } from '../../workload/options.ts';
+
+/** Options as they were given; absent ones are undefined. */
+export type Options = Readonly<Record<string, string | boolean | undefined>>;
+
+function engineOptions(command: Command): Command {
+  return command
+    .requiredOption('--model <name>', 'model, with or without organisation, or the path of a config.json')
+    .option('--hardware <name>', "GPU or the path of its file (default: the model's, else H100)")
+    .option('--tp <n>', "tensor parallel GPUs (default: the model's, else 1)")
+    .option('--dp <n>', 'data parallel ranks of a mixture of experts')
+    .option(
+      '--latency-model <name>',
+      'trained-physics, roofline, linear, blackbox or calibrated',
+      'trained-physics',
+    )
+    .option('--coefficients <file>', 'coefficients of the latency model (default: as shipped)')
+    .option(
+      '--alpha-coeffs <list>',
+      'three queueing and overhead times of trained-physics, with --beta-coeffs',
+    )
+    .option('--beta-coeffs <list>', 'seven or more coefficients of trained-physics')
+    .option('--moe-comm-backend <name>', 'how experts exchange tokens, trained-physics only')
+    .option('--floor', 'no step is shorter than the hardware needs')
+    .option('--max-model-len <n>', "most tokens of a request (default: the model's)")
+    .option('--model-config-folder <dir>', 'folder with the config.json of the model')
+    .option('--hardware-config <file>', "upstream's hardware_config.json");
+}
+
+function kvOptions(command: Command): Command {
+  return command
+    .option('--total-kv-blocks <n>', 'blocks in GPU memory (default: what fits)')
+    .option('--block-size-in-tokens <n>', 'tokens of a block', '16')
+    .option('--gpu-memory-utilization <share>', 'share of GPU memory that may be used', '0.9')
+    .option('--max-num-seqs <n>', 'most requests in a batch', '256')
+    .option('--max-num-batched-tokens <n>', 'most tokens of a step', '2048')
+    .option(
+      '--long-prefill-token-threshold <n>',
+      'most prompt tokens of a request in a step, 0: no limit',
+      '0',
+    )
+    .option('--kv-cpu-blocks <n>', 'blocks in host memory; loads are billed to the step', '0')
+    .option('--kv-offload-threshold <share>', 'share of GPU memory above which cached blocks move down', '1')
+    .option('--kv-transfer-bandwidth <n>', 'of the billed loads, in tokens a microsecond', '100')
+    .option('--kv-transfer-base-latency <us>', 'of the billed loads, for each block', '0')
+    .option('--kv-offload-config <file>', 'host and disk tiers; requests wait for their loads')
+    .option(
+      '--kv-load <when>',
+      'blocks below GPU memory are loaded when-faster than computed, or always',
+      'when-faster',
+    )
+    .option('--eviction <policy>', 'who leaves a tier first', 'lru')
+    .option('--scheduler <name>', 'fcfs, priority-fcfs, sjf or reverse-priority (default: fcfs)')
+    .option('--preemption-policy <name>', 'who gives way: fcfs or priority (default: fcfs)')
+    .option(
+      '--preemption-mode <name>',
+      'what a request that gives way keeps: restart (nothing, as upstream), recompute (its tokens) or offload',
+      'restart',
+    );
+}
+
+function clusterOptions(command: Command): Command {
+  return command
+    .option('--num-instances <n>', 'instances', '1')
+    .option('--policy-config <file>', 'policies in YAML; options go before it')
+    .option('--admission-policy <name>', 'which requests come in (default: always-admit)')
+    .option('--admission-latency <us>', 'from arrival to admission', '0')
+    .option('--token-bucket-capacity <n>', 'tokens (default: 10000)')
+    .option('--token-bucket-refill-rate <n>', 'tokens a second (default: 1000)')
+    .option('--routing-latency <us>', 'from admission to routing', '0')
+    .option('--routing-policy <name>', 'which instance takes a request (default: round-robin)')
+    .option('--routing-scorers <list>', 'of the weighted policy, as precise-prefix-cache:2,queue-depth:1')
+    .option('--snapshot-refresh-interval <us>', 'age of what routers know of instances, 0: live', '50000')
+    .option('--cache-signal-delay <us>', 'age of what routers know of caches, 0: live', '50000')
+    .option(
+      '--shadow-kv <model>',
+      "the router's own prediction of caches: none, approximate, events, speculative",
+    )
+    .option('--counterfactual-k <n>', 'candidates kept in the record of a decision', '0');
+}
+
+function gatewayOptions(command: Command): Command {
+  return command
+    .option('--flow-control', 'hold requests in a gateway queue while instances are saturated')
+    .option('--saturation-detector <name>', 'never, utilization or concurrency')
+    .option('--queue-depth-threshold <n>', 'of the utilization detector (default: 5)')
+    .option('--kv-cache-util-threshold <share>', 'of the utilization detector (default: 0.8)')
+    .option('--max-concurrency <n>', 'of the concurrency detector, for each instance (default: 100)')
+    .option('--dispatch-order <name>', 'fifo, priority or slo-deadline')
+    .option('--slo-targets <list>', 'for slo-deadline, as critical=100000 in µs')
+    .option('--fairness-policy <name>', 'global-strict or round-robin')
+    .option('--max-gateway-queue-depth <n>', 'most requests in the queue, 0: any number', '0')
+    .option('--per-band-capacity <n>', 'most requests of one priority, 0: any number', '0')
+    .option('--usage-limit-threshold <share>', 'saturation up to which the last band is served (default: 1)')
+    .option('--request-ttl <us>', 'longest wait in the queue, 0: any', '0')
+    .option('--dispatch-tick-interval <us>', 'how often the queue is looked at', '1000')
+    .option('--queue-shedding', 'a full queue puts out a less urgent sheddable request');
+}
+
+function handoffOptions(command: Command): Command {
+  return command
+    .option('--prefill-instances <n>', 'instances that compute prompts only', '0')
+    .option('--decode-instances <n>', 'instances that generate', '0')
+    .option('--prefill-decode-instances <n>', 'instances that do both, beside the others', '0')
+    .option(
+      '--pd-decider <name>',
+      'which prompts are computed elsewhere: never, always, prefix-threshold, token-cap',
+    )
+    .option('--pd-prefix-threshold <n>', 'uncached tokens above which prefix-threshold hands off')
+    .option('--prefill-routing-scorers <list>', 'weighted routing of the prefill instances')
+    .option('--decode-routing-scorers <list>', 'weighted routing of the decode instances')
+    .option('--pd-transfer-bandwidth <GB/s>', 'of the link of a prefill instance', '25')
+    .option('--pd-transfer-base-latency <ms>', 'of each hand-off', '0.05');
+}
+
+function workloadOptions(command: Command): Command {
+  return addPresetOptions(command)
+    .option('--workload-spec <file>', 'workload specification or recorded trace')
+    .option('--trace-header <file>', 'header of a recorded TraceV2, with --trace-data')
+    .option(
+      '--trace-data <file>',
+      'rows of a recorded TraceV2; ends after twice its last arrival, as upstream',
+    )
+    .option('--seed <n>', "random key, a 64-bit integer (default: 42, or the spec's)")
+    .option('--num-requests <n>', 'at most so many requests')
+    .option('--horizon <us>', 'end of the simulation')
+    .option('--timeout <s>', 'deadline of every request in seconds; negative: none')
+    .option('--profile <profile>', 'load over time, as ramp:from=2,to=20,duration=600')
+    .option('--as-upstream', 'leave the last token of an answer out of its conversation, to compare runs');
+}
+
+function outputOptions(command: Command): Command {
+  return command
+    .option('--slo-ttft <list>', 'targets of goodput by class, as critical=100ms,standard=500ms')
+    .option('--slo-itl <list>', 'the same for the mean time between tokens')
+    .option('--slo-e2e <list>', 'the same for the whole request')
+    .option('--metrics-path <file>', 'write metrics as JSON, with a row a request')
+    .option('--requests <file>', 'write a row a request, .jsonl or .csv')
+    .option('--trace-output <prefix>', 'write the requests as TraceV2, <prefix>.yaml and <prefix>.csv')
+    .option('--results-path <file>', 'write times of the completed requests as JSON, for calibration')
+    .option('--trace-level <name>', 'none, or decisions with --decisions or --summarize-trace', 'none')
+    .option('--summarize-trace', 'print counts and regret of the decisions')
+    .option('--decisions <file.jsonl>', 'write each decision of the control plane')
+    .option('--chrome-trace <file>', 'write steps and requests for about:tracing or Perfetto')
+    .option('--chrome-trace-events <n>', 'most events of that file', '200000')
+    .option('--plot <file.svg>', 'draw latencies, and how full the tiers are over time')
+    .option('--log <level>', 'accepted for upstream; nothing is logged');
+}
+
+export function addSimulateOptions(command: Command): Command {
+  return outputOptions(
+    workloadOptions(handoffOptions(gatewayOptions(clusterOptions(kvOptions(engineOptions(command)))))),
+  );
+}

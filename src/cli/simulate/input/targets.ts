@@ -1,0 +1,54 @@
+/** Targets of goodput: `--slo-ttft critical=100ms,standard=500ms` and its kin, and those of a specification. */
+
+import { configError } from '../../../runtime/errors.ts';
+import type { Targets, TargetsByClass } from '../../../sim/report/index.ts';
+import type { WorkloadSpec } from '../../../sim/workload/index.ts';
+import { flagOf, textOption } from './numbers.ts';
+import type { Options } from './options.ts';
+
+const unitsUs: Readonly<Record<string, number>> = { us: 1, µs: 1, ms: 1e3, s: 1e6, m: 60e6, h: 3600e6 };
+
+/** A duration such as `1.5s` or `1m30s`, in microseconds. */
+function durationUs(flag: string, text: string): number {
+  const parts = [...text.matchAll(/(\d+(?:\.\d+)?)(us|µs|ms|s|m|h)/g)];
+  const sum = parts.reduce((total, [, digits, unit]) => total + Number(digits) * unitsUs[unit], 0);
+  if (parts.map(([part]) => part).join('') === text && sum > 0) return sum;
+  throw configError(flag, `holds "${text}", not a duration`, 'Write class=100ms, with us, ms, s, m or h.');
+}
+
+function classTargets(options: Options, name: string): Record<string, number> {
+  const text = textOption(options, name);
+  if (text === undefined) return {};
+  const flag = flagOf(name);
+  return Object.fromEntries(
+    text.split(',').map((entry) => {
+      const [sloClass, duration, ...rest] = entry.split('=');
+      if (duration === undefined || rest.length > 0) {
+        throw configError(flag, `holds "${entry}"`, 'Write class=duration, separated by commas.');
+      }
+      return [sloClass, durationUs(flag, duration)];
+    }),
+  );
+}
+
+/** Options go before the specification, dimension by dimension. */
+export function goodputTargets(options: Options, spec: WorkloadSpec | undefined): TargetsByClass {
+  const targets: Record<string, Targets> = {};
+  for (const [name, { ttftMs, itlMs, e2eMs }] of Object.entries(spec?.goodputSloTargets ?? {})) {
+    targets[name] = {
+      ...(ttftMs === undefined ? {} : { ttftUs: 1000 * ttftMs }),
+      ...(itlMs === undefined ? {} : { itlUs: 1000 * itlMs }),
+      ...(e2eMs === undefined ? {} : { e2eUs: 1000 * e2eMs }),
+    };
+  }
+  for (const [name, field] of [
+    ['sloTtft', 'ttftUs'],
+    ['sloItl', 'itlUs'],
+    ['sloE2e', 'e2eUs'],
+  ] as const) {
+    for (const [sloClass, us] of Object.entries(classTargets(options, name))) {
+      targets[sloClass] = { ...targets[sloClass], [field]: us };
+    }
+  }
+  return targets;
+}

@@ -1,0 +1,80 @@
+/** The workload of a simulation: a preset, a specification, or any recorded trace. */
+
+import { configError } from '../../../runtime/errors.ts';
+import type { SimulatedWorkload } from '../../../sim/cluster/index.ts';
+import type { RequestStream, WorkloadRequest, WorkloadSpec } from '../../../sim/workload/index.ts';
+import { type OpenedWorkload, openSpec, openWorkload } from '../../workload/open.ts';
+import { adjustmentOf, openOptions, presetSpec, seedOption } from '../../workload/options.ts';
+import { textOption, wholeOption } from './numbers.ts';
+import type { Options } from './options.ts';
+
+export interface OpenedSimulation {
+  readonly workload: SimulatedWorkload;
+  readonly spec: WorkloadSpec | undefined;
+  /** Requests that are known to come, for a progress bar; Infinity when nobody knows. */
+  readonly expected: number;
+  readonly seed: bigint;
+  readonly horizonUs: number;
+}
+
+/** Upstream's key when none is given. */
+const SEED = 42n;
+
+export function openSimulation(trace: string | undefined, options: Options): OpenedSimulation {
+  const recorded = textOption(options, 'traceData');
+  const file = trace ?? textOption(options, 'workloadSpec') ?? recorded;
+  if (trace !== undefined && options.workloadSpec !== undefined) {
+    throw configError('--workload-spec', `excludes ${trace}`, 'Keep one of them.');
+  }
+  const opened = file === undefined ? openPreset(options) : openWorkload(file, openOptions(options));
+  const limit = wholeOption(options, 'numRequests', 0) ?? opened.spec?.numRequests ?? 0;
+  const sessions = opened.workload?.sessions;
+  const asked = wholeOption(options, 'horizon', 1, 2 ** 63);
+  const fromFile = recorded === undefined ? (opened.spec?.horizonUs ?? Infinity) : replayHorizonUs(opened);
+  return {
+    workload: { stream: limited(opened, limit), sessions, sharesNothing: sharesNothing(opened) },
+    spec: opened.spec,
+    expected: limit > 0 ? limit : Infinity,
+    seed: seedOption(options) ?? SEED,
+    horizonUs: asked === undefined ? fromFile : Number.isSafeInteger(asked) ? asked : Infinity,
+  };
+}
+
+/** Clients without prefixes and sessions draw all their tokens from streams of their own. */
+function sharesNothing({ workload }: OpenedWorkload): boolean {
+  if (workload === undefined || workload.sessions !== undefined) return false;
+  return workload.clients.every(
+    ({ prefixGroup, prefixLength, reasoning }) =>
+      prefixGroup === '' && prefixLength === 0 && reasoning?.multiTurn === undefined,
+  );
+}
+
+/** Upstream's end of a replay: twice the last arrival, or ten minutes where all arrive at once. */
+function replayHorizonUs(opened: OpenedWorkload): number {
+  let lastUs = 0;
+  for (const { arrivalUs } of opened.requests()) lastUs = Math.max(lastUs, arrivalUs);
+  return lastUs > 0 ? 2 * lastUs : 600e6;
+}
+
+function openPreset(options: Options): OpenedWorkload {
+  const { limits } = openOptions(options);
+  return openSpec(presetSpec(options), {
+    ...(limits === undefined ? {} : { limits }),
+    adjust: adjustmentOf(options, true),
+  });
+}
+
+/** A generated workload ends by itself; of a recorded one at most `limit` requests are taken. */
+function limited(opened: OpenedWorkload, limit: number): RequestStream {
+  if (opened.workload !== undefined) return opened.workload.stream();
+  const requests = opened.requests()[Symbol.iterator]();
+  let taken = 0;
+  return {
+    next(): WorkloadRequest | undefined {
+      if (limit > 0 && taken === limit) return undefined;
+      taken++;
+      const { done, value } = requests.next();
+      return done === true ? undefined : value;
+    },
+  };
+}

@@ -1,0 +1,66 @@
+/** One point of a sweep: the simulation of one command line, and what is kept of it. */
+
+import { Command } from 'commander';
+import { clusterMetrics } from '../../sim/report/index.ts';
+import { buildSimulation, runToEnd } from '../simulate/build.ts';
+import { addSimulateOptions, type Options } from '../simulate/input/options.ts';
+
+export interface Point {
+  /** Values of the grid, by option. */
+  readonly values: Readonly<Record<string, string>>;
+  /** Arguments of `tierkv simulate`. */
+  readonly args: readonly string[];
+}
+
+export interface PointResult {
+  readonly values: Readonly<Record<string, string>>;
+  readonly gpus: number;
+  readonly completed: number;
+  readonly injected: number;
+  readonly responsesPerS: number;
+  readonly tokensPerS: number;
+  readonly ttftMeanMs: number;
+  readonly ttftP99Ms: number;
+  readonly itlMeanMs: number;
+  readonly itlP99Ms: number;
+  readonly e2eMeanMs: number;
+  readonly e2eP99Ms: number;
+  readonly hitRate: number;
+  readonly preemptions: number;
+}
+
+/** Reads the arguments as `tierkv simulate` does. */
+export function simulateArguments(args: readonly string[]): {
+  workload: string | undefined;
+  options: Options;
+} {
+  const command = addSimulateOptions(new Command('simulate'))
+    .argument('[workload]')
+    .exitOverride()
+    .configureOutput({ writeErr: () => {} });
+  command.parse([...args], { from: 'user' });
+  return { workload: command.args[0], options: command.opts() };
+}
+
+export function runPoint({ values, args }: Point): PointResult {
+  const { workload, options } = simulateArguments(args);
+  const { simulation, machine } = runToEnd((skipsKeys) => buildSimulation(workload, options, { skipsKeys }));
+  const { table, instances } = simulation;
+  const metrics = clusterMetrics(table, instances);
+  return {
+    values,
+    gpus: instances.length * machine.tp * machine.dp,
+    completed: metrics.completed_requests,
+    injected: table.size,
+    responsesPerS: metrics.responses_per_sec,
+    tokensPerS: metrics.tokens_per_sec,
+    ttftMeanMs: metrics.ttft_mean_ms,
+    ttftP99Ms: metrics.ttft_p99_ms,
+    itlMeanMs: metrics.itl_mean_ms,
+    itlP99Ms: metrics.itl_p99_ms,
+    e2eMeanMs: metrics.e2e_mean_ms,
+    e2eP99Ms: metrics.e2e_p99_ms,
+    hitRate: metrics.cache_hit_rate,
+    preemptions: metrics.preemption_count,
+  };
+}

@@ -1,0 +1,111 @@
+/** What an embedder says of attention, checked against the layout and the device, and the sizes that follow. */
+
+import { configError, requireInteger, requirePositive } from '../runtime/errors.ts';
+import type { KVLayout } from '../runtime/geometry/index.ts';
+import { type KVFormat, kvFormat } from './format.ts';
+import { ROW_WORDS, splitsMax, type TableLimits } from './stepTables.ts';
+
+/** Where Q, K and V of a row lie in the source, in floats; all multiples of 4. */
+export interface SourceShape {
+  readonly rowStride: number;
+  /** From head to head of K, and of V. Heads of Q lie one behind the other. */
+  readonly headStride: number;
+  readonly qOffset: number;
+  readonly kOffset: number;
+  readonly vOffset: number;
+}
+
+export interface AttentionConfig {
+  readonly device: GPUDevice;
+  /** The pool's buffers, to which the entries of block tables refer. */
+  readonly slabs: readonly GPUBuffer[];
+  readonly layout: KVLayout;
+  /** Query heads: a multiple of `layout.kvHeads`. Heads that share a KV head are neighbours. */
+  readonly qHeads: number;
+  /** Most rows of a step. */
+  readonly rowsMax: number;
+  /** Most entries of a step's block tables, over all its sequences. */
+  readonly entriesMax: number;
+  /** Most tokens of a sequence. */
+  readonly contextTokens: number;
+  /** Tokens that a row sees, its own the last. Default 0: all. */
+  readonly window?: number;
+  /** What dot products are multiplied by. Default 1 / sqrt(headDim). */
+  readonly scale?: number;
+  /** Default: `[row][Q heads, K heads, V heads][headDim]`. */
+  readonly source?: SourceShape;
+  /** Room for partial results. A step that needs more takes more dispatches. Default 32 MiB. */
+  readonly partialBytesMax?: number;
+}
+
+export interface AttentionShape {
+  readonly format: KVFormat;
+  readonly qHeads: number;
+  readonly scale: number;
+  readonly source: SourceShape;
+  readonly limits: TableLimits;
+  /** Where items and entries begin in the tables, in words, and how long the tables are. */
+  readonly itemsAt: number;
+  readonly entriesAt: number;
+  readonly tableWords: number;
+  readonly partialBytes: number;
+}
+
+/** Storage buffers that a kernel binds beside the slabs: tables, queries, partial results. */
+const OTHER_BUFFERS = 3;
+
+/** @throws TKV_CONFIG naming the field */
+export function attentionShape(config: AttentionConfig): AttentionShape {
+  const { device, slabs, layout } = config;
+  const format = kvFormat(layout, device.features);
+  const slabsMax = device.limits.maxStorageBuffersPerShaderStage - OTHER_BUFFERS;
+  if (slabs.length < 1 || slabs.length > slabsMax) {
+    const problem = `are ${slabs.length}, but a kernel of this device binds 1 to ${slabsMax}`;
+    throw configError('slabs', problem, 'Raise slabBytesMax of the pool, so that it has fewer buffers.');
+  }
+  const qHeads = requireInteger('qHeads', config.qHeads, 1);
+  if (qHeads % layout.kvHeads !== 0) {
+    const problem = `is ${qHeads}, no multiple of the ${layout.kvHeads} KV heads`;
+    throw configError('qHeads', problem, 'Give each KV head the same number of query heads.');
+  }
+  const rowsMax = requireInteger('rowsMax', config.rowsMax, 1);
+  const entriesMax = requireInteger('entriesMax', config.entriesMax, 1);
+  const contextTokens = requireInteger('contextTokens', config.contextTokens, 1, 2 ** 30);
+  const window = requireInteger('window', config.window ?? 0, 0, 2 ** 30);
+  const scale = requirePositive('scale', config.scale ?? 1 / Math.sqrt(format.headDim));
+  const source = config.source ?? packedSource(qHeads, layout.kvHeads, format.headDim);
+  for (const [name, value] of Object.entries(source)) {
+    requireInteger(`source.${name}`, value, 0);
+    if (value % 4 !== 0) throw configError(`source.${name}`, `is ${value}`, 'Use a multiple of 4 floats.');
+  }
+  const rowSplits = splitsMax({ contextTokens, window });
+  const itemBytes = qHeads * (format.headDim4 + 1) * 16;
+  const wantedBytes = requireInteger('partialBytesMax', config.partialBytesMax ?? 32 * 2 ** 20, 1);
+  const roomBytes = Math.min(wantedBytes, device.limits.maxStorageBufferBindingSize);
+  const batchItems = Math.min(rowsMax * rowSplits, Math.max(rowSplits, Math.floor(roomBytes / itemBytes)));
+  const itemsAt = rowsMax * ROW_WORDS;
+  const entriesAt = itemsAt + 2 * rowsMax * rowSplits;
+  const limits = {
+    rowsMax,
+    entriesMax,
+    contextTokens,
+    window,
+    blockTokens: layout.blockTokens,
+    slabs: slabs.length,
+    unitBytes: format.unitBytes,
+    batchItems,
+  };
+  const tableWords = entriesAt + 2 * entriesMax;
+  const partialBytes = batchItems * itemBytes;
+  return { format, qHeads, scale, source, limits, itemsAt, entriesAt, tableWords, partialBytes };
+}
+
+function packedSource(qHeads: number, kvHeads: number, headDim: number): SourceShape {
+  return {
+    rowStride: (qHeads + 2 * kvHeads) * headDim,
+    headStride: headDim,
+    qOffset: 0,
+    kOffset: qHeads * headDim,
+    vOffset: (qHeads + kvHeads) * headDim,
+  };
+}

@@ -1,0 +1,26 @@
+/**
+ * Kernels over paged blocks, for whoever computes on a pool's slabs. docs/compute.md tells it at length.
+ *
+ *     const attention = await PagedAttention.open({
+ *       device, slabs, layout,          // the pool's buffers and the layout of its blocks
+ *       qHeads, window, scale,          // of the model
+ *       rowsMax, entriesMax, contextTokens,
+ *     });
+ *     const bound = attention.bind(qkv, attended);
+ *     attention.setStep({ rows, entries });
+ *     for (let layer = 0; layer < layout.layers; layer++) {
+ *       // ... the model's own kernels make qkv
+ *       attention.write(pass, layer, bound);
+ *       attention.attend(pass, layer, bound);
+ *       // ... and read attended
+ *     }
+ *
+ * `rows` are `[row][4]`: position, first entry of the block table, two unused words. `entries` are
+ * `[entry][2]`: slab, offset in bytes, as `DeviceBlockTable.entries` has them. `qkv` is
+ * `[row][Q heads, K heads, V heads][headDim]` in floats, `attended` is `[row][Q heads][headDim]`.
+ */
+
+export type { AttentionConfig, AttentionShape, SourceShape } from './attentionShape.ts';
+export { int8Layout, type KVFormat, kvFormat } from './format.ts';
+export { type BoundTensors, PagedAttention } from './pagedAttention.ts';
+export { NO_TOKEN, SPLIT_TOKENS, type StepRows } from './stepTables.ts';

@@ -1,0 +1,197 @@
+/**
+ * Blocks for a continuous batch on a runtime's HBM. All of them are entries of one table of the manager, so a
+ * block's number is its entry, which stays when the block moves. They are written by kernels or by
+ * `storeBlockData`, belong to this cache alone, and are never published.
+ */
+
+import { configError, requireInteger } from '../../runtime/errors.ts';
+import {
+  type BlockPlacement,
+  type CacheBlockData,
+  Entry,
+  type IPagedAttentionCache,
+  type KVLayout,
+  type Sequence,
+  TierKVError,
+} from '../../runtime/index.ts';
+import type { DeviceBlockTable } from '../requests/blockTables.ts';
+import type { RequestContext } from '../requests/context.ts';
+import { Scrubbing } from '../requests/scrubbing.ts';
+import { readBlock, writeBlock } from './blockBytes.ts';
+import { EntryPlacement } from './entryPlacement.ts';
+
+export class PagedAttentionCache
+  implements IPagedAttentionCache<Promise<CacheBlockData>, Promise<void>>, Disposable
+{
+  readonly blockBytes: number;
+  readonly placement: BlockPlacement;
+  readonly #context: RequestContext;
+  readonly #layout: KVLayout;
+  readonly #table: Sequence;
+  readonly #sizeClass: number;
+  /** Entries that were let go, the last one on top. */
+  readonly #free: number[] = [];
+  /** Of each taken block, the tokens that were stored. */
+  readonly #tokens: Map<number, number> = new Map();
+  #isClosed = false;
+
+  /** @throws TKV_CONFIG for a runtime with layer groups */
+  constructor(context: RequestContext, layout: KVLayout) {
+    const { manager, units } = context;
+    if (units.groups.length > 1) {
+      throw configError('layerGroups', 'are several, and a paged cache takes one', 'Open without them.');
+    }
+    this.#context = context;
+    this.#layout = layout;
+    this.#sizeClass = units.sizeClass[0];
+    this.blockBytes = units.unitBytes[this.#sizeClass];
+    this.#table = manager.open(new Uint32Array(), 0, context.nowUs());
+    this.placement = new EntryPlacement(context, this.#table, this.#sizeClass);
+  }
+
+  /**
+   * Numbers of `count` blocks, or none when not all of them fit now. Await `ready` before kernels use them: a
+   * block whose place is still read by a transfer comes a little later.
+   */
+  allocateBlock(count = 1): readonly number[] {
+    requireInteger('count', count, 1);
+    this.#requireOpen();
+    const { manager } = this.#context;
+    if (!manager.canAllocate(count, this.#sizeClass)) return [];
+    const blocks: number[] = [];
+    while (blocks.length < count) {
+      const index = this.#free.pop() ?? this.#table.length;
+      const fits = manager.allocate(this.#table, index, index + 1, this.#context.nowUs(), this.#sizeClass);
+      if (fits) this.#tokens.set(index, 0);
+      if (fits) blocks.push(index);
+      if (fits && this.#table.state[index] !== Entry.FAILED) continue;
+      if (!fits) this.#free.push(index);
+      for (const block of blocks) this.releaseBlock(block);
+      return [];
+    }
+    return blocks;
+  }
+
+  releaseBlock(index: number, count = 1): void {
+    requireInteger('count', count, 1);
+    this.#requireOpen();
+    for (let i = index; i < index + count; i++) this.#requireTaken(i);
+    for (let i = index + count - 1; i >= index; i--) {
+      this.#context.manager.releaseRange(this.#table, i, i + 1, this.#context.nowUs());
+      this.#tokens.delete(i);
+      this.#free.push(i);
+    }
+  }
+
+  /** Blocks that could be taken now: free, or used by cached blocks that can be evicted. */
+  getFreeBlockCount(): number {
+    const { residentBytes, cachedBytes } = this.#context.manager.usage(0);
+    const { capacityBytes } = this.#context.manager.config.tiers[0].shape;
+    return Math.max(0, Math.floor((capacityBytes - residentBytes + cachedBytes) / this.blockBytes));
+  }
+
+  getTotalBlockCount(): number {
+    return Math.floor(this.#context.manager.config.tiers[0].shape.capacityBytes / this.blockBytes);
+  }
+
+  /**
+   * Fulfilled when all these blocks have their place, cleared of what another tenant left there.
+   * @throws TKV_UNKNOWN_ID for a block that is not taken, TKV_STATE for one whose bytes were lost
+   */
+  async ready(blocks: readonly number[]): Promise<void> {
+    for (const index of blocks) {
+      this.#requireTaken(index);
+      while (this.#table.state[index] === Entry.WAITING) await this.#context.loop.settled(this.#table);
+    }
+    this.#requirePlaced(blocks);
+  }
+
+  /**
+   * Slab and offset of the blocks, for kernels. Good until blocks are moved: read it anew after a compaction.
+   * @throws TKV_UNKNOWN_ID for a block that is not taken, TKV_STATE for one that is moving or was lost
+   */
+  blockTable(blocks: readonly number[]): DeviceBlockTable {
+    this.#requirePlaced(blocks);
+    const pool = this.#context.hbm();
+    const entries = new Uint32Array(2 * blocks.length);
+    blocks.forEach((index, i) => {
+      const { slot, sizeClass } = this.#placeOf(index);
+      const { slab, offsetBytes } = pool.locate(slot, sizeClass);
+      entries[2 * i] = slab;
+      entries[2 * i + 1] = offsetBytes;
+    });
+    return { slabs: pool.slabs, entries, blocks: blocks.length };
+  }
+
+  /** The block's K and V, read from the device. @throws as `ready` */
+  async getBlockData(index: number): Promise<CacheBlockData> {
+    await this.ready([index]);
+    const { slot, sizeClass } = this.#placeOf(index);
+    const place = this.#context.hbm().buffer(slot, sizeClass);
+    const halves = await readBlock(this.#context.device(), place, this.#layout);
+    return { blockIndex: index, ...halves, tokenCount: this.#tokens.get(index) ?? 0 };
+  }
+
+  /**
+   * Writes K and V of the whole block to the device.
+   * @throws as `ready`, and TKV_INPUT for arrays or a token count that are not those of a block
+   */
+  async storeBlockData(index: number, data: Omit<CacheBlockData, 'blockIndex'>): Promise<void> {
+    const half = this.blockBytes / 2;
+    requireBytes('keyCache', data.keyCache, half);
+    requireBytes('valueCache', data.valueCache, half);
+    requireInteger('tokenCount', data.tokenCount, 0, this.#layout.blockTokens);
+    await this.ready([index]);
+    const { slot, sizeClass } = this.#placeOf(index);
+    writeBlock(this.#context.device(), this.#context.hbm().buffer(slot, sizeClass), this.#layout, data);
+    this.#tokens.set(index, data.tokenCount);
+  }
+
+  nowUs(): number {
+    return this.#context.nowUs();
+  }
+
+  /** Lets all blocks go. */
+  [Symbol.dispose](): void {
+    if (this.#isClosed) return;
+    this.#isClosed = true;
+    this.#tokens.clear();
+    this.#context.manager.release(this.#table, this.#context.nowUs());
+  }
+
+  #placeOf(index: number): { readonly slot: number; readonly sizeClass: number } {
+    const place = this.#context.manager.readableBlock(this.#table, index);
+    if (place !== undefined) return place;
+    const why = this.#table.state[index] === Entry.WAITING ? 'is on its way' : 'has lost its bytes';
+    const remedy = this.#table.state[index] === Entry.WAITING ? 'Await ready.' : 'Release it.';
+    throw new TierKVError('TKV_STATE', `block ${index} ${why}. ${remedy}`, { field: 'index' });
+  }
+
+  #requirePlaced(blocks: readonly number[]): void {
+    const scrubbing = new Scrubbing(this.#context);
+    for (const index of blocks) {
+      this.#requireTaken(index);
+      this.#placeOf(index);
+      scrubbing.clear(this.#table, index, index + 1);
+    }
+    scrubbing.submit();
+  }
+
+  #requireTaken(index: number): void {
+    if (this.#tokens.has(index)) return;
+    throw new TierKVError('TKV_UNKNOWN_ID', `block ${index} is not taken. Allocate blocks first.`, {
+      field: 'index',
+    });
+  }
+
+  #requireOpen(): void {
+    if (this.#isClosed) throw new TierKVError('TKV_STATE', 'the paged cache is closed. Make another one.');
+  }
+}
+
+function requireBytes(field: string, bytes: Uint8Array, length: number): void {
+  if (bytes instanceof Uint8Array && bytes.length === length) return;
+  throw new TierKVError('TKV_INPUT', `${field} is not ${length} bytes. Pass that half of a block.`, {
+    field,
+  });
+}

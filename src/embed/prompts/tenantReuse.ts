@@ -1,0 +1,73 @@
+/**
+ * What tenants have of the cache: the reuse of KV within a tenant or its group, and quotas of the tiers. Both
+ * are the manager's; here tenants get their keys and owners, and tables their places on the device.
+ */
+
+import { configError } from '../../runtime/errors.ts';
+import { CrossRequestKVCache, type Sequence, type TierName, tierName } from '../../runtime/index.ts';
+import { nearestName } from '../../runtime/nearestName.ts';
+import type { DeviceBlockTable } from '../requests/blockTables.ts';
+import { notInHbm } from '../requests/blockTables.ts';
+import type { RequestContext } from '../requests/context.ts';
+import { Scrubbing } from '../requests/scrubbing.ts';
+
+export interface CrossRequestOptions {
+  /** Whether each tenant has keys of its own. Default true. */
+  readonly enableTenantIsolation?: boolean;
+}
+
+/** @throws TKV_CONFIG for a runtime with layer groups */
+export function crossRequestCache(
+  context: RequestContext,
+  { enableTenantIsolation = true }: CrossRequestOptions,
+): CrossRequestKVCache {
+  const { manager, blockTokens, chains, owners, sharing, units, nowUs } = context;
+  if (units.groups.length > 1) {
+    throw configError('layerGroups', 'are several, and reuse takes one', 'Open without them, or use begin.');
+  }
+  return new CrossRequestKVCache(manager, {
+    blockTokens,
+    enableTenantIsolation,
+    domainOf: (tenant) => sharing.domainOf(tenant),
+    keysOf: (tenant) => chains.of(tenant)[0],
+    ownerOf: (tenant) => owners.of(tenant),
+    sizeClass: units.sizeClass[0],
+    nowUs,
+  });
+}
+
+export async function ready(context: RequestContext, table: Sequence): Promise<void> {
+  await context.loop.settled(table);
+  const scrubbing = new Scrubbing(context);
+  scrubbing.clear(table, 0, table.length);
+  scrubbing.submit();
+}
+
+export function placesOf({ manager, hbm }: RequestContext, table: Sequence): DeviceBlockTable {
+  const pool = hbm();
+  const entries = new Uint32Array(2 * table.length);
+  for (let i = 0; i < table.length; i++) {
+    const place = manager.readableBlock(table, i);
+    if (place === undefined) throw notInHbm(i);
+    const { slab, offsetBytes } = pool.locate(place.slot, place.sizeClass);
+    entries[2 * i] = slab;
+    entries[2 * i + 1] = offsetBytes;
+  }
+  return { slabs: pool.slabs, entries, blocks: table.length };
+}
+
+export function setQuota(
+  { manager, owners, nowUs }: RequestContext,
+  tenant: string,
+  tier: TierName,
+  bytes: number | null,
+): void {
+  const names = manager.tiers.map((each) => tierName(each));
+  const position = names.indexOf(tier);
+  if (position === -1) {
+    const near = nearestName(String(tier), names);
+    const remedy = near === undefined ? `Name one of ${names.join(', ')}.` : `Did you mean '${near}'?`;
+    throw configError('tier', `is ${JSON.stringify(tier)}, which this runtime does not have`, remedy);
+  }
+  manager.setQuota(owners.of(tenant), position, bytes, nowUs());
+}

@@ -1,0 +1,240 @@
+/**
+ * KV of one request for another one. A request's longest cached prefix is found in one pass over its keys,
+ * and pinned: each of its blocks is held by the request until it is released, so nothing that it counts on is
+ * evicted. Of a block that only begins alike, the request gets a copy to go on in. Tenants have keys of their
+ * own, so none finds another's blocks, unless a group was declared to share.
+ *
+ *     tryReuse (match, pin, copy) -> allocate (the rest) -> compute -> commit (publish) -> release
+ */
+
+import { requireInteger, TierKVError } from '../errors.ts';
+import { BlockKeys, type KeyElements, type KeySource, keyToHex, wordsPerKey } from '../keys/index.ts';
+import type { KVManager } from '../manager/kvManager.ts';
+import { Entry, type Sequence } from '../manager/sequences/sequence.ts';
+import { SiblingBlocks } from './siblingBlocks.ts';
+
+export interface ReuseResult {
+  /** Whether anything was found. */
+  readonly reused: boolean;
+  /** Whole blocks from the front, and one more where a last one was copied. */
+  readonly matchedBlocks: number;
+  /** Tokens from the front that need not be computed, once the request's loads have ended. */
+  readonly matchedTokens: number;
+  readonly totalTokens: number;
+  readonly reuseRatio: number;
+}
+
+export interface ReuseStats {
+  readonly totalQueries: number;
+  /** Queries that found something. */
+  readonly cacheHits: number;
+  readonly cacheMisses: number;
+  readonly totalReusedTokens: number;
+  /** 0 before the first query. */
+  readonly hitRate: number;
+  /** Blocks that a prompt that departs within one can be compared with. */
+  readonly indexSize: number;
+}
+
+export interface ReuseConfig {
+  readonly blockTokens: number;
+  /** Whether each tenant has keys of its own. Default true. */
+  readonly enableTenantIsolation?: boolean;
+  /** What a tenant is to the cache: itself, the default, or what stands for the group that it shares with. */
+  readonly domainOf?: (tenantId: string) => string;
+  /** The keys of a tenant, or of its group. */
+  readonly keysOf: (tenantId: string) => KeySource;
+  /** Whose room its blocks take. Default: owner 0 for all. */
+  readonly ownerOf?: (tenantId: string) => number;
+  /** Size class of a block. Default 0. */
+  readonly sizeClass?: number;
+  /** Blocks whose beginnings are compared with. Default 65,536. */
+  readonly maxSiblings?: number;
+  readonly nowUs: () => number;
+}
+
+interface Reuse {
+  readonly sequence: Sequence;
+  readonly domain: string;
+  readonly source: KeySource;
+  readonly keys: BlockKeys;
+}
+
+export class CrossRequestKVCache {
+  readonly #manager: KVManager;
+  readonly #config: ReuseConfig;
+  readonly #sizeClass: number;
+  readonly #requests: Map<string, Reuse> = new Map();
+  readonly #siblings: SiblingBlocks;
+  #queries = 0;
+  #hits = 0;
+  #reusedTokens = 0;
+
+  /** @throws TKV_CONFIG with the field at fault */
+  constructor(manager: KVManager, config: ReuseConfig) {
+    this.#manager = manager;
+    this.#config = config;
+    requireInteger('blockTokens', config.blockTokens, 1);
+    this.#sizeClass = requireInteger('sizeClass', config.sizeClass ?? 0, 0);
+    this.#siblings = new SiblingBlocks(requireInteger('maxSiblings', config.maxSiblings ?? 65_536, 0));
+  }
+
+  /**
+   * Finds and pins what is cached of the tokens, and starts the loads of what lies below HBM. The last token
+   * is always left to compute.
+   * @throws TKV_INPUT for a request that has not been released; nothing is counted then
+   */
+  tryReuse(requestId: string, tokenIds: KeyElements, tenantId = ''): ReuseResult {
+    if (this.#requests.has(requestId)) {
+      throw new TierKVError('TKV_INPUT', `requestId ${requestId} is in use. Release it first.`, {
+        field: 'requestId',
+      });
+    }
+    const { blockTokens, ownerOf = () => 0 } = this.#config;
+    const manager = this.#manager;
+    const tenant = this.#config.enableTenantIsolation === false ? '' : tenantId;
+    const source = this.#config.keysOf(tenant);
+    const keys = new BlockKeys(Math.ceil(tokenIds.length / blockTokens) + 1);
+    source.hashBlocks(tokenIds, 0, keys, tokenIds.length);
+    const limit = Math.floor(Math.max(tokenIds.length - 1, 0) / blockTokens);
+    const nowUs = this.#config.nowUs();
+    const sequence = manager.open(keys.words, keys.length, nowUs, limit, ownerOf(tenant));
+    if (!manager.load(sequence, nowUs)) manager.releaseRange(sequence, 0, sequence.length, nowUs);
+    const held = prefixHeld(sequence);
+    const reuse = { sequence, domain: this.#domainOf(tenantId), source, keys };
+    this.#requests.set(requestId, reuse);
+    const copied = this.#copySibling(reuse, tokenIds, held);
+    const matchedTokens = held * blockTokens + copied;
+    this.#queries++;
+    this.#reusedTokens += matchedTokens;
+    if (matchedTokens > 0) this.#hits++;
+    return {
+      reused: matchedTokens > 0,
+      matchedBlocks: held + (copied > 0 ? 1 : 0),
+      matchedTokens,
+      totalTokens: tokenIds.length,
+      reuseRatio: tokenIds.length === 0 ? 0 : matchedTokens / tokenIds.length,
+    };
+  }
+
+  /**
+   * Opens the blocks that `tokens` tokens need and the request does not have.
+   * @returns false, with nothing changed, when they do not fit
+   */
+  allocate(requestId: string, tokens: number): boolean {
+    requireInteger('tokens', tokens, 0);
+    const { sequence } = this.#of(requestId);
+    const blocks = Math.ceil(tokens / this.#config.blockTokens);
+    return this.#manager.allocate(sequence, 0, blocks, this.#config.nowUs(), this.#sizeClass);
+  }
+
+  /** The request's block table: which blocks are loaded, and which are its own to write. */
+  sequenceOf(requestId: string): Sequence {
+    return this.#of(requestId).sequence;
+  }
+
+  /**
+   * The KV of the request's full blocks is written: they are published, so that others find them.
+   * @param blocks which of them, by index; null for all that are full
+   * @param shareable false: they stay the request's own, and are gone with it
+   * @throws TKV_UNKNOWN_ID, TKV_INPUT for another tenant than at `tryReuse` or a block that is not full
+   */
+  commit(
+    requestId: string,
+    tokenIds: KeyElements,
+    blocks: readonly number[] | null,
+    shareable: boolean,
+    tenantId = '',
+  ): void {
+    const reuse = this.#of(requestId);
+    if (this.#domainOf(tenantId) !== reuse.domain) {
+      throw new TierKVError('TKV_INPUT', `tenantId is not that of ${requestId}. Commit as you began.`, {
+        field: 'tenantId',
+      });
+    }
+    const full = Math.floor(tokenIds.length / this.#config.blockTokens);
+    for (const [i, block] of (blocks ?? []).entries()) requireInteger(`blocks[${i}]`, block, 0, full - 1);
+    if (!shareable) return;
+    const { sequence, keys, source } = reuse;
+    source.hashBlocks(tokenIds, Math.min(keys.length, full), keys, tokenIds.length);
+    const wanted = blocks === null ? null : new Set(blocks);
+    for (let i = 0; i < Math.min(full, sequence.length); i++) {
+      if (sequence.state[i] !== Entry.OPEN || (wanted !== null && !wanted.has(i))) continue;
+      const { blockTokens } = this.#config;
+      this.#manager.seal(sequence, i, i + 1, keys.words, i * wordsPerKey, blockTokens, this.#config.nowUs());
+      this.#learn(reuse, tokenIds, i);
+    }
+  }
+
+  /** The request lets its blocks go; what was published stays cached. A request that has none is no error. */
+  release(requestId: string): void {
+    const reuse = this.#requests.get(requestId);
+    if (reuse === undefined) return;
+    this.#requests.delete(requestId);
+    this.#manager.release(reuse.sequence, this.#config.nowUs());
+  }
+
+  getStats(): ReuseStats {
+    return {
+      totalQueries: this.#queries,
+      cacheHits: this.#hits,
+      cacheMisses: this.#queries - this.#hits,
+      totalReusedTokens: this.#reusedTokens,
+      hitRate: this.#queries === 0 ? 0 : this.#hits / this.#queries,
+      indexSize: this.#siblings.size,
+    };
+  }
+
+  /** @returns tokens of the first block that is not held, which a copy of another block brings */
+  #copySibling({ sequence, domain, keys }: Reuse, tokens: KeyElements, held: number): number {
+    const { blockTokens } = this.#config;
+    const manager = this.#manager;
+    const from = held * blockTokens;
+    const most = Math.min(tokens.length - 1 - from, blockTokens);
+    const inHbm = (key: Uint32Array): boolean => manager.lookup(key, 1).byTier[0] === 1;
+    const sibling = this.#siblings.longest(nameOf(domain, keys, held - 1), tokens, from, most, inHbm);
+    if (sibling === null) return 0;
+    const nowUs = this.#config.nowUs();
+    const other = manager.open(sibling.key, 1, nowUs, 1, sequence.owner);
+    const isReady = other.length === 1 && other.state[0] === Entry.READY;
+    const isCopied = isReady && manager.copy(other, 0, sequence, held, nowUs);
+    manager.release(other, nowUs); // a copy under way keeps its source by itself
+    return isCopied ? sibling.tokens : 0;
+  }
+
+  #learn({ domain, keys }: Reuse, tokens: KeyElements, i: number): void {
+    const { blockTokens } = this.#config;
+    const own = Uint32Array.from({ length: blockTokens }, (_, t) => tokens[i * blockTokens + t]);
+    const key = keys.words.slice(i * wordsPerKey, (i + 1) * wordsPerKey);
+    this.#siblings.add(nameOf(domain, keys, i - 1), nameOf(domain, keys, i), key, own);
+  }
+
+  #domainOf(tenantId: string): string {
+    const { enableTenantIsolation = true, domainOf = (id: string) => id } = this.#config;
+    return enableTenantIsolation ? domainOf(tenantId) : '';
+  }
+
+  #of(requestId: string): Reuse {
+    const reuse = this.#requests.get(requestId);
+    if (reuse !== undefined) return reuse;
+    throw new TierKVError('TKV_UNKNOWN_ID', `requestId ${requestId} is not known. Call tryReuse first.`, {
+      field: 'requestId',
+    });
+  }
+}
+
+/** Blocks from the front that the sequence holds in HBM, or that are on their way there. */
+function prefixHeld(sequence: Sequence): number {
+  let held = 0;
+  while (held < sequence.length && isHeld(sequence.state[held])) held++;
+  return held;
+}
+
+function isHeld(state: number): boolean {
+  return state === Entry.READY || state === Entry.LOADING;
+}
+
+/** Names a block among those of all tenants; block -1 is the beginning of a prompt. */
+function nameOf(domain: string, keys: BlockKeys, block: number): string {
+  return block < 0 ? `begin ${domain}` : keyToHex(keys.words, block * wordsPerKey);
+}

@@ -1,0 +1,53 @@
+/** Who watches a simulation: for traces and tests. Nothing that it does reaches the simulation. */
+
+import type { AdmissionDecision, RoutingDecision, ShadowDivergence } from '../control/index.ts';
+import type { SimRequest } from '../instance/index.ts';
+import type { Status } from '../metrics/index.ts';
+import type { Handoff } from './handoffs.ts';
+
+/** One step of an instance. */
+export interface StepSpan {
+  readonly instance: number;
+  readonly startUs: number;
+  readonly endUs: number;
+  readonly tokens: number;
+  readonly decodes: number;
+  readonly prefills: number;
+  /** Part of the step in which it waits for transfers. */
+  readonly transferUs: number;
+}
+
+export interface SimulationObserver {
+  step?(record: StepSpan): void;
+  arrived?(request: SimRequest, nowUs: number): void;
+  admission?(request: SimRequest, decision: AdmissionDecision, nowUs: number): void;
+  /** `null`: no instance could take it. */
+  routing?(request: SimRequest, decision: RoutingDecision | null, nowUs: number): void;
+  /** The KV of a request has come to its decode instance. */
+  handedOff?(handoff: Handoff): void;
+  diverged?(divergence: ShadowDivergence): void;
+  /** `instance` is -1 for a request that none had. */
+  ended?(request: SimRequest, status: Status, timeUs: number, instance: number): void;
+}
+
+/** Tells several observers of everything. */
+export function observers(all: readonly SimulationObserver[]): SimulationObserver {
+  if (all.length === 1) return all[0];
+  const tell = <K extends keyof SimulationObserver>(name: K): Partial<SimulationObserver> => {
+    const told = all.filter((one) => one[name] !== undefined);
+    if (told.length === 0) return {};
+    const call = (...args: unknown[]): void => {
+      for (const one of told) (one[name] as (...args: unknown[]) => void).apply(one, args);
+    };
+    return { [name]: call };
+  };
+  return {
+    ...tell('step'),
+    ...tell('arrived'),
+    ...tell('admission'),
+    ...tell('routing'),
+    ...tell('handedOff'),
+    ...tell('diverged'),
+    ...tell('ended'),
+  };
+}

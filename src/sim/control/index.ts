@@ -1,0 +1,26 @@
+/** The control plane of a simulated cluster: admission, priority, routing, flow control, scaling. */
+
+export { type AdmissionPolicy, admissionPolicies } from './admission/index.ts';
+export * from './controlPlane.ts';
+export * from './decisions.ts';
+export {
+  type PrefillDecodeDecider,
+  type PrefillDecodeDecision,
+  prefillDecodeDeciders,
+} from './disaggregation/index.ts';
+export { type EnqueueResult, type FlowControl, type GatewayEntry, gateways } from './flowControl/index.ts';
+export * from './instances.ts';
+export * from './plane/index.ts';
+export * from './policy.ts';
+export { type PriorityPolicy, priorityPolicies, SloPriorities } from './priority/index.ts';
+export type { RequestView } from './request.ts';
+export * from './routerState.ts';
+export {
+  type RoutingChoice,
+  type RoutingContext,
+  type RoutingPolicy,
+  routingPolicies,
+  type ScorePart,
+  scorerNames,
+} from './routing/index.ts';
+export * from './scaling/index.ts';

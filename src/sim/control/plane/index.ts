@@ -1,0 +1,4 @@
+/** The control plane made of policies. */
+
+export { checkControl, defaultControl } from './checkConfig.ts';
+export { type ControlWorld, PolicyControlPlane } from './plane.ts';

@@ -1,0 +1,282 @@
+/** The control plane made of the policies of a configuration. */
+
+import { PartitionedRandom } from '../../random/index.ts';
+import { type AdmissionPolicy, admissionPolicies } from '../admission/index.ts';
+import type {
+  ControlConfig,
+  ControlCounters,
+  ControlPlane,
+  EndKind,
+  ShadowDivergence,
+} from '../controlPlane.ts';
+import { ADMIT, type AdmissionDecision, type Priority, type RoutingDecision } from '../decisions.ts';
+import { type PrefillDecodeDecider, prefillDecodeDeciders } from '../disaggregation/index.ts';
+import { type FlowControl, type Gateway, gateways } from '../flowControl/index.ts';
+import type { ClusterState, InstanceProbe, InstanceSnapshot } from '../instances.ts';
+import type { PlainState, PolicyWorld } from '../policy.ts';
+import { type PriorityPolicy, priorityPolicies } from '../priority/index.ts';
+import type { RequestView } from '../request.ts';
+import type { RouterState } from '../routerState.ts';
+import type { RoutingContext, RoutingPolicy } from '../routing/index.ts';
+import { SignalBoard } from '../state/index.ts';
+import { checkControl } from './checkConfig.ts';
+import { recordOf } from './decisionRecord.ts';
+import { InFlightBook } from './inFlightBook.ts';
+import { RouterBooks } from './routerBooks.ts';
+import { routersOf } from './routers.ts';
+
+export interface ControlWorld {
+  /** Key of the simulation, from which all streams of the policies come. */
+  readonly key: bigint;
+  readonly blockTokens: number;
+  readonly maxSequences: number;
+}
+
+export class PolicyControlPlane implements ControlPlane {
+  readonly config: ControlConfig;
+  readonly counters: ControlCounters = {
+    arrived: 0,
+    admitted: 0,
+    rejected: 0,
+    delayed: 0,
+    routed: 0,
+    unroutable: 0,
+    disaggregated: 0,
+    shadowOverestimates: 0,
+    shadowUnderestimates: 0,
+    shadowChecks: 0,
+  };
+  readonly #admission: AdmissionPolicy;
+  readonly #priority: PriorityPolicy;
+  readonly #decider: PrefillDecodeDecider;
+  readonly #gateway: Gateway | null;
+  readonly #routers: { readonly [pool in 'all' | 'prefill' | 'decode']: RoutingPolicy };
+  readonly #board: SignalBoard;
+  readonly #books: RouterBooks;
+  readonly #inFlight: InFlightBook = new InFlightBook();
+  readonly #blockTokens: number;
+
+  /** @throws TKV_CONFIG with the field at fault */
+  constructor(config: Partial<ControlConfig>, world: ControlWorld) {
+    this.config = checkControl(config);
+    const policyWorld = (rename: Readonly<Record<string, string>> = {}): PolicyWorld => ({
+      blockTokens: world.blockTokens,
+      maxSequences: world.maxSequences,
+      // each policy has a stream object of its own, so that each can be written down on its own
+      stream: (name) => new PartitionedRandom(world.key).stream(rename[name] ?? name),
+    });
+    this.#blockTokens = world.blockTokens;
+    this.#admission = admissionPolicies.make(this.config.admission, policyWorld());
+    this.#priority = priorityPolicies.make(this.config.priority, policyWorld());
+    this.#decider = prefillDecodeDeciders.make(this.config.decider, policyWorld());
+    this.#gateway = this.config.gateway === null ? null : gateways.make(this.config.gateway, policyWorld());
+    this.#routers = routersOf(this.config, policyWorld);
+    this.#board = new SignalBoard(this.config.signals.snapshotIntervalUs);
+    const readsCaches =
+      this.#decider.readsCaches || Object.values(this.#routers).some((router) => router.readsCaches);
+    this.#books = new RouterBooks(this.config, readsCaches);
+  }
+
+  get router(): RouterState {
+    return this.#books;
+  }
+
+  get gateway(): FlowControl | null {
+    return this.#gateway?.queue ?? null;
+  }
+
+  get wantsCacheEvents(): boolean {
+    return this.#books.wantsEvents;
+  }
+
+  addInstance(probe: InstanceProbe): void {
+    this.#board.add(probe);
+    this.#books.added(probe);
+  }
+
+  setRoutable(instance: number, routable: boolean): void {
+    this.#board.setRoutable(instance, routable);
+  }
+
+  removeInstance(instance: number): void {
+    this.#board.remove(instance);
+    this.#books.removed(instance);
+    for (const router of new Set(Object.values(this.#routers))) router.removed?.(instance);
+  }
+
+  cluster(nowUs: number): ClusterState {
+    this.#books.refresh(nowUs);
+    return { nowUs, instances: this.#board.routable(nowUs) };
+  }
+
+  saturation(nowUs: number): number {
+    return this.#gateway === null ? 0 : this.#gateway.saturation(this.cluster(nowUs));
+  }
+
+  arrived(request: RequestView, nowUs: number): void {
+    this.counters.arrived++;
+    this.#books.arrived(request, nowUs);
+  }
+
+  admit(request: RequestView, nowUs: number): AdmissionDecision {
+    const cluster = this.cluster(nowUs);
+    const priority = this.#priority.prioritise(request, this.#books);
+    const decision = this.#admission.decide(request, priority, this.#books, cluster);
+    switch (decision.verdict) {
+      case 'admit':
+        this.counters.admitted++;
+        this.#books.admitted(request, nowUs);
+        return ADMIT;
+      case 'reject':
+        this.counters.rejected++;
+        this.#books.rejected(request, nowUs);
+        return decision;
+      case 'delay':
+        this.counters.delayed++;
+        return decision;
+    }
+  }
+
+  prioritise(request: RequestView, nowUs: number): Priority {
+    this.#books.refresh(nowUs);
+    return this.#priority.prioritise(request, this.#books);
+  }
+
+  route(request: RequestView, priority: Priority, nowUs: number): RoutingDecision | null {
+    const { instances } = this.cluster(nowUs);
+    const own = instances.filter(
+      ({ model }) => model === '' || request.model === '' || model === request.model,
+    );
+    const decoders = own.filter(({ role }) => role !== 'prefill');
+    const prefillers = own.filter(({ role }) => role === 'prefill');
+    const pools = decoders.some(({ role }) => role === 'decode') || prefillers.length > 0;
+    if (decoders.length === 0) {
+      this.counters.unroutable++;
+      return null;
+    }
+    const main = this.#context(request, priority, decoders);
+    const router = pools ? this.#routers.decode : this.#routers.all;
+    const choice = router.choose(main);
+    const chosen = decoders[choice.index];
+    // written down before the same policy chooses again
+    const record = recordOf(main, choice, this.config.topK);
+    router.routed?.(main, chosen.instance);
+    const disaggregate =
+      prefillers.length > 0 && this.#decider.decide(request, chosen, this.#books).disaggregate;
+    const prefillInstance = disaggregate ? this.#routePrefill(request, priority, prefillers) : -1;
+    const computedBy = disaggregate ? prefillInstance : chosen.instance;
+    const expectedBlocks = this.#books.expectedBlocks(request, computedBy);
+    this.counters.routed++;
+    this.#sent(request, chosen.instance, disaggregate ? -1 : expectedBlocks, nowUs);
+    if (disaggregate) {
+      this.counters.disaggregated++;
+      this.#sent(request, prefillInstance, expectedBlocks, nowUs);
+    }
+    this.#books.routed(request);
+    const decodeInstance = disaggregate ? chosen.instance : -1;
+    return { ...record, prefillInstance, decodeInstance, expectedBlocks };
+  }
+
+  #routePrefill(request: RequestView, priority: Priority, prefillers: readonly InstanceSnapshot[]): number {
+    const context = this.#context(request, priority, prefillers);
+    const choice = this.#routers.prefill.choose(context);
+    const { instance } = prefillers[choice.index];
+    this.#routers.prefill.routed?.(context, instance);
+    return instance;
+  }
+
+  #context(
+    request: RequestView,
+    priority: Priority,
+    candidates: readonly InstanceSnapshot[],
+  ): RoutingContext {
+    return { request, priority, candidates, router: this.#books };
+  }
+
+  /** @param expectedBlocks that are believed to be cached there; -1 where the prompt is computed elsewhere */
+  #sent(request: RequestView, instance: number, expectedBlocks: number, nowUs: number): void {
+    const tokens =
+      expectedBlocks === -1 ? 0 : Math.max(0, request.promptTokens - expectedBlocks * this.#blockTokens);
+    this.#inFlight.sent(request.number, instance, tokens, expectedBlocks);
+    this.#board.inFlight(instance, 1, tokens);
+    if (expectedBlocks !== -1) this.#books.sent(request, instance, nowUs);
+  }
+
+  scheduled(
+    request: RequestView,
+    instance: number,
+    cachedBlocks: number,
+    nowUs: number,
+  ): ShadowDivergence | null {
+    const expectedBlocks = this.#inFlight.takeExpected(request.number, instance);
+    if (this.#books.shadowKv === null || expectedBlocks === -1) return null;
+    this.counters.shadowChecks++;
+    if (expectedBlocks === cachedBlocks) return null;
+    if (expectedBlocks > cachedBlocks) this.counters.shadowOverestimates++;
+    else this.counters.shadowUnderestimates++;
+    return { timeUs: nowUs, request: request.number, instance, expectedBlocks, actualBlocks: cachedBlocks };
+  }
+
+  firstToken(request: RequestView, instance: number): void {
+    this.#board.inFlight(instance, 0, -this.#inFlight.takeTokens(request.number, instance));
+  }
+
+  ended(request: RequestView, instance: number, how: EndKind, outputTokens: number, nowUs: number): void {
+    // a hand-off goes on elsewhere; everything else ends the request wherever it was to go
+    const left = how === 'handedOff' ? [instance] : this.#inFlight.instancesOf(request.number);
+    let nowhere = false;
+    for (const each of left) {
+      this.#board.inFlight(each, -1, -this.#inFlight.takeTokens(request.number, each));
+      nowhere = this.#inFlight.end(request.number, each);
+    }
+    if (!nowhere) return;
+    this.#books.ended(request, how, outputTokens, nowUs);
+    if (how !== 'redirected') this.#admission.ended?.(request, nowUs);
+  }
+
+  abandoned(request: RequestView, nowUs: number): void {
+    this.#books.abandoned();
+    this.#admission.ended?.(request, nowUs);
+  }
+
+  kvStored(instance: number, tier: number, key: Uint32Array, nowUs: number): void {
+    this.#books.event(instance, tier, true, key, nowUs);
+  }
+
+  kvRemoved(instance: number, tier: number, key: Uint32Array, nowUs: number): void {
+    this.#books.event(instance, tier, false, key, nowUs);
+  }
+
+  snapshot(): PlainState {
+    const { all, prefill, decode } = this.#routers;
+    return {
+      counters: { ...this.counters },
+      admission: this.#admission.snapshot(),
+      priority: this.#priority.snapshot(),
+      decider: this.#decider.snapshot(),
+      gateway: this.#gateway?.queue.snapshot() ?? null,
+      routers: [all.snapshot(), prefill.snapshot(), decode.snapshot()],
+      board: this.#board.snapshot(),
+      books: this.#books.snapshot(),
+      inFlight: this.#inFlight.snapshot(),
+    };
+  }
+
+  /** The instances are added before, with the same numbers. */
+  restore(state: PlainState): void {
+    // the state is what `snapshot` made
+    const saved = state as Record<string, PlainState>;
+    Object.assign(this.counters, saved.counters);
+    this.#admission.restore(saved.admission);
+    this.#priority.restore(saved.priority);
+    this.#decider.restore(saved.decider);
+    if (this.#gateway !== null) this.#gateway.queue.restore(saved.gateway);
+    const [all, prefill, decode] = saved.routers as readonly PlainState[];
+    this.#routers.all.restore(all);
+    this.#routers.prefill.restore(prefill);
+    this.#routers.decode.restore(decode);
+    this.#board.restore(saved.board);
+    this.#books.restore(saved.books);
+    this.#inFlight.restore(saved.inFlight);
+  }
+}

@@ -1,0 +1,28 @@
+/** Which routing policy serves which pool, and from which random stream each takes its draws. */
+
+import type { ControlConfig } from '../controlPlane.ts';
+import type { PolicyWorld } from '../policy.ts';
+import { type RoutingPolicy, routingPolicies } from '../routing/index.ts';
+
+/**
+ * One policy for everything, except where a pool has its own: that one is another object with another stream,
+ * as upstream's pools with scorers of their own.
+ */
+export function routersOf(
+  config: ControlConfig,
+  worldOf: (rename?: Readonly<Record<string, string>>) => PolicyWorld,
+): { readonly all: RoutingPolicy; readonly prefill: RoutingPolicy; readonly decode: RoutingPolicy } {
+  const all = routingPolicies.make(config.routing, worldOf());
+  const { prefillRouting, decodeRouting } = config;
+  return {
+    all,
+    prefill:
+      prefillRouting === undefined
+        ? all
+        : routingPolicies.make(prefillRouting, worldOf({ router: 'prefill-router' })),
+    decode:
+      decodeRouting === undefined
+        ? all
+        : routingPolicies.make(decodeRouting, worldOf({ router: 'decode-router' })),
+  };
+}

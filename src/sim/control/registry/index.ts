@@ -1,0 +1,10 @@
+/** Policies by name and parameters, checked. */
+
+export {
+  checkParameters,
+  type NumberRule,
+  type ParameterRule,
+  type ParameterRules,
+  Parameters,
+} from './parameters.ts';
+export { type PolicyEntry, PolicyRegistry } from './policyRegistry.ts';

@@ -1,0 +1,113 @@
+/** Routing policies by name. */
+
+import type { PolicyWorld } from '../policy.ts';
+import type { Parameters } from '../registry/index.ts';
+import { type NumberRule, type ParameterRules, PolicyRegistry } from '../registry/index.ts';
+import { Evolved } from './evolved.ts';
+import type { LoadCaps } from './filters.ts';
+import { Picker, tieNames } from './picking.ts';
+import type { RoutingPolicy } from './routingPolicy.ts';
+import { scorerNames } from './scorers/index.ts';
+import {
+  alwaysBusiest,
+  ByScore,
+  gliaHeadRoom,
+  type InstanceScore,
+  leastLoaded,
+  leastOutstanding,
+  leastQueued,
+  RoundRobin,
+} from './simple.ts';
+import { partsOf, Weighted } from './weighted.ts';
+
+export type { RoutingChoice, RoutingContext, RoutingPolicy, ScorePart } from './routingPolicy.ts';
+export { scorerNames } from './scorers/index.ts';
+
+/** Upstream's profile for `weighted`. */
+export const defaultScorers: Readonly<Record<string, number>> = {
+  'precise-prefix-cache': 2,
+  'queue-depth': 1,
+  'kv-utilization': 1,
+};
+
+const ties = { kind: 'choice', default: 'lowest', names: tieNames } as const;
+const cap: NumberRule = { kind: 'number', default: Number.MAX_SAFE_INTEGER, min: 0, integer: true };
+const caps: ParameterRules = {
+  maxQueueDepth: cap,
+  maxInFlight: cap,
+  maxKvUtilization: { kind: 'number', default: 1, above: 0, max: 1 },
+};
+
+function scorersRule(byDefault: Readonly<Record<string, number>>): ParameterRules[string] {
+  return {
+    kind: 'numbers',
+    default: byDefault,
+    each: { kind: 'number', default: 1, above: 0, max: 1e6 },
+    names: scorerNames,
+  };
+}
+
+function capsOf(p: Parameters): LoadCaps {
+  return {
+    maxQueueDepth: p.number('maxQueueDepth'),
+    maxInFlight: p.number('maxInFlight'),
+    maxKvUtilization: p.number('maxKvUtilization'),
+  };
+}
+
+/** A policy that takes the instance with the highest score of a formula. */
+function byScore(
+  name: string,
+  about: string,
+  score: (world: PolicyWorld) => InstanceScore,
+): { about: string; parameters: ParameterRules; make: (p: Parameters, world: PolicyWorld) => RoutingPolicy } {
+  return {
+    about,
+    parameters: { ties },
+    make: (p, world) => new ByScore(name, score(world), Picker.of(p.text('ties'), world)),
+  };
+}
+
+/** A sum of weighted scorers with these weights unless others are given. */
+function weighted(
+  about: string,
+  byDefault: Readonly<Record<string, number>>,
+  Policy: typeof Weighted,
+): { about: string; parameters: ParameterRules; make: (p: Parameters, world: PolicyWorld) => RoutingPolicy } {
+  return {
+    about,
+    parameters: { scorers: scorersRule(byDefault), ties, ...caps },
+    make: (p, world) =>
+      new Policy(partsOf(p.numbers('scorers')), capsOf(p), Picker.of(p.text('ties'), world)),
+  };
+}
+
+export const routingPolicies: PolicyRegistry<RoutingPolicy> = new PolicyRegistry<RoutingPolicy>('routing', {
+  'round-robin': { about: 'in turn', parameters: {}, make: () => new RoundRobin() },
+  'least-loaded': byScore('least-loaded', 'fewest queued, running and in flight', () => leastLoaded),
+  'always-busiest': byScore('always-busiest', 'most of them, for tests', () => alwaysBusiest),
+  llq: byScore('llq', 'fewest queued', () => leastQueued),
+  lor: byScore('lor', 'fewest in flight', () => leastOutstanding),
+  glia: byScore('glia', 'most head room in HBM', ({ blockTokens }) => gliaHeadRoom(blockTokens)),
+  weighted: weighted('a weighted sum of scorers', defaultScorers, Weighted),
+  'prefix-affinity': weighted(
+    'where the router sent the prefix before, and load',
+    { 'prefix-affinity': 1, 'load-balance': 1 },
+    Weighted,
+  ),
+  'precise-prefix': weighted(
+    'where the prefix is cached, and load',
+    { 'precise-prefix-cache': 2, 'kv-utilization': 1, 'queue-depth': 1 },
+    Weighted,
+  ),
+  'session-affinity': weighted(
+    'where the session was before, and load',
+    { 'session-affinity': 2, 'load-balance': 1 },
+    Weighted,
+  ),
+  evolved: weighted(
+    'prefix affinity that lets go of crowded instances',
+    { 'prefix-affinity': 1, 'load-balance': 1 },
+    Evolved,
+  ),
+});

@@ -1,0 +1,47 @@
+/** Scorers by name. */
+
+import { NoHitLru, SessionAffinity } from './history.ts';
+import {
+  activeRequests,
+  kvUtilizationScorer,
+  loadAware,
+  loadBalance,
+  loraAffinity,
+  queueDepth,
+  runningRequests,
+  tokenLoad,
+  vllmDp,
+} from './load.ts';
+import { PrefixAffinity, precisePrefix, shadowPrefix, tieredPrefix } from './prefix.ts';
+import type { Scorer } from './scorer.ts';
+
+export { PrefixAffinity } from './prefix.ts';
+export type { Scorer } from './scorer.ts';
+
+/** Keys that `prefix-affinity` remembers of each instance; upstream's number. */
+export const affinityBlocks = 10_000;
+
+const scorers: Readonly<Record<string, () => Scorer>> = {
+  'prefix-affinity': () => new PrefixAffinity(affinityBlocks),
+  'precise-prefix-cache': precisePrefix,
+  'tiered-prefix': tieredPrefix,
+  'shadow-prefix': shadowPrefix,
+  'no-hit-lru': () => new NoHitLru(),
+  'session-affinity': () => new SessionAffinity(),
+  'queue-depth': queueDepth,
+  'kv-utilization': kvUtilizationScorer,
+  'load-balance': loadBalance,
+  'active-requests': activeRequests,
+  'running-requests': runningRequests,
+  'load-aware': loadAware,
+  'token-load': tokenLoad,
+  'vllm-dp': vllmDp,
+  'lora-affinity': loraAffinity,
+};
+
+export const scorerNames: readonly string[] = Object.keys(scorers);
+
+/** @param name one of `scorerNames` */
+export function makeScorer(name: string): Scorer {
+  return scorers[name]();
+}

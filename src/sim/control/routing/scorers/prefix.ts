@@ -1,0 +1,121 @@
+/** Scorers that go by where the prompt's blocks are believed to be. */
+
+import { wordsPerKey } from '../../../../runtime/keys/index.ts';
+import { KeyLru } from '../../kvView/index.ts';
+import type { PlainState } from '../../policy.ts';
+import type { RequestView } from '../../request.ts';
+import type { RoutingContext } from '../routingPolicy.ts';
+import { minMax, type Scorer } from './scorer.ts';
+
+/**
+ * Matched leading blocks over all blocks of the prompt, by the router's own memory: of each instance the
+ * `blocks` keys that it used last for prompts it sent there. 0 for a prompt without a full block.
+ */
+export class PrefixAffinity implements Scorer {
+  readonly name: string = 'prefix-affinity';
+  readonly readsCaches: boolean = false;
+  readonly #limitBlocks: number;
+  readonly #byInstance = new Map<number, KeyLru>();
+
+  constructor(limitBlocks: number) {
+    this.#limitBlocks = limitBlocks;
+  }
+
+  score({ request, candidates }: RoutingContext, out: Float64Array): void {
+    for (let i = 0; i < candidates.length; i++) {
+      out[i] =
+        request.promptBlocks === 0
+          ? 0
+          : this.#matched(request, candidates[i].instance) / request.promptBlocks;
+    }
+  }
+
+  routed({ request }: RoutingContext, instance: number): void {
+    let lru = this.#byInstance.get(instance);
+    if (lru === undefined) this.#byInstance.set(instance, (lru = new KeyLru()));
+    const words = request.keys.words;
+    for (let block = 0; block < request.promptBlocks; block++) {
+      lru.touch(words, block * wordsPerKey);
+      if (lru.size > this.#limitBlocks) lru.removeSlot(lru.oldest());
+    }
+  }
+
+  removed(instance: number): void {
+    this.#byInstance.delete(instance);
+  }
+
+  #matched(request: RequestView, instance: number): number {
+    const lru = this.#byInstance.get(instance);
+    if (lru === undefined || lru.size === 0) return 0;
+    const words = request.keys.words;
+    let blocks = 0;
+    while (blocks < request.promptBlocks && lru.has(words, blocks * wordsPerKey)) blocks++;
+    return blocks;
+  }
+
+  snapshot(): PlainState {
+    return [...this.#byInstance].map(([instance, lru]) => ({ instance, keys: lru.snapshot() }));
+  }
+
+  restore(state: PlainState): void {
+    this.#byInstance.clear();
+    // the state is what `snapshot` made
+    for (const { instance, keys } of state as unknown as readonly { instance: number; keys: Uint32Array }[]) {
+      const lru = new KeyLru();
+      lru.restore(keys);
+      this.#byInstance.set(instance, lru);
+    }
+  }
+}
+
+/** Leading blocks in HBM as the instances told it, scaled to [0, 1]; all equal, 1. */
+export const precisePrefix = (): Scorer => ({
+  name: 'precise-prefix-cache',
+  readsCaches: true,
+  score: ({ request, candidates, router }, out) => {
+    for (let i = 0; i < candidates.length; i++) {
+      out[i] = router.observedKv.hbmBlocks(request, candidates[i].instance);
+    }
+    minMax(out, candidates.length, false);
+  },
+  snapshot: () => null,
+  restore: () => {},
+});
+
+/** Weight of a block by its tier, HBM first; tiers behind the last weight as much as it. */
+const TIER_WEIGHTS = [1, 0.8, 0.5, 0.25];
+
+/**
+ * Leading blocks in any tier as the instances told it, weighted by tier, over the blocks of the prompt; 0 for
+ * a prompt without a full block.
+ */
+export const tieredPrefix = (): Scorer => ({
+  name: 'tiered-prefix',
+  readsCaches: true,
+  score: ({ request, candidates, router }, out) => {
+    for (let i = 0; i < candidates.length; i++) {
+      let weighted = 0;
+      const { byTier } = router.observedKv.place(request, candidates[i].instance);
+      byTier.forEach((blocks, tier) => {
+        weighted += blocks * TIER_WEIGHTS[Math.min(tier, TIER_WEIGHTS.length - 1)];
+      });
+      out[i] = request.promptBlocks === 0 ? 0 : weighted / request.promptBlocks;
+    }
+  },
+  snapshot: () => null,
+  restore: () => {},
+});
+
+/** Leading blocks by the router's shadow over the blocks of the prompt; 0 without a shadow. */
+export const shadowPrefix = (): Scorer => ({
+  name: 'shadow-prefix',
+  readsCaches: false,
+  score: ({ request, candidates, router }, out) => {
+    for (let i = 0; i < candidates.length; i++) {
+      const blocks = router.shadowKv?.place(request, candidates[i].instance).blocks ?? 0;
+      out[i] = request.promptBlocks === 0 ? 0 : blocks / request.promptBlocks;
+    }
+  },
+  snapshot: () => null,
+  restore: () => {},
+});

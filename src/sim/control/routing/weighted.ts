@@ -1,0 +1,101 @@
+/**
+ * Weighted scorers: the sum of clamped scores times weights that add up to 1; the highest sum wins. Added up
+ * in the order of the scorers, as upstream does.
+ */
+
+import { configError } from '../../../runtime/errors.ts';
+import type { PlainState } from '../policy.ts';
+import { applyCaps, type LoadCaps } from './filters.ts';
+import type { Picker } from './picking.ts';
+import type { RoutingChoice, RoutingContext, RoutingPolicy, ScorePart } from './routingPolicy.ts';
+import { makeScorer, type Scorer } from './scorers/index.ts';
+
+/** A scorer with its share of the whole and what it said last. */
+export interface Part extends ScorePart {
+  readonly scorer: Scorer;
+  readonly weight: number;
+  values: Float64Array;
+}
+
+/** @throws TKV_CONFIG without any weight above 0 */
+export function partsOf(weights: Readonly<Record<string, number>>): Part[] {
+  const entries = Object.entries(weights).filter(([, weight]) => weight > 0);
+  const sum = entries.reduce((total, [, weight]) => total + weight, 0);
+  if (entries.length === 0) throw configError('routing.scorers', 'has no weight above 0', 'Name one scorer.');
+  return entries.map(([name, weight]) => ({
+    name,
+    weight: weight / sum,
+    scorer: makeScorer(name),
+    values: new Float64Array(8),
+  }));
+}
+
+/** Asks every scorer; scores are clamped to [0, 1]. */
+export function askScorers(parts: readonly Part[], context: RoutingContext): void {
+  const count = context.candidates.length;
+  for (const part of parts) {
+    if (part.values.length < count) part.values = new Float64Array(count * 2);
+    part.scorer.score(context, part.values);
+    for (let i = 0; i < count; i++) part.values[i] = Math.min(1, Math.max(0, part.values[i]));
+  }
+}
+
+export class Weighted implements RoutingPolicy {
+  readonly name: string = 'weighted';
+  readonly readsCaches: boolean;
+  protected readonly parts: readonly Part[];
+  readonly #picker: Picker;
+  readonly #caps: LoadCaps;
+  #scores: Float64Array = new Float64Array(8);
+
+  constructor(parts: readonly Part[], caps: LoadCaps, picker: Picker) {
+    this.parts = parts;
+    this.readsCaches = parts.some(({ scorer }) => scorer.readsCaches);
+    this.#caps = caps;
+    this.#picker = picker;
+  }
+
+  choose(context: RoutingContext): RoutingChoice {
+    const count = context.candidates.length;
+    if (this.#scores.length < count) this.#scores = new Float64Array(count * 2);
+    const scores = this.#scores;
+    askScorers(this.parts, context);
+    this.sum(context, scores);
+    const filteredOut = applyCaps(context.candidates, this.#caps, scores);
+    const index = this.#picker.highest(scores, count);
+    return { index, reason: this.name, scores, parts: this.parts, filteredOut };
+  }
+
+  /** Adds the parts up; a subclass may weigh them anew for each request. */
+  protected sum({ candidates }: RoutingContext, scores: Float64Array): void {
+    for (let i = 0; i < candidates.length; i++) {
+      let sum = 0;
+      for (const { values, weight } of this.parts) sum += values[i] * weight;
+      scores[i] = sum;
+    }
+  }
+
+  routed(context: RoutingContext, instance: number): void {
+    for (const { scorer } of this.parts) scorer.routed?.(context, instance);
+  }
+
+  removed(instance: number): void {
+    for (const { scorer } of this.parts) scorer.removed?.(instance);
+  }
+
+  snapshot(): PlainState {
+    return {
+      scorers: this.parts.map(({ scorer }) => scorer.snapshot()),
+      picker: this.#picker.snapshot(),
+    };
+  }
+
+  restore(state: PlainState): void {
+    // the state is what `snapshot` made
+    const saved = state as { scorers: readonly PlainState[]; picker: PlainState };
+    this.parts.forEach(({ scorer }, i) => {
+      scorer.restore(saved.scorers[i]);
+    });
+    this.#picker.restore(saved.picker);
+  }
+}

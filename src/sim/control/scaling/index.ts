@@ -1,0 +1,14 @@
+/** How many replicas there should be, and how they come and go. */
+
+export * from './actuationConfig.ts';
+export * from './autoScalePolicy.ts';
+export {
+  AutoScaler,
+  type AutoScalerConfig,
+  checkAutoScaler,
+  noTriggers,
+  type ScaleTriggers,
+} from './autoScaler.ts';
+export { scalingPolicies } from './registry.ts';
+export { checkActuation, type Replica, type ReplicaAction, type ReplicaPhase, Replicas } from './replicas.ts';
+export { warmupFactor } from './warmup.ts';

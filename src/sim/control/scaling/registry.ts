@@ -1,0 +1,135 @@
+/** Autoscaling policies by name. */
+
+import { type NumberRule, PolicyRegistry } from '../registry/index.ts';
+import type { AutoScalePolicy, ScaleDecision } from './autoScalePolicy.ts';
+import { ModelBased, Saturation, TokenCapacity } from './capacity.ts';
+import { Apa, Hpa, Kpa, type MetricName, metricNames, towards } from './reactive.ts';
+
+const positive = (byDefault: number): NumberRule => ({ kind: 'number', default: byDefault, above: 0 });
+const share = (byDefault: number): NumberRule => ({ kind: 'number', default: byDefault, min: 0, max: 1 });
+const metric = { kind: 'choice', default: 'concurrency', names: metricNames } as const;
+
+/** Keeps what there is. */
+const none: AutoScalePolicy = {
+  name: 'none',
+  evaluate: (context): ScaleDecision => towards(context, context.currentReplicas, 'scaling is off'),
+  snapshot: () => null,
+  restore: () => {},
+};
+
+export const scalingPolicies: PolicyRegistry<AutoScalePolicy> = new PolicyRegistry<AutoScalePolicy>(
+  'scaling',
+  {
+    none: { about: 'the replicas that there are', parameters: {}, make: () => none },
+    hpa: {
+      about: "Kubernetes' horizontal pod autoscaler on one figure a replica",
+      parameters: {
+        metric,
+        target: positive(50),
+        tolerance: share(0.1),
+        maxUpShare: { kind: 'number', default: 1, min: 0 },
+        maxUpReplicas: { kind: 'number', default: 4, min: 1, integer: true },
+      },
+      make: (p) =>
+        new Hpa(
+          p.text('metric') as MetricName, // a choice of metricNames
+          p.number('target'),
+          p.number('tolerance'),
+          p.number('maxUpShare'),
+          p.number('maxUpReplicas'),
+        ),
+    },
+    kpa: {
+      about: "Knative's pod autoscaler: a stable and a panic window of concurrency",
+      parameters: {
+        target: positive(70),
+        stableWindowUs: positive(60_000_000),
+        panicWindowUs: positive(6_000_000),
+        panicThreshold: { kind: 'number', default: 2, above: 1 },
+        maxScaleUpRate: { kind: 'number', default: 1000, above: 1 },
+        maxScaleDownRate: { kind: 'number', default: 2, above: 1 },
+      },
+      make: (p) =>
+        new Kpa(
+          p.number('target'),
+          p.number('stableWindowUs'),
+          p.number('panicWindowUs'),
+          p.number('panicThreshold'),
+          p.number('maxScaleUpRate'),
+          p.number('maxScaleDownRate'),
+        ),
+    },
+    apa: {
+      about: 'AIBrix: a figure a replica with tolerances and bounds on one change',
+      parameters: {
+        metric,
+        target: positive(50),
+        upTolerance: share(0.1),
+        downTolerance: share(0.1),
+        maxUpRate: { kind: 'number', default: 2, above: 1 },
+        maxDownRate: { kind: 'number', default: 2, above: 1 },
+      },
+      make: (p) =>
+        new Apa(
+          p.text('metric') as MetricName, // a choice of metricNames
+          p.number('target'),
+          p.number('upTolerance'),
+          p.number('downTolerance'),
+          p.number('maxUpRate'),
+          p.number('maxDownRate'),
+        ),
+    },
+    saturation: {
+      about: 'spare KV and queue of the replicas that are not saturated',
+      parameters: {
+        kvThreshold: { kind: 'number', default: 0.8, above: 0, max: 1 },
+        queueThreshold: positive(5),
+        spareKv: share(0.1),
+        spareQueue: { kind: 'number', default: 3, min: 0 },
+      },
+      make: (p) =>
+        new Saturation({
+          kvThreshold: p.number('kvThreshold'),
+          queueThreshold: p.number('queueThreshold'),
+          spareKv: p.number('spareKv'),
+          spareQueue: p.number('spareQueue'),
+        }),
+    },
+    'token-capacity': {
+      about: 'tokens in use and queued against the tokens that replicas hold',
+      parameters: {
+        kvThreshold: { kind: 'number', default: 0.8, above: 0, max: 1 },
+        upThreshold: positive(0.8),
+        downBoundary: positive(0.4),
+        promptTokens: { kind: 'number', default: 0, min: 0 },
+        boundsByBatch: { kind: 'flag', default: false },
+      },
+      make: (p) =>
+        new TokenCapacity({
+          kvThreshold: p.number('kvThreshold'),
+          upThreshold: p.number('upThreshold'),
+          downBoundary: p.number('downBoundary'),
+          promptTokens: p.number('promptTokens'),
+          boundsByBatch: p.flag('boundsByBatch'),
+        }),
+    },
+    'model-based': {
+      about: 'the fewest replicas that a queueing model meets the targets with',
+      parameters: {
+        alphaUs: positive(7000),
+        betaUs: { kind: 'number', default: 25, min: 0 },
+        prefillUs: { kind: 'number', default: 20, min: 0 },
+        ttftUs: positive(500_000),
+        tpotUs: positive(50_000),
+      },
+      make: (p) =>
+        new ModelBased({
+          alphaUs: p.number('alphaUs'),
+          betaUs: p.number('betaUs'),
+          prefillUs: p.number('prefillUs'),
+          ttftUs: p.number('ttftUs'),
+          tpotUs: p.number('tpotUs'),
+        }),
+    },
+  },
+);

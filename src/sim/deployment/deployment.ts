@@ -1,0 +1,114 @@
+/**
+ * What is deployed: pools of like instances, each with its engine, its model of time and its limits. From
+ * here a simulation is built; all of it is plain data, so that it can be hashed, swept over and passed to
+ * other threads.
+ */
+
+import { configError, requireInteger } from '../../runtime/errors.ts';
+import {
+  type SimulatedWorkload,
+  Simulation,
+  type SimulationObserver,
+  type SimulationOptions,
+} from '../cluster/index.ts';
+import type { ControlPlane, Role } from '../control/index.ts';
+import type { Timeline } from '../driver/index.ts';
+import type { Engine } from '../instance/index.ts';
+import {
+  type EngineConfig,
+  Instance,
+  type InstanceLimits,
+  PromptKeys,
+  SchedulerEngine,
+} from '../instance/index.ts';
+import type { LatencyModel } from '../latency/index.ts';
+
+/** Instances that are made alike. */
+export interface PoolConfig {
+  readonly configId: string;
+  readonly role: Role;
+  /** Model that it serves, '' for any. */
+  readonly model: string;
+  readonly replicas: number;
+  readonly engine: EngineConfig;
+  readonly latency: LatencyModel;
+  readonly limits: InstanceLimits;
+}
+
+export interface Deployment {
+  readonly pools: readonly PoolConfig[];
+}
+
+/** Makes the engine of an instance. */
+export type MakeEngine = (pool: PoolConfig, timeline: Timeline, woken: () => void) => Engine;
+
+/** Most instances of one simulation: their numbers order events. */
+const INSTANCES_MAX = 1024;
+
+/** @throws TKV_CONFIG with the field at fault */
+export function checkDeployment(deployment: Deployment): Deployment {
+  const { pools } = deployment;
+  if (pools.length === 0) throw configError('pools', 'are none', 'Name a pool with one replica or more.');
+  let instances = 0;
+  for (const { replicas, configId, engine } of pools) {
+    instances += requireInteger(`${configId}.replicas`, replicas, 0, INSTANCES_MAX);
+    if (engine.blockTokens === pools[0].engine.blockTokens) continue;
+    throw configError(
+      `${configId}.blockTokens`,
+      `is ${engine.blockTokens}, and another pool has ${pools[0].engine.blockTokens}`,
+      'Use one size of blocks in a cluster.',
+    );
+  }
+  if (instances === 0 || instances > INSTANCES_MAX) {
+    const remedy = `Deploy from 1 to ${INSTANCES_MAX}.`;
+    throw configError('replicas', `come to ${instances} instances`, remedy);
+  }
+  return deployment;
+}
+
+export interface SimulationSetup {
+  readonly deployment: Deployment;
+  readonly workload: SimulatedWorkload;
+  readonly control: ControlPlane;
+  readonly options: SimulationOptions;
+  readonly observer?: SimulationObserver;
+  /** Leaves block keys out where nothing is shared and one tier is all there is; see `PromptKeys`. */
+  readonly skipsKeys?: boolean;
+  /** Default: the real scheduler on the real manager. */
+  readonly makeEngine?: MakeEngine;
+}
+
+/** Whether nothing but a preemption could look a block up. */
+function isPlain({ deployment, workload }: SimulationSetup): boolean {
+  const alone = deployment.pools.every(({ engine, role }) => {
+    return role === 'monolithic' && engine.lowerTiers.length === 0;
+  });
+  return alone && workload.sharesNothing === true;
+}
+
+/** @throws TKV_CONFIG with the field at fault */
+export function newSimulation(setup: SimulationSetup): Simulation {
+  const { pools } = checkDeployment(setup.deployment);
+  const makeEngine: MakeEngine =
+    setup.makeEngine ?? (({ engine }, timeline, woken) => new SchedulerEngine(engine, timeline, woken));
+  const poolOf: PoolConfig[] = pools.flatMap((pool) => new Array<PoolConfig>(pool.replicas).fill(pool));
+  return new Simulation({
+    workload: setup.workload,
+    options: setup.options,
+    instances: poolOf.length,
+    control: setup.control,
+    keys: new PromptKeys(pools[0].engine.blockTokens, setup.skipsKeys === true && isPlain(setup)),
+    ...(setup.observer === undefined ? {} : { observer: setup.observer }),
+    makeInstance(number, table, host, timeline) {
+      const pool = poolOf[number];
+      const { configId, role, model, latency, limits } = pool;
+      const wake = { instance: null as Instance | null };
+      const engine = makeEngine(pool, timeline, () => wake.instance?.wake(timeline.nowUs));
+      const { blockTokens } = pool.engine;
+      const id = `instance_${number}`;
+      const config = { id, role, model, configId, blockTokens, latency, limits };
+      wake.instance = new Instance(number, config, engine, table, host);
+      return wake.instance;
+    },
+  });
+}

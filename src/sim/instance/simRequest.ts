@@ -1,0 +1,86 @@
+/**
+ * A request on its way through a simulation: what the control plane may see of it, what the scheduler is
+ * given, and what its metrics are made of. Its block keys are made when somebody first asks for them.
+ */
+
+import type { ServingRequest } from '../../runtime/batching/index.ts';
+import type { BlockKeys } from '../../runtime/keys/index.ts';
+import type { RequestView } from '../control/index.ts';
+import type { WorkloadRequest } from '../workload/index.ts';
+import type { PromptKeys } from './promptKeys.ts';
+
+export class SimRequest implements RequestView, ServingRequest {
+  readonly workload: WorkloadRequest;
+  /** Row of the request table, and its number for the control plane. */
+  readonly number: number;
+  readonly id: string;
+  readonly promptTokens: number;
+  maxOutputTokens: number;
+  readonly arrivalUs: number;
+  /** What an instance does of it: all, or with a hand-off its prompt or its output. */
+  part: 'whole' | 'prefill' | 'decode' = 'whole';
+  /** Lower is more urgent. */
+  priority = 0;
+  /** Leading blocks that it found cached when it first joined a batch, or -1 before. */
+  foundBlocks = -1;
+  /** Step that sampled the first token since the request last joined the batch, or -1. */
+  startedStep = -1;
+  /** When its last token before that came, or -1: for a request that goes on after a preemption. */
+  lastTokenUs = -1;
+  /** Sum and number of the gaps between tokens, but for those since `startedStep`. */
+  gapUs = 0;
+  gaps = 0;
+  /** Each gap before `startedStep`, where the request gave way; null for most. */
+  pastGapsUs: number[] | null = null;
+  /** Steps since `startedStep` that left the request out, in order. */
+  skipped: number[] | null = null;
+  readonly #makeKeys: PromptKeys;
+  #keys: BlockKeys | null = null;
+
+  constructor(workload: WorkloadRequest, number: number, makeKeys: PromptKeys) {
+    this.workload = workload;
+    this.number = number;
+    this.id = workload.id;
+    this.promptTokens = workload.inputTokens;
+    this.maxOutputTokens = workload.outputTokens;
+    this.arrivalUs = workload.arrivalUs;
+    this.#makeKeys = makeKeys;
+  }
+
+  get keys(): BlockKeys {
+    if (this.#keys === null) this.#keys = this.#makeKeys.keysOf(this.workload, this.number);
+    return this.#keys;
+  }
+
+  get promptBlocks(): number {
+    return Math.floor(this.promptTokens / this.#makeKeys.blockTokens);
+  }
+
+  get tenantId(): string {
+    return this.workload.origin.tenantId;
+  }
+
+  get sloClass(): string {
+    return this.workload.origin.sloClass;
+  }
+
+  get model(): string {
+    return this.workload.origin.model;
+  }
+
+  get adapter(): string {
+    return this.workload.origin.adapter;
+  }
+
+  get sessionId(): string {
+    return this.workload.sessionId;
+  }
+
+  get deadlineUs(): number {
+    return this.workload.deadlineUs;
+  }
+
+  get sloTargetUs(): number {
+    return this.workload.origin.sloTargetUs;
+  }
+}

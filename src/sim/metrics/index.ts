@@ -1,0 +1,5 @@
+/** What a simulation measured: rows of requests, distributions, and what is made of them. */
+
+export { RequestTable, Status, statusNames } from './requestTable.ts';
+export * from './statistics.ts';
+export { ValueCounts } from './valueCounts.ts';

@@ -1,0 +1,85 @@
+/**
+ * Means and percentiles as upstream forms them, operation by operation, so that the bits agree: a percentile
+ * lies on the line between the two nearest ranks of the sorted list.
+ */
+
+import type { ValueCounts } from './valueCounts.ts';
+
+export interface Summary {
+  readonly count: number;
+  /** In the unit of the values. */
+  readonly mean: number;
+  readonly p50: number;
+  readonly p90: number;
+  readonly p95: number;
+  readonly p99: number;
+  readonly max: number;
+}
+
+/** Percentile `p` of sorted whole microseconds, in milliseconds. 0 of an empty list. */
+export function percentileMs(sorted: Float64Array, p: number): number {
+  if (sorted.length === 0) return 0;
+  const rank = (p / 100) * (sorted.length - 1);
+  const lower = Math.floor(rank);
+  const upper = Math.ceil(rank);
+  if (lower === upper) return sorted[lower] / 1000;
+  return sorted[lower] / 1000 + ((sorted[upper] - sorted[lower]) * (rank - lower)) / 1000;
+}
+
+/** Mean of whole microseconds, in milliseconds. 0 of an empty list. */
+export function meanMs(values: Float64Array): number {
+  let sum = 0;
+  for (const value of values) sum += value;
+  return values.length === 0 ? 0 : sum / values.length / 1000;
+}
+
+/** Percentile `p` of the counted values, in microseconds,, in milliseconds. */
+export function countedPercentileMs(counts: ValueCounts, p: number): number {
+  if (counts.count === 0) return 0;
+  const rank = (p / 100) * (counts.count - 1);
+  const lower = Math.floor(rank);
+  const upper = Math.ceil(rank);
+  const [low, high] = counts.at([lower, upper]);
+  if (lower === upper) return low / 1000;
+  return low / 1000 + ((high - low) * (rank - lower)) / 1000;
+}
+
+export function countedMeanMs(counts: ValueCounts): number {
+  return counts.count === 0 ? 0 : counts.sum / counts.count / 1000;
+}
+
+/** Percentile `p` of a sorted list in its own unit, as tables print it. 0 of an empty list. */
+export function percentile(sorted: Float64Array, p: number): number {
+  if (sorted.length === 0) return 0;
+  const rank = (p / 100) * (sorted.length - 1);
+  const lower = Math.floor(rank);
+  const upper = Math.min(Math.ceil(rank), sorted.length - 1);
+  return sorted[lower] + (rank - lower) * (sorted[upper] - sorted[lower]);
+}
+
+/** What a list looks like. Sorts it in place. */
+export function summarize(values: Float64Array): Summary {
+  values.sort();
+  let sum = 0;
+  for (const value of values) sum += value;
+  return {
+    count: values.length,
+    mean: values.length === 0 ? 0 : sum / values.length,
+    p50: percentile(values, 50),
+    p90: percentile(values, 90),
+    p95: percentile(values, 95),
+    p99: percentile(values, 99),
+    max: values.length === 0 ? 0 : values[values.length - 1],
+  };
+}
+
+/** Jain's index: 1 when all shares are equal, 1/n when one has everything. 0 of an empty list. */
+export function jainIndex(shares: readonly number[]): number {
+  let sum = 0;
+  let squares = 0;
+  for (const share of shares) {
+    sum += share;
+    squares += share * share;
+  }
+  return squares === 0 ? 0 : (sum * sum) / (shares.length * squares);
+}

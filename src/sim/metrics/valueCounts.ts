@@ -1,0 +1,56 @@
+/**
+ * How often each whole number occurred: the gaps between tokens, of which there are many and few different
+ * ones. Sums, means and percentiles are those of the list that it stands for, to the last bit.
+ */
+
+import { invariant } from '../../runtime/errors.ts';
+
+/** Values below this have a place in an array; larger ones are few and go into a map. */
+const DENSE = 1 << 16;
+
+export class ValueCounts {
+  readonly #dense: Float64Array = new Float64Array(DENSE);
+  readonly #sparse = new Map<number, number>();
+  /** Values counted. */
+  count = 0;
+  sum = 0;
+
+  /** Counts `value` as often as `times` says; a negative number takes it out again. */
+  add(value: number, times: number): void {
+    this.count += times;
+    this.sum += value * times;
+    if (value >= 0 && value < DENSE) this.#dense[value] += times;
+    else this.#sparse.set(value, (this.#sparse.get(value) ?? 0) + times);
+  }
+
+  addAll(other: ValueCounts): void {
+    for (const [value, times] of other.entries()) this.add(value, times);
+  }
+
+  /** Values with their counts, from the smallest up. */
+  *entries(): Generator<readonly [value: number, times: number]> {
+    for (let value = 0; value < DENSE; value++) {
+      const times = this.#dense[value];
+      if (times !== 0) yield [value, times];
+    }
+    const large = [...this.#sparse].filter(([, times]) => times !== 0).sort(([a], [b]) => a - b);
+    yield* large;
+  }
+
+  /** Values at several ranks of the sorted list, in rising order of rank. */
+  at(ranks: readonly number[]): number[] {
+    const found: number[] = [];
+    let seen = 0;
+    let next = 0;
+    for (const [value, times] of this.entries()) {
+      invariant(times > 0, 'a value is taken out as often as it was counted');
+      seen += times;
+      while (next < ranks.length && ranks[next] < seen) {
+        found.push(value);
+        next++;
+      }
+      if (next === ranks.length) break;
+    }
+    return found;
+  }
+}

@@ -1,0 +1,69 @@
+/** What went on in the tiers of a run's instances, summed up over the instances. */
+
+import type { Instance } from '../instance/index.ts';
+
+export interface TierMetrics {
+  readonly tier: string;
+  readonly capacityBlocks: number;
+  /** Blocks that requests found here. */
+  readonly hits: number;
+  readonly evictions: number;
+  /** Bytes that came from the tier above, and that went up to HBM. */
+  readonly writtenBytes: number;
+  readonly readBytes: number;
+}
+
+export interface LinkMetrics {
+  readonly link: string;
+  readonly bytes: number;
+  /** Time in which the link carried something, over all instances. */
+  readonly busyUs: number;
+}
+
+export interface TransferMetrics {
+  readonly tiers: readonly TierMetrics[];
+  readonly links: readonly LinkMetrics[];
+  /** Blocks that went down from HBM, and that came back to it. */
+  readonly offloads: number;
+  readonly reloads: number;
+  /** Reloads soon after the block's own offload. */
+  readonly thrashed: number;
+  /** Time that steps waited for transfers billed to them. */
+  readonly stepTransferUs: number;
+}
+
+export function transferMetrics(instances: readonly Instance[]): TransferMetrics {
+  const tiers: TierMetrics[] = [];
+  const links = new Map<string, LinkMetrics>();
+  let offloads = 0;
+  let reloads = 0;
+  let thrashed = 0;
+  let stepTransferUs = 0;
+  for (const { engine, counters } of instances) {
+    const traffic = engine.traffic();
+    for (const [i, tier] of traffic.tiers.entries()) {
+      const sum = tiers[i];
+      tiers[i] = sum === undefined ? tier : addTiers(sum, tier);
+    }
+    for (const { link, bytes, busyUs } of traffic.links) {
+      const sum = links.get(link) ?? { link, bytes: 0, busyUs: 0 };
+      links.set(link, { link, bytes: sum.bytes + bytes, busyUs: sum.busyUs + busyUs });
+    }
+    offloads += engine.counters.offloads;
+    reloads += engine.counters.reloads;
+    thrashed += Math.round(engine.counters.thrashing * engine.counters.reloads);
+    stepTransferUs += counters.transferUs;
+  }
+  return { tiers, links: [...links.values()], offloads, reloads, thrashed, stepTransferUs };
+}
+
+function addTiers(a: TierMetrics, b: TierMetrics): TierMetrics {
+  return {
+    tier: a.tier,
+    capacityBlocks: a.capacityBlocks + b.capacityBlocks,
+    hits: a.hits + b.hits,
+    evictions: a.evictions + b.evictions,
+    writtenBytes: a.writtenBytes + b.writtenBytes,
+    readBytes: a.readBytes + b.readBytes,
+  };
+}

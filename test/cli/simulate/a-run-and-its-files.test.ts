@@ -1,0 +1,86 @@
+/** `tierkv simulate` as a user calls it: what it prints and writes, the same bytes each time. */
+
+import fs from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { printed } from './printed.ts';
+
+let folder: string;
+beforeAll(() => {
+  folder = fs.mkdtempSync(path.join(os.tmpdir(), 'tierkv-simulate-'));
+});
+afterAll(() => {
+  fs.rmSync(folder, { recursive: true });
+});
+
+const at = (name: string): string => path.join(folder, name);
+const read = (name: string): string => fs.readFileSync(at(name), 'utf8');
+const small = ['--model', 'qwen/qwen3-14b', '--workload', 'chatbot', '--rate', '20', '--num-requests', '40'];
+
+describe('tierkv simulate', () => {
+  it('prints metrics, and writes them with where they come from', async () => {
+    const out = await printed(...small, '--metrics-path', at('metrics.json'));
+    expect(out).toMatch(/^=== Simulation Metrics ===\n\{\n {2}"instance_id": "cluster",/);
+    const metrics = JSON.parse(read('metrics.json'));
+    expect(metrics.completed_requests).toBe(40);
+    expect(metrics.requests).toHaveLength(40);
+    expect(metrics.tierkv.provenance).toMatchObject({ model: 'qwen3-14b', latencyModel: 'trained-physics' });
+    expect(metrics.tierkv.conservation).toMatchObject({ injected: 40, completed: 40 });
+  });
+
+  it('writes a row a request as JSON lines and as CSV', async () => {
+    await printed(...small, '--requests', at('rows.jsonl'));
+    await printed(...small, '--requests', at('rows.csv'));
+    const [first, ...rows] = read('rows.jsonl').trim().split('\n');
+    expect(JSON.parse(first).provenance.options.rate).toBe('20');
+    expect(rows).toHaveLength(40);
+    const csv = read('rows.csv').trim().split('\n');
+    expect(csv).toHaveLength(41);
+    const { id, ttftUs, e2eUs } = JSON.parse(rows[7]);
+    const cells = csv[8].split(',');
+    expect(cells[0]).toBe(id);
+    expect(cells[csv[0].split(',').indexOf('ttftUs')]).toBe(String(ttftUs));
+    expect(cells[csv[0].split(',').indexOf('e2eUs')]).toBe(String(e2eUs));
+  });
+
+  it('the same call gives the same bytes, another seed others', async () => {
+    const files = ['a.json', 'b.json', 'c.json'];
+    const seeds = ['7', '7', '8'];
+    for (const [i, file] of files.entries()) {
+      await printed(...small, '--seed', seeds[i], '--metrics-path', at(file));
+    }
+    expect(read('a.json')).toBe(read('b.json'));
+    expect(read('a.json')).not.toBe(read('c.json'));
+  });
+
+  it('a Chrome trace holds each step and request, and says what it left out', async () => {
+    await printed(...small, '--chrome-trace', at('trace.json'));
+    const { traceEvents, otherData } = JSON.parse(read('trace.json'));
+    const steps = traceEvents.filter(({ ph }: { ph: string }) => ph === 'X');
+    for (let i = 1; i < steps.length; i++) {
+      expect(steps[i].ts).toBeGreaterThanOrEqual(steps[i - 1].ts + steps[i - 1].dur);
+    }
+    expect(traceEvents.filter(({ ph }: { ph: string }) => ph === 'b')).toHaveLength(40);
+    expect(otherData.eventsLeftOut).toBe(0);
+    await printed(...small, '--chrome-trace', at('short.json'), '--chrome-trace-events', '10');
+    const short = JSON.parse(read('short.json'));
+    expect(short.otherData.eventsLeftOut).toBeGreaterThan(100);
+    expect(short.traceEvents.length).toBeLessThanOrEqual(12);
+  });
+
+  it('draws latencies and tiers', async () => {
+    await printed(...small, '--kv-cpu-blocks', '1000', '--plot', at('plot.svg'));
+    const svg = read('plot.svg');
+    expect(svg).toContain('first token');
+    expect(svg).toContain('ddr');
+  });
+
+  it('what it recorded replays with the same times', async () => {
+    await printed(...small, '--trace-output', at('recorded'), '--results-path', at('first.json'));
+    const replay = ['--trace-data', at('recorded.csv'), '--horizon', '1000000000'];
+    await printed('--model', 'qwen3-14b', ...replay, '--results-path', at('second.json'));
+    expect(JSON.parse(read('first.json'))).toHaveLength(40);
+    expect(read('second.json')).toBe(read('first.json'));
+  });
+});

@@ -1,0 +1,47 @@
+/** `tierkv sweep`: every point of the grid once, in order, whatever the threads; and the cheapest good one. */
+
+import fs from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { runPoint } from '../../../src/cli/sweep/point.ts';
+import { cheapest } from '../../../src/cli/sweep/report.ts';
+import { pointsOf, runPoints } from '../../../src/cli/sweep/run.ts';
+
+const args = '--model qwen3-14b --workload chatbot --num-requests 60'.split(' ');
+const points = pointsOf(['num-instances=1,2', 'rate=20,80'], args);
+
+describe('a sweep', () => {
+  it('has each combination once, the last option changing first', () => {
+    expect(points.map(({ values }) => Object.values(values).join(' '))).toEqual([
+      '1 20',
+      '1 80',
+      '2 20',
+      '2 80',
+    ]);
+  });
+
+  it('is the same on one thread, on three, and without any', async () => {
+    const one = await runPoints(points, 1);
+    expect(await runPoints(points, 3)).toEqual(one);
+    expect(points.map(runPoint)).toEqual(one);
+    expect(one.map(({ gpus }) => gpus)).toEqual([1, 1, 2, 2]);
+  });
+
+  it('names the cheapest point that meets the targets, or none', () => {
+    const results = points.map(runPoint);
+    const [slow] = results.filter(({ gpus }) => gpus === 1).sort((a, b) => b.e2eP99Ms - a.e2eP99Ms);
+    expect(cheapest(results, { e2eMs: Infinity })?.gpus).toBe(1);
+    expect(cheapest([slow, results[2]], { e2eMs: slow.e2eP99Ms - 1 })).toBe(results[2]);
+    expect(cheapest(results, { ttftMs: 1 })).toBeUndefined();
+  });
+
+  it('a mistake in one point names the point', async () => {
+    const file = path.join(os.tmpdir(), `no-such-${process.pid}.yaml`);
+    expect(fs.existsSync(file)).toBe(false);
+    const bad = pointsOf(['total-kv-blocks=100,-1'], args);
+    await expect(runPoints(bad, 2)).rejects.toThrow(/at --total-kv-blocks -1: --total-kv-blocks is -1/);
+    expect(() => pointsOf(['rate'], args)).toThrow(/--grid is "rate"/);
+    expect(() => pointsOf(['rate=1', 'rate=2'], args)).toThrow(/names rate twice/);
+  });
+});

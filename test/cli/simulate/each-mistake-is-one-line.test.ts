@@ -1,0 +1,68 @@
+/** Mistakes in the call of `tierkv simulate`: one line that names the option and says what to write. */
+
+import fs from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { endingOf } from '../../../src/cli/process/errorFunnel.ts';
+import { printed } from './printed.ts';
+
+let folder: string;
+beforeAll(() => {
+  folder = fs.mkdtempSync(path.join(os.tmpdir(), 'tierkv-simulate-'));
+});
+afterAll(() => {
+  fs.rmSync(folder, { recursive: true });
+});
+
+async function failure(args: string): Promise<{ exitCode: number; text: string }> {
+  try {
+    await printed('--model', 'qwen3-14b', ...args.split(' ').filter((word) => word !== ''));
+  } catch (error) {
+    return endingOf(error, 'tierkv simulate');
+  }
+  throw new Error(`${args} did not fail`);
+}
+
+describe('a mistake', () => {
+  it.each([
+    ['--model qwen3-41b', /no model|qwen3-14b/],
+    ['--hardware H1000', /H100/],
+    ['--latency-model rooflin', /--latency-model is "rooflin".*'roofline'/],
+    ['--scheduler sfj', /--scheduler is "sfj".*'sjf'/],
+    ['--preemption-policy prioritty', /--preemption-policy .*'priority'/],
+    ['--eviction lur', /--eviction is "lur".*'lru'/],
+    ['--total-kv-blocks -5', /--total-kv-blocks is -5. Set it to an integer from 1/],
+    ['--total-kv-blocks 1.5', /--total-kv-blocks is 1.5/],
+    ['--block-size-in-tokens 0', /--block-size-in-tokens is 0/],
+    ['--num-instances 0', /--num-instances is 0/],
+    ['--gpu-memory-utilization 2', /--gpu-memory-utilization is 2/],
+    ['--kv-cpu-blocks x', /--kv-cpu-blocks is "x", not a number/],
+    ['--kv-cpu-blocks 5 --kv-offload-config x.yaml', /--kv-cpu-blocks excludes --kv-offload-config/],
+    ['--kv-offload-config missing.yaml', /missing.yaml cannot be read/],
+    ['--preemption-mode offload', /--preemption-mode is offload, and there is no tier below/],
+    ['--alpha-coeffs 1,2,3', /--alpha-coeffs and --beta-coeffs go together/],
+    ['--rate 0', /--rate is 0/],
+    ['--rate 5 --concurrency 5', /--concurrency excludes --rate/],
+    ['--workload chatbott', /--workload is "chatbott".*"chatbot"/],
+    ['--slo-ttft critical=fast', /--slo-ttft holds "fast", not a duration/],
+    ['--metrics-path /no/such/dir/m.json', /\/no\/such\/dir\/m.json cannot be written/],
+    ['--horizon -1', /--horizon is -1/],
+    ['--timeout 0', /--timeout is 0/],
+  ])('%s', async (args, says) => {
+    const { exitCode, text } = await failure(args);
+    expect(text).toMatch(says);
+    expect(text.split('\n')).toHaveLength(1);
+    expect(exitCode).toBe(2);
+  });
+
+  it('an offload file with an unknown key, or a tier too small for a block', async () => {
+    const file = path.join(folder, 'offload.yaml');
+    fs.writeFileSync(file, 'kv_offload:\n  cpu_bytes_to_use: 1000000000\n  evicton_policy: lru\n');
+    expect((await failure(`--kv-offload-config ${file}`)).text).toMatch(/evicton_policy.*eviction_policy/);
+    fs.writeFileSync(file, 'kv_offload:\n  cpu_bytes_to_use: 1000\n');
+    expect((await failure(`--kv-offload-config ${file}`)).text).toMatch(
+      /cpu_bytes_to_use is 1000, less than/,
+    );
+  });
+});

@@ -1,0 +1,111 @@
+/**
+ * What the scheduler of a real run was given and decided is in the runtime's log. The inputs alone, given to
+ * a fresh manager and scheduler, give the same log byte for byte.
+ */
+
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, expect, it } from 'vitest';
+import { parseReplayOptions, replayDefaults } from '../../../src/cli/replay/parseOptions.ts';
+import { runReplay } from '../../../src/cli/replay/run.ts';
+import { LogReader, LogWriter, replayLog } from '../../../src/runtime/index.ts';
+import { SeededRandom } from '../../../src/testing/index.ts';
+import { blocks, openRuntime } from '../liveRuntime.ts';
+import { ReadingEngine } from './readingEngine.ts';
+import { serveAll } from './serving.ts';
+
+const dir = mkdtempSync(join(tmpdir(), 'tierkv-scheduled-'));
+afterAll(() => rmSync(dir, { recursive: true }));
+const seed = Number(process.env.TIERKV_SEED ?? 1);
+
+/** Random requests on three tiers that all overflow, with calls to the runtime itself in between. */
+async function record(log: string, preemption: string): Promise<void> {
+  const random = new SeededRandom(seed);
+  const disk = mkdtempSync(join(dir, 'disk-'));
+  await using kv = await openRuntime({
+    hbmBytes: blocks(18),
+    ddrBytes: blocks(12),
+    nvme: { dir: disk, bytes: blocks(64) },
+    log,
+  });
+  const scheduler = kv.scheduler({
+    preemption,
+    maxBatchedTokens: 64,
+    maxSequences: 6,
+    longPrefillTokens: 40,
+  });
+  let added = 0;
+  const add = (): void => {
+    const from = 100 * random.below(4);
+    const tokens = Array.from({ length: 10 + random.below(90) }, (_, i) => from + i);
+    const id = `request "${added++}" of ${random.below(9)}`;
+    scheduler.add({ id, tokens, maxTokens: 1 + random.below(40), tenant: `t${random.below(2)}` });
+    if (random.chance(0.1)) scheduler.abort(id);
+  };
+  add();
+  await serveAll(kv, scheduler, new ReadingEngine(kv), (step) => {
+    if (added < 40 && (scheduler.size < 2 || random.chance(0.4))) add();
+    if (step === 30)
+      kv.prefetch(
+        Array.from({ length: 60 }, (_, i) => 100 + i),
+        { tenant: 't0' },
+      );
+    if (step === 60) kv.device.destroy();
+  });
+}
+
+function replay(log: string): string {
+  const lines = readFileSync(log, 'utf8').trimEnd().split('\n');
+  const head = new LogReader(log);
+  head.read(lines[0]);
+  let again = '';
+  const writer = new LogWriter(head.config, {
+    log: (text) => {
+      again += text;
+    },
+  });
+  replayLog(lines, log, writer);
+  writer.end();
+  return again;
+}
+
+it.each(['recompute', 'offload'])('with preemption by %s', async (preemption) => {
+  const log = join(dir, `${preemption}.log`);
+  await record(log, preemption);
+  const text = readFileSync(log, 'utf8');
+  for (const word of [
+    '( ',
+    '| admit',
+    '| preempt',
+    '| defer',
+    '| finish',
+    ' keys ',
+    ' stepFailed ',
+    ' lose ',
+  ]) {
+    expect(text.includes(word), `the run had ${word} (seed ${seed})`).toBe(true);
+  }
+  expect(replay(log) === text, `the replayed log is the recorded one (seed ${seed})`).toBe(true);
+
+  const raw = { ...replayDefaults, skipBad: false, driver: 'modeled', inputs: log, log: `${log}.again` };
+  const signal = new AbortController().signal;
+  await runReplay(
+    parseReplayOptions(undefined, raw, () => dir),
+    { signal, notice: () => {}, progress: () => {} },
+  );
+  expect(readFileSync(`${log}.again`, 'utf8') === text, 'tierkv replay --inputs makes it too').toBe(true);
+});
+
+it('a log whose scheduler was given something else does not replay to the same', async () => {
+  const log = join(dir, 'other.log');
+  await record(log, 'recompute');
+  const lines = readFileSync(log, 'utf8').split('\n');
+  const added = lines.findIndex((line) => line.startsWith('( ') && line.includes(' add '));
+  lines[added] = lines[added].replace(
+    / add (\d+) (\d+) /,
+    (_, number, tokens) => ` add ${number} ${tokens}0 `,
+  );
+  writeFileSync(log, lines.join('\n'));
+  expect(() => replay(log)).toThrow(/other\.log:\d+ does not follow from the lines before it/);
+});

@@ -1,0 +1,183 @@
+/**
+ * Mixed traffic on the example server: whole answers, streams, and clients that leave in the middle, from many
+ * clients at once, over tiers so small that most KV leaves HBM. Every text is compared with that of an engine
+ * that has room for all and reuses nothing.
+ */
+
+import { setTimeout as sleep } from 'node:timers/promises';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
+import OpenAI from 'openai';
+import { Engine } from '../../examples/server/engine/index.ts';
+import { tinyModelDirectory } from '../../examples/server/tinyModel/make.ts';
+import { SeededRandom } from '../../src/testing/index.ts';
+import { blockBytes, LiveServer, model, stateDirectory } from '../examples/server/liveServer.ts';
+
+export interface LoadOptions {
+  readonly seed: number;
+  readonly clients: number;
+  /** The load ends after so many answers, or so many seconds, whichever is given. */
+  readonly answers?: number;
+  readonly seconds?: number;
+  readonly sampleEveryMs: number;
+  readonly onSample?: (sample: LoadSample, done: LoadCounts) => void;
+}
+
+export interface LoadSample {
+  readonly seconds: number;
+  /** After a collection. */
+  readonly heapBytes: number;
+  readonly residentBytes: number;
+}
+
+export interface LoadCounts {
+  whole: number;
+  streamed: number;
+  left: number;
+  refused: number;
+  wrong: number;
+}
+
+export interface LoadReport {
+  readonly counts: LoadCounts;
+  readonly samples: readonly LoadSample[];
+  /** What is wrong at the end; empty where nothing is. */
+  readonly problems: readonly string[];
+  readonly reloads: number;
+  readonly preemptions: number;
+}
+
+interface Wanted {
+  readonly prompt: number[];
+  readonly max_tokens: number;
+  readonly temperature: number;
+  readonly seed: number;
+}
+
+const kinds = 24;
+
+export async function serverLoad(options: LoadOptions): Promise<LoadReport> {
+  const random = new SeededRandom(options.seed);
+  const pool = requests(random);
+  const expected = await answersAlone(pool);
+  await using server = await LiveServer.start({
+    state: stateDirectory(),
+    hbmBytes: 30 * blockBytes,
+    ddrBytes: 40 * blockBytes,
+    nvmeBytes: 200 * blockBytes,
+    maxSequences: 16,
+    maxWaiting: 12,
+  });
+  const client = server.client();
+  const counts: LoadCounts = { whole: 0, streamed: 0, left: 0, refused: 0, wrong: 0 };
+  const samples: LoadSample[] = [];
+  const startMs = performance.now();
+  const seconds = (): number => (performance.now() - startMs) / 1000;
+  const isOver = (): boolean =>
+    seconds() >= (options.seconds ?? Number.POSITIVE_INFINITY) ||
+    counts.whole + counts.streamed + counts.left >= (options.answers ?? Number.POSITIVE_INFINITY);
+  const sampling = (async () => {
+    for (; !isOver(); await sleep(options.sampleEveryMs)) {
+      samples.push(sampleNow(seconds()));
+      options.onSample?.(samples[samples.length - 1], counts);
+    }
+  })();
+  await Promise.all(
+    Array.from({ length: options.clients }, async () => {
+      while (!isOver()) {
+        const at = random.below(kinds);
+        await oneAnswer(client, pool[at], expected[at], random, counts);
+      }
+    }),
+  );
+  await sampling;
+  await server.idle();
+  samples.push(sampleNow(seconds()));
+  const { engine } = server.serving;
+  const { counters, gauges } = engine.cache.kv.metrics();
+  engine.cache.scheduler.checkIntegrity();
+  const problems: string[] = [];
+  if (counts.wrong > 0) problems.push(`${counts.wrong} answers are not what they are without a cache`);
+  if (gauges.sequences > 0) problems.push(`${gauges.sequences} sequences are still open`);
+  if (gauges['heldBytes.hbm'] > 0) problems.push(`${gauges['heldBytes.hbm']} bytes of HBM are still held`);
+  for (const line of server.lines) if (/Error/.test(line)) problems.push(line);
+  return {
+    counts,
+    samples,
+    problems,
+    reloads: counters['reloads.ddr'] + counters['reloads.nvme'],
+    preemptions: engine.cache.scheduler.counters.preemptions,
+  };
+}
+
+/** Four beginnings that many share, and ends of their own; half of the requests are greedy. */
+function requests(random: SeededRandom): Wanted[] {
+  const tokens = (count: number): number[] => Array.from({ length: count }, () => 3 + random.below(509));
+  const prefixes = Array.from({ length: 4 }, (_, i) => tokens(16 * (2 + i)));
+  return Array.from({ length: kinds }, (_, i) => ({
+    prompt: [...prefixes[i % prefixes.length], ...tokens(1 + random.below(30))],
+    max_tokens: 4 + random.below(24),
+    temperature: i % 2,
+    seed: i,
+  }));
+}
+
+async function answersAlone(pool: readonly Wanted[]): Promise<string[]> {
+  const engine = await Engine.open({
+    directory: tinyModelDirectory,
+    model: 'alone',
+    cache: { secretKey: new Uint8Array(32), hbmBytes: 256 * blockBytes },
+    reuse: false,
+  });
+  const texts: string[] = [];
+  for (const { prompt, max_tokens: maxTokens, temperature, seed } of pool) {
+    const sampling = { temperature, seed, topK: 0, topP: 1 };
+    texts.push(await engine.submit({ prompt, tenant: '', maxTokens, sampling, stop: [] }).text());
+  }
+  await engine.close();
+  return texts;
+}
+
+async function oneAnswer(
+  client: OpenAI,
+  wanted: Wanted,
+  expected: string,
+  random: SeededRandom,
+  counts: LoadCounts,
+): Promise<void> {
+  const request = { model, ...wanted };
+  const leavesAfter = random.chance(0.2) ? 1 + random.below(6) : Number.POSITIVE_INFINITY;
+  try {
+    if (random.chance(0.5)) {
+      const { choices } = await client.completions.create(request);
+      counts.whole++;
+      if (choices[0].text !== expected) counts.wrong++;
+      return;
+    }
+    let text = '';
+    let pieces = 0;
+    for await (const { choices } of await client.completions.create({ ...request, stream: true })) {
+      text += choices[0].text;
+      if (++pieces >= leavesAfter) break;
+    }
+    if (pieces >= leavesAfter) counts.left++;
+    else counts.streamed++;
+    if (pieces >= leavesAfter ? !expected.startsWith(text) : text !== expected) counts.wrong++;
+  } catch (error) {
+    if (!(error instanceof OpenAI.RateLimitError)) throw error;
+    counts.refused++;
+    await sleep(20);
+  }
+}
+
+let collect: (() => void) | undefined;
+
+function sampleNow(seconds: number): LoadSample {
+  if (collect === undefined) {
+    setFlagsFromString('--expose-gc');
+    collect = runInNewContext('gc') as () => void;
+  }
+  collect();
+  const { heapUsed, arrayBuffers, rss } = process.memoryUsage();
+  return { seconds, heapBytes: heapUsed + arrayBuffers, residentBytes: rss };
+}

@@ -1,0 +1,18 @@
+import { afterAll, expect, it } from 'vitest';
+import { testSeed } from '../../src/testing/index.ts';
+import { removeStateDirectories } from '../examples/server/liveServer.ts';
+import { serverLoad } from './campaign.ts';
+
+afterAll(removeStateDirectories);
+
+it('mixed traffic with clients that leave: no wrong answer, nothing is held, reloads happen', async () => {
+  const seed = testSeed(1);
+  const report = await serverLoad({ seed, clients: 24, answers: 150, sampleEveryMs: 1000 });
+  const hint = `seed ${seed}: ${JSON.stringify(report.counts)}`;
+  expect(report.problems, hint).toEqual([]);
+  expect(report.counts.left, hint).toBeGreaterThan(0);
+  expect(report.counts.whole, hint).toBeGreaterThan(0);
+  expect(report.counts.streamed, hint).toBeGreaterThan(0);
+  expect(report.reloads, hint).toBeGreaterThan(0);
+  expect(report.preemptions, hint).toBeGreaterThan(0);
+}, 300_000);

@@ -1,0 +1,90 @@
+/**
+ * Random small clusters under random load: whatever the tiers, roles, deadlines and preemptions, every request
+ * ends in one place, every table is sound, and running the same again gives the same rows.
+ */
+
+import { describe, expect, it } from 'vitest';
+import type { Simulation } from '../../../src/sim/cluster/index.ts';
+import { Status } from '../../../src/sim/metrics/index.ts';
+import { SeededRandom } from '../../../src/testing/index.ts';
+import { type SmallRequest, smallPool, smallSimulation } from './smallCluster.ts';
+
+function randomSimulation(seed: number): Simulation {
+  const random = new SeededRandom(seed);
+  const isPair = random.below(3) === 0;
+  const size = (): Parameters<typeof smallPool>[0] => ({
+    hbmBlocks: 8 + random.below(40),
+    maxSequences: 1 + random.below(12),
+    preemption: random.below(2) === 0 ? 'restart' : 'recompute',
+    ...(random.below(2) === 0 ? { ddrBlocks: 4 + random.below(80) } : {}),
+  });
+  const [prefills, decodes] = [1 + random.below(2), 1 + random.below(2)];
+  const pools = isPair
+    ? [
+        smallPool({ ...size(), role: 'prefill', replicas: prefills }),
+        smallPool({ ...size(), role: 'decode', replicas: decodes }),
+      ]
+    : [smallPool({ ...size(), replicas: 1 + random.below(3) })];
+  let atUs = 0;
+  const requests: SmallRequest[] = Array.from({ length: 1 + random.below(60) }, () => {
+    atUs += random.below(3000);
+    return {
+      atUs,
+      prompt: 1 + random.below(random.below(6) === 0 ? 200 : 40),
+      output: 1 + random.below(30),
+      stream: random.below(6),
+      ...(random.below(4) === 0 ? { deadlineUs: atUs + 1 + random.below(60_000) } : {}),
+    };
+  });
+  const routing = ['round-robin', 'least-loaded', 'weighted', 'prefix-affinity', 'llq', 'evolved'];
+  const control = {
+    routing: { policy: routing[random.below(routing.length)] },
+    decider: { policy: isPair ? 'always' : 'never' },
+    signals: { snapshotIntervalUs: random.below(3) * 1000, cacheSignalUs: random.below(3) * 1000 },
+  };
+  return smallSimulation(pools, requests, control);
+}
+
+function rowsOf({ table }: Simulation): string {
+  const columns = [table.status, table.firstTokenUs, table.e2eUs, table.gapUs, table.generatedTokens];
+  return JSON.stringify(columns.map((column) => [...column.subarray(0, table.size)]));
+}
+
+const SEEDS = 500;
+
+describe('random clusters', () => {
+  it(`${SEEDS} of them lose no request and end`, () => {
+    for (let seed = 0; seed < SEEDS; seed++) {
+      const where = `seed ${seed}`;
+      const simulation = randomSimulation(seed);
+      for (let i = 0; simulation.runSome(256); i++) {
+        expect(i, `${where} goes on for ever`).toBeLessThan(200);
+        simulation.checkIntegrity();
+      }
+      simulation.checkIntegrity();
+      expect(simulation.unfinished().length, `${where}: requests are left`).toBe(0);
+      const found = simulation.close();
+      expect(found.completed + found.timedOut + found.unservable, where).toBe(found.injected);
+      for (const { engine } of simulation.instances) expect(engine.tiers()[0].usedBlocks, where).toBe(0);
+      if (seed % 4 !== 0) continue;
+      const again = randomSimulation(seed);
+      again.run();
+      expect(rowsOf(again), where).toBe(rowsOf(simulation));
+    }
+  });
+
+  it('gaps between tokens add up to the time from the first to the last one', () => {
+    for (let seed = 0; seed < 150; seed++) {
+      const simulation = randomSimulation(seed);
+      simulation.run();
+      simulation.close();
+      const { table, instances } = simulation;
+      let ofRows = 0;
+      for (let row = 0; row < table.size; row++) {
+        if (table.status[row] === Status.COMPLETED) ofRows += table.gapUs[row];
+      }
+      const counted = instances.reduce((sum, { times }) => sum + times.gaps.sum, 0);
+      expect(counted, `seed ${seed}`).toBe(ofRows);
+    }
+  });
+});

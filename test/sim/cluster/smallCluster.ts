@@ -1,0 +1,121 @@
+/** Small clusters for tests: a simple model of time, requests by hand, and every table audited at the end. */
+
+import type { Simulation, SimulationObserver } from '../../../src/sim/cluster/index.ts';
+import { type ControlConfig, PolicyControlPlane } from '../../../src/sim/control/index.ts';
+import { newSimulation, type PoolConfig } from '../../../src/sim/deployment/index.ts';
+import type { BatchSums, LatencyModel } from '../../../src/sim/latency/index.ts';
+import type { RequestStream, WorkloadRequest } from '../../../src/sim/workload/index.ts';
+
+/** A step takes 1 ms, and 10 µs for each token. */
+export const plainLatency: LatencyModel = {
+  backend: 'plain',
+  stepTimeUs: (batch: BatchSums) => 1000 + 10 * batch.tokens,
+  explain: () => [],
+  queueingTimeUs: () => 0,
+  outputTokenProcessingUs: 0,
+  postDecodeOverheadUs: 0,
+};
+
+export interface SmallPool {
+  readonly role?: PoolConfig['role'];
+  readonly replicas?: number;
+  readonly hbmBlocks?: number;
+  readonly ddrBlocks?: number;
+  readonly maxSequences?: number;
+  readonly preemption?: 'restart' | 'recompute';
+}
+
+export function smallPool(options: SmallPool = {}): PoolConfig {
+  const maxSequences = options.maxSequences ?? 16;
+  const preemption = options.preemption ?? 'recompute';
+  return {
+    configId: options.role ?? 'all',
+    role: options.role ?? 'monolithic',
+    model: '',
+    replicas: options.replicas ?? 1,
+    latency: plainLatency,
+    limits: { maxModelTokens: 0, maxSequences, preemption },
+    engine: {
+      blockTokens: 4,
+      blockBytes: 1000,
+      hbmBlocks: options.hbmBlocks ?? 64,
+      lowerTiers: options.ddrBlocks === undefined ? [] : [{ tier: 'ddr', blocks: options.ddrBlocks }],
+      loads: { kind: 'deferred', links: {}, prefetch: false },
+      computeUsPerToken: Infinity,
+      eviction: { policy: 'lru' },
+      offloadThreshold: 1,
+      lowerCopy: 'keep',
+      scheduler: { maxSequences, maxBatchedTokens: 64, preemption, publish: 'whenPlanned' },
+    },
+  };
+}
+
+export interface SmallRequest {
+  readonly atUs: number;
+  readonly prompt: number;
+  readonly output: number;
+  /** Requests of one stream share their prompts' tokens. */
+  readonly stream?: number;
+  readonly sloClass?: string;
+  readonly tenant?: string;
+  readonly deadlineUs?: number;
+}
+
+export function smallWorkload(requests: readonly SmallRequest[]): WorkloadRequest[] {
+  return requests.map((request, i) => {
+    const seed = BigInt(request.stream ?? 1000 + i);
+    return {
+      id: `request_${i}`,
+      origin: {
+        clientId: 'client',
+        tenantId: request.tenant ?? '',
+        sloClass: request.sloClass ?? '',
+        model: '',
+        adapter: '',
+        sloTargetUs: 0,
+        prefixGroup: '',
+      },
+      arrivalUs: request.atUs,
+      inputTokens: request.prompt,
+      outputTokens: request.output,
+      prefixTokens: 0,
+      prompt: { kind: 'drawn', spans: [{ seed, position: 0, tokens: request.prompt }] },
+      output: { kind: 'drawn', spans: [{ seed: BigInt(50_000 + i), position: 0, tokens: request.output }] },
+      deadlineUs: request.deadlineUs ?? 0,
+      sessionId: '',
+      session: -1,
+      round: 0,
+      streaming: false,
+      modalities: null,
+      reasonRatio: 0,
+      thinkTimeUs: 0,
+      recordedPrefixGroup: '',
+    };
+  });
+}
+
+export function streamOf(requests: readonly WorkloadRequest[]): RequestStream {
+  let next = 0;
+  return { next: () => requests[next++] };
+}
+
+export function smallSimulation(
+  pools: readonly PoolConfig[],
+  requests: readonly SmallRequest[],
+  control: Partial<ControlConfig> = {},
+  observer: SimulationObserver = {},
+): Simulation {
+  return newSimulation({
+    deployment: { pools },
+    workload: { stream: streamOf(smallWorkload(requests)), sessions: undefined },
+    control: new PolicyControlPlane(control, { key: 1n, blockTokens: 4, maxSequences: 16 }),
+    observer,
+    options: {
+      horizonUs: Infinity,
+      admissionLatencyUs: 0,
+      routingLatencyUs: 0,
+      lastTokenInContext: true,
+      handoff: { baseLatencyUs: 50, bandwidthBytesPerS: 1e8 },
+    },
+  });
+}
