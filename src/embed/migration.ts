@@ -31,7 +31,7 @@ export function runtimeMigration(
     migrator,
     listener: {
       moved: (position, key, outcome) => port.moved(position, key, outcome),
-      roomFreed: () => loop.poke(),
+      roomFreed: () => queueMicrotask(() => loop.poke()),
     },
     stop: () => loop.stop(),
   };

@@ -23,7 +23,8 @@ export class MigrationLoop<Block extends MigratableBlock> {
     this.#migrator = migrator;
     this.#nowUs = nowUs;
     this.#alarm = alarm;
-    migrator.onIdle = () => this.poke();
+    // told from within a call of the manager, whose own end comes first: no input stands within another
+    migrator.onIdle = () => queueMicrotask(() => this.poke());
   }
 
   /**
