@@ -31,7 +31,7 @@ export function runtimeMigration(
     migrator,
     listener: {
       moved: (position, key, outcome) => port.moved(position, key, outcome),
-      roomFreed: () => queueMicrotask(() => loop.poke()),
+      roomFreed: () => loop.poke(),
     },
     stop: () => loop.stop(),
   };

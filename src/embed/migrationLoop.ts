@@ -23,13 +23,13 @@ export class MigrationLoop<Block extends MigratableBlock> {
     this.#migrator = migrator;
     this.#nowUs = nowUs;
     this.#alarm = alarm;
-    // told from within a call of the manager, whose own end comes first: no input stands within another
-    migrator.onIdle = () => queueMicrotask(() => this.poke());
+    migrator.onIdle = () => this.poke();
   }
 
   /**
    * Something has happened that may have filled or emptied a tier. The tick comes when the call that is under
-   * way has ended: a call of the scheduler is one input of the log, and no move may be made within it.
+   * way has ended: a call of the manager or of the scheduler is one input of the log, and no other input may
+   * stand within it.
    */
   poke(): void {
     if (this.#isQueued || this.#stopped) return;

@@ -57,7 +57,9 @@ try {
   assert.match(run(process.execPath, ['--input-type=module', '-e', main], user), /^function function/);
   fs.writeFileSync(
     join(user, 'doors.ts'),
-    ['runtime', 'backends', 'sim', 'compute'].map((door) => `export * as ${door} from 'tierkv/${door}';\n`).join(''),
+    ['runtime', 'backends', 'sim', 'compute']
+      .map((door) => `export * as ${door} from 'tierkv/${door}';\n`)
+      .join(''),
   );
   const example = fs.readFileSync(join(root, 'examples', 'embed.ts'), 'utf8');
   fs.writeFileSync(join(user, 'embed.ts'), example.replace('../src/index.ts', 'tierkv'));
