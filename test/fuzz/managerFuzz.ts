@@ -1,7 +1,7 @@
 /**
  * Random operations on a manager with tiers of 4 to 64 slots: open, allocate, extend, seal, copy, truncate,
- * release, lookup, offload, reload, move, keep in a tier, cancel, deadlines, completions late and out of order, faults, whole
- * tiers lost. After each operation the whole state is audited, and every block that a sequence may read holds
+ * release, lookup, offload, reload, move, keep in a tier, quotas, cancel, deadlines, completions late and out
+ * of order, faults, whole tiers lost. After each operation the whole state is audited, and every block that a sequence may read holds
  * what that sequence's key says. Some worlds are recorded, and their log is run again: it has to come out the
  * same to the byte.
  */
@@ -106,6 +106,7 @@ class World {
   expired = 0;
   tiersLost = 0;
   kept = 0;
+  quotas = 0;
   readonly #random: Random;
   readonly #manager: KVManager;
   readonly #driver: ShadowDriver;
@@ -183,13 +184,25 @@ class World {
     else if (roll < 77) this.#lookup();
     else if (roll < 78) this.#loseTier();
     else if (roll < 80) this.#withRequest('copy', (r) => this.#copy(r));
-    else if (roll < 82) this.#move();
+    else if (roll < 81) this.#move();
+    else if (roll < 82) this.#setQuota();
     else if (roll < 84) this.#withRequest('keepIn', (r) => this.#keepIn(r));
     else this.#complete();
     this.#driver.takeJobs(this.#nowUs);
     this.#write();
     this.#manager.checkIntegrity();
     this.#read();
+  }
+
+  /** Quotas of a tier are a third of it at most, so that those of three owners always fit. */
+  #setQuota(): void {
+    this.last = 'setQuota';
+    const random = this.#random;
+    const position = random.below(this.#manager.config.tiers.length);
+    const third = Math.floor(this.#manager.config.tiers[position].capacityBytes / 3);
+    const bytes = random.chance(0.2) ? null : random.below(third + 1);
+    this.#manager.setQuota(random.below(3), position, bytes, this.#nowUs);
+    this.quotas++;
   }
 
   end(): void {
@@ -246,6 +259,7 @@ class World {
       expired: this.expired,
       tiersLost: this.tiersLost,
       kept: this.kept,
+      quotasSet: this.quotas,
       lost: c.lost,
       copies: c.copies,
       promotions: sum(c.promotions),
