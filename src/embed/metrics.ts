@@ -64,8 +64,10 @@ export function metricsOf(
   c.loadsFailed.forEach((count, outcome) => {
     counters[`loadsFailed.${outcomeNames[outcome]}`] = count;
   });
+  const tiers = manager.tiers.map((tier) => tierName(tier).toLowerCase());
   for (const [name, count] of Object.entries(migration?.migrator.getStats() ?? {})) {
-    counters[`migrations.${name}`] = count;
+    const ends = /^([a-z]+)To([A-Z][a-z]+)$/.exec(name)?.slice(1) ?? [];
+    if (ends.every((tier) => tiers.includes(tier.toLowerCase()))) counters[`migrations.${name}`] = count;
   }
   for (const [link, { bytes, busySeconds }] of stores.engine.traffic()) {
     counters[`movedBytes.${link}`] = bytes;

@@ -35,7 +35,10 @@ it('cached blocks go down from 90 % to 80 % beside everything else, with their b
   await vi.waitUntil(() => share(kv) < 0.9 && kv.manager.jobsInFlight === 0, { timeout: 60_000 });
   const { counters } = kv.metrics();
   expect(counters['migrations.hbmToDdr']).toBeGreaterThan(0);
+  expect(counters['migrations.total']).toBeGreaterThan(0);
+  expect(counters['migrations.bytes']).toBeGreaterThan(0);
   expect(counters['migrations.failed']).toBe(0);
+  expect(Object.keys(counters).filter((name) => /remote/i.test(name))).toEqual([]);
   for (let seed = 1; seed <= 5; seed++) {
     const { cachedTokens, right } = await ask(kv, seed);
     expect(right).toBe(true);

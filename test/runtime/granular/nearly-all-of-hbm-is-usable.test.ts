@@ -46,7 +46,7 @@ describe.each([
   ['all four granularities', asks],
 ] as const)('%s in one pool', (_, kinds) => {
   it.each([1, 2, 3])(
-    'fill more than 95 %% of HBM before anything is refused or evicted (seed %i)',
+    'fill more than 95 percent of HBM before anything is refused or evicted (seed %i)',
     (seed) => {
       const world = new PoolWorld({ hbmCapacityBytes: HBM_BLOCKS * blockBytes });
       const share = fill(world, new Random(seed), kinds, 1);

@@ -155,6 +155,10 @@ async function rest(kv: KVRuntime, losses: number): Promise<void> {
   while (kv.devicesLost < losses || kv.describe().runtime.devicePresent !== true) {
     await new Promise((resolve) => setTimeout(resolve, 5));
   }
-  await kv.idle();
+  // where a batch of the migrator has ended, it may begin the next one
+  do {
+    await kv.idle();
+    await new Promise((resolve) => setImmediate(resolve));
+  } while (kv.manager.jobsInFlight > 0);
   kv.manager.checkIntegrity();
 }
