@@ -18,7 +18,7 @@ export function metricsOf(
   stores: OpenStores,
 ): Metrics {
   const c = manager.counters;
-  const tiers = manager.tiers.map((tier) => tierName(tier));
+  const tiers: readonly string[] = manager.tiers.map((tier) => tierName(tier));
   const counters: Record<string, number> = {
     misses: c.misses,
     joined: c.joined,
@@ -64,7 +64,6 @@ export function metricsOf(
   c.loadsFailed.forEach((count, outcome) => {
     counters[`loadsFailed.${outcomeNames[outcome]}`] = count;
   });
-  const tiers = manager.tiers.map((tier) => tierName(tier).toLowerCase());
   for (const [name, count] of Object.entries(migration?.migrator.getStats() ?? {})) {
     const ends = /^([a-z]+)To([A-Z][a-z]+)$/.exec(name)?.slice(1) ?? [];
     if (ends.every((tier) => tiers.includes(tier.toLowerCase()))) counters[`migrations.${name}`] = count;
