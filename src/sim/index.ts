@@ -1,6 +1,7 @@
 /** BLIS: the simulator's parts. */
 
 export * from './cluster/index.ts';
+export * from './control/index.ts';
 export * from './deployment/index.ts';
 export * from './driver/index.ts';
 export * from './instance/index.ts';
