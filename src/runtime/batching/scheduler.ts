@@ -9,21 +9,21 @@
  */
 
 import { TierKVError } from '../errors.ts';
-import { admitWaiting, returnLoaded } from './admission.ts';
 import { type ResolvedSchedulerConfig, resolveSchedulerConfig, type SchedulerConfig } from './config.ts';
 import { SchedulerCore, type SchedulerCounters } from './core.ts';
-import { endStep, failStep, finish } from './ending.ts';
 import { checkIntegrity } from './integrity.ts';
 import type { KVPort } from './kvPort.ts';
-import { isDisturbed, noticeLosses } from './losses.ts';
 import { keysFrom, logNewKeys } from './newKeys.ts';
-import { preempt } from './preemption.ts';
-import { planRunning, sealPlanned } from './running.ts';
 import { SchedulerDecision, SchedulerInput, type SchedulerSink } from './schedulerSink.ts';
 import type { StepOutcome } from './state/outcome.ts';
 import type { StepPlan } from './state/plan.ts';
 import { FinishReason, Phase, RequestState, type ServingRequest } from './state/request.ts';
 import { checkRequest, limitTokens } from './state/requestLimits.ts';
+import { admitWaiting, returnLoaded } from './steps/admission.ts';
+import { endStep, failStep, finish } from './steps/ending.ts';
+import { isDisturbed, noticeLosses } from './steps/losses.ts';
+import { preempt } from './steps/preemption.ts';
+import { planRunning, sealPlanned } from './steps/running.ts';
 
 /** What came of a step. Every request that samples in it has one token more. */
 export interface StepResult {

@@ -5,10 +5,10 @@
  */
 
 import { type Core, HBM } from '../core.ts';
-import { giveUp } from '../residency/residency.ts';
-import { letGo } from './holding.ts';
-import { stopWaitingBelow } from './releasing.ts';
-import { Entry, type Sequence } from './sequence.ts';
+import { letGo } from '../sequences/holding.ts';
+import { stopWaitingBelow } from '../sequences/releasing.ts';
+import { Entry, type Sequence } from '../sequences/sequence.ts';
+import { giveUp } from './residency.ts';
 
 /**
  * Holds block i in `tier` from now on. @returns false, with nothing changed, where the tier has not the

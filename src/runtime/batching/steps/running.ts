@@ -4,10 +4,10 @@
  * seats that need a block are touched.
  */
 
-import type { SchedulerCore } from './core.ts';
+import type { SchedulerCore } from '../core.ts';
+import { SchedulerDecision } from '../schedulerSink.ts';
+import { Phase, type ServingRequest } from '../state/request.ts';
 import { preempt, victimOf, yieldHeldBlocks } from './preemption.ts';
-import { SchedulerDecision } from './schedulerSink.ts';
-import { Phase, type ServingRequest } from './state/request.ts';
 
 /** Plans the running requests, with the whole budget of the step. */
 export function planRunning<R extends ServingRequest>(core: SchedulerCore<R>): void {

@@ -4,10 +4,10 @@
  * go first.
  */
 
-import { type SchedulerCore, sequenceOf } from './core.ts';
+import { type SchedulerCore, sequenceOf } from '../core.ts';
+import { SchedulerDecision } from '../schedulerSink.ts';
+import { FinishReason, Phase, type RequestState, type ServingRequest } from '../state/request.ts';
 import { preempt } from './preemption.ts';
-import { SchedulerDecision } from './schedulerSink.ts';
-import { FinishReason, Phase, type RequestState, type ServingRequest } from './state/request.ts';
 
 /**
  * The planned step was computed. `stopped`: requests that hit a stop condition with the token they sampled.

@@ -3,8 +3,8 @@
  * such losses, so a step in which there was none looks at one number.
  */
 
-import { type SchedulerCore, sequenceOf } from './core.ts';
-import { Phase, type RequestState, type ServingRequest } from './state/request.ts';
+import { type SchedulerCore, sequenceOf } from '../core.ts';
+import { Phase, type RequestState, type ServingRequest } from '../state/request.ts';
 
 /**
  * Running requests with lost blocks are stalled: the step opens the blocks again, or computes the request

@@ -5,12 +5,12 @@
  * those behind it pass; one that does not fit holds up all behind it.
  */
 
-import type { SchedulerCore } from './core.ts';
-import { sequenceOf } from './core.ts';
+import type { SchedulerCore } from '../core.ts';
+import { sequenceOf } from '../core.ts';
+import { SchedulerDecision } from '../schedulerSink.ts';
+import { Phase, type RequestState, type ServingRequest } from '../state/request.ts';
 import { yieldHeldBlocks } from './preemption.ts';
 import { chunk } from './running.ts';
-import { SchedulerDecision } from './schedulerSink.ts';
-import { Phase, type RequestState, type ServingRequest } from './state/request.ts';
 
 /** Requests whose blocks have all come, or failed, are back in the queue at their old place. */
 export function returnLoaded<R extends ServingRequest>(core: SchedulerCore<R>): void {

@@ -4,9 +4,9 @@
  * gives way, by the victim rule.
  */
 
-import { type SchedulerCore, sequenceOf } from './core.ts';
-import { SchedulerDecision } from './schedulerSink.ts';
-import { Phase, type RequestState, type ServingRequest } from './state/request.ts';
+import { type SchedulerCore, sequenceOf } from '../core.ts';
+import { SchedulerDecision } from '../schedulerSink.ts';
+import { Phase, type RequestState, type ServingRequest } from '../state/request.ts';
 
 /**
  * The last in the queue's order of the waiting requests that hold blocks lets them go. With `head`, only
