@@ -1,4 +1,6 @@
-/** What an embedder says of attention, checked against the layout and the device, and the sizes that follow. */
+/**
+ * What an embedder says of attention, checked against the layout and the device, and the sizes that follow.
+ */
 
 import { configError, requireInteger, requirePositive } from '../runtime/errors.ts';
 import type { KVLayout } from '../runtime/geometry/index.ts';

@@ -4,7 +4,8 @@
  *
  *     f32    4 floats a unit
  *     f16    4 halves a unit; a device with `shader-f16` reads them as such, another one unpacks them
- *     i8     4 integers a unit; behind the D integers of each row lies its scale, a 32-bit float. So the scale
+ *     i8     4 integers a unit; behind the D integers of each row lies its scale, a 32-bit float. So the
+ *     scale
  *            of a token and head moves with its row, and the layout's headDim is D + 4 (`int8Layout`)
  */
 

@@ -160,7 +160,9 @@ export class PagedAttention implements Disposable {
     dispatchMany(pass, Math.ceil(lanes / LANES));
   }
 
-  /** Records: each row attends over its sequence's blocks. Two dispatches, unless partial results lack room. */
+  /**
+   * Records: each row attends over its sequence's blocks. Two dispatches, unless partial results lack room.
+   */
   attend(pass: GPUComputePassEncoder, layer: number, { queries, attended }: BoundTensors): void {
     const { qHeads, format, kernel, headsAtOnce } = this.shape;
     const lanes = kernel === 'lanes' ? LANES : 1;

@@ -16,7 +16,9 @@ export const NO_TOKEN = 0xffffffff;
 export const ROW_WORDS = 4;
 
 export interface StepRows {
-  /** `[row][4]`: position (or `NO_TOKEN`), first entry of its sequence's block table, and two words unused. */
+  /**
+   * `[row][4]`: position (or `NO_TOKEN`), first entry of its sequence's block table, and two words unused.
+   */
   readonly rows: Uint32Array;
   /** `[entry][2]`: slab and offset in bytes of a block, the sequences' tables one behind the other. */
   readonly entries: Uint32Array;

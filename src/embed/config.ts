@@ -79,7 +79,8 @@ export interface KVRuntimeConfig {
   /** Whether a slot that passes to another tenant is cleared before that tenant can read it. Default true. */
   readonly scrub?: boolean;
   /**
-   * When cached blocks of a tier go to the tier below. Default: HBM by `offloadThreshold`, DDR when its room is
+   * When cached blocks of a tier go to the tier below. Default: HBM by `offloadThreshold`, DDR when its room
+   * is
    * needed.
    */
   readonly offload?: { readonly hbm?: OffloadChoice; readonly ddr?: OffloadChoice };

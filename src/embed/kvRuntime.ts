@@ -223,7 +223,8 @@ export class KVRuntime implements AsyncDisposable {
 
   /**
    * Brings what lower tiers hold of these tokens up to HBM, for a request that is expected.
-   * @param options.priority 0 (default): behind the loads that requests wait for. Below 0: with them. Above 0:
+   * @param options.priority 0 (default): behind the loads that requests wait for. Below 0: with them. Above
+   * 0:
    * behind what leaves HBM too
    * @returns loads started
    */
@@ -273,7 +274,9 @@ export class KVRuntime implements AsyncDisposable {
     return crossRequestCache(this.#context, options);
   }
 
-  /** Fulfilled when no block of the table waits for a transfer; slots of other tenants are cleared by then. */
+  /**
+   * Fulfilled when no block of the table waits for a transfer; slots of other tenants are cleared by then.
+   */
   ready(table: Sequence): Promise<void> {
     return ready(this.#context, table);
   }
@@ -298,7 +301,8 @@ export class KVRuntime implements AsyncDisposable {
    * for are called off, and slots on the way are free again when their last transfer has ended.
    * @throws TKV_INPUT for tokens or a tenant that are none, TKV_CAPACITY for a request that can never fit,
    * TKV_FULL when the blocks in use leave no room now and `wait` is not set, TKV_DEVICE when the device is
-   * lost and no other is to be had, or undoes its blocks every time, TKV_STATE when the runtime is closed, and
+   * lost and no other is to be had, or undoes its blocks every time, TKV_STATE when the runtime is closed,
+   * and
    * the reason of `signal`
    */
   begin(tokens: KeyElements, options: BeginOptions): Promise<KVSequence> {

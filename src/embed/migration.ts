@@ -1,4 +1,6 @@
-/** The runtime's migrator: cached blocks go down before a tier is full, and come up again while they are hot. */
+/**
+ * The runtime's migrator: cached blocks go down before a tier is full, and come up again while they are hot.
+ */
 
 import {
   CachedMigration,

@@ -1,12 +1,11 @@
 /**
  * Page-aligned host memory in chunks, as good as the system grants it: advised to huge pages, populated and
  * locked. `facts` says what came of it; a refusal to lock or to give huge pages is a fact, too little memory
- * an error. Every chunk is a memory of WebAssembly, so that it can be digested where it lies. Each of these
- * takes some GiB of addresses from the process, beside its pages; where a limit (ulimit -v) forbids that, a
- * chunk is ordinary memory, and digested by way of a copy.
+ * an error. Every chunk is a memory of WebAssembly, digested where it lies. Each takes some GiB of addresses;
+ * where a limit (ulimit -v) forbids that, a chunk is ordinary memory, digested by way of a copy.
  *
- * `dispose` gives the pages back at once. The address range goes when no buffer object is left: a forgotten
- * view, or a system call that is still under way, finds memory, and nobody's bytes in it.
+ * `dispose` gives the pages back at once. The address range goes with the last buffer object: a forgotten
+ * view, or a system call under way, finds memory, and nobody's bytes in it.
  */
 
 import { readFileSync } from 'node:fs';

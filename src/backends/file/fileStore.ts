@@ -1,15 +1,12 @@
 /**
- * The NVMe tier: one preallocated file of self-describing records, each slot's at its own place
- * (fileLayout.ts, record.ts), from its opening to its end. How a request passes through it is in
- * requestFlow.ts.
+ * The NVMe tier: one preallocated file of self-describing records, each slot's at its own place, from its
+ * opening to its end (fileLayout.ts, record.ts). requestFlow.ts has a request's way through it.
  *
  * - What was never written by this store is `missing` without looking at the file.
  * - Every read is checked: the whole header against the item, then the digest of the payload, unless that is
  *   checked later or `verifyReads` is off.
- * - Errors of the disk are outcomes. After a failed write the slot holds nothing; a failed read changes
- *   nothing.
- * - An I/O past its deadline ends as `timedOut`, but only when it retires; until then it shows in
- *   `describe().stuck`.
+ * - Errors of the disk are outcomes. A failed write leaves the slot empty; a failed read changes nothing.
+ * - An I/O past its deadline ends as `timedOut` when it retires; until then `describe().stuck` shows it.
  */
 
 import { dirname, join } from 'node:path';

@@ -3,7 +3,8 @@
  * files. The pool decides where a block lies; here its bytes are written, moved and read, whichever tier they
  * are in. What a read returns was compared with its digest.
  *
- *     const storage = await TieredKVStorage.open({ pool, tiers: [{ tier: 'hbm', ... }, { tier: 'ddr', ... }] });
+ *     const storage = await TieredKVStorage.open({ pool, tiers: [{ tier: 'hbm', ... }, { tier: 'ddr', ... }]
+ *     });
  *     const blocks = storage.pool.allocate({ sequenceId, requestId, numTokens, layerIds });
  *     await storage.writeBlocks(data, blocks);
  *     await storage.commit(sequenceId, tokenIds);
@@ -188,7 +189,8 @@ export class TieredKVStorage implements AsyncDisposable {
   }
 
   /**
-   * Microseconds until so many bytes of the tier are in HBM if nothing else moves: latency + bytes / bandwidth,
+   * Microseconds until so many bytes of the tier are in HBM if nothing else moves: latency + bytes /
+   * bandwidth,
    * as configured or calibrated; 0 for HBM unless its configuration says otherwise.
    * @throws TKV_CONFIG where nothing says how fast the tier is, TKV_INPUT for a tier that is not there
    */

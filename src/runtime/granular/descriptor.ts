@@ -165,7 +165,8 @@ export class KVBlockDescriptor {
   }
 
   /**
-   * 32 hexadecimal digits that stand for everything that determines the bytes of its last unit, tenant and all
+   * 32 hexadecimal digits that stand for everything that determines the bytes of its last unit, tenant and
+   * all
    * tokens before it included; undefined until it is sealed.
    */
   get tokenHash(): string | undefined {

@@ -1,4 +1,6 @@
-/** The scheduler of a recorded run again, on the manager of the run: it makes its calls as it made them then. */
+/**
+ * The scheduler of a recorded run again, on the manager of the run: it makes its calls as it made them then.
+ */
 
 import { ManagerPort } from '../batching/kvPort.ts';
 import { Scheduler } from '../batching/scheduler.ts';

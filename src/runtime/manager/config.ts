@@ -53,7 +53,8 @@ export interface ManagerConfig {
    */
   whenLowerFull?: 'evict' | 'refuse';
   /**
-   * Short for `hbm.offload: { policy: 'threshold', share }`: the share of HBM, in use or cached, above which a
+   * Short for `hbm.offload: { policy: 'threshold', share }`: the share of HBM, in use or cached, above which
+   * a
    * release offloads cached blocks. Default 1: only when room is needed.
    */
   offloadThreshold?: number;

@@ -53,7 +53,9 @@ export class HotColdClassifier {
     }
   }
 
-  /** A block of which nothing is known yet is warm: it was brought for somebody who has not used it so far. */
+  /**
+   * A block of which nothing is known yet is warm: it was brought for somebody who has not used it so far.
+   */
   classify({ use }: Used, nowUs: number): Temperature {
     if (use.uses === 0) return 'warm';
     if (this.#idleS(use, nowUs) >= this.coldTimeoutS) return 'cold';

@@ -35,7 +35,9 @@ export function thresholdsOf({ downFrom = 0.9, downTo = 0.8, upBelow = 0.5 }: Mi
   return { downFrom, downTo, upBelow, lifetimeMinS: LIFETIME_MIN_S, deadlineMs: DEADLINE_MS };
 }
 
-/** Options that a migrator takes, before anything is opened for it. @throws TKV_CONFIG naming `migration.x` */
+/**
+ * Options that a migrator takes, before anything is opened for it. @throws TKV_CONFIG naming `migration.x`
+ */
 export function checkMigratorOptions(options: MigratorOptions): void {
   try {
     new HotColdClassifier(options);

@@ -17,7 +17,9 @@ export interface CacheBlockData {
 export interface IPagedAttentionCache<Data, Stored> {
   /** Bytes of one block. */
   readonly blockBytes: number;
-  /** Numbers of `count` new blocks, in the order in which a request should use them; none when not all fit. */
+  /**
+   * Numbers of `count` new blocks, in the order in which a request should use them; none when not all fit.
+   */
   allocateBlock(count?: number): readonly number[];
   /** Lets the blocks `index` to `index + count - 1` go. @throws TKV_UNKNOWN_ID for one that is not taken */
   releaseBlock(index: number, count?: number): void;

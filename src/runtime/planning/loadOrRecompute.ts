@@ -2,7 +2,8 @@
  * Load or recompute: of n blocks that lie below HBM, the first m are computed from the front while the others
  * are loaded from the back, until the two meet. Both run at the same time, so what counts is the later end:
  *
- *     minimise over m   max( C(m), S + (n - m) x bytes / B )       C(m) = a t + b t^2, t the tokens of m blocks
+ *     minimise over m   max( C(m), S + (n - m) x bytes / B )       C(m) = a t + b t^2, t the tokens of m
+ *     blocks
  *
  * (Cake, arXiv 2410.03065.) C grows with m and the load shrinks, so the best m is where the two cross, or a
  * neighbour of it. The estimates change while a load runs, so the decision is made again with what is left:

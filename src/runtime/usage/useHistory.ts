@@ -3,7 +3,8 @@
  * half-life. The frequency is that weight over the time that it stands for:
  *
  *     weight(t) = sum over uses of 2^-((t - use) / halfLife)
- *     time(t)   = integral of the same decay since the first use = halfLife / ln 2 * (1 - 2^-(age / halfLife))
+ *     time(t)   = integral of the same decay since the first use = halfLife / ln 2 * (1 - 2^-(age /
+ *     halfLife))
  *     frequency = weight / max(time, youth)
  *
  * So it is right for a young block too, and a block that is used no more cools down by itself: nobody has to

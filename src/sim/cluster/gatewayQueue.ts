@@ -1,5 +1,6 @@
 /**
- * The gateway's queue on the clock: a request that comes in is queued and one dispatch is tried at once; after
+ * The gateway's queue on the clock: a request that comes in is queued and one dispatch is tried at once;
+ * after
  * that the queue is looked at in ticks for as long as it holds anything, and lets at most one request through
  * at each.
  */

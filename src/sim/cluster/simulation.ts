@@ -163,7 +163,8 @@ export class Simulation implements InstanceHost {
   }
 
   /**
-   * The end of the run: its books are audited, and tokens of requests that still run count in no statistics of
+   * The end of the run: its books are audited, and tokens of requests that still run count in no statistics
+   * of
    * gaps from now on.
    */
   close(): Conservation {

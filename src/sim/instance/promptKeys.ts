@@ -7,7 +7,8 @@
  *
  * Where no request has tokens of another one, nobody ever looks a block up but a request that gave way and
  * comes back. Until that happens keys decide nothing, and `skips` leaves them out: blocks then stay private
- * and cost half. The first request that gives way ends such a run with `KeysNeeded`; it is made again with keys.
+ * and cost half. The first request that gives way ends such a run with `KeysNeeded`; it is made again with
+ * keys.
  */
 
 import { BlockKeys } from '../../runtime/keys/index.ts';

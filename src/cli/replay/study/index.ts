@@ -1,4 +1,6 @@
-/** Eviction policies beside LRU and the clairvoyant optimum, on a trace: what `tierkv replay --policy` shows. */
+/**
+ * Eviction policies beside LRU and the clairvoyant optimum, on a trace: what `tierkv replay --policy` shows.
+ */
 
 export type { Study, StudyRow } from './compare.ts';
 export { singlePolicy } from './options.ts';

@@ -1,4 +1,6 @@
-/** The study of a command line: what was asked for, checked before anything runs, then run, drawn and shown. */
+/**
+ * The study of a command line: what was asked for, checked before anything runs, then run, drawn and shown.
+ */
 
 import { configError } from '../../../runtime/errors.ts';
 import { renderSvg, requireWritableTarget, startProgressBar, writeText } from '../../output/index.ts';

@@ -1,5 +1,6 @@
 /**
- * Upstream's `--kv-offload-config`: host memory and disk tiers in YAML, under its keys. Disk tiers are bounded
+ * Upstream's `--kv-offload-config`: host memory and disk tiers in YAML, under its keys. Disk tiers are
+ * bounded
  * here, so a tier may say `capacity_bytes`, which upstream has not.
  */
 

@@ -1,4 +1,6 @@
-/** Targets of goodput: `--slo-ttft critical=100ms,standard=500ms` and its kin, and those of a specification. */
+/**
+ * Targets of goodput: `--slo-ttft critical=100ms,standard=500ms` and its kin, and those of a specification.
+ */
 
 import { configError } from '../../../runtime/errors.ts';
 import type { Targets, TargetsByClass } from '../../../sim/report/index.ts';

@@ -2,7 +2,8 @@
  * One column of one sequence: a block table of the manager, with the keys of its units. Units are numbered
  * from the start of the sequence.
  *
- * Units whose tokens are not told, or that may not be shared, have keys that nobody can look up. Behind such a
+ * Units whose tokens are not told, or that may not be shared, have keys that nobody can look up. Behind such
+ * a
  * unit all are like that, since the key of a shared unit names everything before it.
  */
 

@@ -21,7 +21,8 @@ export type MoveAnswer = (typeof moveAnswers)[number];
 
 /**
  * Brings the content to a tier. Up, it is copied, as by a load. Down, its replicas above that nobody holds
- * are given up once the copy is on its way, or where it lies there already; those that sequences hold stay until they are let go and evicted.
+ * are given up once the copy is on its way, or where it lies there already; those that sequences hold stay
+ * until they are let go and evicted.
  */
 export function move(core: Core, content: number, tier: number, priority: Priority): MoveAnswer {
   if (content === -1) return 'absent';

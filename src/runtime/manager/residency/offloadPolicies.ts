@@ -7,7 +7,8 @@
  *     intent      after each release, while the tier is fuller than `share`, the `ahead` blocks that would be
  *                 evicted next are copied and stay: the write is over by the time that their room is needed
  *
- * A copy is only ever made of a block that no lower tier has or awaits, and only where the tier below takes it
+ * A copy is only ever made of a block that no lower tier has or awaits, and only where the tier below takes
+ * it
  * and the write budget allows it.
  */
 

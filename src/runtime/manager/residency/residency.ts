@@ -210,7 +210,9 @@ export function createDemotion(
   return row;
 }
 
-/** Evicts those of the replicas that lie in HBM, can be evicted and would stay in the cache; the last first. */
+/**
+ * Evicts those of the replicas that lie in HBM, can be evicted and would stay in the cache; the last first.
+ */
 export function sendDown(core: Core, replicas: Int32Array): void {
   for (let i = replicas.length - 1; i >= 0; i--) {
     const replica = replicas[i];

@@ -226,7 +226,8 @@ export abstract class ManagerViews {
   }
 
   /**
-   * Where the bytes of the sequence's block are held, whatever state it is in; undefined while it has no slot.
+   * Where the bytes of the sequence's block are held, whatever state it is in; undefined while it has no
+   * slot.
    */
   place(sequence: Sequence, i: number): BlockPlace | undefined {
     const replica = i < sequence.length ? sequence.replica[i] : -1;

@@ -1,4 +1,7 @@
-/** Methods of lists and dicts: https://github.com/bazelbuild/starlark/blob/master/spec.md#list%C2%B7append and on. */
+/**
+ * Methods of lists and dicts: https://github.com/bazelbuild/starlark/blob/master/spec.md#list%C2%B7append and
+ * on.
+ */
 
 import { fail } from '../failure.ts';
 import {

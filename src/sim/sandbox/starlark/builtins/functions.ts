@@ -1,4 +1,7 @@
-/** The functions of the language: https://github.com/bazelbuild/starlark/blob/master/spec.md#built-in-functions. */
+/**
+ * The functions of the language:
+ * https://github.com/bazelbuild/starlark/blob/master/spec.md#built-in-functions.
+ */
 
 import type { Meter } from '../../meter.ts';
 import { fail } from '../failure.ts';

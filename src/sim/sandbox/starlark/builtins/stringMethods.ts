@@ -1,4 +1,6 @@
-/** Methods of strings: https://github.com/bazelbuild/starlark/blob/master/spec.md#string%C2%B7elems and on. */
+/**
+ * Methods of strings: https://github.com/bazelbuild/starlark/blob/master/spec.md#string%C2%B7elems and on.
+ */
 
 import type { Meter } from '../../meter.ts';
 import { fail } from '../failure.ts';

@@ -1,4 +1,4 @@
-/** A program as JavaScript: about fifty times as fast as walking its tree, with the same results and steps. */
+/** A program as JavaScript: faster than walking its tree, with the same results and steps. */
 
 import type { FunctionNode } from '../syntax/index.ts';
 import type { Value } from '../values/index.ts';

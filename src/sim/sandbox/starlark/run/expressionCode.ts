@@ -3,8 +3,27 @@
  * numbers: variables become v<function>_<slot>, and every operation is a call of `surroundings.ts`.
  */
 
-import { branchCost, type Comprehension, type Expression, type NameExpression } from '../syntax/index.ts';
-import type { FunctionCode } from './functionCode.ts';
+import {
+  type Binding,
+  branchCost,
+  type Comprehension,
+  type Expression,
+  type FunctionNode,
+  type NameExpression,
+} from '../syntax/index.ts';
+
+/** What an expression needs of the function in which it stands. */
+export interface CodeWriter {
+  /** The name of a constant of the program. */
+  constant(code: string): string;
+  /** The name of a variable for an intermediate value. */
+  temporary(): string;
+  variable(binding: Exclude<Binding, { kind: 'builtin' }>): string;
+  /** Code that makes a function. */
+  functionCode(node: FunctionNode): string;
+  /** A loop over the elements of what `iterable` yields. */
+  loop(iterable: string, target: Expression, line: number, body: string): string;
+}
 
 const binaryCalls: Readonly<Record<string, string>> = {
   '+': 'add',
@@ -16,7 +35,7 @@ const binaryCalls: Readonly<Record<string, string>> = {
 };
 
 /** Code that yields the expression's value. */
-export function valueCode(code: FunctionCode, expression: Expression): string {
+export function valueCode(code: CodeWriter, expression: Expression): string {
   const { line } = expression;
   const value = (each: Expression): string => valueCode(code, each);
   switch (expression.kind) {
@@ -74,7 +93,7 @@ export function valueCode(code: FunctionCode, expression: Expression): string {
 }
 
 /** Code that yields whether the expression's value counts as true. */
-export function conditionCode(code: FunctionCode, expression: Expression): string {
+export function conditionCode(code: CodeWriter, expression: Expression): string {
   if (expression.kind === 'unary' && expression.operator === 'not') {
     return `!${conditionCode(code, expression.operand)}`;
   }
@@ -83,18 +102,18 @@ export function conditionCode(code: FunctionCode, expression: Expression): strin
   return isBoolean ? value : `isTrue(${value})`;
 }
 
-function branchCode(code: FunctionCode, part: Expression): string {
+function branchCode(code: CodeWriter, part: Expression): string {
   return `(spend(${branchCost(part)},${part.line}),${valueCode(code, part)})`;
 }
 
 function siteCode(
-  code: FunctionCode,
+  code: CodeWriter,
   { name, line }: { readonly name: string; readonly line: number },
 ): string {
   return code.constant(`new FieldSite(${JSON.stringify(name)},${line})`);
 }
 
-function nameCode(code: FunctionCode, { name, binding, line }: NameExpression): string {
+function nameCode(code: CodeWriter, { name, binding, line }: NameExpression): string {
   if (binding === null || binding.kind === 'builtin')
     return code.constant(`builtin(${JSON.stringify(name)})`);
   const variable = code.variable(binding);
@@ -102,7 +121,7 @@ function nameCode(code: FunctionCode, { name, binding, line }: NameExpression): 
   return `checked(${variable},${JSON.stringify(name)},${line})`;
 }
 
-function binaryCode(code: FunctionCode, expression: Extract<Expression, { kind: 'binary' }>): string {
+function binaryCode(code: CodeWriter, expression: Extract<Expression, { kind: 'binary' }>): string {
   const { operator, line } = expression;
   const left = valueCode(code, expression.left);
   const right = valueCode(code, expression.right);
@@ -133,7 +152,7 @@ function binaryCode(code: FunctionCode, expression: Extract<Expression, { kind: 
   }
 }
 
-function callCode(code: FunctionCode, expression: Extract<Expression, { kind: 'call' }>): string {
+function callCode(code: CodeWriter, expression: Extract<Expression, { kind: 'call' }>): string {
   const { callee, line, positional, named, rest, namedRest } = expression;
   const values = positional.map((each) => valueCode(code, each));
   const pairs = named.map(({ name, value }) => `[${JSON.stringify(name)},${valueCode(code, value)}]`);
@@ -162,7 +181,7 @@ function callCode(code: FunctionCode, expression: Extract<Expression, { kind: 'c
   return `(${computed.join(',')},${call}(${t},${place},${p},${n}))`;
 }
 
-function comprehensionCode(code: FunctionCode, { key, value, clauses, line }: Comprehension): string {
+function comprehensionCode(code: CodeWriter, { key, value, clauses, line }: Comprehension): string {
   const built = code.temporary();
   const item =
     key === null

@@ -4,7 +4,7 @@
  */
 
 import type { Binding, Expression, FunctionNode, Statement } from '../syntax/index.ts';
-import { conditionCode, valueCode } from './expressionCode.ts';
+import { type CodeWriter, conditionCode, valueCode } from './expressionCode.ts';
 
 /** Constants of a program, made once when it is loaded. */
 export class Constants {
@@ -21,7 +21,7 @@ export class Constants {
   }
 }
 
-export class FunctionCode {
+export class FunctionCode implements CodeWriter {
   readonly #node: FunctionNode;
   readonly #outer: FunctionCode | null;
   readonly #constants: Constants;

@@ -47,7 +47,9 @@ function numberOf(value: Value): number | undefined {
   return value instanceof StarFloat ? value.value : undefined;
 }
 
-/** Negative, zero or positive. NaN equals itself and is above all numbers, so that every list has an order. */
+/**
+ * Negative, zero or positive. NaN equals itself and is above all numbers, so that every list has an order.
+ */
 export function compare(meter: Meter, a: Value, b: Value, line: number): number {
   return order(meter, a, b, line, 0);
 }
