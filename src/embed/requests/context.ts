@@ -114,7 +114,8 @@ export function full({ manager }: RequestContext, blocks: number): TierKVError {
     manager.jobsOverdue === 0 ? '' : `, ${slots.draining} slots wait for transfers that are overdue`;
   return new TierKVError(
     'TKV_FULL',
-    `${blocks} blocks find no room in HBM now: ${residentBytes - cachedBytes} of ${capacityBytes} bytes are in use${late}. ` +
+    `${blocks} blocks find no room in HBM now: ${residentBytes - cachedBytes} of ${capacityBytes} bytes ` +
+      `are in use${late}. ` +
       'Try again when a sequence was released, or let begin wait.',
     { field: 'hbmBytes' },
   );

@@ -103,7 +103,8 @@ export class StoreBackend implements StorageBackend {
             ? 'TKV_DEVICE'
             : 'TKV_IO';
     const remedy = stale ? 'Look its place up again.' : 'Compute the block again.';
-    const what = `slot ${place.slot} of ${this.tier} could not be ${verb}: ${outcomeNames[outcome]} (${reason})`;
+    const why = `${outcomeNames[outcome]} (${reason})`;
+    const what = `slot ${place.slot} of ${this.tier} could not be ${verb}: ${why}`;
     return new TierKVError(code, `${what}. ${remedy}`, { field: 'blocks' });
   }
 }

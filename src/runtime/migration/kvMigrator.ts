@@ -173,7 +173,8 @@ export class KVMigrator<Block extends MigratableBlock = MigratableBlock> {
     const moves = plans.map((plan, i): Moving<Block> => {
       const block = byId.get(plan.blockId);
       if (block === undefined) {
-        const problem = `plans[${i}].blockId ${plan.blockId} is not among the blocks. Plan and execute over the same ones.`;
+        const what = `plans[${i}].blockId ${plan.blockId} is not among the blocks`;
+        const problem = `${what}. Plan and execute over the same ones.`;
         throw new TierKVError('TKV_UNKNOWN_ID', problem, { field: `plans[${i}].blockId` });
       }
       if (!this.#port.tiers.some(({ tier }) => tier === plan.toTier)) {

@@ -6,7 +6,8 @@ import type { Study } from './compare.ts';
 export function renderStudy(study: Study): string {
   const { requests, lookups, blockTokens, lower } = study;
   const below = lower[0] + lower[1] === 0 ? '' : `, over DDR ${lower[0]} and NVMe ${lower[1]} blocks`;
-  const title = `policies: ${formatCount(requests)} requests, ${formatCount(lookups)} blocks of ${blockTokens} tokens`;
+  const size = `${formatCount(lookups)} blocks of ${blockTokens} tokens`;
+  const title = `policies: ${formatCount(requests)} requests, ${size}`;
   const rows = study.rows.map((row) => [
     formatCount(row.capacity),
     row.policy,

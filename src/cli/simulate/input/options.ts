@@ -61,7 +61,7 @@ function kvOptions(command: Command): Command {
     .option('--preemption-policy <name>', 'who gives way: fcfs or priority (default: fcfs)')
     .option(
       '--preemption-mode <name>',
-      'what a request that gives way keeps: restart (nothing, as upstream), recompute (its tokens) or offload',
+      'what a request keeps that gives way: restart (nothing, as upstream), recompute (its tokens), offload',
       'restart',
     );
 }

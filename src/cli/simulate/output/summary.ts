@@ -58,7 +58,8 @@ function anomalySection({ simulation, cluster, byPriority }: SummaryInput): stri
     ['Length-Capped Requests', cluster.length_capped_requests],
   ];
   if (rows.every(([, count]) => count === 0)) return '';
-  return `=== Anomaly Counters ===\n${rows.map(([name, count]) => `${printable(name)}: ${count}\n`).join('')}`;
+  const lines = rows.map(([name, count]) => `${printable(name)}: ${count}\n`);
+  return `=== Anomaly Counters ===\n${lines.join('')}`;
 }
 
 function kvSection({ simulation, cluster }: SummaryInput): string {

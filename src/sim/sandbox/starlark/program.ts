@@ -88,7 +88,7 @@ export class StarlarkInstance {
     if (!value.isBuiltin && (arity < value.required || arity > value.arity)) {
       throw new PolicyError(
         'contract',
-        `${name} gets ${arity} arguments in a policy, and cannot take them. Define it with ${arity} parameters`,
+        `${name} gets ${arity} arguments in a policy. Define it with ${arity} parameters`,
       );
     }
     return value;

@@ -22,6 +22,7 @@ function methodsOf(object: Value): Readonly<Record<string, Method<never>>> {
   return object instanceof StarDict ? dictMethods : {};
 }
 
+/** The table was chosen by the object's type, so the object is what the method takes: hence `as never`. */
 function findMethod(object: Value, { name, line }: FieldSite): Method<never> {
   const methods = methodsOf(object);
   if (Object.hasOwn(methods, name)) return methods[name];

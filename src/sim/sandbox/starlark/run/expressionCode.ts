@@ -34,6 +34,8 @@ const binaryCalls: Readonly<Record<string, string>> = {
   '%': 'modulo',
 };
 
+const unaryCalls = { '-': 'negate', '+': 'plus', '~': 'invert' } as const;
+
 /** Code that yields the expression's value. */
 export function valueCode(code: CodeWriter, expression: Expression): string {
   const { line } = expression;
@@ -58,7 +60,7 @@ export function valueCode(code: CodeWriter, expression: Expression): string {
     }
     case 'unary':
       if (expression.operator === 'not') return conditionCode(code, expression);
-      return `${{ '-': 'negate', '+': 'plus', '~': 'invert' }[expression.operator]}(${value(expression.operand)},${line})`;
+      return `${unaryCalls[expression.operator]}(${value(expression.operand)},${line})`;
     case 'binary':
       return binaryCode(code, expression);
     case 'logical': {
@@ -190,7 +192,8 @@ function comprehensionCode(code: CodeWriter, { key, value, clauses, line }: Comp
   const body = clauses.reduceRight((inner, clause, i) => {
     if (clause.kind === 'if') {
       const { condition } = clause;
-      return `spend(${branchCost(condition)},${condition.line});if(${conditionCode(code, condition)}){${inner}}`;
+      const isMet = conditionCode(code, condition);
+      return `spend(${branchCost(condition)},${condition.line});if(${isMet}){${inner}}`;
     }
     const iterable = i === 0 ? valueCode(code, clause.iterable) : branchCode(code, clause.iterable);
     return code.loop(iterable, clause.target, clause.line, inner);

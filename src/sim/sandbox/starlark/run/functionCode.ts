@@ -72,7 +72,8 @@ export class FunctionCode implements CodeWriter {
     const name = `nodes[${node.id}]`;
     const body = inner.#block(node.body);
     const declarations = inner.#declarations(parameterCount);
-    const arrow = `(${parameters.join(',')})=>{${declarations}enter(${name});${body}leave(${name});return null;}`;
+    const statements = `${declarations}enter(${name});${body}leave(${name});return null;`;
+    const arrow = `(${parameters.join(',')})=>{${statements}}`;
     const captured = node.captures.map(({ slot, depth }) =>
       this.variable({ kind: 'local', slot, depth: depth - 1, isCertain: false }),
     );
