@@ -50,3 +50,12 @@ export interface NamedPolicy extends Stateful {
 
 /** What a policy without memory has in the place of one. */
 export const noMemory: Stateful = { snapshot: () => null, restore: () => {} };
+
+/** A policy whose decisions depend on nothing that it saw before. */
+export abstract class StatelessPolicy {
+  snapshot(): PlainState {
+    return null;
+  }
+
+  restore(): void {}
+}

@@ -2,19 +2,20 @@
 
 import { ADMIT, type AdmissionDecision, type Priority } from '../decisions.ts';
 import { type ClusterState, effectiveLoad } from '../instances.ts';
-import type { PlainState } from '../policy.ts';
+import { StatelessPolicy } from '../policy.ts';
 import type { RequestView } from '../request.ts';
 import type { RouterState } from '../routerState.ts';
 import type { AdmissionPolicy } from './admissionPolicy.ts';
 import { utilizationSaturation } from './saturation.ts';
 
 /** Rejects classes below `minPriority` while the most loaded instance has more than `threshold`. */
-export class TierShed implements AdmissionPolicy {
+export class TierShed extends StatelessPolicy implements AdmissionPolicy {
   readonly name: string = 'tier-shed';
   readonly #threshold: number;
   readonly #minPriority: number;
 
   constructor(threshold: number, minPriority: number) {
+    super();
     this.#threshold = threshold;
     this.#minPriority = minPriority;
   }
@@ -30,20 +31,16 @@ export class TierShed implements AdmissionPolicy {
     if (most <= this.#threshold || priority.score >= this.#minPriority) return ADMIT;
     return { verdict: 'reject', reason: `load ${most} above ${this.#threshold}` };
   }
-
-  snapshot(): PlainState {
-    return null;
-  }
-  restore(): void {}
 }
 
 /** Rejects sheddable classes while the instances are saturated; the rule of the gateway API's extension. */
-export class GaieLegacy implements AdmissionPolicy {
+export class GaieLegacy extends StatelessPolicy implements AdmissionPolicy {
   readonly name: string = 'gaie-legacy';
   readonly #queueThreshold: number;
   readonly #kvThreshold: number;
 
   constructor(queueThreshold: number, kvThreshold: number) {
+    super();
     this.#queueThreshold = queueThreshold;
     this.#kvThreshold = kvThreshold;
   }
@@ -58,9 +55,4 @@ export class GaieLegacy implements AdmissionPolicy {
     const saturation = utilizationSaturation(cluster, this.#queueThreshold, this.#kvThreshold);
     return saturation < 1 ? ADMIT : { verdict: 'reject', reason: 'saturated' };
   }
-
-  snapshot(): PlainState {
-    return null;
-  }
-  restore(): void {}
 }

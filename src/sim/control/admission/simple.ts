@@ -1,31 +1,23 @@
 /** Admission rules that look at no instance: all, none, and a bucket of tokens. */
 
 import { ADMIT, type AdmissionDecision, type Priority } from '../decisions.ts';
-import type { PlainState } from '../policy.ts';
+import { type PlainState, StatelessPolicy } from '../policy.ts';
 import type { RequestView } from '../request.ts';
 import type { RouterState } from '../routerState.ts';
 import type { AdmissionPolicy } from './admissionPolicy.ts';
 
-export class AlwaysAdmit implements AdmissionPolicy {
+export class AlwaysAdmit extends StatelessPolicy implements AdmissionPolicy {
   readonly name: string = 'always-admit';
   decide(): AdmissionDecision {
     return ADMIT;
   }
-  snapshot(): PlainState {
-    return null;
-  }
-  restore(): void {}
 }
 
-export class RejectAll implements AdmissionPolicy {
+export class RejectAll extends StatelessPolicy implements AdmissionPolicy {
   readonly name: string = 'reject-all';
   decide(): AdmissionDecision {
     return { verdict: 'reject', reason: 'reject-all' };
   }
-  snapshot(): PlainState {
-    return null;
-  }
-  restore(): void {}
 }
 
 /**

@@ -1,18 +1,19 @@
 /** The deciders between one instance for a whole request and a hand-off. */
 
 import type { InstanceSnapshot } from '../instances.ts';
-import type { PlainState } from '../policy.ts';
+import { StatelessPolicy } from '../policy.ts';
 import type { RequestView } from '../request.ts';
 import type { RouterState } from '../routerState.ts';
 import type { PrefillDecodeDecider, PrefillDecodeDecision } from './prefillDecodeDecider.ts';
 
 /** `never` and `always`. */
-export class Fixed implements PrefillDecodeDecider {
+export class Fixed extends StatelessPolicy implements PrefillDecodeDecider {
   readonly name: string;
   readonly readsCaches: boolean = false;
   readonly #decision: PrefillDecodeDecision;
 
   constructor(name: string, disaggregate: boolean) {
+    super();
     this.name = name;
     this.#decision = { disaggregate, reason: name };
   }
@@ -20,21 +21,17 @@ export class Fixed implements PrefillDecodeDecider {
   decide(): PrefillDecodeDecision {
     return this.#decision;
   }
-
-  snapshot(): PlainState {
-    return null;
-  }
-  restore(): void {}
 }
 
 /** Hands off when the decode instance would have to compute more than so many prompt tokens itself. */
-export class PrefixThreshold implements PrefillDecodeDecider {
+export class PrefixThreshold extends StatelessPolicy implements PrefillDecodeDecider {
   readonly name: string = 'prefix-threshold';
   readonly readsCaches: boolean = true;
   readonly #tokens: number;
   readonly #blockTokens: number;
 
   constructor(tokens: number, blockTokens: number) {
+    super();
     this.#tokens = tokens;
     this.#blockTokens = blockTokens;
   }
@@ -44,18 +41,13 @@ export class PrefixThreshold implements PrefillDecodeDecider {
     const uncached = request.promptTokens - cached;
     return { disaggregate: uncached > this.#tokens, reason: `${uncached} tokens are not cached there` };
   }
-
-  snapshot(): PlainState {
-    return null;
-  }
-  restore(): void {}
 }
 
 /**
  * Two limits on uncached tokens, as in Dynamo: up to the lower one the request stays whole, above the upper
  * one it is always handed off, and between the two while the decode instance has requests waiting.
  */
-export class TokenCap implements PrefillDecodeDecider {
+export class TokenCap extends StatelessPolicy implements PrefillDecodeDecider {
   readonly name: string = 'token-cap';
   readonly readsCaches: boolean = true;
   readonly #bypass: number;
@@ -63,6 +55,7 @@ export class TokenCap implements PrefillDecodeDecider {
   readonly #blockTokens: number;
 
   constructor(bypass: number, always: number, blockTokens: number) {
+    super();
     this.#bypass = bypass;
     this.#always = always;
     this.#blockTokens = blockTokens;
@@ -74,9 +67,4 @@ export class TokenCap implements PrefillDecodeDecider {
     const disaggregate = uncached > this.#always || (uncached > this.#bypass && decode.queueDepth > 0);
     return { disaggregate, reason: `${uncached} tokens are not cached there` };
   }
-
-  snapshot(): PlainState {
-    return null;
-  }
-  restore(): void {}
 }

@@ -3,7 +3,7 @@
  * autoscaler, and a model of the queue.
  */
 
-import type { PlainState } from '../policy.ts';
+import { StatelessPolicy } from '../policy.ts';
 import type { AutoScaleContext, AutoScalePolicy, ScaleDecision } from './autoScalePolicy.ts';
 import { towards } from './reactive.ts';
 
@@ -20,11 +20,12 @@ export interface SaturationRules {
  * are saturated; one fewer where the load spread over N - 1 replicas would leave both spares. Nothing while
  * replicas are pending.
  */
-export class Saturation implements AutoScalePolicy {
+export class Saturation extends StatelessPolicy implements AutoScalePolicy {
   readonly name: string = 'saturation';
   readonly #rules: SaturationRules;
 
   constructor(rules: SaturationRules) {
+    super();
     this.#rules = rules;
   }
 
@@ -51,11 +52,6 @@ export class Saturation implements AutoScalePolicy {
     }
     return towards(context, currentReplicas, reason);
   }
-
-  snapshot(): PlainState {
-    return null;
-  }
-  restore(): void {}
 }
 
 export interface TokenRules {
@@ -75,11 +71,12 @@ export interface TokenRules {
  * Grows by ceil((D / up - capacity of ready and pending) / capacity of one); shrinks by the whole replicas in
  * supply - D / down, at least one, while the rest still carries D / down.
  */
-export class TokenCapacity implements AutoScalePolicy {
+export class TokenCapacity extends StatelessPolicy implements AutoScalePolicy {
   readonly name: string = 'token-capacity';
   readonly #rules: TokenRules;
 
   constructor(rules: TokenRules) {
+    super();
     this.#rules = rules;
   }
 
@@ -115,11 +112,6 @@ export class TokenCapacity implements AutoScalePolicy {
     if (!this.#rules.boundsByBatch || whole === 0) return memory;
     return Math.min(memory, slots * (avgPromptTokens + avgOutputTokens / 2));
   }
-
-  snapshot(): PlainState {
-    return null;
-  }
-  restore(): void {}
 }
 
 export interface ModelRules {
@@ -138,11 +130,12 @@ export interface ModelRules {
  * its batch size, and no faster beyond. From its stationary distribution follow the mean batch, the token
  * time, and by Little's law the wait before the batch, which with the prefill is the time to the first token.
  */
-export class ModelBased implements AutoScalePolicy {
+export class ModelBased extends StatelessPolicy implements AutoScalePolicy {
   readonly name: string = 'model-based';
   readonly #rules: ModelRules;
 
   constructor(rules: ModelRules) {
+    super();
     this.#rules = rules;
   }
 
@@ -196,9 +189,4 @@ export class ModelBased implements AutoScalePolicy {
     const waitUs = ((waiting / (total + tail)) * 1e6) / rate;
     return { ttftUs: waitUs + prefill + alphaUs + betaUs * batch, tpotUs: alphaUs + betaUs * batch };
   }
-
-  snapshot(): PlainState {
-    return null;
-  }
-  restore(): void {}
 }

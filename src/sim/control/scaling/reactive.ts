@@ -3,7 +3,7 @@
  * autoscaler with its panic mode, and AIBrix's APA.
  */
 
-import type { PlainState } from '../policy.ts';
+import { type PlainState, StatelessPolicy } from '../policy.ts';
 import type { AutoScaleContext, AutoScalePolicy, LoadSample, ScaleDecision } from './autoScalePolicy.ts';
 
 /** What a figure is read as. */
@@ -40,7 +40,7 @@ function last(history: readonly LoadSample[]): LoadSample | undefined {
  * evaluation is limited to `maxUpShare` of the replicas or `maxUpReplicas`, whichever is more. Replicas that
  * are not ready count as if they carried nothing when it scales up, and are left as they are otherwise.
  */
-export class Hpa implements AutoScalePolicy {
+export class Hpa extends StatelessPolicy implements AutoScalePolicy {
   readonly name: string = 'hpa';
   readonly #metric: MetricName;
   readonly #target: number;
@@ -55,6 +55,7 @@ export class Hpa implements AutoScalePolicy {
     maxUpShare: number,
     maxUpReplicas: number,
   ) {
+    super();
     this.#metric = metric;
     this.#target = target;
     this.#tolerance = tolerance;
@@ -83,11 +84,6 @@ export class Hpa implements AutoScalePolicy {
       currentReplicas + Math.max(Math.floor(currentReplicas * this.#maxUpShare), this.#maxUpReplicas);
     return towards(context, Math.min(wanted, most), reason);
   }
-
-  snapshot(): PlainState {
-    return null;
-  }
-  restore(): void {}
 }
 
 /**
@@ -170,7 +166,7 @@ function meanConcurrency(history: readonly LoadSample[], fromUs: number): number
  * AIBrix's APA: with r = metric / target, above 1 + up tolerance min(ceil(n r), ceil(n maxUp)), below
  * 1 - down tolerance max(ceil(n r), floor(n / maxDown)), else nothing.
  */
-export class Apa implements AutoScalePolicy {
+export class Apa extends StatelessPolicy implements AutoScalePolicy {
   readonly name: string = 'apa';
   readonly #metric: MetricName;
   readonly #target: number;
@@ -180,6 +176,7 @@ export class Apa implements AutoScalePolicy {
   readonly #maxDown: number;
 
   constructor(metric: MetricName, target: number, up: number, down: number, maxUp: number, maxDown: number) {
+    super();
     this.#metric = metric;
     this.#target = target;
     this.#up = up;
@@ -201,9 +198,4 @@ export class Apa implements AutoScalePolicy {
     }
     return towards(context, context.currentReplicas, reason);
   }
-
-  snapshot(): PlainState {
-    return null;
-  }
-  restore(): void {}
 }
