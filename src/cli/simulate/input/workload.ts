@@ -20,13 +20,23 @@ export interface OpenedSimulation {
 /** Upstream's key when none is given. */
 const SEED = 42n;
 
-export function openSimulation(trace: string | undefined, options: Options): OpenedSimulation {
+/** @param spec what is served where no file and no preset is named */
+export function openSimulation(
+  trace: string | undefined,
+  options: Options,
+  spec?: WorkloadSpec,
+): OpenedSimulation {
   const recorded = textOption(options, 'traceData');
   const file = trace ?? textOption(options, 'workloadSpec') ?? recorded;
   if (trace !== undefined && options.workloadSpec !== undefined) {
     throw configError('--workload-spec', `excludes ${trace}`, 'Keep one of them.');
   }
-  const opened = file === undefined ? openPreset(options) : openWorkload(file, openOptions(options));
+  const opened =
+    file !== undefined
+      ? openWorkload(file, openOptions(options))
+      : spec === undefined
+        ? openPreset(options)
+        : openSpec(spec, openOptions(options));
   const limit = wholeOption(options, 'numRequests', 0) ?? opened.spec?.numRequests ?? 0;
   const sessions = opened.workload?.sessions;
   const asked = wholeOption(options, 'horizon', 1, 2 ** 63);

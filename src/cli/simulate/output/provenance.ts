@@ -1,7 +1,7 @@
 /** Where a result comes from: the version, the key of the simulation, and its model of time. */
 
 import { readFileSync } from 'node:fs';
-import type { BuiltSimulation } from '../build.ts';
+import type { BuiltSimulation } from '../built.ts';
 import type { Options } from '../input/options.ts';
 
 export interface Provenance {

@@ -1,0 +1,108 @@
+/**
+ * `--deployment FILE`: models, pools, control plane, autoscaling, workload and targets in one YAML file, read
+ * strictly. What the command line says of the workload, the seed and the targets goes before the file.
+ */
+
+import { invariant } from '../../../runtime/errors.ts';
+import { PolicyControlPlane } from '../../../sim/control/index.ts';
+import { type Deployment, newSimulation } from '../../../sim/deployment/index.ts';
+import { readYaml, type SpecNode } from '../../../sim/workload/spec/reader.ts';
+import { readText } from '../../input/index.ts';
+import { type BuildExtras, type BuiltSimulation, readsNoKeys } from '../built.ts';
+import { textOption } from '../input/numbers.ts';
+import type { Options } from '../input/options.ts';
+import { openSimulation } from '../input/workload.ts';
+import { readControl } from './control.ts';
+import { type DeployedPool, readPools } from './pools.ts';
+import { readScaling } from './scaling.ts';
+import { applySettings } from './settings.ts';
+import { type DeployedWorkload, readTargets, readWorkload } from './workload.ts';
+
+const VERSIONS = ['1'] as const;
+
+/** @throws {TierKVError} naming file, line and key, or the option */
+export function buildDeployed(
+  trace: string | undefined,
+  options: Options,
+  extras: BuildExtras = {},
+): BuiltSimulation {
+  const file = textOption(options, 'deployment');
+  invariant(file !== undefined, 'a deployment was asked for');
+  const root = readYaml(applySettings(readText(file), textOption(options, 'set')), file);
+  root.choice('version', VERSIONS);
+  const pools = readPools(root, options);
+  const deployed = readControl(root);
+  const workload = readWorkload(root, file);
+  const handoff = readHandoff(root);
+  const said = { ...readTargets(root), ...readRun(root), ...defined(options) };
+  const opened = openDeployed(trace, said, workload);
+  const scaling = readScaling(root, pools, opened.seed);
+  root.close();
+  const deployment: Deployment = { pools: pools.map(({ config }) => config) };
+  const { blockTokens } = pools[0].config.engine;
+  const maxSequences = Math.max(...pools.map(({ config }) => config.limits.maxSequences));
+  const { control, gateway, admissionLatencyUs, routingLatencyUs } = deployed;
+  const simulation = newSimulation({
+    deployment,
+    workload: opened.workload,
+    control: new PolicyControlPlane(control, { key: opened.seed, blockTokens, maxSequences }),
+    options: {
+      horizonUs: opened.horizonUs,
+      admissionLatencyUs,
+      routingLatencyUs,
+      lastTokenInContext: options.asUpstream !== true,
+      handoff,
+      ...(gateway === null ? {} : { gateway }),
+    },
+    ...(scaling === undefined ? {} : { scaling }),
+    ...extras,
+    skipsKeys: (extras.skipsKeys ?? true) && readsNoKeys(control),
+  });
+  const gpusOf = ({ machine }: DeployedPool): number => machine.tp * machine.dp;
+  return {
+    simulation,
+    opened,
+    deployment,
+    machine: pools[0].machine,
+    scheduler: pools[0].config.engine.scheduler.queueOrder ?? 'fcfs',
+    options: said,
+    gpus: () =>
+      simulation.instances.reduce((sum, { configId }) => {
+        const pool = pools.find(({ name }) => name === configId);
+        return sum + (pool === undefined ? 0 : gpusOf(pool));
+      }, 0),
+  };
+}
+
+/** Options that were given or have a default. */
+function defined(options: Options): Options {
+  return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined));
+}
+
+/** What a command line names goes before what the file has. */
+function openDeployed(
+  trace: string | undefined,
+  options: Options,
+  { options: inFile, spec }: DeployedWorkload,
+): ReturnType<typeof openSimulation> {
+  const names = [trace, options.workload, options.workloadSpec, options.traceData];
+  if (names.some((name) => name !== undefined)) return openSimulation(trace, options);
+  return openSimulation(undefined, { ...inFile, ...options }, spec);
+}
+
+function readRun(root: SpecNode): Options {
+  const options: Record<string, string> = {};
+  if (root.has('seed')) options.seed = root.int64('seed', 0n).toString();
+  if (root.has('horizon_us')) options.horizon = root.text('horizon_us');
+  return options;
+}
+
+function readHandoff(root: SpecNode): { baseLatencyUs: number; bandwidthBytesPerS: number } {
+  const node = root.section('handoff');
+  const handoff = {
+    baseLatencyUs: node?.number('base_latency_us', { min: 0, max: 1e12 }, 50) ?? 50,
+    bandwidthBytesPerS: 1e9 * (node?.number('bandwidth_gb_per_s', { above: 0, max: 1e9 }, 25) ?? 25),
+  };
+  node?.close();
+  return handoff;
+}
