@@ -5,6 +5,7 @@
  */
 
 import type { BlockKeys } from '../../runtime/keys/index.ts';
+import type { StateVisitor } from '../../runtime/snapshot/index.ts';
 import type { BatchSums } from '../latency/index.ts';
 import type { SimRequest } from './simRequest.ts';
 
@@ -105,5 +106,10 @@ export interface InstanceEngine {
   letGo(request: SimRequest, nowUs: number): void;
   /** A transfer of the modeled driver is due. */
   transferred(flight: number): void;
+  /**
+   * Everything that changes, between two calls.
+   * @param requestOf the request of a row, for those that the engine has
+   */
+  visitState(visitor: StateVisitor, requestOf: (row: number) => SimRequest): void;
   checkIntegrity(): void;
 }

@@ -10,6 +10,7 @@
  */
 
 import type { PreemptionMode } from '../../runtime/batching/index.ts';
+import type { StateVisitor } from '../../runtime/snapshot/index.ts';
 import type { Role } from '../control/index.ts';
 import type { LatencyModel } from '../latency/index.ts';
 import { type RequestTable, Status } from '../metrics/index.ts';
@@ -311,5 +312,16 @@ export class Instance {
   #end(request: SimRequest, status: Status, timeUs: number): void {
     this.#table.status[request.number] = status;
     this.#host.ended(request, this.number, timeUs);
+  }
+
+  /** @param requestOf the request of a row */
+  visitState(visitor: StateVisitor, requestOf: (row: number) => SimRequest): void {
+    this.engine.visitState(visitor, requestOf);
+    this.times.visitState(visitor);
+    visitor.fields(this.counters);
+    visitor.fields(this.recent);
+    this.endUs = visitor.number(this.endUs);
+    this.#busyUntilUs = visitor.number(this.#busyUntilUs);
+    this.#stepAtUs = visitor.number(this.#stepAtUs);
   }
 }

@@ -8,7 +8,8 @@ import { Scheduler, type StepPlan } from '../../runtime/batching/index.ts';
 import { KVManager, Outcome, type Transfer, tierName } from '../../runtime/index.ts';
 import type { BlockKeys } from '../../runtime/keys/index.ts';
 import type { ManagerListener } from '../../runtime/manager/listener.ts';
-import type { Sequence } from '../../runtime/manager/sequences/sequence.ts';
+import type { Sequence, SequenceId } from '../../runtime/manager/sequences/sequence.ts';
+import type { StateVisitor } from '../../runtime/snapshot/index.ts';
 import { LinkModel, ModeledDriver, type Timeline } from '../driver/index.ts';
 import { BatchSums } from '../latency/index.ts';
 import type {
@@ -52,7 +53,7 @@ export class SchedulerEngine implements InstanceEngine {
   readonly #wakes: ManagerListener;
   readonly #afterCall: (nowUs: number) => void;
   /** Sequences that hold the blocks of requests on their way. */
-  readonly #announced = new Map<SimRequest, Sequence>();
+  readonly #announced = new Map<number, Sequence>();
   /** Sequences that hold blocks for another instance, and those that hold room for its blocks, by request. */
   readonly #leaving = new Map<number, Sequence>();
   readonly #coming = new Map<number, Sequence>();
@@ -144,15 +145,15 @@ export class SchedulerEngine implements InstanceEngine {
     if (byTier[HBM] === blocks) return;
     // the sequence keeps the blocks from being evicted until the scheduler looks for them
     const sequence = this.manager.open(keys.words, blocks, nowUs, blocks);
-    if (this.manager.load(sequence, nowUs)) this.#announced.set(request, sequence);
+    if (this.manager.load(sequence, nowUs)) this.#announced.set(request.number, sequence);
     else this.manager.release(sequence, nowUs);
     this.#carry(nowUs);
   }
 
   add(request: SimRequest, nowUs: number): void {
-    const announced = this.#announced.get(request);
+    const announced = this.#announced.get(request.number);
     if (announced !== undefined) {
-      this.#announced.delete(request);
+      this.#announced.delete(request.number);
       this.manager.release(announced, nowUs);
       this.#carry(nowUs);
     }
@@ -277,6 +278,23 @@ export class SchedulerEngine implements InstanceEngine {
 
   transferred(flight: number): void {
     this.driver?.end(flight);
+  }
+
+  visitState(visitor: StateVisitor, requestOf: (row: number) => SimRequest): void {
+    this.manager.visitState(visitor);
+    this.driver?.visitState(visitor);
+    const sequenceOf = (id: number): Sequence | undefined => this.manager.sequence(id as SequenceId);
+    this.#scheduler.visitState(visitor, { nameOf: ({ number }) => number, requestOf, sequenceOf });
+    for (const held of [this.#announced, this.#leaving, this.#coming]) {
+      visitor.value(
+        () => [...held].map(([row, { id }]) => [row, id] as const),
+        (saved) => {
+          held.clear();
+          for (const [row, id] of saved) held.set(row, sequenceOf(id) as Sequence);
+        },
+      );
+    }
+    this.#unbilledBlocks = visitor.number(this.#unbilledBlocks);
   }
 
   checkIntegrity(): void {

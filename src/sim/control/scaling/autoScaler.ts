@@ -61,6 +61,7 @@ export function checkAutoScaler(config: AutoScalerConfig): AutoScalerConfig {
 
 export class AutoScaler implements Stateful {
   readonly config: AutoScalerConfig;
+  readonly #world: PolicyWorld;
   readonly #policy: AutoScalePolicy;
   /** Since when a direction has been wished for, or -1. */
   #upSinceUs = -1;
@@ -70,7 +71,13 @@ export class AutoScaler implements Stateful {
 
   constructor(config: AutoScalerConfig, world: PolicyWorld) {
     this.config = checkAutoScaler(config);
+    this.#world = world;
     this.#policy = scalingPolicies.make(this.config.policy, world);
+  }
+
+  /** Another one of the same policy that has seen nothing. */
+  fresh(): AutoScaler {
+    return new AutoScaler(this.config, this.#world);
   }
 
   /** Looks, at a poll. The decision is within the bounds, and its action what is to be done now. */
