@@ -33,6 +33,7 @@ import {
   pull,
   route,
   timeOut,
+  transferred,
 } from './flow/index.ts';
 import { checkForced, type ForcedDecisions } from './forced.ts';
 import type { SimulationObserver } from './observer.ts';
@@ -264,7 +265,7 @@ export class Simulation implements InstanceHost {
         core.handoffs.serve(core.instances[a], nowUs);
         return;
       case SimEvent.TRANSFER:
-        core.instances[a].transferred(b);
+        transferred(core, a, b, nowUs);
         return;
       default:
         invariant(false, `event of kind ${type} has no handler`);

@@ -239,11 +239,14 @@ export class SchedulerEngine implements InstanceEngine {
     const isAlone = this.#coming.size === 0 && this.#scheduler.runningCount === 0;
     if (!this.manager.canOpen(keys.words, here, blocks + (isAlone ? 0 : spare))) return false;
     const sequence = this.manager.open(keys.words, blocks, nowUs, here);
-    if (!this.manager.allocate(sequence, here, blocks, nowUs)) {
+    const fits = this.manager.allocate(sequence, here, blocks, nowUs);
+    this.#afterCall(nowUs);
+    // a slot whose block is still on its way down is no room yet
+    if (!fits || sequence.pending > 0) {
       this.manager.release(sequence, nowUs);
+      this.#afterCall(nowUs);
       return false;
     }
-    this.#afterCall(nowUs);
     this.#coming.set(request.number, sequence);
     return true;
   }

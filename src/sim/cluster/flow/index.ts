@@ -13,4 +13,4 @@ export {
 } from './handoffs.ts';
 export { makeGateway } from './makeGateway.ts';
 export { redirect, remove } from './moving.ts';
-export { enqueue, handOff, prefilled, send, timeOut } from './serving.ts';
+export { enqueue, handOff, prefilled, send, timeOut, transferred } from './serving.ts';

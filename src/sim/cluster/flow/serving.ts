@@ -74,3 +74,10 @@ export function handOff(core: ClusterCore, row: number, what: number, nowUs: num
   to.enqueue(request, nowUs);
   from.wake(nowUs);
 }
+
+/** A transfer between tiers of the instance is due. It may have been what kept the room for a hand-off. */
+export function transferred(core: ClusterCore, number: number, flight: number, nowUs: number): void {
+  const instance = core.instances[number];
+  instance.transferred(flight);
+  if (core.handoffs.waitingFor(number) > 0) core.handoffs.serve(instance, nowUs);
+}
