@@ -93,9 +93,9 @@ export interface InstanceEngine {
   abort(request: SimRequest, nowUs: number): void;
   /**
    * Forms the next step and settles it: what it computes is decided when it begins, so what comes of it is
-   * too. Null when there is nothing to compute now.
+   * too. With `sums.tokens` 0 there is nothing to compute now, and only `preempted` says anything.
    */
-  step(nowUs: number): EngineStep | null;
+  step(nowUs: number): EngineStep;
   /** Keeps the cached blocks of the request's prompt from being evicted until they are let go. */
   hold(request: SimRequest, nowUs: number): void;
   /** Takes room for the request's prompt, whose KV another instance sends. False when there is none. */

@@ -214,7 +214,8 @@ export class Instance {
     this.#isStepping = true;
     const step = this.engine.step(nowUs);
     this.#isStepping = false;
-    if (step === null) return;
+    for (let i = 0; i < step.preempted.length; i++) this.#giveWay(step.preempted[i]);
+    if (step.sums.tokens === 0) return;
     const computeUs = this.latency.stepTimeUs(step.sums);
     const slowedUs = this.slowdown === null ? computeUs : Math.ceil(computeUs * this.slowdown(nowUs));
     const durationUs = Math.max(1, slowedUs + step.transferUs);
@@ -224,7 +225,6 @@ export class Instance {
     counters.transferUs += step.transferUs;
     counters.waitingSum += this.engine.waitingCount;
     this.#host.stepped(this.number, nowUs, endUs, step);
-    for (let i = 0; i < step.preempted.length; i++) this.#giveWay(step.preempted[i]);
     for (let i = 0; i < step.admitted.length; i++) this.#admitted(step.admitted[i], nowUs);
     this.times.note(endUs, step.sums.decodeRequests);
     const number = this.times.steps - 1;

@@ -165,20 +165,26 @@ export class SchedulerEngine implements InstanceEngine {
     this.letGo(request, nowUs);
   }
 
-  step(nowUs: number): EngineStep | null {
+  step(nowUs: number): EngineStep {
     let plan = this.#scheduler.step(nowUs);
+    let preempted: readonly SimRequest[] = plan.preempted;
     // what others wait for with blocks in hand must not stop everybody
     while (plan.tokens === 0 && this.#scheduler.runningCount === 0 && this.#scheduler.waitingCount > 0) {
       if (!this.#giveUpOne(nowUs)) break;
+      const before = [...preempted];
       plan = this.#scheduler.step(nowUs);
+      preempted = before.length === 0 ? plan.preempted : [...before, ...plan.preempted];
     }
     const step = this.#step;
-    if (plan.tokens === 0) return null;
+    step.preempted = preempted;
+    if (plan.tokens === 0) {
+      step.sums.clear();
+      return step;
+    }
     if (this.#coming.size > 0) for (const request of plan.admitted) this.letGo(request, nowUs);
     this.#sumUp(plan);
     step.transferUs = this.#bill();
     step.admitted = plan.admitted;
-    step.preempted = plan.preempted;
     step.leftOut = plan.leftOut;
     const { started, finished, outputTokens } = this.#scheduler.stepEnded({}, nowUs);
     step.started = started;
