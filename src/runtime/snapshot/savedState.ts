@@ -26,8 +26,25 @@ export function restoreState(owner: Stateful, saved: SavedState): void {
   restorer.end();
 }
 
-function copyOf<T extends TypedArray>(array: T): T {
-  return array.slice() as T;
+/** An array without the equal values at its end: tables are larger than what is used of them. */
+interface Packed<T extends TypedArray = TypedArray> {
+  readonly head: T;
+  readonly tail: number;
+  readonly length: number;
+}
+
+function packed<T extends TypedArray>(array: T): Packed<T> {
+  const { length } = array;
+  const tail = length === 0 ? 0 : array[length - 1];
+  let used = length;
+  while (used > 0 && Object.is(array[used - 1], tail)) used--;
+  return { head: array.slice(0, used) as T, tail, length };
+}
+
+function unpack<T extends TypedArray>({ head, tail }: Packed<T>, into: T): T {
+  into.set(head);
+  into.fill(tail, head.length);
+  return into;
 }
 
 function isShown(value: unknown): value is number | boolean | TypedArray {
@@ -40,16 +57,16 @@ class Saver implements StateVisitor {
 
   fields(owner: object): void {
     for (const value of Object.values(owner)) {
-      if (isShown(value)) this.saved.push(typeof value === 'object' ? copyOf(value) : value);
+      if (isShown(value)) this.saved.push(typeof value === 'object' ? packed(value) : value);
     }
   }
 
   array(array: TypedArray): void {
-    this.saved.push(copyOf(array));
+    this.saved.push(packed(array));
   }
 
   growing<T extends TypedArray>(array: T): T {
-    this.saved.push(copyOf(array));
+    this.saved.push(packed(array));
     return array;
   }
 
@@ -122,11 +139,10 @@ class Restorer implements StateVisitor {
 
   /** @returns the array itself where the length is the same, else another one */
   #fill<T extends TypedArray>(array: T): T {
-    const saved = this.#take('object') as T;
-    if (saved.constructor !== array.constructor) throw mismatch();
-    if (saved.length !== array.length) return copyOf(saved);
-    array.set(saved);
-    return array;
+    const saved = this.#take('object') as Packed<T>;
+    if (saved.head?.constructor !== array.constructor) throw mismatch();
+    const { length } = saved;
+    return unpack(saved, length === array.length ? array : (new (kindOf(array))(length) as T));
   }
 
   #take(type?: string): unknown {
@@ -134,6 +150,12 @@ class Restorer implements StateVisitor {
     if (type !== undefined && typeof value !== type) throw mismatch();
     return value;
   }
+}
+
+function kindOf(array: TypedArray): new (length: number) => TypedArray {
+  return array.constructor as new (
+    length: number,
+  ) => TypedArray;
 }
 
 function mismatch(): TierKVError {

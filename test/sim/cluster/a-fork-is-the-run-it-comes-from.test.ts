@@ -69,8 +69,8 @@ function interrupted(
   return { before, run, taken: run.snapshot() };
 }
 
-const SEEDS = 240;
-const SEEDS_A_TEST = 24;
+const SEEDS = 160;
+const SEEDS_A_TEST = 16;
 
 describe('a fork', () => {
   it.each(Array.from({ length: SEEDS / SEEDS_A_TEST }, (_, i) => i * SEEDS_A_TEST))(

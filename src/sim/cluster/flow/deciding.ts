@@ -11,7 +11,8 @@ import { send } from './serving.ts';
 
 export function admit(core: ClusterCore, request: SimRequest, nowUs: number): void {
   const { control } = core;
-  const decision = control.admit(request, nowUs, core.forced.admission?.get(core.admissions++));
+  const number = core.admissions++;
+  const decision = control.admit(request, nowUs, core.forced.admission?.get(number));
   core.observer.admission?.(request, decision, nowUs);
   switch (decision.verdict) {
     case 'reject':
@@ -42,8 +43,8 @@ export function route(core: ClusterCore, request: SimRequest, nowUs: number): vo
   const priority = request.routedWith;
   invariant(priority !== null, 'a request that is routed has a priority');
   request.routedWith = null;
-  const forced = core.forced.routing?.get(core.routings++);
-  const decision = core.control.route(request, priority, nowUs, forced);
+  const number = core.routings++;
+  const decision = core.control.route(request, priority, nowUs, core.forced.routing?.get(number));
   core.observer.routing?.(request, decision, nowUs);
   if (decision === null) {
     drop(core, request, Status.UNROUTABLE, nowUs);
