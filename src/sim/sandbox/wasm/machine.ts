@@ -70,6 +70,10 @@ export class Machine {
     return this.memory.buffer.byteLength / UNIT_BYTES;
   }
 
+  setGlobal(index: number | undefined, value: number): void {
+    if (index !== undefined) this.#global(exportNames.global + index).value = value;
+  }
+
   function(index: number): WasmCall {
     // the rewriter exports functions under these names
     return this.#instance.exports[exportNames.function + index] as unknown as WasmCall;

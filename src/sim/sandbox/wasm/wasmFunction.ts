@@ -14,6 +14,7 @@ import {
   type Signature,
 } from '../calls/index.ts';
 import type { PolicyFunction } from '../program.ts';
+import type { Layout } from './layout.ts';
 import type { Machine, WasmCall } from './machine.ts';
 import type { Place, Places } from './places.ts';
 import { textHash } from './textHash.ts';
@@ -38,10 +39,19 @@ interface TextField {
   readonly hashes: number[];
 }
 
+/** What a function runs on. */
+export interface WasmSurroundings {
+  readonly machine: Machine;
+  readonly callee: WasmCall;
+  readonly places: Places;
+  readonly layout: Layout;
+}
+
 export class WasmFunction implements PolicyFunction {
   readonly signature: Signature;
   readonly inputs: readonly InputTable[];
   readonly #places: Places;
+  readonly #layout: Layout;
   readonly #inputPlaces: Place[] = [];
   readonly #results: Place | null;
   readonly #about: InputTable | undefined;
@@ -52,9 +62,10 @@ export class WasmFunction implements PolicyFunction {
   #decision: Float64Array = new Float64Array(SCALARS);
 
   /** @throws PolicyError contract, and what `alloc` ends in */
-  constructor(signature: Signature, places: Places, machine: Machine, callee: WasmCall) {
+  constructor(signature: Signature, { machine, callee, places, layout }: WasmSurroundings) {
     this.signature = signature;
     this.#places = places;
+    this.#layout = layout;
     this.#machine = machine;
     this.#callee = callee;
     this.inputs = signature.inputs.map((shape) => {
@@ -67,10 +78,15 @@ export class WasmFunction implements PolicyFunction {
     this.#results = hasResults(signature.decision) ? places.add() : null;
     this.#about = this.inputs[decidedInput(signature)];
     this.#texts = this.inputs.flatMap((table) => {
-      return Object.values(table.shape.fields).flatMap((kind, field) => {
-        return kind === 'text' ? [{ table, field, texts: [], hashes: [] }] : [];
+      const { name, fields } = table.shape;
+      return Object.entries(fields).flatMap(([text, kind], field) => {
+        return kind === 'text' && this.reads(name, text) ? [{ table, field, texts: [], hashes: [] }] : [];
       });
     });
+  }
+
+  reads(input: string, field: string): boolean {
+    return this.#layout.reads(this.signature.inputs, input, field);
   }
 
   /** Goes on with another machine of the same module. */

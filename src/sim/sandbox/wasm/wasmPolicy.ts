@@ -18,6 +18,7 @@ import {
   parseModule,
   refuse,
 } from './binary/index.ts';
+import { Layout } from './layout.ts';
 import { Machine, type WasmCall } from './machine.ts';
 import { rewriteModule } from './metering/index.ts';
 import { Places } from './places.ts';
@@ -56,12 +57,14 @@ class WasmPolicyInstance implements PolicyInstance {
   readonly #newMachine: () => Machine;
   readonly #functions: WasmFunction[] = [];
   readonly #places: Places;
+  readonly #layout: Layout;
   #machine: Machine;
   #alloc: WasmCall;
 
   constructor(parts: ModuleParts, newMachine: () => Machine) {
     this.#parts = parts;
     this.#newMachine = newMachine;
+    this.#layout = new Layout(parts);
     this.#machine = newMachine();
     this.#alloc = this.#callee('alloc');
     this.#places = new Places(this.#machine.memory, (bytes) => this.#machine.run(this.#alloc, [bytes]));
@@ -93,7 +96,13 @@ class WasmPolicyInstance implements PolicyInstance {
       type,
       `${name}(${about.join(', ')}${params > about.length ? ', ...' : ''})`,
     );
-    const bound = new WasmFunction(signature, this.#places, this.#machine, this.#callee(name));
+    this.#layout.tell(inputs, this.#machine);
+    const bound = new WasmFunction(signature, {
+      machine: this.#machine,
+      callee: this.#callee(name),
+      places: this.#places,
+      layout: this.#layout,
+    });
     this.#functions.push(bound);
     return bound;
   }
