@@ -1,7 +1,7 @@
 /** Runs the kernels over a case on a device, with everything that is not written yet poisoned with NaN. */
 
-import { BufferUsage, MapMode } from '../../src/backends/webgpu/device/gpuConstants.ts';
-import { type AttentionKernel, PagedAttention } from '../../src/compute/index.ts';
+import { BufferUsage, MapMode } from '../../../src/backends/webgpu/device/gpuConstants.ts';
+import { type AttentionKernel, PagedAttention } from '../../../src/compute/index.ts';
 import type { PagedCase } from './pagedCase.ts';
 
 const { STORAGE, COPY_SRC, COPY_DST, MAP_READ } = BufferUsage;
@@ -24,7 +24,7 @@ export interface CaseRun {
 export async function openCase(
   device: GPUDevice,
   one: PagedCase,
-  { kernel = 'lanes', partialBytesMax, writes = false }: RunOptions = {},
+  { kernel, partialBytesMax, writes = false }: RunOptions = {},
 ): Promise<CaseRun> {
   const { shape, layout, layer, entries } = one;
   const { qHeads, kvHeads, headDim, window = 0 } = shape;
@@ -45,7 +45,7 @@ export async function openCase(
     slabs,
     layout,
     qHeads,
-    kernel,
+    ...(kernel === undefined ? {} : { kernel }),
     window,
     rowsMax,
     entriesMax: entries.length / 2,

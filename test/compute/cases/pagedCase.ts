@@ -4,9 +4,9 @@
  * no token owns is NaN, blocks lie in random order and slabs, and so must nobody read beside a token.
  */
 
-import { int8Layout, NO_TOKEN } from '../../src/compute/index.ts';
-import { type KVLayout, kvLayout } from '../../src/runtime/geometry/index.ts';
-import { SeededRandom } from '../../src/testing/index.ts';
+import { int8Layout, NO_TOKEN } from '../../../src/compute/index.ts';
+import { type KVLayout, kvLayout } from '../../../src/runtime/geometry/index.ts';
+import { SeededRandom } from '../../../src/testing/index.ts';
 
 export interface CaseShape {
   readonly headDim: number;
@@ -21,6 +21,8 @@ export interface CaseShape {
   readonly lengths: readonly number[];
   /** Positions of each sequence that attend. Default: the last. */
   readonly positions?: readonly (readonly number[])[];
+  /** The score of each token for every row, before it is scaled. Default: those of random K and Q. */
+  readonly scoreOf?: (token: number) => number;
   readonly seed?: number;
 }
 
@@ -69,8 +71,15 @@ export function pagedCase(shape: CaseShape): PagedCase {
   });
   let next = 0;
   const firstEntry = blocksOf.map((count) => (next += count) - count);
+  const keyOf =
+    (length: number) =>
+    (_: unknown, i: number): number => {
+      const random = value();
+      if (shape.scoreOf === undefined) return random;
+      return i % headDim === 0 ? shape.scoreOf(Math.floor(i / headDim) % length) : 0;
+    };
   const written = lengths.map((length) => ({
-    k: Float32Array.from({ length: kvHeads * length * headDim }, value),
+    k: Float32Array.from({ length: kvHeads * length * headDim }, keyOf(length)),
     v: Float32Array.from({ length: kvHeads * length * headDim }, value),
   }));
   const stored = written.map(({ k, v }, sequence) => {
@@ -107,7 +116,10 @@ export function pagedCase(shape: CaseShape): PagedCase {
   const stride = (qHeads + 2 * kvHeads) * headDim;
   const qkv = new Float32Array(sequenceOf.length * stride);
   sequenceOf.forEach((sequence, row) => {
-    for (let i = 0; i < qHeads * headDim; i++) qkv[row * stride + i] = value();
+    for (let i = 0; i < qHeads * headDim; i++) {
+      const random = value();
+      qkv[row * stride + i] = shape.scoreOf === undefined ? random : Number(i % headDim === 0);
+    }
     const token = rows[4 * row];
     for (let head = 0; head < kvHeads && token !== NO_TOKEN; head++) {
       const from = (head * lengths[sequence] + token) * headDim;
@@ -176,9 +188,9 @@ export function attendedInF64({ shape, rows, sequenceOf, qkv, stored }: PagedCas
 }
 
 /** The bound of a result: 2e-6 of the largest V, and half a unit in the last place of the result. */
-export function boundOf({ stored }: PagedCase, wanted: number): number {
+export function boundOf({ stored }: PagedCase): (wanted: number) => number {
   const largest = Math.max(
     ...stored.map(({ v }) => v.reduce((most, each) => Math.max(most, Math.abs(each)), 0)),
   );
-  return 2e-6 * largest + Math.abs(wanted) * 2 ** -24;
+  return (wanted) => 2e-6 * largest + Math.abs(wanted) * 2 ** -24;
 }
