@@ -324,7 +324,7 @@ class World {
     while (from < sequence.length && !away(from)) from++;
     let to = from;
     while (to < sequence.length && away(to) && random.chance(0.7)) to++;
-    const estimate = this.#manager.loadEstimate(sequence, from, sequence.length);
+    const estimate = this.#manager.loadEstimate(sequence, from, sequence.length, this.#nowUs);
     if (estimate !== undefined && !(estimate.startUs >= 0 && estimate.bandwidthBytesPerS > 0)) {
       throw new Error(`an estimate is ${JSON.stringify(estimate)}`);
     }

@@ -11,3 +11,4 @@ export {
   planOf,
   squaresOf,
 } from './loadOrRecompute.ts';
+export { type FoundPrefix, isOurs, type MeetingPart, nextPart, passArrived } from './prefixMeeting.ts';

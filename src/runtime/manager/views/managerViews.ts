@@ -177,8 +177,8 @@ export abstract class ManagerViews {
    * How long loads of the sequence's blocks [from, to) would take now, by those of the last while; undefined
    * when none is below HBM or on its way.
    */
-  loadEstimate(sequence: Sequence, from: number, to: number): LoadEstimate | undefined {
-    return loadEstimate(this.core, sequence, from, to);
+  loadEstimate(sequence: Sequence, from: number, to: number, nowUs: number): LoadEstimate | undefined {
+    return loadEstimate(this.core, sequence, from, to, nowUs);
   }
 
   /** Whether `count` more units of a size class would fit HBM beside what cannot be evicted. */
