@@ -19,7 +19,7 @@ import {
 } from './context.ts';
 import { type GroupTable, SequenceState } from './kvSequence.ts';
 import { scrub } from './scrubbing.ts';
-import { type FoundTail, findTail, takeTail } from './tails.ts';
+import { type FoundTail, findTail, isInPlace, takeTail } from './tails.ts';
 
 export interface BeginOptions extends WaitOptions {
   /** Who may share this KV: from your own authentication, never from the request's body. */
@@ -154,7 +154,8 @@ async function bringWithTail(
   const { matched } = sequence.groups[0].table;
   const taken = await takeTail(context, sequence, tail, matched, signals);
   await bring(context, sequence, signals);
-  return sequence.readyTokens === matched * context.blockTokens ? taken : 0;
+  const goesOn = sequence.readyTokens === matched * context.blockTokens;
+  return taken !== null && goesOn && isInPlace(taken, sequence) ? taken.tokens : 0;
 }
 
 /** @throws TKV_INPUT naming the part of the hint that is none */

@@ -10,7 +10,7 @@ import {
 } from '../../runtime/index.ts';
 import type { GroupUnits } from '../layerGroups.ts';
 import type { ManagerLoop } from '../managerLoop.ts';
-import type { RuntimeMigration } from '../migration.ts';
+import type { RuntimeMigration } from '../migration/runtimeMigration.ts';
 import type { TenantChains } from '../prompts/tenantChains.ts';
 import type { TenantOwners } from '../prompts/tenantOwners.ts';
 import { requireList } from '../prompts/tokenList.ts';

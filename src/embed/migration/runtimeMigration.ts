@@ -9,7 +9,7 @@ import {
   type ManagerListener,
   type MigratableContent,
   type MigratorOptions,
-} from '../runtime/index.ts';
+} from '../../runtime/index.ts';
 import { MigrationLoop } from './migrationLoop.ts';
 
 export interface RuntimeMigration {

@@ -1,8 +1,8 @@
 /** Counters and gauges of a runtime as plain data, for whatever a server exports metrics with. */
 
-import { outcomeNames, tierName } from '../runtime/index.ts';
-import type { RequestContext } from './requests/context.ts';
-import type { OpenStores } from './stores/openStores.ts';
+import { outcomeNames, tierName } from '../../runtime/index.ts';
+import type { RequestContext } from '../requests/context.ts';
+import type { OpenStores } from '../stores/openStores.ts';
 
 export interface Metrics {
   /**

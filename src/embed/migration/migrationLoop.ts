@@ -4,8 +4,8 @@
  * rarely.
  */
 
-import type { KVMigrator, MigratableBlock } from '../runtime/index.ts';
-import { type Alarm, processAlarm } from './managerLoop.ts';
+import type { KVMigrator, MigratableBlock } from '../../runtime/index.ts';
+import { type Alarm, processAlarm } from '../managerLoop.ts';
 
 const DELAY_US = 250_000;
 const DELAY_US_MAX = 16_000_000;

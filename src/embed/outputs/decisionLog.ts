@@ -1,7 +1,7 @@
 /** The decision log of a runtime, in a file. */
 
 import fs from 'node:fs';
-import { type DecisionSink, LogWriter, type ManagerConfig, TierKVError } from '../runtime/index.ts';
+import { type DecisionSink, LogWriter, type ManagerConfig, TierKVError } from '../../runtime/index.ts';
 
 export interface DecisionLogFile {
   readonly sink: DecisionSink;

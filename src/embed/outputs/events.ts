@@ -4,8 +4,8 @@
  * the oldest ones and sees the gap.
  */
 
-import { requireInteger } from '../runtime/errors.ts';
-import { keyToHex, type ManagerListener, type TierName } from '../runtime/index.ts';
+import { requireInteger } from '../../runtime/errors.ts';
+import { keyToHex, type ManagerListener, type TierName } from '../../runtime/index.ts';
 
 export type CacheEvent =
   | {
