@@ -1,0 +1,7 @@
+/** Search over policy bundles without any language model. */
+
+export * from './numeric/index.ts';
+export * from './programs/index.ts';
+export * from './run/index.ts';
+export * from './selection/index.ts';
+export * from './trees/index.ts';
