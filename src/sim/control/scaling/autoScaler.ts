@@ -68,9 +68,10 @@ export class AutoScaler implements Stateful {
   /** Request rate of the last evaluation, or -1 before it. */
   #lastRate = -1;
 
-  constructor(config: AutoScalerConfig, world: PolicyWorld) {
+  /** @param policy one that no registry names; it goes before the configuration's */
+  constructor(config: AutoScalerConfig, world: PolicyWorld, policy?: AutoScalePolicy) {
     this.config = checkAutoScaler(config);
-    this.#policy = scalingPolicies.make(this.config.policy, world);
+    this.#policy = policy ?? scalingPolicies.make(this.config.policy, world);
   }
 
   /** Looks, at a poll. The decision is within the bounds, and its action what is to be done now. */
