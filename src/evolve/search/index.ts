@@ -4,4 +4,5 @@ export * from './numeric/index.ts';
 export * from './programs/index.ts';
 export * from './run/index.ts';
 export * from './selection/index.ts';
+export * from './start/index.ts';
 export * from './trees/index.ts';

@@ -31,15 +31,17 @@ export function scaleOfRule(rule: NumberRule): Scale {
   if (usual >= UNLIMITED) {
     return { kind: 'logarithmic', min: 1, max: 4096, isInteger, beyond: usual };
   }
+  // a bound that may not be reached itself
+  const inside = (from: number, to: number): number =>
+    rule.above !== undefined && from <= rule.above ? rule.above + (to - rule.above) / 1024 : from;
   if (usual > 0 && (rule.max === undefined || rule.max > usual * SPAN)) {
-    const min = Math.max(usual / SPAN, least > 0 ? least : 0, isInteger ? 1 : 0);
-    return { kind: 'logarithmic', min, max: Math.min(rule.max ?? Infinity, usual * SPAN), isInteger };
+    const min = Math.max(usual / SPAN, least, isInteger ? 1 : 0);
+    const max = Math.min(rule.max ?? Infinity, usual * SPAN);
+    return { kind: 'logarithmic', min: inside(min, usual), max, isInteger };
   }
   const min = Number.isFinite(least) ? least : Math.min(-1, usual - 2 * Math.abs(usual));
   const max = rule.max ?? Math.max(SPAN, usual * 2);
-  // a bound that may not be reached itself
-  const from = rule.above !== undefined && min === rule.above ? min + (max - min) / 1024 : min;
-  return { kind: 'linear', min: from, max, isInteger };
+  return { kind: 'linear', min: inside(min, max), max, isInteger };
 }
 
 /** The scale of a number in a program; undefined where it is left alone: 0, and stand-ins for infinity. */
