@@ -1,7 +1,7 @@
 /**
  * An evaluator for tests of the wire: how near the constant WEIGHT of a routing program is to 0.75, over two
- * cases. A program that mentions `hang` is never answered, as a worker that is stuck; it ends with its signal
- * only.
+ * cases. A program that mentions `hang` is answered with its signal only, as where a worker is stuck; one that
+ * mentions `freeze` stops the whole process.
  */
 
 import { type PolicyBundle, policyId } from '../../../src/evolve/bundle/index.ts';
@@ -30,6 +30,7 @@ export class WeightEvaluator implements Evaluator {
     if (routing?.type === 'code' && routing.source.includes('hang')) {
       await new Promise((_, reject) => signal?.addEventListener('abort', () => reject(signal.reason)));
     }
+    if (routing?.type === 'code' && routing.source.includes('freeze')) for (;;);
     const weight = weightOf(bundle);
     const score = 0.75 - Math.abs(weight - 0.75);
     const cases = caseIds.map((id, i) => ({
