@@ -64,12 +64,14 @@ export class FeatureWriter<Facts> {
 
 export class SlotProgram implements Stateful {
   readonly function: SlotFunction;
+  readonly #slot: PolicySlot;
   readonly #instance: PolicyInstance;
   readonly #bound: PolicyFunction;
   readonly #wants: (name: string) => boolean;
 
   /** @throws PolicyError contract, and what loading the program may throw */
   constructor(slot: PolicySlot, { code, program }: LoadedCode) {
+    this.#slot = slot;
     this.#instance = program.instantiate();
     this.function = functionOf(slot, code, this.#instance);
     const { name, arguments: inputs, decision } = this.function;
@@ -93,8 +95,14 @@ export class SlotProgram implements Stateful {
     try {
       return this.#bound.call();
     } catch (error) {
-      if (error instanceof PolicyError && error.requestId === undefined) throw error.at(requestId, nowUs);
-      throw error;
+      if (!(error instanceof PolicyError) || error.path !== undefined) throw error;
+      throw new PolicyError(error.kind, error.problem, {
+        path: this.#slot,
+        ...(error.line === undefined ? {} : { line: error.line }),
+        ...(requestId === '' ? {} : { requestId }),
+        simTimeUs: nowUs,
+        cause: error,
+      });
     }
   }
 

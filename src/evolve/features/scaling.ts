@@ -30,9 +30,6 @@ export const scalingFeatures: FeatureTable<AutoScaleContext> = {
   requestRate: float('1/s', 'fresh', 'arrivals', ({ metrics }) => metrics.requestRate),
   avgPromptTokens: float('tokens', 'fresh', 'of a request', ({ metrics }) => metrics.avgPromptTokens),
   avgOutputTokens: float('tokens', 'fresh', 'of a request', ({ metrics }) => metrics.avgOutputTokens),
-  worstAttainment: float('0..1', 'fresh', 'lowest SLO attainment of a class, 1 without any', ({ metrics }) =>
-    Math.min(1, ...Object.values(metrics.sloAttainment)),
-  ),
   avgLatencyUs: float('µs', 'fresh', 'mean end to end', ({ metrics }) => metrics.avgLatencyUs),
   p99LatencyUs: float('µs', 'fresh', 'end to end, 99th percentile', ({ metrics }) => metrics.p99LatencyUs),
   avgTtftUs: float('µs', 'fresh', 'mean time to the first token', ({ metrics }) => metrics.avgTtftUs),

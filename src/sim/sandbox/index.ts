@@ -12,3 +12,4 @@ export {
   policyLanguages,
 } from './program.ts';
 export * from './starlark/index.ts';
+export { textHash } from './wasm/index.ts';

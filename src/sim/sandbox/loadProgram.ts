@@ -3,6 +3,7 @@
 import { configError } from '../../runtime/errors.ts';
 import { type PolicyLanguage, type PolicyProgram, policyLanguages } from './program.ts';
 import { StarlarkPolicy } from './starlark/policy/index.ts';
+import { WasmPolicy } from './wasm/index.ts';
 
 /**
  * Reads a program. Asynchronous because the engine of JavaScript policies is loaded when one is there.
@@ -15,6 +16,8 @@ export async function loadProgram(language: PolicyLanguage, source: string): Pro
   switch (language) {
     case 'starlark':
       return new StarlarkPolicy(source);
+    case 'wasm':
+      return new WasmPolicy(source);
     default:
       throw configError('language', `is ${language}`, `Use one of ${policyLanguages.join(', ')}.`);
   }

@@ -41,6 +41,8 @@ export interface PolicyFunction {
   readonly signature: Signature;
   /** A table for each input of the signature. The host fills them before each call. */
   readonly inputs: readonly InputTable[];
+  /** Whether the program can see that field of an input. What it cannot see need not be filled in. */
+  reads(input: string, field: string): boolean;
   /**
    * Decides on what the tables hold, within a new budget. After an error the instance can be called again.
    *

@@ -15,6 +15,7 @@ export {
   decidedInput,
   type FeatureKind,
   type InputShape,
+  mentions,
   requireSignature,
   type Signature,
 } from './signature.ts';

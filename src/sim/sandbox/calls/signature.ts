@@ -43,6 +43,11 @@ export function decidedInput({ inputs, decision }: Signature): number {
   return inputs.findIndex(({ name, kind }) => name === decision.of && kind === 'records');
 }
 
+/** Whether a text can mean a field by its name; where it may ask for fields by other texts, it always can. */
+export function mentions(source: string, field: string): boolean {
+  return new RegExp(`\\b${field}\\b`).test(source) || /\bgetattr\b/.test(source);
+}
+
 /** @throws TKV_CONFIG for a signature that no program could have */
 export function requireSignature(signature: Signature): void {
   const { name, inputs, decision } = signature;

@@ -4,7 +4,7 @@
  */
 
 import type { PlainState } from '../../../control/policy.ts';
-import { type InputTable, requireSignature, type Signature } from '../../calls/index.ts';
+import { type InputTable, mentions, requireSignature, type Signature } from '../../calls/index.ts';
 import type { Budget } from '../../meter.ts';
 import { PolicyError } from '../../policyError.ts';
 import type { PolicyFunction, PolicyInstance, PolicyProgram } from '../../program.ts';
@@ -18,24 +18,28 @@ export class StarlarkPolicy implements PolicyProgram {
   readonly language = 'starlark';
   readonly #program: StarlarkProgram;
   readonly #engine: StarlarkEngine;
+  readonly #source: string;
 
   /** @throws PolicyError compile */
   constructor(source: string, engine: StarlarkEngine = 'compiled') {
     this.#program = new StarlarkProgram(source);
+    this.#source = source;
     this.#engine = engine;
   }
 
   instantiate(budget: Budget = {}): PolicyInstance {
-    return new StarlarkPolicyInstance(this.#program.instantiate(budget, this.#engine));
+    return new StarlarkPolicyInstance(this.#program.instantiate(budget, this.#engine), this.#source);
   }
 }
 
 class StarlarkPolicyInstance implements PolicyInstance {
   readonly #instance: StarlarkInstance;
+  readonly #source: string;
   readonly #memory: { state: StarDict } = { state: new StarDict() };
 
-  constructor(instance: StarlarkInstance) {
+  constructor(instance: StarlarkInstance, source: string) {
     this.#instance = instance;
+    this.#source = source;
   }
 
   get stepsUsed(): number {
@@ -56,7 +60,8 @@ class StarlarkPolicyInstance implements PolicyInstance {
     const global = this.#instance.global(name);
     const takesState = global instanceof StarFunction && global.required === inputs.length + 1;
     const callee = this.#instance.function(name, inputs.length + (takesState ? 1 : 0));
-    return new StarlarkPolicyFunction(this.#instance, callee, signature, takesState ? this.#memory : null);
+    const memory = takesState ? this.#memory : null;
+    return new StarlarkPolicyFunction(this.#instance, callee, signature, memory, this.#source);
   }
 
   snapshot(): PlainState {
@@ -74,6 +79,7 @@ class StarlarkPolicyFunction implements PolicyFunction {
   readonly inputs: readonly InputTable[];
   readonly #instance: StarlarkInstance;
   readonly #callee: StarFunction;
+  readonly #source: string;
   readonly #memory: { readonly state: StarDict } | null;
   readonly #records: readonly RecordInput[];
   readonly #arguments: Value[] = [];
@@ -84,14 +90,20 @@ class StarlarkPolicyFunction implements PolicyFunction {
     callee: StarFunction,
     signature: Signature,
     memory: { readonly state: StarDict } | null,
+    source: string,
   ) {
     this.signature = signature;
     this.#instance = instance;
     this.#callee = callee;
+    this.#source = source;
     this.#memory = memory;
     this.#records = signature.inputs.map((shape) => new RecordInput(shape));
     this.inputs = this.#records.map(({ table }) => table);
     this.#decision = new DecisionReader(signature, this.inputs);
+  }
+
+  reads(_: string, field: string): boolean {
+    return mentions(this.#source, field);
   }
 
   call(): Float64Array {
