@@ -6,7 +6,7 @@ import { PolicyControlPlane, type Role } from '../../sim/control/index.ts';
 import { type Deployment, newSimulation, type PoolConfig } from '../../sim/deployment/index.ts';
 import { KeysNeeded } from '../../sim/instance/index.ts';
 import { withOptionNames } from '../process/index.ts';
-import { type BuildExtras, type BuiltSimulation, optionNames, readsNoKeys } from './built.ts';
+import { type BuildExtras, type BuiltSimulation, optionNames, readsNoKeys, withPolicies } from './built.ts';
 import { buildDeployed } from './deployment/index.ts';
 import { controlSetup } from './input/control.ts';
 import { engineSetup } from './input/engine.ts';
@@ -64,25 +64,41 @@ export function buildSimulation(
 ): BuiltSimulation {
   if (options.deployment !== undefined) return buildDeployed(trace, options, extras);
   return withOptionNames(optionNames, () => {
+    const { bundle: bound, adjust, ...parts } = extras;
     const machine = engineHardware(options);
     const { control, gateway, bundle } = controlSetup(options);
-    const { engine, limits } = engineSetup(options, machine, bundle);
+    const { engine: plain, limits } = engineSetup(options, machine, bundle);
+    const engine = bound === undefined ? plain : withPolicies(plain, bound);
     const pool = (role: Role, replicas: number): PoolConfig => {
       const { latency } = machine;
       return { configId: 'default', role, model: '', replicas, engine, latency, limits };
     };
     const deployment: Deployment = { pools: poolsOf(options).map(([role, count]) => pool(role, count)) };
-    const opened = openSimulation(trace, options);
+    const opened = openSimulation(trace, options, adjust);
     const replicas = deployment.pools.reduce((sum, { replicas: count }) => sum + count, 0);
-    const scaling = scalingSetup(options, bundle, machine, engine, limits, replicas, opened.seed);
+    const scaling = scalingSetup(
+      options,
+      bundle,
+      machine,
+      engine,
+      limits,
+      replicas,
+      opened.seed,
+      bound?.scaling,
+    );
+    const makeEngine = extras.makeEngine ?? bound?.makeEngine;
     const simulation = newSimulation({
       deployment,
       workload: opened.workload,
-      control: new PolicyControlPlane(control, {
-        key: opened.seed,
-        blockTokens: engine.blockTokens,
-        maxSequences: limits.maxSequences,
-      }),
+      control: new PolicyControlPlane(
+        { ...control, ...bound?.control },
+        {
+          key: opened.seed,
+          blockTokens: engine.blockTokens,
+          maxSequences: limits.maxSequences,
+          ...(bound === undefined ? {} : { policies: bound.policies }),
+        },
+      ),
       options: {
         horizonUs: opened.horizonUs,
         admissionLatencyUs: whole(options, 'admissionLatency', 0, 1e12),
@@ -95,8 +111,9 @@ export function buildSimulation(
         ...(gateway === null ? {} : { gateway }),
       },
       ...(scaling === undefined ? {} : { scaling }),
-      ...extras,
-      skipsKeys: (extras.skipsKeys ?? true) && readsNoKeys(control),
+      ...parts,
+      ...(makeEngine === undefined ? {} : { makeEngine }),
+      skipsKeys: (extras.skipsKeys ?? true) && bound === undefined && readsNoKeys(control),
     });
     const scheduler = engine.scheduler.queueOrder ?? 'fcfs';
     const gpus = (): number => simulation.instances.length * machine.tp * machine.dp;

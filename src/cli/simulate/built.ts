@@ -1,8 +1,11 @@
 /** A simulation that is ready to run, whatever it was built from, and what builders have in common. */
 
+import type { BoundBundle } from '../../evolve/binding/index.ts';
 import type { Simulation, SimulationObserver } from '../../sim/cluster/index.ts';
 import type { ControlConfig } from '../../sim/control/index.ts';
 import type { Deployment, MakeEngine } from '../../sim/deployment/index.ts';
+import type { EngineConfig } from '../../sim/instance/index.ts';
+import type { WorkloadSpec } from '../../sim/workload/index.ts';
 import type { EngineHardware } from './input/latency.ts';
 import type { Options } from './input/options.ts';
 import type { OpenedSimulation } from './input/workload.ts';
@@ -38,6 +41,10 @@ export interface BuiltSimulation {
 }
 
 export interface BuildExtras {
+  /** Policies of a bundle; they go before those of the options. */
+  readonly bundle?: BoundBundle;
+  /** Changes a specification before requests are generated from it. */
+  readonly adjust?: (spec: WorkloadSpec) => WorkloadSpec;
   readonly observer?: SimulationObserver;
   readonly makeEngine?: MakeEngine;
   /** Default true. */
@@ -48,4 +55,13 @@ export interface BuildExtras {
 export function readsNoKeys({ routing, shadow, decider }: ControlConfig): boolean {
   const plain = ['round-robin', 'least-loaded', 'always-busiest', 'llq', 'lor'];
   return plain.includes(routing.policy) && shadow.model === 'none' && decider.policy === 'never';
+}
+
+/** The engine with the scheduler and the eviction of a bundle. */
+export function withPolicies(engine: EngineConfig, { scheduler, eviction }: BoundBundle): EngineConfig {
+  return {
+    ...engine,
+    scheduler: { ...engine.scheduler, ...scheduler },
+    ...(eviction === undefined ? {} : { eviction }),
+  };
 }

@@ -105,23 +105,41 @@ it('can be swept over a field', async () => {
 describe('a mistake is one line with file, line and key', () => {
   const replaced = (what: string, by: string): string => base.replace(what, by);
   it.each([
-    [replaced('replicas: 2', 'replicsa: 2'), /:6: pools\[0\].replicsa is not a key here. Did you mean "replicas"/],
-    [replaced('max_num_seqs: 16', 'max_num_seqs: 0'), /:7: pools\[0\].engine.max_num_seqs is 0. Set it to an integer/],
-    [replaced('max_num_seqs', 'max_num_seq'), /engine.max_num_seq is not a key here. Did you mean "max_num_seqs"/],
+    [
+      replaced('replicas: 2', 'replicsa: 2'),
+      /:6: pools\[0\].replicsa is not a key here. Did you mean "replicas"/,
+    ],
+    [
+      replaced('max_num_seqs: 16', 'max_num_seqs: 0'),
+      /:7: pools\[0\].engine.max_num_seqs is 0. Set it to an integer/,
+    ],
+    [
+      replaced('max_num_seqs', 'max_num_seq'),
+      /engine.max_num_seq is not a key here. Did you mean "max_num_seqs"/,
+    ],
     [replaced('scheduler: sjf', 'scheduler: sfj'), /engine.scheduler is "sfj".*'sjf'/],
     [replaced('name: qwen3-14b', 'name: qwen3-41b'), /:3: models\[0\].name .*qwen3-14b/],
     [replaced('H100', 'H1000'), /H100/],
     [replaced('tp: 2', 'tp: 3'), /:3: models\[0\].tp /],
-    [replaced('token-bucket', 'token-buckt'), /:9: control.admission.policy is not known.*Did you mean token-bucket/],
+    [
+      replaced('token-bucket', 'token-buckt'),
+      /:9: control.admission.policy is not known.*Did you mean token-bucket/,
+    ],
     [replaced('refill_rate', 'refil_rate'), /:9: control.admission.refil_rate is not known.*refillRate/],
     [replaced('queue-depth: 2', 'queue-dept: 2'), /:10: control.routing.scorers .*queue-depth/],
     [replaced('replicas: 2', 'role: prefill'), /pools has prefill pool "chat" and no decode pool/],
     [replaced('replicas: 2', 'replicas: {min: 1, max: 4}'), /pools gives "chat" room to scale.*autoscaling/],
     [replaced('version: 1', 'version: 2'), /:1: version is "2"/],
     [replaced('preset: chatbot', 'preset: chatbott'), /chatbott.*chatbot/],
-    [replaced('workload: {preset: chatbot,', 'workload: {preset: chatbot, file: x.yaml,'), /workload names 2 of file/],
+    [
+      replaced('workload: {preset: chatbot,', 'workload: {preset: chatbot, file: x.yaml,'),
+      /workload names 2 of file/,
+    ],
     [`${base}autoscaling: {policy: {policy: hpaa}}\n`, /autoscaling.policy.policy is not known.*hpa/],
-    [`${base}autoscaling: {policy: {policy: hpa, targt: 3}}\n`, /autoscaling.policy.targt is not known.*target/],
+    [
+      `${base}autoscaling: {policy: {policy: hpa, targt: 3}}\n`,
+      /autoscaling.policy.targt is not known.*target/,
+    ],
     ['models: []\nversion: 1\n', /models is empty/],
     [replaced('total_kv_blocks: 400', 'total_kv_blocks: 0'), /engine.total_kv_blocks is 0/],
     [replaced('replicas: 2', 'replicas: 0'), /pools\[0\].replicas is 0/],

@@ -8,7 +8,7 @@ import { PolicyControlPlane } from '../../../sim/control/index.ts';
 import { type Deployment, newSimulation } from '../../../sim/deployment/index.ts';
 import { readYaml, type SpecNode } from '../../../sim/workload/spec/reader.ts';
 import { readText } from '../../input/index.ts';
-import { type BuildExtras, type BuiltSimulation, readsNoKeys } from '../built.ts';
+import { type BuildExtras, type BuiltSimulation, readsNoKeys, withPolicies } from '../built.ts';
 import { textOption } from '../input/numbers.ts';
 import type { Options } from '../input/options.ts';
 import { openSimulation } from '../input/workload.ts';
@@ -30,22 +30,36 @@ export function buildDeployed(
   invariant(file !== undefined, 'a deployment was asked for');
   const root = readYaml(applySettings(readText(file), textOption(options, 'set')), file);
   root.choice('version', VERSIONS);
+  const { bundle: bound, adjust, ...parts } = extras;
   const pools = readPools(root, options);
   const deployed = readControl(root);
   const workload = readWorkload(root, file);
   const handoff = readHandoff(root);
   const said = { ...readTargets(root), ...readRun(root), ...defined(options) };
-  const opened = openDeployed(trace, said, workload);
-  const scaling = readScaling(root, pools, opened.seed);
+  const opened = openDeployed(trace, said, workload, adjust);
+  const scaling = readScaling(root, pools, opened.seed, bound?.scaling);
   root.close();
-  const deployment: Deployment = { pools: pools.map(({ config }) => config) };
+  const deployment: Deployment = {
+    pools: pools.map(({ config }) => {
+      return bound === undefined ? config : { ...config, engine: withPolicies(config.engine, bound) };
+    }),
+  };
   const { blockTokens } = pools[0].config.engine;
   const maxSequences = Math.max(...pools.map(({ config }) => config.limits.maxSequences));
   const { control, gateway, admissionLatencyUs, routingLatencyUs } = deployed;
+  const makeEngine = extras.makeEngine ?? bound?.makeEngine;
   const simulation = newSimulation({
     deployment,
     workload: opened.workload,
-    control: new PolicyControlPlane(control, { key: opened.seed, blockTokens, maxSequences }),
+    control: new PolicyControlPlane(
+      { ...control, ...bound?.control },
+      {
+        key: opened.seed,
+        blockTokens,
+        maxSequences,
+        ...(bound === undefined ? {} : { policies: bound.policies }),
+      },
+    ),
     options: {
       horizonUs: opened.horizonUs,
       admissionLatencyUs,
@@ -55,8 +69,9 @@ export function buildDeployed(
       ...(gateway === null ? {} : { gateway }),
     },
     ...(scaling === undefined ? {} : { scaling }),
-    ...extras,
-    skipsKeys: (extras.skipsKeys ?? true) && readsNoKeys(control),
+    ...parts,
+    ...(makeEngine === undefined ? {} : { makeEngine }),
+    skipsKeys: (extras.skipsKeys ?? true) && bound === undefined && readsNoKeys(control),
   });
   const gpusOf = ({ machine }: DeployedPool): number => machine.tp * machine.dp;
   return {
@@ -84,10 +99,11 @@ function openDeployed(
   trace: string | undefined,
   options: Options,
   { options: inFile, spec }: DeployedWorkload,
+  adjust: BuildExtras['adjust'],
 ): ReturnType<typeof openSimulation> {
   const names = [trace, options.workload, options.workloadSpec, options.traceData];
-  if (names.some((name) => name !== undefined)) return openSimulation(trace, options);
-  return openSimulation(undefined, { ...inFile, ...options }, spec);
+  if (names.some((name) => name !== undefined)) return openSimulation(trace, options, adjust);
+  return openSimulation(undefined, { ...inFile, ...options }, adjust, spec);
 }
 
 function readRun(root: SpecNode): Options {

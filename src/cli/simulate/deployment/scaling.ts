@@ -1,5 +1,6 @@
 /** Autoscaling of a deployment file: the policy, when it looks, and how long replicas take to come and go. */
 
+import type { BoundBundle } from '../../../evolve/binding/index.ts';
 import type { ScalingSetup } from '../../../sim/cluster/index.ts';
 import {
   AutoScaler,
@@ -20,11 +21,15 @@ import type { DeployedPool } from './pools.ts';
 
 const time = { min: 0, max: 1e12 };
 
-/** @returns undefined without `autoscaling` */
+/**
+ * @param own policy of a policy bundle, which goes before that of the file
+ * @returns undefined without `autoscaling`
+ */
 export function readScaling(
   root: SpecNode,
   pools: readonly DeployedPool[],
   key: bigint,
+  own?: BoundBundle['scaling'],
 ): ScalingSetup | undefined {
   const node = root.section('autoscaling');
   const scaled = pools.find(({ bounds }) => bounds.min < bounds.max);
@@ -39,7 +44,9 @@ export function readScaling(
   const [{ name, bounds, config }] = pools;
   const policyNode = node.section('policy');
   if (policyNode === undefined) throw node.error('policy', 'is missing', 'Write policy: {policy: hpa}');
-  const policy = readPolicy(policyNode);
+  const makesOwn = typeof own === 'function' ? own : undefined;
+  const named = typeof own === 'object' ? own : undefined;
+  const policy = named ?? readPolicy(policyNode);
   const world: PolicyWorld = {
     blockTokens: config.engine.blockTokens,
     maxSequences: config.limits.maxSequences,
@@ -60,6 +67,7 @@ export function readScaling(
           triggers: readTriggers(node.section('triggers')),
         },
         world,
+        makesOwn,
       ),
   );
   const replicas = new Replicas(readActuation(node), bounds, config.replicas, world);
