@@ -12,6 +12,7 @@ import {
 } from '../../../sim/workload/index.ts';
 import { type OpenedWorkload, type OpenOptions, openSpec, openWorkload } from '../../workload/open.ts';
 import { adjustmentOf, openOptions, presetSpec, seedOption } from '../../workload/options.ts';
+import { oneOf } from './latency.ts';
 import { textOption, wholeOption } from './numbers.ts';
 import type { Options } from './options.ts';
 
@@ -49,7 +50,8 @@ export function openSimulation(
         ? openPreset(options, adjust)
         : openSpec(spec, adjusted(options, adjust));
   const limit = wholeOption(options, 'numRequests', 0) ?? opened.spec?.numRequests ?? 0;
-  const loop = options.closedLoop === true ? recordedLoop(file, opened, limit) : undefined;
+  const mode = oneOf('--session-mode', String(options.sessionMode ?? 'fixed'), ['fixed', 'closed-loop']);
+  const loop = mode === 'fixed' ? undefined : recordedLoop(file, opened, limit, options);
   const sessions = opened.workload?.sessions ?? loop?.sessions;
   const asked = wholeOption(options, 'horizon', 1, 2 ** 63);
   const fromFile = recorded === undefined ? (opened.spec?.horizonUs ?? Infinity) : replayHorizonUs(opened);
@@ -67,14 +69,21 @@ export function openSimulation(
 }
 
 /** Later rounds of recorded sessions wait for the ones before. */
-function recordedLoop(file: string | undefined, opened: OpenedWorkload, limit: number): ClosedLoopTrace {
+function recordedLoop(
+  file: string | undefined,
+  opened: OpenedWorkload,
+  limit: number,
+  options: Options,
+): ClosedLoopTrace {
   if (opened.workload !== undefined) {
-    const problem = 'is for recorded traces, and this workload is generated';
-    throw configError('--closed-loop', problem, 'Leave it out.');
+    const problem = 'is closed-loop, which is for recorded traces, and this workload is generated';
+    throw configError('--session-mode', problem, 'Leave it out.');
   }
-  const loop = closedLoopTrace(requestsOf(limited(opened, limit)));
+  const pauseMs = wholeOption(options, 'thinkTimeMs', 0, 1e9);
+  const pauseUs = pauseMs === undefined ? undefined : 1000 * pauseMs;
+  const loop = closedLoopTrace(requestsOf(limited(opened, limit)), pauseUs);
   if (loop.sessions.seeds.length > 0) return loop;
-  throw configError('--closed-loop', `needs sessions, and ${file} has none`, 'Leave it out.');
+  throw configError('--session-mode', `is closed-loop, and ${file} has no sessions`, 'Leave it out.');
 }
 
 /** Clients without prefixes and sessions draw all their tokens from streams of their own. */

@@ -14,8 +14,11 @@ export interface ClosedLoopTrace {
   readonly sessions: SessionPlan;
 }
 
-/** @param requests in order of arrival; all of them are held */
-export function closedLoopTrace(requests: Iterable<WorkloadRequest>): ClosedLoopTrace {
+/**
+ * @param requests in order of arrival; all of them are held
+ * @param pauseUs between rounds, in place of the recorded ones
+ */
+export function closedLoopTrace(requests: Iterable<WorkloadRequest>, pauseUs?: number): ClosedLoopTrace {
   const first: WorkloadRequest[] = [];
   const later: WorkloadRequest[][] = [];
   const numberOf = new Map<string, number>();
@@ -33,7 +36,8 @@ export function closedLoopTrace(requests: Iterable<WorkloadRequest>): ClosedLoop
     }
     const before = last[known];
     const gapUs = Math.max(0, request.arrivalUs - before.arrivalUs - before.outputTokens);
-    const thinkTimeUs = request.thinkTimeUs > 0 ? request.thinkTimeUs : gapUs;
+    const recordedUs = request.thinkTimeUs > 0 ? request.thinkTimeUs : gapUs;
+    const thinkTimeUs = pauseUs ?? recordedUs;
     later[known].push({ ...request, thinkTimeUs });
     last[known] = request;
   }
