@@ -132,7 +132,10 @@ function runRival(config: string): Cost {
 
 function runOurs(args: readonly string[]): Cost {
   const call = `${process.execPath} src/cli/main.ts simulate ${args.join(' ')}`;
-  return timed(call, (output) => Number(/"completed_requests": (\d+)/.exec(output)?.[1] ?? 'NaN'));
+  // a section for each instance, and one for all of them
+  return timed(call, (output) =>
+    Math.max(...[...output.matchAll(/"completed_requests": (\d+)/g)].map(([, count]) => Number(count))),
+  );
 }
 
 const middle = (costs: readonly Cost[], of: (cost: Cost) => number): number =>
