@@ -18,6 +18,7 @@ import { real, whole } from './input/numbers.ts';
 import type { Options } from './input/options.ts';
 import { scalingSetup } from './input/scaling.ts';
 import { type OpenedSimulation, openSimulation } from './input/workload.ts';
+import { simulationKey } from './key.ts';
 
 /** The options behind the names that the library gives to what it checks. */
 const optionNames: Readonly<Record<string, string>> = {
@@ -115,12 +116,15 @@ export function buildSimulation(
     const deployment: Deployment = { pools: poolsOf(options).map(([role, count]) => pool(role, count)) };
     const opened = openSimulation(trace, options);
     const replicas = deployment.pools.reduce((sum, { replicas: count }) => sum + count, 0);
-    const scaling = scalingSetup(options, bundle, machine, engine, limits, replicas, opened.seed);
+    const policies = [control, engine.scheduler, engine.eviction, bundle.autoscaler ?? null];
+    const key = simulationKey(options, opened, policies);
+    const scaling = scalingSetup(options, bundle, machine, engine, limits, replicas, key);
     const simulation = newSimulation({
+      key,
       deployment,
       workload: opened.workload,
       control: new PolicyControlPlane(control, {
-        key: opened.seed,
+        key: key.simulationSeed,
         blockTokens: engine.blockTokens,
         maxSequences: limits.maxSequences,
       }),
