@@ -89,6 +89,14 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
     return isDisturbed(this.#core);
   }
 
+  /**
+   * When to step again though nothing has happened, in microseconds: requests wait for blocks that are late
+   * then. Infinity for never.
+   */
+  get lookAgainUs(): number {
+    return this.#core.lookAgainUs;
+  }
+
   /** Whether a step is planned and has not ended. */
   get isComputing(): boolean {
     return this.#isComputing;
@@ -185,6 +193,7 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
     logNewKeys(core, nowUs);
     this.#input(SchedulerInput.STEP, nowUs, 0);
     plan.clear();
+    core.lookAgainUs = Number.POSITIVE_INFINITY;
     noticeLosses(core);
     if (core.loadingCount > 0) returnLoaded(core);
     planRunning(core);
@@ -200,6 +209,7 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
     core.sumUp();
     core.sink?.decision(SchedulerDecision.PLAN, plan.requests, plan.tokens, plan.decodes);
     this.#isComputing = plan.tokens > 0;
+    core.plannedAtUs = nowUs;
     if (!this.#isComputing) core.restIdle();
     core.sink?.done?.();
     return plan;
@@ -227,6 +237,7 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
     core.outcome.clear();
     core.counters.steps++;
     this.#isComputing = false;
+    if (this.config.prefixLoads === 'overlapped') core.learnPace();
     endStep(core, this.#stopped);
     core.sink?.done?.();
     return core.outcome;

@@ -31,6 +31,15 @@ export interface ControlWorld {
   readonly key: bigint;
   readonly blockTokens: number;
   readonly maxSequences: number;
+  /** Policies that no registry names, such as those of a policy bundle. They go before the configuration's. */
+  readonly policies?: MadePolicies;
+}
+
+/** Makers of policies; each is called once a simulation, for routing once a pool with a router of its own. */
+export interface MadePolicies {
+  readonly admission?: (world: PolicyWorld) => AdmissionPolicy;
+  readonly priority?: (world: PolicyWorld) => PriorityPolicy;
+  readonly routing?: (world: PolicyWorld) => RoutingPolicy;
 }
 
 export class PolicyControlPlane implements ControlPlane {
@@ -67,11 +76,13 @@ export class PolicyControlPlane implements ControlPlane {
       stream: (name) => new PartitionedRandom(world.key).stream(rename[name] ?? name),
     });
     this.#world = world;
-    this.#admission = admissionPolicies.make(this.config.admission, policyWorld());
-    this.#priority = priorityPolicies.make(this.config.priority, policyWorld());
+    const { admission, priority, routing } = world.policies ?? {};
+    this.#admission =
+      admission?.(policyWorld()) ?? admissionPolicies.make(this.config.admission, policyWorld());
+    this.#priority = priority?.(policyWorld()) ?? priorityPolicies.make(this.config.priority, policyWorld());
     this.#decider = prefillDecodeDeciders.make(this.config.decider, policyWorld());
     this.#gateway = this.config.gateway === null ? null : gateways.make(this.config.gateway, policyWorld());
-    this.#routers = routersOf(this.config, policyWorld);
+    this.#routers = routersOf(this.config, policyWorld, routing);
     this.#board = new SignalBoard(this.config.signals.snapshotIntervalUs);
     const readsCaches =
       this.#decider.readsCaches || Object.values(this.#routers).some((router) => router.readsCaches);

@@ -60,15 +60,17 @@ export class JobEnds {
   #carry(nowUs: number): void {
     const manager = this.#manager;
     const driver = this.driver as ModeledDriver;
+    const moves: Transfer[] = [];
     for (let job = manager.nextJob(); job !== 0; job = manager.nextJob()) {
       const transfer = manager.transfer(job);
       if (transfer.source === null) {
         const { outcome, digestLo, digestHi } = driver.endAtOnce(transfer);
         manager.complete(job, outcome, nowUs, digestLo, digestHi);
       } else {
-        driver.submit([transfer]);
+        moves.push(transfer);
       }
     }
+    if (moves.length > 0) driver.submit(moves);
   }
 }
 

@@ -3,8 +3,9 @@
  * told when they have come.
  */
 
+import { resolveSchedulerConfig } from '../../../runtime/batching/config.ts';
 import { Scheduler, type StepPlan } from '../../../runtime/batching/index.ts';
-import { KVManager } from '../../../runtime/index.ts';
+import { type DecisionSink, KVManager } from '../../../runtime/index.ts';
 import type { BlockKeys } from '../../../runtime/keys/index.ts';
 import type { ManagerListener } from '../../../runtime/manager/listener.ts';
 import type { Sequence, SequenceId } from '../../../runtime/manager/sequences/sequence.ts';
@@ -56,11 +57,12 @@ export class SchedulerEngine implements InstanceEngine {
 
   /**
    * @param timeline where modeled transfers wait for their end; used with deferred loads only
+   * @param sink takes what manager and scheduler are given and decide
    * @throws TKV_CONFIG with the field at fault
    */
-  constructor(config: EngineConfig, timeline: Timeline, woken: Woken) {
+  constructor(config: EngineConfig, timeline: Timeline, woken: Woken, sink: DecisionSink | null = null) {
     this.config = checkEngineConfig(config);
-    this.manager = new KVManager(managerConfigOf(config));
+    this.manager = new KVManager(managerConfigOf(config), sink);
     const { blockTokens, blockBytes, computeUsPerToken, loads, lowerTiers } = config;
     const links = loads.kind === 'deferred' && lowerTiers.length > 0 ? linksOf(loads) : null;
     this.#prefetches = links !== null && loads.kind === 'deferred' && loads.prefetch;
@@ -72,7 +74,9 @@ export class SchedulerEngine implements InstanceEngine {
       this.#held.giveUpNewest(now),
     );
     this.#held = new HeldBlocks(this.manager, port, config, afterCall);
-    this.#scheduler = new Scheduler(config.scheduler, port);
+    const resolved = resolveSchedulerConfig(config.scheduler, port.hasLowerTier);
+    const told = sink?.scheduler?.({ ...resolved, blockTokens, sizeClass: 0 }, timeline.nowUs) ?? null;
+    this.#scheduler = new Scheduler(config.scheduler, port, told);
     this.#step = {
       sums: new BatchSums(),
       transferUs: 0,
