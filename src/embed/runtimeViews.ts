@@ -173,7 +173,8 @@ export abstract class RuntimeViews {
   }
 }
 
-function groupOf(sequence: KVSequence, group: number): KVSequence['groups'][number] {
+/** @throws TKV_INPUT for a group that is not there */
+export function groupOf(sequence: KVSequence, group: number): KVSequence['groups'][number] {
   const { groups } = stateOf(sequence);
   const found = groups[group];
   if (found !== undefined) return found;

@@ -31,6 +31,9 @@ import { finishedOf, type KVStepOutcome, type SampledToken, takeTokens } from '.
 /** `preemption` is `recompute` or `offload`: tokens that were handed out are never generated again. */
 export type KVSchedulerConfig = Omit<SchedulerConfig, 'publish'>;
 
+/** Blocks that were expected much later are looked after so often. */
+const LATE_MS_MOST = 1000;
+
 export class KVScheduler {
   readonly #context: RequestContext;
   readonly #scheduler: Scheduler<ScheduledRequest>;
@@ -178,7 +181,20 @@ export class KVScheduler {
       return;
     }
     if (this.#hasNews) return;
-    await unlessAborted(signals, () => new Promise<void>((wake) => this.#waiting.push(wake)));
+    const alarm = this.#alarmForLateBlocks();
+    try {
+      await unlessAborted(signals, () => new Promise<void>((wake) => this.#waiting.push(wake)));
+    } finally {
+      clearTimeout(alarm);
+    }
+  }
+
+  /** Blocks that are late may be computed instead: that is news too. */
+  #alarmForLateBlocks(): NodeJS.Timeout | undefined {
+    const { lookAgainUs } = this.#scheduler;
+    if (lookAgainUs === Number.POSITIVE_INFINITY) return undefined;
+    const ms = Math.ceil((lookAgainUs - this.#context.nowUs()) / 1000);
+    return setTimeout(() => this.#tellNews(), Math.min(Math.max(1, ms), LATE_MS_MOST));
   }
 
   /** How far a request is, or undefined when it has ended. */

@@ -9,6 +9,7 @@ import { ContentTable } from '../content/contentTable.ts';
 import type { TableMemory } from '../content/tableMemory.ts';
 import { invariant } from '../errors.ts';
 import { DecisionOp, type DecisionSink } from '../log/decisionSink.ts';
+import { LinkPace } from '../planning/linkPace.ts';
 import { makeEvictionPolicy, type Retaining, type Visit } from '../policy/index.ts';
 import { PageCensus } from '../pool/pageCensus.ts';
 import { SlotPool } from '../pool/slotPool.ts';
@@ -74,6 +75,8 @@ export class Core {
   quotas: OwnerQuotas | null = null;
   /** By tier: how long its blocks take on their way down. */
   readonly paces: readonly Pace[];
+  /** By tier: how long loads from there to HBM take. That of HBM itself is not used. */
+  readonly links: readonly LinkPace[];
   /** By tier, null where writes are not bounded. */
   readonly writeBudgets: readonly (WriteBudget | null)[];
   readonly counters: Counters;
@@ -95,6 +98,7 @@ export class Core {
     );
     this.jobs = new JobTable(config.maxJobs);
     this.paces = config.tiers.map((_, tier) => new Pace(tier, this.jobs));
+    this.links = config.tiers.map(() => new LinkPace());
     this.deadlines = new Deadlines((job) => this.#hasDeadline(job));
     this.contents = new ContentTable(this.replicas.size + config.maxJobs, this.tiers, memory, (content) =>
       this.#forgotten(content),

@@ -3,7 +3,7 @@
  * are loaded from the back, until the two meet. Both run at the same time, so what counts is the later end:
  *
  *     minimise over m   max( C(m), S + (n - m) x bytes / B )       C(m) = a t + b t^2, t the tokens of m
- *     blocks
+ *     blocks, and c for each step that they take
  *
  * (Cake, arXiv 2410.03065.) C grows with m and the load shrinks, so the best m is where the two cross, or a
  * neighbour of it. The estimates change while a load runs, so the decision is made again with what is left:
@@ -17,6 +17,10 @@ export interface ComputeEstimate {
   readonly usPerToken: number;
   /** Half of what a token costs for each token before it: b of a t + b t^2. */
   readonly usPerTokenSquared: number;
+  /** What a step costs whatever it computes. Default 0. */
+  readonly usPerStep?: number;
+  /** Most tokens of a step. Default: all of them. */
+  readonly stepTokens?: number;
 }
 
 export interface LoadEstimate {
@@ -56,6 +60,8 @@ export function loadOrRecompute(left: PrefixLeft, compute: ComputeEstimate, load
   requireInteger('computedTokens', left.computedTokens, 0);
   requireFinite('usPerToken', compute.usPerToken);
   requireFinite('usPerTokenSquared', compute.usPerTokenSquared);
+  requireFinite('usPerStep', compute.usPerStep ?? 0);
+  requirePositive('stepTokens', compute.stepTokens ?? 1);
   requireFinite('startUs', load.startUs);
   requirePositive('bandwidthBytesPerS', load.bandwidthBytesPerS);
   // The smallest m of which computing ends no earlier than the load.
@@ -76,10 +82,17 @@ export function loadOrRecompute(left: PrefixLeft, compute: ComputeEstimate, load
 export function planOf(m: number, left: PrefixLeft, compute: ComputeEstimate, load: LoadEstimate): LoadPlan {
   const { blocks, blockTokens, blockBytes, computedTokens } = left;
   const end = computedTokens + m * blockTokens;
-  const { usPerToken, usPerTokenSquared } = compute;
-  const squares = end * end - computedTokens * computedTokens;
-  const computeUs = usPerToken * (end - computedTokens) + usPerTokenSquared * squares;
+  const { usPerToken, usPerTokenSquared, usPerStep = 0, stepTokens = Number.POSITIVE_INFINITY } = compute;
+  const tokens = end - computedTokens;
+  const steps = Math.ceil(Math.max(tokens / stepTokens, Math.min(tokens, 1)));
+  const squares = squaresOf(computedTokens, end);
+  const computeUs = usPerStep * steps + usPerToken * tokens + usPerTokenSquared * squares;
   const bytes = (blocks - m) * blockBytes;
   const loadUs = bytes === 0 ? 0 : load.startUs + (bytes * 1e6) / load.bandwidthBytesPerS;
   return { compute: m, load: blocks - m, computeUs, loadUs, endUs: Math.max(computeUs, loadUs) };
+}
+
+/** b of a t + b t^2 counts so often for tokens from `start` to `end`. */
+export function squaresOf(start: number, end: number): number {
+  return end * end - start * start;
 }
