@@ -56,6 +56,14 @@ export abstract class RuntimeViews {
   }
 
   /**
+   * Waits for what `start` begins on the device, such as a `mapAsync` of your own, as the runtime waits itself
+   * (`wait` of its configuration). A plain wait keeps a core busy until it ends.
+   */
+  waitFor<T>(start: () => Promise<T>): Promise<T> {
+    return this.stores.waitFor(start);
+  }
+
+  /**
    * How many devices were lost so far. Kernels and buffers of your own have to be made again whenever it
    * grows.
    */

@@ -1,8 +1,8 @@
 import { expect, it } from 'vitest';
 import { SeededRandom, testSeed } from '../../src/testing/index.ts';
 import { softwareDevice } from '../backends/webgpu/softwareDevice.ts';
-import { openCase } from './attentionRun.ts';
-import { type CaseShape, pagedCase } from './pagedCase.ts';
+import { openCase } from './cases/attentionRun.ts';
+import { type CaseShape, pagedCase } from './cases/pagedCase.ts';
 
 const device = softwareDevice();
 const seed = testSeed(29);

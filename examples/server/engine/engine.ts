@@ -112,7 +112,7 @@ export class Engine {
       );
       const entries = maxSequences * Math.ceil(contextTokens / blockTokens);
       const limits = { rows: stepTokens, samples: maxSequences, entries, contextTokens };
-      const decoder = await Decoder.open(kv.device, checkpoint, layout, kv.stores.hbm.slabs, limits);
+      const decoder = await Decoder.open(kv, checkpoint, layout, kv.stores.hbm.slabs, limits);
       return new Engine(options, checkpoint, tokenizer, cache, limits, decoder);
     } catch (error) {
       checkpoint.tensors.close();
@@ -274,7 +274,7 @@ export class Engine {
   async #openDecoder(): Promise<void> {
     const { kv, layout } = this.cache;
     this.#devicesLost = kv.devicesLost;
-    this.#decoder = await Decoder.open(kv.device, this.checkpoint, layout, kv.stores.hbm.slabs, this.#limits);
+    this.#decoder = await Decoder.open(kv, this.checkpoint, layout, kv.stores.hbm.slabs, this.#limits);
   }
 
   /** An error that nobody expected: the requests under way end with it, and the engine goes on. */

@@ -1,5 +1,6 @@
 /** From the options of `tierkv simulate` to a simulation that is ready to run. */
 
+import type { BoundBundle } from '../../evolve/binding/index.ts';
 import { configError } from '../../runtime/errors.ts';
 import type { Conservation, Simulation, SimulationObserver } from '../../sim/cluster/index.ts';
 import { type ControlConfig, PolicyControlPlane, type Role } from '../../sim/control/index.ts';
@@ -9,7 +10,8 @@ import {
   newSimulation,
   type PoolConfig,
 } from '../../sim/deployment/index.ts';
-import { KeysNeeded } from '../../sim/instance/index.ts';
+import { type EngineConfig, KeysNeeded } from '../../sim/instance/index.ts';
+import type { WorkloadSpec } from '../../sim/workload/index.ts';
 import { withOptionNames } from '../process/index.ts';
 import { controlSetup } from './input/control.ts';
 import { engineSetup } from './input/engine.ts';
@@ -46,6 +48,10 @@ export interface BuiltSimulation {
 }
 
 export interface BuildExtras {
+  /** Policies of a bundle; they go before those of the options. */
+  readonly bundle?: BoundBundle;
+  /** Changes a specification before requests are generated from it. */
+  readonly adjust?: (spec: WorkloadSpec) => WorkloadSpec;
   readonly observer?: SimulationObserver;
   readonly makeEngine?: MakeEngine;
   /** Default true. */
@@ -56,6 +62,15 @@ export interface BuildExtras {
 function readsNoKeys({ routing, shadow, decider }: ControlConfig): boolean {
   const plain = ['round-robin', 'least-loaded', 'always-busiest', 'llq', 'lor'];
   return plain.includes(routing.policy) && shadow.model === 'none' && decider.policy === 'never';
+}
+
+/** The engine with the scheduler and the eviction of a bundle. */
+function withPolicies(engine: EngineConfig, { scheduler, eviction }: BoundBundle): EngineConfig {
+  return {
+    ...engine,
+    scheduler: { ...engine.scheduler, ...scheduler },
+    ...(eviction === undefined ? {} : { eviction }),
+  };
 }
 
 /** Instances by role: prefill first, then decode, then those that do all. */
@@ -105,25 +120,41 @@ export function buildSimulation(
   extras: BuildExtras = {},
 ): BuiltSimulation {
   return withOptionNames(optionNames, () => {
+    const { bundle: bound, adjust, ...parts } = extras;
     const machine = engineHardware(options);
     const { control, gateway, bundle } = controlSetup(options);
-    const { engine, limits } = engineSetup(options, machine, bundle);
+    const { engine: plain, limits } = engineSetup(options, machine, bundle);
+    const engine = bound === undefined ? plain : withPolicies(plain, bound);
     const pool = (role: Role, replicas: number): PoolConfig => {
       const { latency } = machine;
       return { configId: 'default', role, model: '', replicas, engine, latency, limits };
     };
     const deployment: Deployment = { pools: poolsOf(options).map(([role, count]) => pool(role, count)) };
-    const opened = openSimulation(trace, options);
+    const opened = openSimulation(trace, options, adjust);
     const replicas = deployment.pools.reduce((sum, { replicas: count }) => sum + count, 0);
-    const scaling = scalingSetup(options, bundle, machine, engine, limits, replicas, opened.seed);
+    const scaling = scalingSetup(
+      options,
+      bundle,
+      machine,
+      engine,
+      limits,
+      replicas,
+      opened.seed,
+      bound?.scaling,
+    );
+    const makeEngine = extras.makeEngine ?? bound?.makeEngine;
     const simulation = newSimulation({
       deployment,
       workload: opened.workload,
-      control: new PolicyControlPlane(control, {
-        key: opened.seed,
-        blockTokens: engine.blockTokens,
-        maxSequences: limits.maxSequences,
-      }),
+      control: new PolicyControlPlane(
+        { ...control, ...bound?.control },
+        {
+          key: opened.seed,
+          blockTokens: engine.blockTokens,
+          maxSequences: limits.maxSequences,
+          ...(bound === undefined ? {} : { policies: bound.policies }),
+        },
+      ),
       options: {
         horizonUs: opened.horizonUs,
         admissionLatencyUs: whole(options, 'admissionLatency', 0, 1e12),
@@ -136,8 +167,9 @@ export function buildSimulation(
         ...(gateway === null ? {} : { gateway }),
       },
       ...(scaling === undefined ? {} : { scaling }),
-      ...extras,
-      skipsKeys: (extras.skipsKeys ?? true) && readsNoKeys(control),
+      ...parts,
+      ...(makeEngine === undefined ? {} : { makeEngine }),
+      skipsKeys: (extras.skipsKeys ?? true) && bound === undefined && readsNoKeys(control),
     });
     const scheduler = engine.scheduler.queueOrder ?? 'fcfs';
     return { simulation, opened, deployment, machine, scheduler };

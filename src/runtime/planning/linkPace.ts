@@ -15,6 +15,7 @@
  * so that a link that was slow once is tried again.
  */
 
+import type { StateVisitor } from '../snapshot/index.ts';
 import type { LoadEstimate } from './loadOrRecompute.ts';
 import { RecentFit } from './recentFit.ts';
 
@@ -83,6 +84,18 @@ export class LinkPace {
       bandwidthBytesPerS: 1e6 / Math.max(lateUs * trust, 1e-9),
       behindCompute: this.#behindCompute,
     };
+  }
+
+  visitState(visitor: StateVisitor): void {
+    this.#fit.visitState(visitor);
+    this.#behindCompute = visitor.number(this.#behindCompute);
+    this.#bytesUnderWay = visitor.number(this.#bytesUnderWay);
+    this.#sinceUs = visitor.number(this.#sinceUs);
+    this.#computedBeforeUs = visitor.number(this.#computedBeforeUs);
+    this.#fromIdle = visitor.number(this.#fromIdle);
+    this.#bytesArrived = visitor.number(this.#bytesArrived);
+    this.#lastUs = visitor.number(this.#lastUs);
+    this.#computedUs = visitor.number(this.#computedUs);
   }
 
   #open(nowUs: number, computedUs: number, fromIdle: 0 | 1): void {

@@ -7,6 +7,7 @@
  */
 
 import { invariant } from '../errors.ts';
+import type { StateVisitor } from '../snapshot/index.ts';
 
 /** Below this share of its column, what elimination leaves of a feature says nothing that others do not. */
 const PIVOT_LEAST = 1e-7;
@@ -63,6 +64,14 @@ export class RecentFit {
     if (this.#isStale) this.#weights = this.#best();
     this.#isStale = false;
     return this.#weights;
+  }
+
+  visitState(visitor: StateVisitor): void {
+    visitor.array(this.#products);
+    visitor.array(this.#sums);
+    this.#samples = visitor.number(this.#samples);
+    if (visitor.restores) this.#isStale = this.#samples > 0;
+    if (visitor.restores) this.#weights = null;
   }
 
   #best(): Float64Array | null {

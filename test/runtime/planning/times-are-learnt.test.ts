@@ -37,9 +37,9 @@ describe(`a fit (seed ${seed})`, () => {
       const [each = 0, once = 0] = fit.weights() ?? [];
       return 12 * each + once;
     };
-    for (let i = 0; i < 5; i++) fit.add([10 + i, 1], 100_000 * (10 + i));
+    for (let i = 0; i < 20; i++) fit.add([10 + (i % 5), 1], 100_000 * (10 + (i % 5)));
     expect(expected()).toBeGreaterThan(600_000);
-    for (let i = 0; i < 5; i++) fit.add([10 + i, 1], 2 * (10 + i));
+    for (let i = 0; i < 20; i++) fit.add([10 + (i % 5), 1], 2 * (10 + (i % 5)));
     expect(expected()).toBeLessThan(50);
   });
 });

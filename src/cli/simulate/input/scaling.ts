@@ -1,5 +1,6 @@
 /** The autoscaler of a policy bundle, with what options change of it. */
 
+import type { BoundBundle } from '../../../evolve/binding/index.ts';
 import { configError } from '../../../runtime/errors.ts';
 import type { ScalingSetup } from '../../../sim/cluster/index.ts';
 import { AutoScaler, noTriggers, Replicas } from '../../../sim/control/index.ts';
@@ -13,7 +14,10 @@ import type { Options } from './options.ts';
 /** Most replicas where no node pool bounds them. */
 const REPLICAS_MAX = 64;
 
-/** @returns undefined without an autoscaler, or with an interval of 0 */
+/**
+ * @param own policy of a policy bundle of ours, instead of upstream's
+ * @returns undefined without an autoscaler, or with an interval of 0
+ */
 export function scalingSetup(
   options: Options,
   bundle: Bundle,
@@ -22,6 +26,7 @@ export function scalingSetup(
   limits: InstanceLimits,
   replicas: number,
   key: bigint,
+  own?: BoundBundle['scaling'],
 ): ScalingSetup | undefined {
   const { autoscaler, gpus, loadingDelayS = [0, 0] } = bundle;
   const pollIntervalUs = wholeOption(options, 'modelAutoscalerIntervalUs', 0) ?? autoscaler?.intervalUs ?? 0;
@@ -44,13 +49,15 @@ export function scalingSetup(
     maxSequences: limits.maxSequences,
     stream: (name: string) => new PartitionedRandom(key).stream(name),
   };
-  const policy = {
+  const ofBundle = {
     policy: 'token-capacity',
     kvThreshold,
     upThreshold,
     downBoundary,
     promptTokens: inputTokens,
   };
+  const makesOwn = typeof own === 'function' ? own : undefined;
+  const policy = typeof own === 'object' ? own : makesOwn === undefined ? ofBundle : { policy: 'none' };
   const scaler = new AutoScaler(
     {
       policy,
@@ -63,6 +70,7 @@ export function scalingSetup(
       triggers: noTriggers,
     },
     world,
+    makesOwn,
   );
   const seconds = ([mean, stddev]: readonly [number, number]): { meanUs: number; stddevUs: number } => ({
     meanUs: mean * 1e6,

@@ -171,7 +171,7 @@ interface WebAssemblyLike {
 }
 
 function build(): { words: Int32Array; exports: Exports } | undefined {
-  const wasm = (globalThis as { WebAssembly?: WebAssemblyLike }).WebAssembly;
+  const wasm = (globalThis as unknown as { WebAssembly?: WebAssemblyLike }).WebAssembly;
   if (wasm === undefined) return undefined;
   try {
     const { exports } = new wasm.Instance(new wasm.Module(moduleOf([advanceFunction(), seedFunction()])));

@@ -1,0 +1,3 @@
+/** Starlark behind the interface that all languages of policies share. */
+
+export { StarlarkPolicy } from './starlarkPolicy.ts';
