@@ -4,7 +4,8 @@ import { type BoundBundle, bindBundle } from '../../evolve/binding/index.ts';
 import { type PolicyBundle, policyId } from '../../evolve/bundle/index.ts';
 import { type RawMetrics, RunWatch, rawMetrics, type SuiteCase } from '../../evolve/fitness/index.ts';
 import { observers, type SimulationObserver } from '../../sim/cluster/index.ts';
-import { type BuiltSimulation, buildSimulation, runToEnd } from '../simulate/build.ts';
+import { buildSimulation, runToEnd } from '../simulate/build.ts';
+import type { BuiltSimulation } from '../simulate/built.ts';
 import { goodputTargets } from '../simulate/input/targets.ts';
 import { simulateArguments } from '../sweep/point.ts';
 import { drawFactors, perturbed } from './perturb.ts';
@@ -54,7 +55,7 @@ export function runCase(
     simulation = made.simulation;
     return made;
   });
-  const targets = goodputTargets(options, built.opened.spec);
+  const targets = goodputTargets(built.options, built.opened.spec);
   // made by the build that ran to its end
   const metrics = rawMetrics(built.simulation, counting as unknown as RunWatch, targets);
   return { metrics, built };
