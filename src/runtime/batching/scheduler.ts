@@ -9,12 +9,14 @@
  */
 
 import { TierKVError } from '../errors.ts';
+import type { StateVisitor } from '../snapshot/index.ts';
 import { type ResolvedSchedulerConfig, resolveSchedulerConfig, type SchedulerConfig } from './config.ts';
 import { SchedulerCore, type SchedulerCounters } from './core.ts';
 import { checkIntegrity } from './integrity.ts';
 import type { KVPort } from './kvPort.ts';
 import { keysFrom, logNewKeys } from './newKeys.ts';
 import { SchedulerDecision, SchedulerInput, type SchedulerSink } from './schedulerSink.ts';
+import { type SchedulerNames, visitCore } from './schedulerState.ts';
 import type { StepOutcome } from './state/outcome.ts';
 import type { StepPlan } from './state/plan.ts';
 import { FinishReason, Phase, RequestState, type ServingRequest } from './state/request.ts';
@@ -272,6 +274,19 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
     const { seat, preemptions } = state;
     if (seat === -1) return { knownTokens: state.known, computedTokens: state.computed, preemptions };
     return { knownTokens: batch.known(seat), computedTokens: batch.computed(seat), preemptions };
+  }
+
+  /**
+   * Everything that changes, between two steps. The manager's state is brought back before, so that sequences
+   * can be named.
+   * @throws TKV_STATE while a step is computed
+   */
+  visitState(visitor: StateVisitor, names: SchedulerNames<R>): void {
+    if (this.#isComputing) {
+      throw new TierKVError('TKV_STATE', 'A step is computing. Call stepEnded before the state is saved.');
+    }
+    this.#added = visitor.number(this.#added);
+    visitCore(this.#core, visitor, names);
   }
 
   checkIntegrity(): void {

@@ -7,6 +7,7 @@
 
 import type { Digest } from '../digest.ts';
 import { invariant } from '../errors.ts';
+import type { StateVisitor } from '../snapshot/index.ts';
 import { PrefixIndex } from './prefixIndex.ts';
 import { PrefixSearch } from './prefixSearch.ts';
 import { ordinaryMemory, type TableMemory, uint32Table } from './tableMemory.ts';
@@ -225,6 +226,17 @@ export class ContentTable {
 
   key(content: number): Uint32Array {
     return this.keys.slice(content * 4, content * 4 + 4);
+  }
+
+  visitState(visitor: StateVisitor): void {
+    visitor.fields(this);
+    this.index.visitState(visitor);
+    visitor.array(this.#parent);
+    visitor.array(this.#copies);
+    visitor.array(this.#uses);
+    this.#nextFree = visitor.number(this.#nextFree);
+    this.#count = visitor.number(this.#count);
+    this.#holes = visitor.number(this.#holes);
   }
 
   /**

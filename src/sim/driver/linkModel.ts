@@ -6,6 +6,7 @@
  */
 
 import { requireFinite, requireFraction, requirePositive } from '../../runtime/errors.ts';
+import type { StateVisitor } from '../../runtime/snapshot/index.ts';
 import { linkName, type Tier } from '../../runtime/tier/tier.ts';
 
 export interface LinkProfile {
@@ -68,6 +69,16 @@ export class LinkModel {
 
   #profileOf(name: string): LinkProfile {
     return this.#profiles[name] ?? this.#fallback;
+  }
+
+  visitState(visitor: StateVisitor): void {
+    visitor.value(
+      () => [...this.#freeAtUs],
+      (saved) => {
+        this.#freeAtUs.clear();
+        for (const [link, freeAtUs] of saved) this.#freeAtUs.set(link, freeAtUs);
+      },
+    );
   }
 }
 

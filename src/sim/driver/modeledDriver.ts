@@ -6,6 +6,7 @@
 
 import type { Digest } from '../../runtime/digest.ts';
 import type { ResolvedConfig } from '../../runtime/manager/config.ts';
+import type { StateVisitor } from '../../runtime/snapshot/index.ts';
 import { linkName, type Tier } from '../../runtime/tier/tier.ts';
 import type { StoreItem, StoreResult } from '../../runtime/tier/tierStore.ts';
 import type { Completion, EndListener, TransferDriver } from '../../runtime/transfer/driver.ts';
@@ -95,6 +96,26 @@ export class ModeledDriver implements TransferDriver {
     traffic.bytes += bytes;
     traffic.busyUs += this.#links.transferUs(source.tier, target.tier, bytes);
     return endUs;
+  }
+
+  /** The timeline keeps the events of the flights. */
+  visitState(visitor: StateVisitor): void {
+    for (const tier of this.tiers.values()) tier.visitState(visitor);
+    this.#links.visitState(visitor);
+    visitor.value(
+      () => [...this.#flights],
+      (saved) => {
+        this.#flights.splice(0, this.#flights.length, ...saved);
+      },
+    );
+    visitor.list(this.#freeFlights);
+    visitor.value(
+      () => [...this.traffic].map(([link, sums]) => [link, { ...sums }] as const),
+      (saved) => {
+        this.traffic.clear();
+        for (const [link, sums] of saved) this.traffic.set(link, { ...sums });
+      },
+    );
   }
 }
 

@@ -5,6 +5,7 @@
  */
 
 import type { BlockKeys } from '../../runtime/keys/index.ts';
+import type { StateVisitor } from '../../runtime/snapshot/index.ts';
 import type { BatchSums } from '../latency/index.ts';
 import type { SimRequest } from './simRequest.ts';
 
@@ -92,9 +93,9 @@ export interface InstanceEngine {
   abort(request: SimRequest, nowUs: number): void;
   /**
    * Forms the next step and settles it: what it computes is decided when it begins, so what comes of it is
-   * too. Null when there is nothing to compute now.
+   * too. With `sums.tokens` 0 there is nothing to compute now, and only `preempted` says anything.
    */
-  step(nowUs: number): EngineStep | null;
+  step(nowUs: number): EngineStep;
   /** Keeps the cached blocks of the request's prompt from being evicted until they are let go. */
   hold(request: SimRequest, nowUs: number): void;
   /** Takes room for the request's prompt, whose KV another instance sends. False when there is none. */
@@ -105,5 +106,10 @@ export interface InstanceEngine {
   letGo(request: SimRequest, nowUs: number): void;
   /** A transfer of the modeled driver is due. */
   transferred(flight: number): void;
+  /**
+   * Everything that changes, between two calls.
+   * @param requestOf the request of a row, for those that the engine has
+   */
+  visitState(visitor: StateVisitor, requestOf: (row: number) => SimRequest): void;
   checkIntegrity(): void;
 }

@@ -10,6 +10,7 @@
  */
 
 import type { PreemptionMode } from '../../runtime/batching/index.ts';
+import type { StateVisitor } from '../../runtime/snapshot/index.ts';
 import type { Role } from '../control/index.ts';
 import type { LatencyModel } from '../latency/index.ts';
 import { type RequestTable, Status } from '../metrics/index.ts';
@@ -213,7 +214,8 @@ export class Instance {
     this.#isStepping = true;
     const step = this.engine.step(nowUs);
     this.#isStepping = false;
-    if (step === null) return;
+    for (let i = 0; i < step.preempted.length; i++) this.#giveWay(step.preempted[i]);
+    if (step.sums.tokens === 0) return;
     const computeUs = this.latency.stepTimeUs(step.sums);
     const slowedUs = this.slowdown === null ? computeUs : Math.ceil(computeUs * this.slowdown(nowUs));
     const durationUs = Math.max(1, slowedUs + step.transferUs);
@@ -223,7 +225,6 @@ export class Instance {
     counters.transferUs += step.transferUs;
     counters.waitingSum += this.engine.waitingCount;
     this.#host.stepped(this.number, nowUs, endUs, step);
-    for (let i = 0; i < step.preempted.length; i++) this.#giveWay(step.preempted[i]);
     for (let i = 0; i < step.admitted.length; i++) this.#admitted(step.admitted[i], nowUs);
     this.times.note(endUs, step.sums.decodeRequests);
     const number = this.times.steps - 1;
@@ -311,5 +312,16 @@ export class Instance {
   #end(request: SimRequest, status: Status, timeUs: number): void {
     this.#table.status[request.number] = status;
     this.#host.ended(request, this.number, timeUs);
+  }
+
+  /** @param requestOf the request of a row */
+  visitState(visitor: StateVisitor, requestOf: (row: number) => SimRequest): void {
+    this.engine.visitState(visitor, requestOf);
+    this.times.visitState(visitor);
+    visitor.fields(this.counters);
+    visitor.fields(this.recent);
+    this.endUs = visitor.number(this.endUs);
+    this.#busyUntilUs = visitor.number(this.#busyUntilUs);
+    this.#stepAtUs = visitor.number(this.#stepAtUs);
   }
 }

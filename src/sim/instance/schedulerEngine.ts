@@ -8,7 +8,8 @@ import { Scheduler, type StepPlan } from '../../runtime/batching/index.ts';
 import { KVManager, Outcome, type Transfer, tierName } from '../../runtime/index.ts';
 import type { BlockKeys } from '../../runtime/keys/index.ts';
 import type { ManagerListener } from '../../runtime/manager/listener.ts';
-import type { Sequence } from '../../runtime/manager/sequences/sequence.ts';
+import type { Sequence, SequenceId } from '../../runtime/manager/sequences/sequence.ts';
+import type { StateVisitor } from '../../runtime/snapshot/index.ts';
 import { LinkModel, ModeledDriver, type Timeline } from '../driver/index.ts';
 import { BatchSums } from '../latency/index.ts';
 import type {
@@ -52,7 +53,7 @@ export class SchedulerEngine implements InstanceEngine {
   readonly #wakes: ManagerListener;
   readonly #afterCall: (nowUs: number) => void;
   /** Sequences that hold the blocks of requests on their way. */
-  readonly #announced = new Map<SimRequest, Sequence>();
+  readonly #announced = new Map<number, Sequence>();
   /** Sequences that hold blocks for another instance, and those that hold room for its blocks, by request. */
   readonly #leaving = new Map<number, Sequence>();
   readonly #coming = new Map<number, Sequence>();
@@ -144,15 +145,15 @@ export class SchedulerEngine implements InstanceEngine {
     if (byTier[HBM] === blocks) return;
     // the sequence keeps the blocks from being evicted until the scheduler looks for them
     const sequence = this.manager.open(keys.words, blocks, nowUs, blocks);
-    if (this.manager.load(sequence, nowUs)) this.#announced.set(request, sequence);
+    if (this.manager.load(sequence, nowUs)) this.#announced.set(request.number, sequence);
     else this.manager.release(sequence, nowUs);
     this.#carry(nowUs);
   }
 
   add(request: SimRequest, nowUs: number): void {
-    const announced = this.#announced.get(request);
+    const announced = this.#announced.get(request.number);
     if (announced !== undefined) {
-      this.#announced.delete(request);
+      this.#announced.delete(request.number);
       this.manager.release(announced, nowUs);
       this.#carry(nowUs);
     }
@@ -164,20 +165,26 @@ export class SchedulerEngine implements InstanceEngine {
     this.letGo(request, nowUs);
   }
 
-  step(nowUs: number): EngineStep | null {
+  step(nowUs: number): EngineStep {
     let plan = this.#scheduler.step(nowUs);
+    let preempted: readonly SimRequest[] = plan.preempted;
     // what others wait for with blocks in hand must not stop everybody
     while (plan.tokens === 0 && this.#scheduler.runningCount === 0 && this.#scheduler.waitingCount > 0) {
       if (!this.#giveUpOne(nowUs)) break;
+      const before = [...preempted];
       plan = this.#scheduler.step(nowUs);
+      preempted = before.length === 0 ? plan.preempted : [...before, ...plan.preempted];
     }
     const step = this.#step;
-    if (plan.tokens === 0) return null;
+    step.preempted = preempted;
+    if (plan.tokens === 0) {
+      step.sums.clear();
+      return step;
+    }
     if (this.#coming.size > 0) for (const request of plan.admitted) this.letGo(request, nowUs);
     this.#sumUp(plan);
     step.transferUs = this.#bill();
     step.admitted = plan.admitted;
-    step.preempted = plan.preempted;
     step.leftOut = plan.leftOut;
     const { started, finished, outputTokens } = this.#scheduler.stepEnded({}, nowUs);
     step.started = started;
@@ -238,11 +245,14 @@ export class SchedulerEngine implements InstanceEngine {
     const isAlone = this.#coming.size === 0 && this.#scheduler.runningCount === 0;
     if (!this.manager.canOpen(keys.words, here, blocks + (isAlone ? 0 : spare))) return false;
     const sequence = this.manager.open(keys.words, blocks, nowUs, here);
-    if (!this.manager.allocate(sequence, here, blocks, nowUs)) {
+    const fits = this.manager.allocate(sequence, here, blocks, nowUs);
+    this.#afterCall(nowUs);
+    // a slot whose block is still on its way down is no room yet
+    if (!fits || sequence.pending > 0) {
       this.manager.release(sequence, nowUs);
+      this.#afterCall(nowUs);
       return false;
     }
-    this.#afterCall(nowUs);
     this.#coming.set(request.number, sequence);
     return true;
   }
@@ -277,6 +287,23 @@ export class SchedulerEngine implements InstanceEngine {
 
   transferred(flight: number): void {
     this.driver?.end(flight);
+  }
+
+  visitState(visitor: StateVisitor, requestOf: (row: number) => SimRequest): void {
+    this.manager.visitState(visitor);
+    this.driver?.visitState(visitor);
+    const sequenceOf = (id: number): Sequence | undefined => this.manager.sequence(id as SequenceId);
+    this.#scheduler.visitState(visitor, { nameOf: ({ number }) => number, requestOf, sequenceOf });
+    for (const held of [this.#announced, this.#leaving, this.#coming]) {
+      visitor.value(
+        () => [...held].map(([row, { id }]) => [row, id] as const),
+        (saved) => {
+          held.clear();
+          for (const [row, id] of saved) held.set(row, sequenceOf(id) as Sequence);
+        },
+      );
+    }
+    this.#unbilledBlocks = visitor.number(this.#unbilledBlocks);
   }
 
   checkIntegrity(): void {

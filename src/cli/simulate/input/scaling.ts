@@ -56,7 +56,7 @@ export function scalingSetup(
     downBoundary,
     promptTokens: inputTokens,
   };
-  const made = typeof own === 'function' ? own(world) : undefined;
+  const made = typeof own === 'function' ? own : undefined;
   const policy = typeof own === 'object' ? own : made === undefined ? ofBundle : { policy: 'none' };
   const scaler = new AutoScaler(
     {

@@ -7,14 +7,16 @@ import type { Digest } from '../../digest.ts';
 import { invariant } from '../../errors.ts';
 import type { DecisionSink } from '../../log/decisionSink.ts';
 import type { SlotPool } from '../../pool/slotPool.ts';
+import type { StateVisitor } from '../../snapshot/index.ts';
 import type { Tier } from '../../tier/tier.ts';
 import type { JobId } from '../../transfer/jobTable.ts';
 import type { Transfer } from '../../transfer/transfer.ts';
 import { type ManagerConfig, type ResolvedConfig, resolveConfig } from '../config.ts';
 import { Core, HBM } from '../core.ts';
+import { visitCore } from '../coreState.ts';
 import type { Counters } from '../counters.ts';
 import { LoadedBlock, OpenBlock, type ReadableBlock, SealingBlock } from '../sequences/handles.ts';
-import { Entry, type Sequence } from '../sequences/sequence.ts';
+import { Entry, type Sequence, type SequenceId } from '../sequences/sequence.ts';
 import { type CachedBlocks, cachedBlocks } from './cachedBlocks.ts';
 import { describeTransfer } from './describe.ts';
 import { dump, type ManagerDump } from './dump.ts';
@@ -260,6 +262,16 @@ export abstract class ManagerViews {
   /** What a job asks of the driver. */
   transfer(job: JobId): Transfer {
     return describeTransfer(this.core, this.core.jobs.rowOf(job));
+  }
+
+  /** The open sequence of that id: after `visitState` has brought sequences back. */
+  sequence(id: SequenceId): Sequence | undefined {
+    return this.core.sequences.get(id);
+  }
+
+  /** Everything that changes, between two calls. Who listens, and the log, stay as they are. */
+  visitState(visitor: StateVisitor): void {
+    visitCore(this.core, visitor);
   }
 
   checkIntegrity(): void {

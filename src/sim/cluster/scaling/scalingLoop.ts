@@ -6,6 +6,7 @@
  *                       -> drain ... empty -> instance is gone
  */
 
+import type { StateVisitor } from '../../../runtime/snapshot/index.ts';
 import type {
   AutoScaler,
   DeploymentMetrics,
@@ -14,7 +15,7 @@ import type {
   ReplicaAction,
   Replicas,
   ScaleDecision,
-} from '../control/index.ts';
+} from '../../control/index.ts';
 
 export interface ScalingSetup {
   readonly configId: string;
@@ -22,6 +23,11 @@ export interface ScalingSetup {
   readonly replicas: Replicas;
   /** Tokens of KV that a replica holds. */
   readonly capacityTokens: number;
+}
+
+/** The same for another run, which has seen nothing yet. */
+export function freshScaling({ scaler, replicas, ...rest }: ScalingSetup): ScalingSetup {
+  return { ...rest, scaler: scaler.fresh(), replicas: replicas.fresh() };
 }
 
 /** What the loop asks of the simulation. */
@@ -63,7 +69,10 @@ export class ScalingLoop {
     this.#setup = setup;
     this.#host = host;
     for (const { number } of setup.replicas.all) this.#join(number, number);
-    host.scheduleCheck(0);
+  }
+
+  begin(): void {
+    this.#host.scheduleCheck(0);
   }
 
   /** A poll is due. */
@@ -153,5 +162,24 @@ export class ScalingLoop {
   #join(replica: number, instance: number): void {
     this.#instanceOf[replica] = instance;
     this.#replicaOf[instance] = replica;
+  }
+
+  visitState(visitor: StateVisitor): void {
+    const { scaler, replicas } = this.#setup;
+    visitor.list(this.#instanceOf);
+    visitor.list(this.#replicaOf);
+    this.#lastScaleUs = visitor.number(this.#lastScaleUs);
+    visitor.value(
+      () => this.#history,
+      (saved) => {
+        this.#history = saved;
+      },
+    );
+    for (const owner of [scaler, replicas]) {
+      visitor.value(
+        () => owner.snapshot(),
+        (saved) => owner.restore(saved),
+      );
+    }
   }
 }

@@ -5,8 +5,9 @@
  * at each.
  */
 
-import type { ControlPlane, GatewayEntry, Priority } from '../control/index.ts';
-import type { SimRequest } from '../instance/index.ts';
+import type { StateVisitor } from '../../../runtime/snapshot/index.ts';
+import type { ControlPlane, GatewayEntry, Priority } from '../../control/index.ts';
+import type { SimRequest } from '../../instance/index.ts';
 
 export interface GatewayTiming {
   readonly tickUs: number;
@@ -73,5 +74,9 @@ export class GatewayQueue {
     if (this.#ticks || (this.#control.gateway?.size ?? 0) === 0) return;
     this.#ticks = true;
     this.#host.scheduleDispatch(nowUs + this.#timing.tickUs);
+  }
+
+  visitState(visitor: StateVisitor): void {
+    this.#ticks = visitor.flag(this.#ticks);
   }
 }

@@ -8,8 +8,9 @@
  * nothing is dropped. Links are those of the prefill instances: each carries one transfer after the other.
  */
 
-import { requireFinite, requirePositive } from '../../runtime/errors.ts';
-import type { Instance, SimRequest } from '../instance/index.ts';
+import { requireFinite, requirePositive } from '../../../runtime/errors.ts';
+import type { StateVisitor } from '../../../runtime/snapshot/index.ts';
+import type { Instance, SimRequest } from '../../instance/index.ts';
 
 export interface HandoffConfig {
   readonly baseLatencyUs: number;
@@ -156,5 +157,24 @@ export class Handoffs {
     this.#freeAtUs[handoff.from] = handoff.endUs;
     this.counters.waitedUs += nowUs - handoff.readyUs;
     this.#schedule(handoff.endUs, handoff.request.number);
+  }
+
+  visitState(visitor: StateVisitor, requestOf: (row: number) => SimRequest): void {
+    visitor.fields(this.counters);
+    visitor.list(this.#freeAtUs);
+    visitor.value(
+      () => [...this.#under.values()].map((handoff) => ({ ...handoff, request: handoff.request.number })),
+      (saved) => {
+        this.#under.clear();
+        for (const one of saved) this.#under.set(one.request, { ...one, request: requestOf(one.request) });
+      },
+    );
+    visitor.value(
+      () => Array.from(this.#waiting, (queue) => queue?.map(({ request }) => request.number) ?? []),
+      (saved) => {
+        this.#waiting.length = 0;
+        for (const rows of saved) this.#waiting.push(rows.map((row) => this.#under.get(row) as Handoff));
+      },
+    );
   }
 }

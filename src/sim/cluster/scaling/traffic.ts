@@ -1,7 +1,8 @@
 /** What came and what ended between two looks of the autoscaler. */
 
-import type { DeploymentMetrics, InstanceSnapshot } from '../control/index.ts';
-import { percentile, type RequestTable, Status } from '../metrics/index.ts';
+import type { StateVisitor } from '../../../runtime/snapshot/index.ts';
+import type { DeploymentMetrics, InstanceSnapshot } from '../../control/index.ts';
+import { percentile, type RequestTable, Status } from '../../metrics/index.ts';
 
 export class Traffic {
   #sinceUs = 0;
@@ -58,5 +59,16 @@ export class Traffic {
     this.#tpotUs = 0;
     this.#latenciesUs = [];
     return metrics;
+  }
+
+  visitState(visitor: StateVisitor): void {
+    this.#sinceUs = visitor.number(this.#sinceUs);
+    this.#arrivals = visitor.number(this.#arrivals);
+    this.#promptTokens = visitor.number(this.#promptTokens);
+    this.#ended = visitor.number(this.#ended);
+    this.#outputTokens = visitor.number(this.#outputTokens);
+    this.#ttftUs = visitor.number(this.#ttftUs);
+    this.#tpotUs = visitor.number(this.#tpotUs);
+    visitor.list(this.#latenciesUs);
   }
 }
