@@ -19,12 +19,11 @@ async function run(bundle: PolicyBundle, workload: typeof prefixes): Promise<Run
   // with reports every 5 s, as the plan has them, most of a short run would go by none
   const more = ['--num-requests', '250', '--snapshot-refresh-interval', '300000'];
   const short = { ...workload, args: [...workload.args, ...more] };
-  let targets: number[] = [];
-  const watch = (): SimulationObserver[] => {
-    targets = [];
-    return [{ routing: (_, decision) => void targets.push(decision?.target ?? -1) }];
+  const targets: number[] = [];
+  const watch: SimulationObserver = {
+    routing: (_, decision) => void targets.push(decision?.target ?? -1),
   };
-  const { metrics } = runCase(await bindBundle(bundle), short, watch);
+  const { metrics } = runCase(await bindBundle(bundle), short, [watch]);
   return { targets, metrics };
 }
 
