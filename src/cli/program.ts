@@ -29,6 +29,11 @@ const entries: readonly CommandEntry[] = [
     load: async () => (await import('./sweep.ts')).sweepCommand(),
   },
   {
+    name: 'evaluate',
+    summary: 'score policies on suites of workloads, and say what went wrong and why',
+    load: async () => (await import('./evaluate.ts')).evaluateCommand(),
+  },
+  {
     name: 'workload',
     summary: 'generate, inspect and convert workloads of requests',
     load: async () => (await import('./workload.ts')).workloadCommand(),

@@ -103,7 +103,7 @@ export function decisionLines(request: RequestFact, regret: Regret | undefined):
     `${id} at ${(arrivalMs / 1000).toFixed(2)} s, ${sloClass || 'no class'}, tenant ${tenant || 'none'}, ${promptTokens} prompt tok -> ${chosen}`,
     `   result: ${found}, first token after ${ms(ttftMs)}, end after ${ms(e2eMs)}, targets ${request.good ? 'met' : 'missed'}`,
   ];
-  if (byScore.length > 0) lines.push(`   next best by the policy: ${state(routing, byScore[0].instance)}`);
+  if (byScore.length > 0) lines.push(`   next best by score: ${state(routing, byScore[0].instance)}`);
   if (regret !== undefined) {
     const best = regret.others.reduce((a, b) => (b.e2eMs < a.e2eMs ? b : a));
     lines.push(
