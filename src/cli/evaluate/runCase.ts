@@ -3,7 +3,12 @@
 import { type BoundBundle, bindBundle } from '../../evolve/binding/index.ts';
 import { type PolicyBundle, policyId } from '../../evolve/bundle/index.ts';
 import { type RawMetrics, RunWatch, rawMetrics, type SuiteCase } from '../../evolve/fitness/index.ts';
-import { observers, type Simulation, type SimulationObserver } from '../../sim/cluster/index.ts';
+import {
+  type ForcedDecisions,
+  observers,
+  type Simulation,
+  type SimulationObserver,
+} from '../../sim/cluster/index.ts';
 import type { TargetsByClass } from '../../sim/report/index.ts';
 import { type BuiltSimulation, buildSimulation } from '../simulate/build.ts';
 import type { Options } from '../simulate/input/options.ts';
@@ -32,17 +37,21 @@ export interface RunCase {
 export function caseBuilder(
   bound: BoundBundle,
   { args, seed, perturbation }: SuiteCase,
-): { readonly options: Options; build(observer: SimulationObserver): BuiltSimulation } {
+): {
+  readonly options: Options;
+  build(observer: SimulationObserver, forced?: ForcedDecisions): BuiltSimulation;
+} {
   const { workload, options } = simulateArguments([...args, '--seed', String(seed)]);
   const factors = drawFactors(BigInt(seed), perturbation);
   return {
     options,
     // policies of a bundle may look at blocks, so keys are made from the first
-    build: (observer) =>
+    build: (observer, forced) =>
       buildSimulation(workload, options, {
         bundle: bound,
         observer,
         skipsKeys: false,
+        ...(forced === undefined ? {} : { forced }),
         ...(perturbation === 0 ? {} : { adjust: (spec) => perturbed(spec, factors) }),
       }),
   };

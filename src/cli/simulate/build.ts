@@ -2,7 +2,12 @@
 
 import type { BoundBundle } from '../../evolve/binding/index.ts';
 import { configError } from '../../runtime/errors.ts';
-import type { Conservation, Simulation, SimulationObserver } from '../../sim/cluster/index.ts';
+import type {
+  Conservation,
+  ForcedDecisions,
+  Simulation,
+  SimulationObserver,
+} from '../../sim/cluster/index.ts';
 import { type ControlConfig, PolicyControlPlane, type Role } from '../../sim/control/index.ts';
 import {
   type Deployment,
@@ -54,6 +59,8 @@ export interface BuildExtras {
   readonly adjust?: (spec: WorkloadSpec) => WorkloadSpec;
   readonly observer?: SimulationObserver;
   readonly makeEngine?: MakeEngine;
+  /** Decisions that are taken out of the policies' hands. */
+  readonly forced?: ForcedDecisions;
   /** Default true. */
   readonly skipsKeys?: boolean;
 }
