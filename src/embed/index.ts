@@ -1,8 +1,10 @@
 /** The runtime as embedders use it. */
 
 export type { WaitOptions } from './abort.ts';
+export type { PrefillPart } from './arriving/arrivingPrefix.ts';
+export type { ReadyLayers } from './arriving/readyLayers.ts';
 export type { KVRuntimeConfig } from './config.ts';
-export { KVRuntime, type PrefetchOptions } from './kvRuntime.ts';
+export { KVRuntime, type NextPartOptions, type PrefetchOptions } from './kvRuntime.ts';
 export type { LayerGroup } from './layerGroups.ts';
 export type { CacheEvent } from './outputs/events.ts';
 export type { Metrics } from './outputs/metrics.ts';

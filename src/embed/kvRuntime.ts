@@ -14,8 +14,10 @@
  */
 
 import { tableMemory } from '../backends/arena/index.ts';
+import { requireInteger } from '../runtime/errors.ts';
 import {
   BlockKeys,
+  ComputePace,
   type CrossRequestKVCache,
   type KeyElements,
   KVManager,
@@ -28,6 +30,9 @@ import {
   tierName,
 } from '../runtime/index.ts';
 import { throwIfAborted, type WaitOptions } from './abort.ts';
+import type { PrefillPart } from './arriving/arrivingPrefix.ts';
+import { nextPart, PART_TOKENS } from './arriving/prefillParts.ts';
+import { type ReadyLayers, readyLayers } from './arriving/readyLayers.ts';
 import { type KVRuntimeConfig, managerConfigOf } from './config.ts';
 import { guarded, inConfigNames } from './configNames.ts';
 import { groupUnits } from './layerGroups.ts';
@@ -55,7 +60,7 @@ import { ComputingBlocks } from './requests/computing.ts';
 import { given, type RequestContext, requireLive, type StepEnd, tokensToFind } from './requests/context.ts';
 import { append, type EntryEnd, type StepEntry, seal, step } from './requests/growing.ts';
 import { type KVSequence, stateOf } from './requests/kvSequence.ts';
-import { RuntimeViews } from './runtimeViews.ts';
+import { groupOf, RuntimeViews } from './runtimeViews.ts';
 import { KVScheduler, type KVSchedulerConfig } from './scheduling/kvScheduler.ts';
 import { DeviceKeeper } from './stores/deviceKeeper.ts';
 import { type OpenStores, openStores } from './stores/openStores.ts';
@@ -67,6 +72,11 @@ const SAVE_BLOCKS = 256;
 export interface PrefetchOptions {
   readonly tenant: string;
   readonly priority?: number | undefined;
+}
+
+export interface NextPartOptions extends WaitOptions {
+  /** Most tokens of the part. Default 512. */
+  readonly maxTokens?: number | undefined;
 }
 
 export class KVRuntime extends RuntimeViews implements AsyncDisposable {
@@ -133,6 +143,7 @@ export class KVRuntime extends RuntimeViews implements AsyncDisposable {
       sharing,
       owners: new TenantOwners(sharing),
       computing: new ComputingBlocks(),
+      pace: new ComputePace(),
       scrubs: config.scrub ?? true,
       hbm: () => stores.hbm,
       device: () => stores.device,
@@ -228,6 +239,47 @@ export class KVRuntime extends RuntimeViews implements AsyncDisposable {
   }
 
   /**
+   * The next tokens to compute of a sequence that was begun with `arriving`, as soon as there are some; call
+   * it when the kernels of the part before are submitted.
+   * @param options.maxTokens of the part (512)
+   * @returns null when nothing is left to compute, and for a sequence that was begun otherwise. `interrupted`
+   * when blocks were lost: `recover` it, or release it
+   * @throws TKV_CONFIG for a part without a token, TKV_FULL when its blocks find no room, TKV_UNKNOWN_ID,
+   * TKV_STATE, and the reason of `signal`
+   */
+  async nextPart(
+    sequence: KVSequence,
+    options: NextPartOptions = {},
+  ): Promise<PrefillPart | null | 'interrupted'> {
+    const signals = signalsOf(this.#context, given(options));
+    const most = requireInteger('maxTokens', options.maxTokens ?? PART_TOKENS, 1);
+    throwIfAborted(signals);
+    const state = stateOf(sequence);
+    requireLive(state);
+    return nextPart(this.#context, state, most, signals);
+  }
+
+  /**
+   * Waits until a layer group of a sequence that was begun with `arriving` is in HBM, all of it verified.
+   * Groups come in their order, so compute one while the next is on its way.
+   * @returns `interrupted` when some of it failed to come: `recover` the sequence, and compute all layers of
+   * what is open then
+   * @throws TKV_INPUT for a group that is not there, TKV_UNKNOWN_ID, TKV_STATE, and the reason of `signal`
+   */
+  async readyLayers(
+    sequence: KVSequence,
+    group: number,
+    options: WaitOptions = {},
+  ): Promise<ReadyLayers | 'interrupted'> {
+    const signals = signalsOf(this.#context, given(options));
+    throwIfAborted(signals);
+    const state = stateOf(sequence);
+    requireLive(state);
+    groupOf(state, group);
+    return readyLayers(this.#context, state, group, signals);
+  }
+
+  /**
    * Room for tokens up to `tokens.length`, as a decode appends them. `tokens` are all tokens of the sequence
    * and the new ones behind them. Seals nothing.
    * @throws TKV_FULL when there is no room, TKV_INPUT when a token that the sequence has is another one in
@@ -281,6 +333,7 @@ export class KVRuntime extends RuntimeViews implements AsyncDisposable {
     requireLive(state);
     await bring(this.#context, state, signals);
     state.cachedTokens = state.readyTokens;
+    state.arriving = undefined;
     for (const group of state.groups) group.sealed = Math.min(group.sealed, group.table.readyPrefix());
     return [...new Set(this.openBlocks(sequence).map(({ index }) => index))];
   }

@@ -56,6 +56,14 @@ export abstract class RuntimeViews {
   }
 
   /**
+   * Waits for what `start` begins on the device, such as a `mapAsync` of your own, as the runtime waits itself
+   * (`wait` of its configuration). A plain wait keeps a core busy until it ends.
+   */
+  waitFor<T>(start: () => Promise<T>): Promise<T> {
+    return this.stores.waitFor(start);
+  }
+
+  /**
    * How many devices were lost so far. Kernels and buffers of your own have to be made again whenever it
    * grows.
    */
@@ -165,7 +173,8 @@ export abstract class RuntimeViews {
   }
 }
 
-function groupOf(sequence: KVSequence, group: number): KVSequence['groups'][number] {
+/** @throws TKV_INPUT for a group that is not there */
+export function groupOf(sequence: KVSequence, group: number): KVSequence['groups'][number] {
   const { groups } = stateOf(sequence);
   const found = groups[group];
   if (found !== undefined) return found;

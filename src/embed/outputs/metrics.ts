@@ -33,6 +33,7 @@ export function metricsOf(
     copies: c.copies,
     lost: c.lost,
     adopted: c.adopted,
+    recomputed: c.recomputed,
     refusedAllocations: c.refusedAllocations,
     preemptions: c.preemptions,
     devicesLost: keeper.losses,

@@ -3,6 +3,7 @@
 import type { DevicePool } from '../../backends/webgpu/index.ts';
 import {
   BlockKeys,
+  type ComputePace,
   type KeyElements,
   type KVManager,
   type SharingGroups,
@@ -30,6 +31,8 @@ export interface RequestContext {
   readonly sharing: SharingGroups;
   readonly owners: TenantOwners;
   readonly computing: ComputingBlocks;
+  /** How long parts of prefills take. */
+  readonly pace: ComputePace;
   /** Whether slots that change their tenant are cleared. */
   readonly scrubs: boolean;
   /** The device's pool: another one after a loss. */

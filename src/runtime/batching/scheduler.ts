@@ -9,6 +9,7 @@
  */
 
 import { TierKVError } from '../errors.ts';
+import type { ComputeEstimate } from '../planning/loadOrRecompute.ts';
 import type { StateVisitor } from '../snapshot/index.ts';
 import { type ResolvedSchedulerConfig, resolveSchedulerConfig, type SchedulerConfig } from './config.ts';
 import { SchedulerCore, type SchedulerCounters } from './core.ts';
@@ -87,6 +88,19 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
    */
   get isDisturbed(): boolean {
     return isDisturbed(this.#core);
+  }
+
+  /**
+   * When to step again though nothing has happened, in microseconds: requests wait for blocks that are late
+   * then. Infinity for never.
+   */
+  get lookAgainUs(): number {
+    return this.#core.lookAgainUs;
+  }
+
+  /** How long steps take, by those so far; undefined before the first, and unless loads are overlapped. */
+  get computeEstimate(): ComputeEstimate | undefined {
+    return this.#core.pace.estimate(this.config.maxBatchedTokens);
   }
 
   /** Whether a step is planned and has not ended. */
@@ -185,6 +199,7 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
     logNewKeys(core, nowUs);
     this.#input(SchedulerInput.STEP, nowUs, 0);
     plan.clear();
+    core.lookAgainUs = Number.POSITIVE_INFINITY;
     noticeLosses(core);
     if (core.loadingCount > 0) returnLoaded(core);
     planRunning(core);
@@ -200,6 +215,8 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
     core.sumUp();
     core.sink?.decision(SchedulerDecision.PLAN, plan.requests, plan.tokens, plan.decodes);
     this.#isComputing = plan.tokens > 0;
+    core.plannedAtUs = nowUs;
+    if (this.#isComputing && this.config.prefixLoads === 'overlapped') core.port.computing(true, nowUs);
     if (!this.#isComputing) core.restIdle();
     core.sink?.done?.();
     return plan;
@@ -227,6 +244,10 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
     core.outcome.clear();
     core.counters.steps++;
     this.#isComputing = false;
+    if (this.config.prefixLoads === 'overlapped') {
+      core.learnPace();
+      core.port.computing(false, nowUs);
+    }
     endStep(core, this.#stopped);
     core.sink?.done?.();
     return core.outcome;
@@ -245,6 +266,7 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
     this.#input(SchedulerInput.STEP_FAILED, nowUs, 0);
     core.outcome.clear();
     this.#isComputing = false;
+    if (this.config.prefixLoads === 'overlapped') core.port.computing(false, nowUs);
     failStep(core);
     core.plan.clear();
     core.sink?.done?.();

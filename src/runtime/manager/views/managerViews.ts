@@ -6,6 +6,7 @@
 import type { Digest } from '../../digest.ts';
 import { invariant } from '../../errors.ts';
 import type { DecisionSink } from '../../log/decisionSink.ts';
+import type { LoadEstimate } from '../../planning/loadOrRecompute.ts';
 import type { SlotPool } from '../../pool/slotPool.ts';
 import type { StateVisitor } from '../../snapshot/index.ts';
 import type { Tier } from '../../tier/tier.ts';
@@ -21,6 +22,7 @@ import { type CachedBlocks, cachedBlocks } from './cachedBlocks.ts';
 import { describeTransfer } from './describe.ts';
 import { dump, type ManagerDump } from './dump.ts';
 import { checkIntegrity } from './integrity.ts';
+import { loadEstimate } from './loadEstimate.ts';
 import { lookup, type Match, matchLength, matchLengths } from './lookup.ts';
 import { type BlockPlace, placeOf } from './place.ts';
 import { type TierUsage, tierUsage } from './usage.ts';
@@ -171,6 +173,19 @@ export abstract class ManagerViews {
    */
   blockIds(keys: Uint32Array, count: number): number[] {
     return Array.from(this.found.subarray(0, this.match(keys, count)));
+  }
+
+  /**
+   * How long loads of the sequence's blocks [from, to) would take now, by those of the last while; undefined
+   * when none is below HBM or on its way.
+   */
+  loadEstimate(sequence: Sequence, from: number, to: number, nowUs: number): LoadEstimate | undefined {
+    return loadEstimate(this.core, sequence, from, to, nowUs);
+  }
+
+  /** How long loads from the tier at `position`, below HBM, take now. */
+  linkEstimate(position: number, nowUs: number): LoadEstimate {
+    return this.core.links[position].estimate(nowUs);
   }
 
   /** Whether `count` more units of a size class would fit HBM beside what cannot be evicted. */

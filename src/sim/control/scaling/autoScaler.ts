@@ -62,7 +62,7 @@ export function checkAutoScaler(config: AutoScalerConfig): AutoScalerConfig {
 export class AutoScaler implements Stateful {
   readonly config: AutoScalerConfig;
   readonly #world: PolicyWorld;
-  readonly #made: ((world: PolicyWorld) => AutoScalePolicy) | undefined;
+  readonly #makePolicy: ((world: PolicyWorld) => AutoScalePolicy) | undefined;
   readonly #policy: AutoScalePolicy;
   /** Since when a direction has been wished for, or -1. */
   #upSinceUs = -1;
@@ -70,17 +70,21 @@ export class AutoScaler implements Stateful {
   /** Request rate of the last evaluation, or -1 before it. */
   #lastRate = -1;
 
-  /** @param made makes a policy that no registry names; it goes before the configuration's */
-  constructor(config: AutoScalerConfig, world: PolicyWorld, made?: (world: PolicyWorld) => AutoScalePolicy) {
+  /** @param makePolicy one that no registry names; it goes before the configuration's */
+  constructor(
+    config: AutoScalerConfig,
+    world: PolicyWorld,
+    makePolicy?: (world: PolicyWorld) => AutoScalePolicy,
+  ) {
     this.config = checkAutoScaler(config);
     this.#world = world;
-    this.#made = made;
-    this.#policy = made?.(world) ?? scalingPolicies.make(this.config.policy, world);
+    this.#makePolicy = makePolicy;
+    this.#policy = makePolicy?.(world) ?? scalingPolicies.make(this.config.policy, world);
   }
 
   /** Another one of the same policy that has seen nothing. */
   fresh(): AutoScaler {
-    return new AutoScaler(this.config, this.#world, this.#made);
+    return new AutoScaler(this.config, this.#world, this.#makePolicy);
   }
 
   /** Looks, at a poll. The decision is within the bounds, and its action what is to be done now. */
