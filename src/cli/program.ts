@@ -29,6 +29,11 @@ const entries: readonly CommandEntry[] = [
     load: async () => (await import('./sweep.ts')).sweepCommand(),
   },
   {
+    name: 'evolve',
+    summary: 'search for policies that beat every preset, without any language model',
+    load: async () => (await import('./evolve.ts')).evolveCommand(),
+  },
+  {
     name: 'workload',
     summary: 'generate, inspect and convert workloads of requests',
     load: async () => (await import('./workload.ts')).workloadCommand(),
