@@ -34,6 +34,11 @@ const entries: readonly CommandEntry[] = [
     load: async () => (await import('./evolve.ts')).evolveCommand(),
   },
   {
+    name: 'parity',
+    summary: 'serve traffic for real, and compare it with its replay and its simulation',
+    load: async () => (await import('./parity.ts')).parityCommand(),
+  },
+  {
     name: 'workload',
     summary: 'generate, inspect and convert workloads of requests',
     load: async () => (await import('./workload.ts')).workloadCommand(),

@@ -49,11 +49,13 @@ export class ModeledDriver implements TransferDriver {
   }
 
   submit(transfers: readonly Transfer[]): void {
-    for (const transfer of transfers) {
+    const ends = transfers.map((transfer) => this.#endUs(transfer));
+    this.#endTogether(transfers, ends);
+    transfers.forEach((transfer, i) => {
       const flight = this.#freeFlights.pop() ?? this.#flights.length;
       this.#flights[flight] = transfer;
-      this.#timeline.schedule(this.#endUs(transfer), flight);
-    }
+      this.#timeline.schedule(ends[i], flight);
+    });
   }
 
   /** The flight is due: its bytes are where they were to go, if they were there. */
@@ -79,6 +81,25 @@ export class ModeledDriver implements TransferDriver {
       if (read.outcome !== Outcome.LOADED) return read;
     }
     return this.#tier(target).writeItem(itemAt(transfer, target));
+  }
+
+  /** Transfers of one copy end with the last of them. */
+  #endTogether(transfers: readonly Transfer[], ends: number[]): void {
+    const copies: Map<string, { bytes: number; members: number[] }> = new Map();
+    for (const [i, { source, target, bytes }] of transfers.entries()) {
+      if (source === null) continue;
+      const most = this.#links.batchBytes(source.tier, target.tier);
+      if (most === 0) continue;
+      const name = linkName(source.tier, target.tier);
+      const copy = copies.get(name);
+      if (copy === undefined || copy.bytes + bytes > most) {
+        copies.set(name, { bytes, members: [i] });
+        continue;
+      }
+      copy.bytes += bytes;
+      copy.members.push(i);
+      for (const member of copy.members) ends[member] = ends[i];
+    }
   }
 
   #tier({ tier }: Place): ModeledTier {

@@ -41,6 +41,8 @@ export interface EngineConfig {
   readonly offloadThreshold: number;
   readonly lowerCopy: 'keep' | 'move';
   readonly scheduler: SchedulerConfig;
+  /** The manager's whole configuration, where a runtime that has one is to be predicted. Default: of the above. */
+  readonly manager?: ManagerConfig;
 }
 
 /** Room for blocks in flight beside each tier's capacity: a share of it, within these bounds. */
@@ -79,6 +81,7 @@ export function checkEngineConfig(config: EngineConfig): EngineConfig {
 
 /** The manager behind an engine. Loads that take time need room to land; those that take none do not. */
 export function managerConfigOf(config: EngineConfig): ManagerConfig {
+  if (config.manager !== undefined) return config.manager;
   const { blockBytes, hbmBlocks, lowerTiers, loads } = config;
   const timed = loads.kind === 'deferred' && lowerTiers.length > 0;
   const size = (blocks: number): { capacityBytes: number; landingBytes: number } => {

@@ -4,8 +4,9 @@
  * modeled driver says when, on the simulation's clock, and whoever waits is told.
  */
 
+import { resolveSchedulerConfig } from '../../runtime/batching/config.ts';
 import { Scheduler, type StepPlan } from '../../runtime/batching/index.ts';
-import { KVManager, Outcome, type Transfer, tierName } from '../../runtime/index.ts';
+import { type DecisionSink, KVManager, Outcome, type Transfer, tierName } from '../../runtime/index.ts';
 import type { BlockKeys } from '../../runtime/keys/index.ts';
 import type { ManagerListener } from '../../runtime/manager/listener.ts';
 import type { Sequence, SequenceId } from '../../runtime/manager/sequences/sequence.ts';
@@ -66,11 +67,12 @@ export class SchedulerEngine implements InstanceEngine {
 
   /**
    * @param timeline where modeled transfers wait for their end; used with deferred loads only
+   * @param sink takes what manager and scheduler are given and decide
    * @throws TKV_CONFIG with the field at fault
    */
-  constructor(config: EngineConfig, timeline: Timeline, woken: Woken) {
+  constructor(config: EngineConfig, timeline: Timeline, woken: Woken, sink: DecisionSink | null = null) {
     this.config = checkEngineConfig(config);
-    this.manager = new KVManager(managerConfigOf(config));
+    this.manager = new KVManager(managerConfigOf(config), sink);
     const timed = config.loads.kind === 'deferred' && config.lowerTiers.length > 0;
     const links = timed ? linksOf(config.loads) : null;
     this.driver = links === null ? null : new ModeledDriver(this.manager.config, links, timeline);
@@ -84,7 +86,9 @@ export class SchedulerEngine implements InstanceEngine {
     this.#port = new ChoosingPort(this.manager, { blockTokens, afterCall }, estimate, (now) =>
       this.#giveUpOne(now),
     );
-    this.#scheduler = new Scheduler(config.scheduler, this.#port);
+    const resolved = resolveSchedulerConfig(config.scheduler, this.#port.hasLowerTier);
+    const told = sink?.scheduler?.({ ...resolved, blockTokens, sizeClass: 0 }, timeline.nowUs) ?? null;
+    this.#scheduler = new Scheduler(config.scheduler, this.#port, told);
     this.#step = {
       sums: new BatchSums(),
       transferUs: 0,
@@ -352,15 +356,17 @@ export class SchedulerEngine implements InstanceEngine {
   #carry(nowUs: number): void {
     const { manager } = this;
     const driver = this.driver as ModeledDriver;
+    const moves: Transfer[] = [];
     for (let job = manager.nextJob(); job !== 0; job = manager.nextJob()) {
       const transfer = manager.transfer(job);
       if (transfer.source === null) {
         const { outcome, digestLo, digestHi } = driver.endAtOnce(transfer);
         manager.complete(job, outcome, nowUs, digestLo, digestHi);
       } else {
-        driver.submit([transfer]);
+        moves.push(transfer);
       }
     }
+    if (moves.length > 0) driver.submit(moves);
   }
 }
 
