@@ -39,6 +39,11 @@ const entries: readonly CommandEntry[] = [
     load: async () => (await import('./parity.ts')).parityCommand(),
   },
   {
+    name: 'evaluate',
+    summary: 'score policies on suites of workloads, and say what went wrong and why',
+    load: async () => (await import('./evaluate.ts')).evaluateCommand(),
+  },
+  {
     name: 'workload',
     summary: 'generate, inspect and convert workloads of requests',
     load: async () => (await import('./workload.ts')).workloadCommand(),

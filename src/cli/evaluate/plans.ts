@@ -93,13 +93,34 @@ export const planNames: readonly string[] = Object.keys(plans);
 
 const own: string = fileURLToPath(new URL('../../../data/suites/', import.meta.url));
 
+/** What is different from the plan that was asked for. */
+export interface PlanChanges {
+  readonly latencyModels?: readonly string[];
+  /** For all suites. */
+  readonly seeds?: readonly number[];
+  readonly perturbation?: number;
+}
+
 /** @param asked a name of `planNames`, or the path of a JSON file */
-export function loadPlan(asked: string): EvaluationPlan {
-  if (!asked.endsWith('.json')) {
-    if (!planNames.includes(asked)) throw unknownName('--plan', asked, planNames);
-    return expand(plans[asked], own);
+export function loadPlan(asked: string, changes: PlanChanges = {}): EvaluationPlan {
+  if (asked.endsWith('.json')) {
+    return expand(changed(readPlan(asked), changes), path.dirname(path.resolve(asked)));
   }
-  return expand(readPlan(asked), path.dirname(path.resolve(asked)));
+  if (!planNames.includes(asked)) throw unknownName('--plan', asked, planNames);
+  return expand(changed(plans[asked], changes), own);
+}
+
+function changed(source: PlanSource, { latencyModels, seeds, perturbation }: PlanChanges): PlanSource {
+  const suite = (of: SuiteSource): SuiteSource => ({
+    seeds: seeds ?? of.seeds,
+    perturbation: perturbation ?? of.perturbation,
+  });
+  const { train, validation, hidden } = source.suites;
+  return {
+    ...source,
+    latencyModels: latencyModels ?? source.latencyModels,
+    suites: { train: suite(train), validation: suite(validation), hidden: suite(hidden) },
+  };
 }
 
 function casesOf(

@@ -25,7 +25,7 @@ export interface InstanceHost {
   scheduleStep(instance: number, timeUs: number): void;
   stepped(instance: number, startUs: number, endUs: number, step: EngineStep): void;
   /** A request gave its blocks up. */
-  gaveWay(): void;
+  gaveWay(request: SimRequest, instance: number): void;
   /** The request joined the batch. */
   admitted(request: SimRequest, instance: number): void;
   /** Its first token is on its way. */
@@ -253,7 +253,7 @@ export class Instance {
   }
 
   #giveWay(request: SimRequest): void {
-    this.#host.gaveWay();
+    this.#host.gaveWay(request, this.number);
     this.#table.status[request.number] = Status.QUEUED;
     this.#table.preemptions[request.number]++;
     const last = this.times.steps - 1;
