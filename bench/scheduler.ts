@@ -56,6 +56,7 @@ function newCountingPort(blocks: number): KVPort {
   };
   return {
     blockTokens,
+    blockBytes: 1,
     capacityBlocks: blocks,
     hasLowerTier: false,
     disturbances: 0,
@@ -65,6 +66,10 @@ function newCountingPort(blocks: number): KVPort {
     mayTakeFrom: () => true,
     open: () => new Sequence(0 as SequenceId, { number: 0, blocks: 64, matched: 0 }, 0),
     load: () => true,
+    loadFromBack: () => true,
+    loadEstimate: () => undefined,
+    recompute: () => true,
+    computing: () => {},
     allocate: (sequence, from, to) => {
       if (open + to - from > blocks) return false;
       open += to - from;

@@ -1,11 +1,13 @@
-// Paged attention, first part: one invocation attends with one query head of one row over one split, which is
-// 128 tokens at absolute positions. It has no barrier and no workgroup memory, so it runs well everywhere.
+// Paged attention, first part: one invocation attends with some query heads that share a KV head, for one row
+// over one split, which is 128 tokens at absolute positions. It loads each vector of K and of V once for all
+// of them. It has no barrier and no workgroup memory, so it runs well everywhere.
 // shaders/reduceSplits.wgsl puts the splits of a row together.
 //
-// The order of every sum depends on the row's own position and window alone: tokens in their order, the
-// products of a row in vectors of 4. A rescale happens when a larger score comes, and only then.
+// The order of every sum depends on the row's own position and window alone, and not on the heads beside it:
+// tokens in their order, the products of a row in vectors of 4. A rescale happens when a larger score comes,
+// and only then.
 //
-// src/compute/kernelText.ts repeats lines and writes their number for DIM and SLAB.
+// src/compute/kernelText.ts repeats lines and writes their number for DIM, HEAD and SLAB.
 
 override headDim4: u32;
 override qHeads: u32;
@@ -14,19 +16,23 @@ override queryStride: u32; // vectors from row to row of the queries
 override queryOffset: u32;
 override scale: f32; // times log2(e): weights are powers of 2
 override window: u32; // tokens that a row sees, its own the last; 0: all
+override heads: u32; // of an invocation, a divisor of `group`
 
 @group(0) @binding(2) var<storage, read> queries: array<vec4<f32>>;
 // For each item and query head: the sum of V, then (largest score, sum of weights, 0, 0).
 @group(0) @binding(3) var<storage, read_write> partials: array<vec4<f32>>;
 
-@compute @workgroup_size(64)
+const lanes = 16u; // few, so that a small batch spreads over the cores
+
+@compute @workgroup_size(lanes)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-  let lane = id.y * groups.x * 64u + id.x;
-  if (lane >= work.items * qHeads) {
+  let lane = id.y * groups.x * lanes + id.x;
+  let perItem = qHeads / heads;
+  if (lane >= work.items * perItem) {
     return;
   }
-  let head = lane % qHeads;
-  let item = itemsAt + 2u * (work.firstItem + lane / qHeads);
+  let firstHead = (lane % perItem) * heads;
+  let item = itemsAt + 2u * (work.firstItem + lane / perItem);
   let row = tables[item];
   let split = tables[item + 1u];
   let position = tables[4u * row];
@@ -35,33 +41,39 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
   let seen = select(0u, position + 1u - min(window, position + 1u), window > 0u);
   var token = max(split * splitTokens, seen);
 
-  let start = row * queryStride + queryOffset + head * headDim4;
-  let qDIM = queries[start + DIMu] * scale; // each dim
-  var outDIM = vec4<f32>(); // each dim
-  var largest = -3.4e38;
-  var total = 0.0;
+  let start = row * queryStride + queryOffset + firstHead * headDim4;
+  let qHEADxDIM = queries[start + HEADu * headDim4 + DIMu] * scale; // each head // each dim
+  var outHEADxDIM = vec4<f32>(); // each head // each dim
+  var largestHEAD = -3.4e38; // each head
+  var totalHEAD = 0.0; // each head
   while (token < end) {
     let slab = tables[entryOf(table, token)];
-    var k = rowAt(table, token, head / group);
+    var k = rowAt(table, token, firstHead / group);
     let stop = min(end, (token / blockTokens + 1u) * blockTokens);
     // each slab {
     if (slab == SLABu) {
       for (; token < stop; token++) {
-        var products = vec4<f32>();
-        products = fma(qDIM, valueOf(slabSLAB[k + DIMu]), products); // each dim
-        var score = (products.x + products.y) + (products.z + products.w);
-        score *= scaleOf(slabSLAB[k + headDim4]); // scaled
-        if (score > largest) {
-          let keep = exp2(largest - score);
-          total *= keep;
-          outDIM *= keep; // each dim
-          largest = score;
+        let kDIM = valueOf(slabSLAB[k + DIMu]); // each dim
+        var productsHEAD = vec4<f32>(); // each head
+        productsHEAD = fma(qHEADxDIM, kDIM, productsHEAD); // each head // each dim
+        var scoreHEAD = (productsHEAD.x + productsHEAD.y) + (productsHEAD.z + productsHEAD.w); // each head
+        let kScale = scaleOf(slabSLAB[k + headDim4]); // scaled
+        scoreHEAD *= kScale; // each head // scaled
+        // each head {
+        if (scoreHEAD > largestHEAD) {
+          let keep = exp2(largestHEAD - scoreHEAD);
+          totalHEAD *= keep;
+          outHEADxDIM *= keep; // each dim
+          largestHEAD = scoreHEAD;
         }
-        var weight = exp2(score - largest);
-        total += weight;
+        // each head }
+        var weightHEAD = exp2(scoreHEAD - largestHEAD); // each head
+        totalHEAD += weightHEAD; // each head
         let v = k + kvUnits;
-        weight *= scaleOf(slabSLAB[v + headDim4]); // scaled
-        outDIM = fma(vec4(weight), valueOf(slabSLAB[v + DIMu]), outDIM); // each dim
+        let vScale = scaleOf(slabSLAB[v + headDim4]); // scaled
+        weightHEAD *= vScale; // each head // scaled
+        let vDIM = valueOf(slabSLAB[v + DIMu]); // each dim
+        outHEADxDIM = fma(vec4(weightHEAD), vDIM, outHEADxDIM); // each head // each dim
         k += rowUnits;
       }
     }
@@ -69,7 +81,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     token = stop;
   }
 
-  let to = lane * (headDim4 + 1u);
-  partials[to + DIMu] = outDIM; // each dim
-  partials[to + headDim4] = vec4(largest, total, 0.0, 0.0);
+  let to = ((lane / perItem) * qHeads + firstHead) * (headDim4 + 1u);
+  partials[to + HEADu * (headDim4 + 1u) + DIMu] = outHEADxDIM; // each head // each dim
+  partials[to + HEADu * (headDim4 + 1u) + headDim4] = vec4(largestHEAD, totalHEAD, 0.0, 0.0); // each head
 }

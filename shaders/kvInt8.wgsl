@@ -9,3 +9,18 @@ fn valueOf(stored: Stored) -> vec4<f32> {
 fn scaleOf(stored: Stored) -> f32 {
   return bitcast<f32>(stored);
 }
+
+// What a row of this largest size is multiplied by before it is rounded; 0 for a row of zeros, of numbers too
+// small to divide by, or of NaN.
+fn inverseOf(largest: f32) -> f32 {
+  return select(0.0, 127.0 / largest, largest > 1e-36);
+}
+
+fn scaledOf(value: vec4<f32>, inverse: f32) -> Stored {
+  return pack4xI8(vec4<i32>(clamp(round(value * inverse), vec4(-127.0), vec4(127.0))));
+}
+
+// The scale of a row: the NaN of a row goes into it, and so into all of the row.
+fn storedScale(largest: f32) -> Stored {
+  return bitcast<u32>(largest / 127.0);
+}

@@ -31,14 +31,14 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     sizes = max(sizes, bitcast<vec4<u32>>(source[start + dim]) & vec4(0x7fffffffu));
   }
   let largest = bitcast<f32>(max(max(sizes.x, sizes.y), max(sizes.z, sizes.w)));
-  let inverse = select(0.0, 127.0 / largest, largest > 0.0);
+  let inverse = inverseOf(largest);
   let table = tables[4u * row + 1u];
   let slab = tables[entryOf(table, position)];
   let to = rowAt(table, position, head) + select(0u, kvUnits, isV);
   for (var dim = 0u; dim < headDim4; dim++) {
-    let stored = pack4xI8(vec4<i32>(clamp(round(source[start + dim] * inverse), vec4(-127.0), vec4(127.0))));
+    let stored = scaledOf(source[start + dim], inverse);
     if (slab == SLABu) { slabSLAB[to + dim] = stored; } // each slab
   }
-  let scale = bitcast<u32>(largest / 127.0);
+  let scale = storedScale(largest);
   if (slab == SLABu) { slabSLAB[to + headDim4] = scale; } // each slab
 }

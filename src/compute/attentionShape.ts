@@ -5,6 +5,7 @@
 import { configError, requireInteger, requirePositive } from '../runtime/errors.ts';
 import type { KVLayout } from '../runtime/geometry/index.ts';
 import { type KVFormat, kvFormat } from './format.ts';
+import { type AttentionKernel, attentionKernel } from './kernelChoice.ts';
 import { ROW_WORDS, splitsMax, type TableLimits } from './stepTables.ts';
 
 /** Where Q, K and V of a row lie in the source, in floats; all multiples of 4. */
@@ -16,8 +17,6 @@ export interface SourceShape {
   readonly kOffset: number;
   readonly vOffset: number;
 }
-
-export type AttentionKernel = 'lanes' | 'workgroups';
 
 export interface AttentionConfig {
   readonly device: GPUDevice;
@@ -38,11 +37,7 @@ export interface AttentionConfig {
   readonly scale?: number;
   /** Default: `[row][Q heads, K heads, V heads][headDim]`. */
   readonly source?: SourceShape;
-  /**
-   * `lanes`: an invocation for each query head and split, without barriers. `workgroups`: a workgroup for the
-   * query heads of a KV head and a split, for hardware. A sequence must keep to one of them, since their bits
-   * differ. Default `lanes`.
-   */
+  /** Default: by the device's adapter, see `attentionKernel`. A sequence must keep to one: their bits differ. */
   readonly kernel?: AttentionKernel;
   /** Room for partial results. A step that needs more takes more dispatches. Default 32 MiB. */
   readonly partialBytesMax?: number;
@@ -52,7 +47,7 @@ export interface AttentionShape {
   readonly format: KVFormat;
   readonly qHeads: number;
   readonly kernel: AttentionKernel;
-  /** Query heads that an invocation or workgroup of the kernel serves. */
+  /** Query heads that an invocation (`lanes`) or a workgroup (`workgroups`) serves. */
   readonly headsAtOnce: number;
   readonly scale: number;
   readonly source: SourceShape;
@@ -66,6 +61,11 @@ export interface AttentionShape {
 
 /** Storage buffers that a kernel binds beside the slabs: tables, queries, partial results. */
 const OTHER_BUFFERS = 3;
+/**
+ * Vectors of Q that the text of the kernel of lanes has at most, over all the slabs for which its loop is
+ * repeated. A software device takes a second or two to compile so many, and far longer for twice as many.
+ */
+const LANE_VECTORS = 64;
 
 /** @throws TKV_CONFIG naming the field */
 export function attentionShape(config: AttentionConfig): AttentionShape {
@@ -110,14 +110,10 @@ export function attentionShape(config: AttentionConfig): AttentionShape {
   };
   const tableWords = entriesAt + 2 * entriesMax;
   const partialBytes = batchItems * itemBytes;
-  const kernel = config.kernel ?? 'lanes';
-  if (kernel !== 'lanes' && kernel !== 'workgroups') {
-    throw configError('kernel', `is ${String(kernel)}`, 'Use lanes or workgroups.');
-  }
-  if (kernel === 'workgroups' && format.headDim4 > 128) {
-    throw configError('kernel', `is workgroups, with heads of ${format.headDim}`, 'Use lanes above 512.');
-  }
-  const headsAtOnce = kernel === 'lanes' ? 1 : divisorUpTo(qHeads / layout.kvHeads, 8);
+  const kernel = attentionKernel(config.kernel, device, format.headDim);
+  const laneHeads = Math.max(1, Math.floor(LANE_VECTORS / (format.headDim4 * slabs.length)));
+  const headsMax = kernel === 'lanes' ? laneHeads : 8;
+  const headsAtOnce = divisorUpTo(qHeads / layout.kvHeads, headsMax);
   return {
     format,
     qHeads,

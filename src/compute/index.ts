@@ -20,8 +20,10 @@
  * `[row][Q heads, K heads, V heads][headDim]` in floats, `attended` is `[row][Q heads][headDim]`.
  */
 
-export type { AttentionConfig, AttentionKernel, AttentionShape, SourceShape } from './attentionShape.ts';
+export type { AttentionConfig, AttentionShape, SourceShape } from './attentionShape.ts';
+export * from './blocks/index.ts';
 export { int8Layout, type KVFormat, kvFormat } from './format.ts';
+export { type AttentionKernel, attentionKernel, type KernelDevice } from './kernelChoice.ts';
 export { type BoundTensors, PagedAttention } from './pagedAttention.ts';
 export { NO_TOKEN, SPLIT_TOKENS, type StepRows } from './stepTables.ts';
 export * from './tensors/index.ts';

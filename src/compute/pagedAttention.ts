@@ -20,6 +20,8 @@ import { dispatchMany, type PagedPipeline, type PipelineSpec, pagedPipeline } fr
 import { ROW_WORDS, type StepBatch, type StepRows, stepTables } from './stepTables.ts';
 
 const LANES = 64;
+/** Of a workgroup of shaders/attend.wgsl. */
+const ATTEND_LANES = 16;
 /** Dynamic offsets of uniforms are multiples of this; no device asks for more. */
 const UNIFORM_BYTES = 256;
 
@@ -165,7 +167,7 @@ export class PagedAttention implements Disposable {
    */
   attend(pass: GPUComputePassEncoder, layer: number, { queries, attended }: BoundTensors): void {
     const { qHeads, format, kernel, headsAtOnce } = this.shape;
-    const lanes = kernel === 'lanes' ? LANES : 1;
+    const lanes = kernel === 'lanes' ? ATTEND_LANES : 1;
     const layerOffset = this.#layerOffset(layer);
     this.#batches.forEach(({ items, rows }, i) => {
       const offset = (1 + i) * UNIFORM_BYTES;
@@ -235,7 +237,7 @@ function pipelineSpecs(
       vOffset: source.vOffset / 4,
     },
     own: { 0: storage, 1: uniform, 2: storage, 4: uniform },
-    slabs: { count, type: 'storage' },
+    slabs: [{ count, type: 'storage' }],
   };
   const attend: PipelineSpec = {
     name: attendFile,
@@ -250,10 +252,10 @@ function pipelineSpecs(
       queryOffset: source.qOffset / 4,
       scale: shape.scale * Math.LOG2E,
       window: limits.window,
-      ...(shape.kernel === 'lanes' ? {} : { heads: shape.headsAtOnce }),
+      heads: shape.headsAtOnce,
     },
     own: { 0: storage, 1: uniform, 2: storage, 3: written, 4: uniform },
-    slabs: { count, type: 'read-only-storage' },
+    slabs: [{ count, type: 'read-only-storage' }],
   };
   const reduce: PipelineSpec = {
     name: 'reduceSplits',

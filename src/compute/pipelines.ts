@@ -1,4 +1,4 @@
-/** Pipelines over paged blocks: group 0 holds the kernel's own buffers, group 1 the slabs. */
+/** Pipelines over paged blocks: group 0 holds the kernel's own buffers, group 1 and on the slabs. */
 
 import { TierKVError } from '../runtime/errors.ts';
 
@@ -13,8 +13,8 @@ export interface PipelineSpec {
   readonly constants: Readonly<Record<string, number>>;
   /** Of group 0, by number. */
   readonly own: Bindings;
-  /** Group 1; none for a kernel without slabs. */
-  readonly slabs?: { readonly count: number; readonly type: GPUBufferBindingType };
+  /** Groups 1 and on, one for each pool. Default: none. */
+  readonly slabs?: readonly { readonly count: number; readonly type: GPUBufferBindingType }[];
 }
 
 export interface PagedPipeline {
@@ -24,7 +24,7 @@ export interface PagedPipeline {
 
 /** @throws TKV_DEVICE when the device does not compile the kernel */
 export async function pagedPipeline(device: GPUDevice, spec: PipelineSpec): Promise<PagedPipeline> {
-  const { name, code, constants, own, slabs } = spec;
+  const { name, code, constants, own, slabs = [] } = spec;
   const label = `tierkv.${name}`;
   const layout = (bindings: Bindings): GPUBindGroupLayout =>
     device.createBindGroupLayout({
@@ -35,8 +35,8 @@ export async function pagedPipeline(device: GPUDevice, spec: PipelineSpec): Prom
         buffer,
       })),
     });
-  const ofSlabs = Array.from({ length: slabs?.count ?? 0 }, () => ({ type: slabs?.type }));
-  const layouts = [layout(own), ...(slabs === undefined ? [] : [layout({ ...ofSlabs } as Bindings)])];
+  const pools = slabs.map(({ count, type }) => ({ ...Array.from({ length: count }, () => ({ type })) }));
+  const layouts = [own, ...pools].map(layout);
   const module = device.createShaderModule({ label, code });
   try {
     const pipeline = await device.createComputePipelineAsync({

@@ -1,11 +1,13 @@
 /** The runtime as embedders use it. */
 
 export type { WaitOptions } from './abort.ts';
+export type { PrefillPart } from './arriving/arrivingPrefix.ts';
+export type { ReadyLayers } from './arriving/readyLayers.ts';
 export type { KVRuntimeConfig } from './config.ts';
-export type { CacheEvent } from './events.ts';
-export { KVRuntime, type OpenUnit, type PrefetchOptions } from './kvRuntime.ts';
+export { KVRuntime, type NextPartOptions, type PrefetchOptions } from './kvRuntime.ts';
 export type { LayerGroup } from './layerGroups.ts';
-export type { Metrics } from './metrics.ts';
+export type { CacheEvent } from './outputs/events.ts';
+export type { Metrics } from './outputs/metrics.ts';
 export { PagedAttentionCache } from './paged/pagedAttentionCache.ts';
 export type { RequestQueue, WaitingRequest } from './prompts/requestQueue.ts';
 export type { BeginOptions, RetentionHint, Room } from './requests/beginning.ts';
@@ -13,6 +15,7 @@ export type { DeviceBlockTable } from './requests/blockTables.ts';
 export type { StepEnd } from './requests/context.ts';
 export type { EntryEnd, StepEntry } from './requests/growing.ts';
 export type { KVSequence } from './requests/kvSequence.ts';
+export type { OpenUnit } from './runtimeViews.ts';
 export { KVScheduler, type KVSchedulerConfig } from './scheduling/kvScheduler.ts';
 export type { KVStepPlan, PlannedRequest } from './scheduling/kvStepPlan.ts';
 export type { KVRequest } from './scheduling/scheduledRequest.ts';

@@ -14,20 +14,15 @@
  */
 
 import { tableMemory } from '../backends/arena/index.ts';
-import type { SlotBuffer } from '../backends/webgpu/index.ts';
+import { requireInteger } from '../runtime/errors.ts';
 import {
   BlockKeys,
-  type BlockTable,
+  ComputePace,
   type CrossRequestKVCache,
   type KeyElements,
-  type KVBudget,
   KVManager,
-  type KVMetrics,
-  kvBudget,
-  kvMetrics,
-  type Match,
-  type OpenBlock,
   Priority,
+  type SchedulerCounters,
   type Sequence,
   SharingGroups,
   TierKVError,
@@ -35,24 +30,21 @@ import {
   tierName,
 } from '../runtime/index.ts';
 import { throwIfAborted, type WaitOptions } from './abort.ts';
+import type { PrefillPart } from './arriving/arrivingPrefix.ts';
+import { nextPart, PART_TOKENS } from './arriving/prefillParts.ts';
+import { type ReadyLayers, readyLayers } from './arriving/readyLayers.ts';
 import { type KVRuntimeConfig, managerConfigOf } from './config.ts';
-import { type DecisionLogFile, openDecisionLog } from './decisionLog.ts';
-import { type CacheEvent, CacheEvents } from './events.ts';
+import { guarded, inConfigNames } from './configNames.ts';
 import { groupUnits } from './layerGroups.ts';
 import { ManagerLoop } from './managerLoop.ts';
-import { type Metrics, metricsOf } from './metrics.ts';
-import { runtimeMigration } from './migration.ts';
+import { runtimeMigration } from './migration/runtimeMigration.ts';
+import { type DecisionLogFile, openDecisionLog } from './outputs/decisionLog.ts';
+import { CacheEvents } from './outputs/events.ts';
 import { PagedAttentionCache } from './paged/pagedAttentionCache.ts';
 import { RequestQueue } from './prompts/requestQueue.ts';
 import { TenantChains } from './prompts/tenantChains.ts';
 import { TenantOwners } from './prompts/tenantOwners.ts';
-import {
-  type CrossRequestOptions,
-  crossRequestCache,
-  placesOf,
-  ready,
-  setQuota,
-} from './prompts/tenantReuse.ts';
+import { type CrossRequestOptions, crossRequestCache, ready, setQuota } from './prompts/tenantReuse.ts';
 import { AdmissionQueue } from './requests/admission.ts';
 import {
   type BeginOptions,
@@ -60,17 +52,15 @@ import {
   bring,
   checkedPriority,
   type RetentionHint,
-  type Room,
   retain,
-  roomOf,
   signalsOf,
 } from './requests/beginning.ts';
-import { type DeviceBlockTable, deviceTable, notInHbm, readableBlocks } from './requests/blockTables.ts';
 import { fork, truncate } from './requests/branching.ts';
 import { ComputingBlocks } from './requests/computing.ts';
 import { given, type RequestContext, requireLive, type StepEnd, tokensToFind } from './requests/context.ts';
 import { append, type EntryEnd, type StepEntry, seal, step } from './requests/growing.ts';
 import { type KVSequence, stateOf } from './requests/kvSequence.ts';
+import { groupOf, RuntimeViews } from './runtimeViews.ts';
 import { KVScheduler, type KVSchedulerConfig } from './scheduling/kvScheduler.ts';
 import { DeviceKeeper } from './stores/deviceKeeper.ts';
 import { type OpenStores, openStores } from './stores/openStores.ts';
@@ -84,18 +74,12 @@ export interface PrefetchOptions {
   readonly priority?: number | undefined;
 }
 
-export interface OpenUnit {
-  /** Block of the sequence, from 0. */
-  readonly index: number;
-  /** Layer group, from 0. */
-  readonly group: number;
-  readonly block: OpenBlock;
+export interface NextPartOptions extends WaitOptions {
+  /** Most tokens of the part. Default 512. */
+  readonly maxTokens?: number | undefined;
 }
 
-export class KVRuntime implements AsyncDisposable {
-  readonly manager: KVManager;
-  /** The stores themselves, for inspection; they belong to the runtime. */
-  readonly stores: OpenStores;
+export class KVRuntime extends RuntimeViews implements AsyncDisposable {
   readonly #config: KVRuntimeConfig;
   readonly #context: RequestContext;
   readonly #events: CacheEvents;
@@ -112,9 +96,8 @@ export class KVRuntime implements AsyncDisposable {
     log: DecisionLogFile | null,
     closing: AbortController,
   ) {
+    super(stores, context, events);
     this.#config = config;
-    this.stores = stores;
-    this.manager = context.manager;
     this.#context = context;
     this.#events = events;
     this.#log = log;
@@ -160,6 +143,7 @@ export class KVRuntime implements AsyncDisposable {
       sharing,
       owners: new TenantOwners(sharing),
       computing: new ComputingBlocks(),
+      pace: new ComputePace(),
       scrubs: config.scrub ?? true,
       hbm: () => stores.hbm,
       device: () => stores.device,
@@ -169,56 +153,6 @@ export class KVRuntime implements AsyncDisposable {
     };
     if (stores.nvme !== undefined) adoptRecovered(manager, stores.nvme, context.nowUs());
     return new KVRuntime(config, stores, context, events, log, closing);
-  }
-
-  /** The device that holds HBM, for kernels of your own. Another one after a loss: see `devicesLost`. */
-  get device(): GPUDevice {
-    return this.stores.device;
-  }
-
-  /**
-   * How many devices were lost so far. Kernels and buffers of your own have to be made again whenever it
-   * grows.
-   */
-  get devicesLost(): number {
-    return this.#context.keeper.losses;
-  }
-
-  /** How much of HBM a request could take now, and who waits for it. */
-  get room(): Room {
-    return roomOf(this.#context);
-  }
-
-  /** What the tenant may still use of each tier. */
-  budget(tenant: string): KVBudget {
-    return kvBudget(this.manager, this.#context.owners.of(tenant));
-  }
-
-  /** Hit rates, traffic between tiers, thrashing and preemptions so far. */
-  kvMetrics(): KVMetrics {
-    return kvMetrics(this.manager, this.#scheduler?.counters);
-  }
-
-  /** Counters and gauges as plain data. */
-  metrics(): Metrics {
-    return metricsOf(this.#context, this.stores);
-  }
-
-  /**
-   * Which block was stored in which tier, and removed from it, from now on.
-   * @param options.capacity events that wait for a slow reader; beyond that the oldest are lost, which their
-   * numbers show
-   */
-  events(options: { readonly capacity?: number } = {}): AsyncIterableIterator<CacheEvent> {
-    return this.#events.read(given(options).capacity);
-  }
-
-  /** What a request would find: leading blocks by tier. Changes nothing, counts nothing. */
-  lookup(tokens: KeyElements, options: { readonly tenant: string }): Match {
-    const [chain] = this.#context.chains.of(given(options).tenant);
-    const keys = new BlockKeys();
-    chain.hashBlocks(tokens, 0, keys, tokensToFind(this.#context, tokens));
-    return this.manager.lookup(keys.words, keys.length);
   }
 
   /**
@@ -281,11 +215,6 @@ export class KVRuntime implements AsyncDisposable {
     return ready(this.#context, table);
   }
 
-  /** Slab and offset of the table's blocks. @throws TKV_STATE when one of them is not in HBM */
-  places(table: Sequence): DeviceBlockTable {
-    return placesOf(this.#context, table);
-  }
-
   /**
    * Private blocks by number, for a batch that keeps its own tables. Dispose of it before the runtime closes.
    * @throws TKV_CONFIG for a runtime with layer groups
@@ -307,6 +236,47 @@ export class KVRuntime implements AsyncDisposable {
    */
   begin(tokens: KeyElements, options: BeginOptions): Promise<KVSequence> {
     return begin(this.#context, tokens, options);
+  }
+
+  /**
+   * The next tokens to compute of a sequence that was begun with `arriving`, as soon as there are some; call
+   * it when the kernels of the part before are submitted.
+   * @param options.maxTokens of the part (512)
+   * @returns null when nothing is left to compute, and for a sequence that was begun otherwise. `interrupted`
+   * when blocks were lost: `recover` it, or release it
+   * @throws TKV_CONFIG for a part without a token, TKV_FULL when its blocks find no room, TKV_UNKNOWN_ID,
+   * TKV_STATE, and the reason of `signal`
+   */
+  async nextPart(
+    sequence: KVSequence,
+    options: NextPartOptions = {},
+  ): Promise<PrefillPart | null | 'interrupted'> {
+    const signals = signalsOf(this.#context, given(options));
+    const most = requireInteger('maxTokens', options.maxTokens ?? PART_TOKENS, 1);
+    throwIfAborted(signals);
+    const state = stateOf(sequence);
+    requireLive(state);
+    return nextPart(this.#context, state, most, signals);
+  }
+
+  /**
+   * Waits until a layer group of a sequence that was begun with `arriving` is in HBM, all of it verified.
+   * Groups come in their order, so compute one while the next is on its way.
+   * @returns `interrupted` when some of it failed to come: `recover` the sequence, and compute all layers of
+   * what is open then
+   * @throws TKV_INPUT for a group that is not there, TKV_UNKNOWN_ID, TKV_STATE, and the reason of `signal`
+   */
+  async readyLayers(
+    sequence: KVSequence,
+    group: number,
+    options: WaitOptions = {},
+  ): Promise<ReadyLayers | 'interrupted'> {
+    const signals = signalsOf(this.#context, given(options));
+    throwIfAborted(signals);
+    const state = stateOf(sequence);
+    requireLive(state);
+    groupOf(state, group);
+    return readyLayers(this.#context, state, group, signals);
   }
 
   /**
@@ -363,46 +333,9 @@ export class KVRuntime implements AsyncDisposable {
     requireLive(state);
     await bring(this.#context, state, signals);
     state.cachedTokens = state.readyTokens;
+    state.arriving = undefined;
     for (const group of state.groups) group.sealed = Math.min(group.sealed, group.table.readyPrefix());
     return [...new Set(this.openBlocks(sequence).map(({ index }) => index))];
-  }
-
-  /** Units that wait to be written, in order of their blocks. */
-  openBlocks(sequence: KVSequence): OpenUnit[] {
-    const open: OpenUnit[] = [];
-    const { blocks, groups } = stateOf(sequence);
-    for (let index = 0; index < blocks; index++) {
-      groups.forEach(({ table }, group) => {
-        const block = this.manager.openBlock(table, index);
-        if (block !== undefined) open.push({ index, group, block });
-      });
-    }
-    return open;
-  }
-
-  /**
-   * Where block `index` lies, for kernels that write it (open) or attend over it (loaded, or being sealed).
-   * @throws TKV_STATE when it is none of these
-   */
-  slot(sequence: KVSequence, index: number, group = 0): SlotBuffer {
-    const { table } = groupOf(sequence, group);
-    const block = this.manager.readableBlock(table, index);
-    if (block === undefined) throw notInHbm(index);
-    return this.stores.hbm.buffer(block.slot, block.sizeClass);
-  }
-
-  /**
-   * The sequence's blocks in order, for attention: as they lie now, so take it anew for each step.
-   * @throws TKV_STATE when one of them is neither loaded, open nor being sealed: a table with a gap would
-   * attend over wrong positions
-   */
-  blockTable(sequence: KVSequence, group = 0): BlockTable {
-    return readableBlocks(this.manager, groupOf(sequence, group).table, sequence.blocks);
-  }
-
-  /** The same as slab and offset of each block, for kernels. @throws TKV_STATE as `blockTable` */
-  deviceBlockTable(sequence: KVSequence, group = 0): DeviceBlockTable {
-    return deviceTable(this.stores.hbm, this.blockTable(sequence, group));
   }
 
   /**
@@ -462,27 +395,6 @@ export class KVRuntime implements AsyncDisposable {
     return this.manager.usage(last).slots.ready;
   }
 
-  /** The runtime's clock, in microseconds since it was opened: what calls of the manager want. */
-  nowUs(): number {
-    return this.#context.nowUs();
-  }
-
-  /**
-   * What each tier really got, and how well the whole is: `overdueTransfers` never ended and keep their slots
-   * until they do, `devicesLost` counts, and `devicePresent` says whether there is one now.
-   */
-  describe(): Record<string, Record<string, string | number | boolean>> {
-    const { keeper } = this.#context;
-    return {
-      ...this.stores.describe(),
-      runtime: {
-        overdueTransfers: this.manager.jobsOverdue,
-        devicesLost: keeper.losses,
-        devicePresent: keeper.present,
-      },
-    };
-  }
-
   /**
    * Closes the runtime: `begin` and `recover` reject with TKV_STATE from now on, also those that wait,
    * transfers under way come to their end or their deadline, and then the stores are closed. Nothing else may
@@ -495,6 +407,10 @@ export class KVRuntime implements AsyncDisposable {
 
   [Symbol.asyncDispose](): Promise<void> {
     return this.close();
+  }
+
+  protected schedulerCounters(): Readonly<SchedulerCounters> | undefined {
+    return this.#scheduler?.counters;
   }
 
   async #close(): Promise<void> {
@@ -513,51 +429,4 @@ function urgencyOf(priority: number): Priority {
   const checked = checkedPriority(priority);
   if (checked === 0) return Priority.PREFETCH;
   return checked < 0 ? Priority.DEMAND_LOAD : Priority.SCRUB;
-}
-
-function groupOf(sequence: KVSequence, group: number): KVSequence['groups'][number] {
-  const { groups } = stateOf(sequence);
-  const found = groups[group];
-  if (found !== undefined) return found;
-  const { length } = groups;
-  throw new TierKVError(
-    'TKV_INPUT',
-    `group is ${String(group)}, and there are ${length}. Count them from 0.`,
-    {
-      field: 'group',
-    },
-  );
-}
-
-/** What the stores call their settings, in the words of the configuration. */
-const configNames: Readonly<Record<string, string>> = {
-  'hbm.capacityBytes': 'hbmBytes',
-  'ddr.capacityBytes': 'ddrBytes',
-  'nvme.capacityBytes': 'nvme.bytes',
-  dir: 'nvme.dir',
-  allocation: 'nvme.allocation',
-};
-
-function inConfigNames(error: unknown): unknown {
-  if (!(error instanceof TierKVError) || error.field === undefined) return error;
-  const name = configNames[error.field];
-  if (name === undefined) return error;
-  const word = new RegExp(`(?<![\\w./-])${error.field.replaceAll('.', '\\.')}(?![\\w/-])`, 'g');
-  const message = error.message.replace(word, name);
-  const { path, line } = error;
-  return new TierKVError(error.code, message, {
-    field: name,
-    cause: error,
-    ...(path === undefined ? {} : { path }),
-    ...(line === undefined ? {} : { line }),
-  });
-}
-
-/** A caller's function never stands in the way of the runtime: what it throws is dropped. */
-function guarded(notice: ((line: string) => void) | undefined): (line: string) => void {
-  return (line) => {
-    try {
-      notice?.(line);
-    } catch {}
-  };
 }

@@ -38,6 +38,7 @@ export * from './planning/index.ts';
 export * from './policy/index.ts';
 export { type PoolShape, poolShape } from './pool/shape.ts';
 export * from './reuse/index.ts';
+export * from './snapshot/index.ts';
 export * from './store/index.ts';
 export { SlotLocks, type SlotUse } from './tier/slotLocks.ts';
 export { linkName, Tier, type TierName, tierName, tierNames } from './tier/tier.ts';

@@ -1,10 +1,8 @@
+import { globSync, readFileSync } from 'node:fs';
 import { expect, it } from 'vitest';
 import { BufferUsage } from '../../src/backends/webgpu/device/gpuConstants.ts';
-import { kvFormat } from '../../src/compute/format.ts';
-import { kernelText } from '../../src/compute/kernelText.ts';
-import { kvLayout } from '../../src/runtime/geometry/index.ts';
 import { softwareDevice } from '../backends/webgpu/softwareDevice.ts';
-import { bytesOf } from './attentionRun.ts';
+import { bytesOf } from './cases/attentionRun.ts';
 
 const device = softwareDevice();
 
@@ -39,19 +37,27 @@ it('hazard: without a value it keeps that of the turn before, where WGSL says ze
   expect(await lastTurn('var x: array<f32, 2>;')).toBe(3);
 });
 
-it.each(['f32', 'f16'] as const)(
-  'no kernel declares one without a value, once its lines are repeated (%s)',
-  (dtype) => {
-    const layout = kvLayout({ layers: 1, kvHeads: 1, headDim: 8, dtype, blockTokens: 4 });
-    const format = kvFormat(layout, device.live.device.features);
-    for (const name of ['attend', 'writeKv', 'writeKvScaled', 'reduceSplits']) {
-      const access = name === 'reduceSplits' ? 'none' : 'read';
-      const text = kernelText(name, { format, slabs: 2, access });
-      expect(
-        text.split('\n').filter((line) => /^\s+var\s+\w+\s*(:[^=]*)?;/.test(line)),
-        name,
-      ).toEqual([]);
-      expect(text.replaceAll(/\/\/.*$/gm, '')).not.toMatch(/DIM|SLAB|ACCESS/);
-    }
-  },
-);
+/** Variables of functions that a text declares without a value; those of the module have an address space. */
+function withoutValue(text: string): string[] {
+  const code = text.replaceAll(/\/\/.*$/gm, '');
+  return [...code.matchAll(/\bvar\s+\w+[^=;]*;/g)].map(([declaration]) => declaration);
+}
+
+it('the lint sees one wherever it stands, and nothing else', () => {
+  expect(withoutValue('for (;;) { var x: f32; }\n  var y : array<f32, 2>  ;\nvar  z;')).toHaveLength(3);
+  expect(withoutValue('var<workgroup> x: f32; // var y: f32;\n  var z = 1; var w: f32 = 0.0;')).toEqual([]);
+});
+
+const folders = ['shaders', 'examples/server/engine/shaders'];
+const texts = folders.flatMap((folder) => globSync(`${folder}/*.wgsl`).map((path) => [path] as const));
+
+it.each(texts)('lint: %s declares no variable without a value, and asks for no subgroups', (path) => {
+  const text = readFileSync(path, 'utf8');
+  expect(withoutValue(text)).toEqual([]);
+  // What is right for one size of subgroups could be wrong for another: see docs/compute.md.
+  expect(text.replaceAll(/\/\/.*$/gm, '')).not.toMatch(/subgroup/i);
+});
+
+it('the lint reads all kernels', () => {
+  expect(texts.length).toBeGreaterThan(25);
+});

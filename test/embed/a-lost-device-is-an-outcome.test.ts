@@ -3,7 +3,7 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it, vi } from 'vitest';
 import type { KVRuntime } from '../../src/embed/index.ts';
 import { FaultPlan, FaultStore } from '../../src/testing/faults/index.ts';
 import {
@@ -42,6 +42,30 @@ async function replaced(kv: KVRuntime, losses: number): Promise<void> {
     await new Promise((resolve) => setTimeout(resolve, 5));
   }
 }
+
+it('a cached tail that is lost just after it was copied does not count as cached', async () => {
+  const kv = await open({ ddrBytes: blocks(20) });
+  const tokens = prompt(10).subarray(0, 40);
+  const first = await kv.begin(tokens.subarray(0, 25), { tenant });
+  write(kv, first, 1);
+  await kv.seal(first, { tail: true });
+  kv.release(first);
+  await kv.idle();
+  kv.manager.evict(0, 2, kv.nowUs());
+  await kv.idle();
+  const { manager } = kv;
+  const cancel = manager.cancel.bind(manager);
+  // the table that pinned the tail is closed between its copy and the look at the whole sequence
+  vi.spyOn(manager, 'cancel').mockImplementationOnce((table, nowUs) => {
+    cancel(table, nowUs);
+    manager.loseTier(0, nowUs);
+  });
+  const next = await kv.begin(tokens, { tenant });
+  expect(next.cachedTokens, 'the full block came back from host memory').toBe(16);
+  expect(kv.openBlocks(next).map(({ index }) => index)).toEqual([1, 2]);
+  kv.release(next);
+  manager.checkIntegrity();
+});
 
 describe('a lost device', () => {
   it.each([

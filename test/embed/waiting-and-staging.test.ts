@@ -8,6 +8,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { StagingSlots } from '../../src/backends/engine/index.ts';
+import { BufferUsage, MapMode } from '../../src/backends/webgpu/device/gpuConstants.ts';
 import { looksPutOff } from '../../src/backends/webgpu/wait/waitGovernor.ts';
 import { ask, blocks, cacheBelow, layout, openRuntime } from './liveRuntime.ts';
 
@@ -36,6 +37,23 @@ describe('waiting for the device', () => {
     expect((await ask(kv, 10)).right).toBe(true);
     expect(globalThis.setImmediate).toBe(before);
   });
+});
+
+it.each([
+  ['sleep', true],
+  ['spin', false],
+] as const)("a caller's own wait does as the runtime's do: %s", async (wait, sleeps) => {
+  await using kv = await openRuntime({ wait });
+  let nowMs = 0;
+  vi.spyOn(performance, 'now').mockImplementation(() => (nowMs += 9)); // the 8 ms of looking are over at once
+  const putOff = looksPutOff();
+  const buffer = kv.device.createBuffer({ size: 16, usage: BufferUsage.MAP_READ | BufferUsage.COPY_DST });
+  await kv.waitFor(() => buffer.mapAsync(MapMode.READ));
+  expect(buffer.getMappedRange().byteLength).toBe(16);
+  expect(looksPutOff() > putOff).toBe(sleeps);
+  await expect(kv.waitFor(() => buffer.mapAsync(MapMode.READ))).rejects.toThrow();
+  expect(await kv.waitFor(async () => 'what it gives')).toBe('what it gives');
+  buffer.destroy();
 });
 
 it('staging memory between device and files is what the engine says keeps both busy', async () => {

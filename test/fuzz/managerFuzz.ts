@@ -1,7 +1,7 @@
 /**
  * Random operations on a manager with tiers of 4 to 64 slots: open, allocate, extend, seal, copy, truncate,
- * release, lookup, offload, reload, move, keep in a tier, quotas, cancel, deadlines, completions late and out
- * of order, faults, whole tiers lost. After each operation the whole state is audited, and every block that a sequence may read holds
+ * release, lookup, offload, reload, load from the back and compute from the front, move, keep in a tier,
+ * quotas, cancel, deadlines, completions late and out of order, faults, whole tiers lost. After each operation the whole state is audited, and every block that a sequence may read holds
  * what that sequence's key says. Some worlds are recorded, and their log is run again: it has to come out the
  * same to the byte.
  */
@@ -187,6 +187,7 @@ class World {
     else if (roll < 81) this.#move();
     else if (roll < 82) this.#setQuota();
     else if (roll < 84) this.#withRequest('keepIn', (r) => this.#keepIn(r));
+    else if (roll < 87) this.#withRequest('meet', (r) => this.#meet(r));
     else this.#complete();
     this.#driver.takeJobs(this.#nowUs);
     this.#write();
@@ -255,6 +256,7 @@ class World {
       aliases: c.aliases,
       diverged: c.diverged,
       refused: c.refusedAllocations,
+      recomputed: c.recomputed,
       preemptions: c.preemptions,
       expired: this.expired,
       tiersLost: this.tiersLost,
@@ -308,6 +310,27 @@ class World {
     if (open.length === 0) return;
     const i = this.#random.pick(open);
     this.#manager.seal(request.sequence, i, i + 1, request.keys, i * 4, 16, this.#nowUs);
+  }
+
+  /** Some of what is away is loaded from the back, and some of it computed from the front. */
+  #meet(request: Request): void {
+    const { sequence } = request;
+    const random = this.#random;
+    const away = (i: number): boolean =>
+      [Entry.NONE, Entry.MATCHED, Entry.LOADING, Entry.FAILED].some((state) => state === sequence.state[i]);
+    const back = random.below(sequence.length + 1);
+    if (random.chance(0.5)) this.#manager.loadFromBack(sequence, back, sequence.length, this.#nowUs);
+    let from = 0;
+    while (from < sequence.length && !away(from)) from++;
+    let to = from;
+    while (to < sequence.length && away(to) && random.chance(0.7)) to++;
+    const estimate = this.#manager.loadEstimate(sequence, from, sequence.length, this.#nowUs);
+    if (estimate !== undefined && !(estimate.startUs >= 0 && estimate.bandwidthBytesPerS > 0)) {
+      throw new Error(`an estimate is ${JSON.stringify(estimate)}`);
+    }
+    if (to > from) {
+      this.#manager.recompute(sequence, from, to, this.#nowUs, random.below(this.#classes));
+    }
   }
 
   #drop(request: Request, how: 'release' | 'cancel' | 'preempt' | 'demote'): void {

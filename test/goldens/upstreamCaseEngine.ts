@@ -144,6 +144,10 @@ export class UpstreamCaseEngine implements InstanceEngine {
     return [{ capacityBlocks: total, usedBlocks: used, freeBlocks: total - used }];
   }
 
+  visitState(): never {
+    throw new Error("the model of upstream's engine has no snapshots");
+  }
+
   traffic(): EngineTraffic {
     return { tiers: [], links: [] };
   }

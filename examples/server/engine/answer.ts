@@ -34,8 +34,10 @@ export class Answer {
   readonly times: AnswerTimes;
   /** Tokens that were generated. */
   readonly tokens: number[] = [];
-  /** Tokens of the prompt whose KV was found; known from the first step on. */
+  /** Tokens of the prompt whose KV was found; known from the first token on. */
   cachedTokens = 0;
+  /** Tokens computed since it was admitted, until there is a first token. */
+  prefilledTokens = 0;
   /** undefined while it goes on. */
   finish: FinishReason | undefined;
   /** Whether the last token ends the answer, other than by its length. */

@@ -38,6 +38,8 @@ export interface EngineOptions {
   readonly contextTokens?: number;
   /** What a request that gives way does: see the scheduler. Default `offload` where there is a lower tier. */
   readonly preemption?: KVSchedulerConfig['preemption'];
+  /** Whether a prompt is computed from the front while it is loaded from the back. Default `overlapped`. */
+  readonly prefixLoads?: KVSchedulerConfig['prefixLoads'];
   /** False: requests find nothing, and leave nothing to be found. */
   readonly reuse?: boolean;
   /** Told of the logits of each token, before it is sampled. */
@@ -99,6 +101,7 @@ export class Engine {
           maxBatchedTokens: stepTokens,
           maxSequences,
           preemption: options.preemption ?? (hasLowerTier ? 'offload' : 'recompute'),
+          prefixLoads: options.prefixLoads ?? 'overlapped',
         },
       );
       const { kv } = cache;
@@ -109,7 +112,7 @@ export class Engine {
       );
       const entries = maxSequences * Math.ceil(contextTokens / blockTokens);
       const limits = { rows: stepTokens, samples: maxSequences, entries, contextTokens };
-      const decoder = await Decoder.open(kv.device, checkpoint, layout, kv.stores.hbm.slabs, limits);
+      const decoder = await Decoder.open(kv, checkpoint, layout, kv.stores.hbm.slabs, limits);
       return new Engine(options, checkpoint, tokenizer, cache, limits, decoder);
     } catch (error) {
       checkpoint.tensors.close();
@@ -188,7 +191,7 @@ export class Engine {
 
   async #run(step: PlannedStep, startMs: number): Promise<void> {
     const { kv } = this.cache;
-    const answers = step.requests.map(({ id, start }) => this.#begin(id, start));
+    const answers = step.requests.map(({ id }) => this.#begin(id, step.admitted.includes(id)));
     const shape = shapeOf(step.requests);
     if (kv.devicesLost !== this.#devicesLost) await this.#openDecoder();
     const { device } = kv;
@@ -204,7 +207,8 @@ export class Engine {
     }
     const nowMs = performance.now();
     const sampled: SampledToken[] = [];
-    step.requests.forEach(({ id, end, samples }, i) => {
+    step.requests.forEach(({ id, start, end, samples }, i) => {
+      this.#notePrefill(answers[i], end - start, samples);
       if (!samples) return;
       const from = sampled.length * this.#vocabulary;
       sampled.push({
@@ -236,16 +240,21 @@ export class Engine {
     return { token: answer.tokens[index], stop: answer.isComplete };
   }
 
-  /** In the first step of an answer it is known what was found of its prompt. */
-  #begin(id: string, start: number): Answer {
+  #begin(id: string, isAdmitted: boolean): Answer {
     const answer = this.#answers.get(id);
     if (answer === undefined) throw new Error(`request ${id} is planned and has ended`);
-    if (Number.isNaN(answer.times.firstStepMs)) {
-      answer.times.firstStepMs = performance.now();
-      answer.cachedTokens = start;
-      this.counters.cachedTokens += start;
-    }
+    if (Number.isNaN(answer.times.firstStepMs)) answer.times.firstStepMs = performance.now();
+    if (isAdmitted) answer.prefilledTokens = 0;
     return answer;
+  }
+
+  /** What was not computed of a prompt was found, some of it while the rest was computed. */
+  #notePrefill(answer: Answer, computed: number, samples: boolean): void {
+    if (answer.tokens.length > 0) return;
+    answer.prefilledTokens += computed;
+    if (!samples) return;
+    answer.cachedTokens = answer.promptTokens - answer.prefilledTokens;
+    this.counters.cachedTokens += answer.cachedTokens;
   }
 
   #finish({ finished }: KVStepOutcome): void {
@@ -265,7 +274,7 @@ export class Engine {
   async #openDecoder(): Promise<void> {
     const { kv, layout } = this.cache;
     this.#devicesLost = kv.devicesLost;
-    this.#decoder = await Decoder.open(kv.device, this.checkpoint, layout, kv.stores.hbm.slabs, this.#limits);
+    this.#decoder = await Decoder.open(kv, this.checkpoint, layout, kv.stores.hbm.slabs, this.#limits);
   }
 
   /** An error that nobody expected: the requests under way end with it, and the engine goes on. */

@@ -25,6 +25,8 @@ import type { DecoderStep } from './model/index.ts';
 /** A step for the kernels. */
 export interface PlannedStep {
   readonly requests: readonly PlannedRequest[];
+  /** Ids of requests that begin with this step, or begin again. */
+  readonly admitted: readonly string[];
   readonly rows: DecoderStep;
 }
 
@@ -52,8 +54,8 @@ export class KvCache {
 
   /** The next step, or null while there is nothing to compute: all requests wait for blocks on their way. */
   plan(): PlannedStep | null {
-    const { requests, tokens } = this.scheduler.step();
-    return tokens === 0 ? null : { requests, rows: rowsOf(requests, tokens) };
+    const { requests, tokens, admitted } = this.scheduler.step();
+    return tokens === 0 ? null : { requests, admitted, rows: rowsOf(requests, tokens) };
   }
 
   /** Fulfilled when it is worth planning again. After a loss that is when there is another device. */

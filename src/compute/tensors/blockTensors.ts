@@ -89,14 +89,14 @@ export class BlockTensors {
         code: kernelText('readKv', { format, slabs: count, access: 'read' }),
         constants: paged,
         own: { 0: storage, 1: uniform, 2: { type: 'storage' }, 4: uniform },
-        slabs: { count, type: 'read-only-storage' },
+        slabs: [{ count, type: 'read-only-storage' }],
       }),
       pagedPipeline(device, {
         name: writeFile,
         code: kernelText(writeFile, { format, slabs: count, access: 'read_write' }),
         constants: { ...paged, ...source },
         own: { 0: storage, 1: uniform, 2: storage, 4: uniform },
-        slabs: { count, type: 'storage' },
+        slabs: [{ count, type: 'storage' }],
       }),
     ]);
     return new BlockTensors(config, format, read, write);

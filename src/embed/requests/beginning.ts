@@ -6,6 +6,8 @@
 
 import { type BlockKeys, type KeyElements, TierKVError } from '../../runtime/index.ts';
 import { throwIfAborted, unlessAborted, type WaitOptions } from '../abort.ts';
+import { ArrivingPrefix } from '../arriving/arrivingPrefix.ts';
+import { takeRoomFromBothEnds } from '../arriving/prefillParts.ts';
 import { requireList, TokenList } from '../prompts/tokenList.ts';
 import {
   bytesOf,
@@ -19,7 +21,7 @@ import {
 } from './context.ts';
 import { type GroupTable, SequenceState } from './kvSequence.ts';
 import { scrub } from './scrubbing.ts';
-import { type FoundTail, findTail, takeTail } from './tails.ts';
+import { type FoundTail, findTail, isInPlace, takeTail } from './tails.ts';
 
 export interface BeginOptions extends WaitOptions {
   /** Who may share this KV: from your own authentication, never from the request's body. */
@@ -33,6 +35,11 @@ export interface BeginOptions extends WaitOptions {
    * now; after that they are computed once more. 0: not at all. Default 1000.
    */
   readonly shareWaitMs?: number | undefined;
+  /**
+   * Do not wait for blocks that lower tiers hold: they are handed over as they come. Prefill then goes by
+   * `nextPart`, or, where there are layer groups, by `readyLayers`. Default false.
+   */
+  readonly arriving?: boolean | undefined;
   /** How its blocks should be kept once it lets them go; a hint to the eviction policy. */
   readonly retention?: RetentionHint | undefined;
 }
@@ -77,12 +84,14 @@ export async function begin(
   });
   await waitForSame(context, groups[0].keys, list.length, shareWaitMs, signals);
   const owner = context.owners.of(options.tenant);
-  const wish = { tokens: list.length, owner, priority, wait: options.wait === true };
+  const arrives = options.arriving === true;
+  const wish = { tokens: list.length, owner, priority, wait: options.wait === true, arrives };
   for (let isFirst = true; ; isFirst = false) {
     const admitted = await admit(context, groups, wish, signals, isFirst);
     const sequence = new SequenceState(options.tenant, list, admitted, blockTokens);
     try {
-      await fill(context, sequence, options.retention, signals);
+      if (arrives) fillAsItComes(context, sequence, options.retention);
+      else await fill(context, sequence, options.retention, signals);
     } catch (error) {
       for (const { table } of admitted) {
         if (signals.some(({ aborted }) => aborted)) manager.cancel(table, context.nowUs());
@@ -110,6 +119,23 @@ async function fill(
   const ready = sequence.readyTokens / context.blockTokens;
   sequence.cachedTokens = sequence.readyTokens + tailTokens;
   for (const group of sequence.groups) group.sealed = ready;
+}
+
+/** Its blocks have their room. What lower tiers hold is on its way, or is computed by its first part. */
+function fillAsItComes(
+  context: RequestContext,
+  sequence: SequenceState,
+  retention: RetentionHint | undefined,
+): void {
+  if (retention !== undefined) retain(context, sequence, retention);
+  const isWhole = sequence.groups.length > 1;
+  sequence.arriving = isWhole ? undefined : new ArrivingPrefix();
+  for (const group of sequence.groups) {
+    group.sealed = isWhole ? group.table.matched : group.table.readyPrefix();
+    group.disturbances = group.table.disturbances;
+  }
+  sequence.cachedTokens = Math.min(...sequence.groups.map(({ sealed }) => sealed)) * context.blockTokens;
+  scrub(context, sequence, 0);
 }
 
 /** Waits, for a while, as long as somebody computes the first block that this request misses. */
@@ -154,7 +180,8 @@ async function bringWithTail(
   const { matched } = sequence.groups[0].table;
   const taken = await takeTail(context, sequence, tail, matched, signals);
   await bring(context, sequence, signals);
-  return sequence.readyTokens === matched * context.blockTokens ? taken : 0;
+  const goesOn = sequence.readyTokens === matched * context.blockTokens;
+  return taken !== null && goesOn && isInPlace(taken, sequence) ? taken.tokens : 0;
 }
 
 /** @throws TKV_INPUT naming the part of the hint that is none */
@@ -186,6 +213,7 @@ interface Wish {
   readonly owner: number;
   readonly priority: number;
   readonly wait: boolean;
+  readonly arrives: boolean;
 }
 
 /**
@@ -230,7 +258,10 @@ function openTables(
   wish: Wish,
 ): GroupTable[] | null {
   const tables = openWhatFits(context, groups, wish);
-  if (tables !== null) takeRoom(context, tables, Math.ceil(wish.tokens / context.blockTokens));
+  if (tables === null) return null;
+  const blocks = Math.ceil(wish.tokens / context.blockTokens);
+  const isTaken = wish.arrives && tables.length === 1 && takeRoomFromBothEnds(context, tables[0], blocks);
+  if (!isTaken) takeRoom(context, tables, blocks);
   return tables;
 }
 

@@ -3,6 +3,7 @@
 import type { DevicePool } from '../../backends/webgpu/index.ts';
 import {
   BlockKeys,
+  type ComputePace,
   type KeyElements,
   type KVManager,
   type SharingGroups,
@@ -10,7 +11,7 @@ import {
 } from '../../runtime/index.ts';
 import type { GroupUnits } from '../layerGroups.ts';
 import type { ManagerLoop } from '../managerLoop.ts';
-import type { RuntimeMigration } from '../migration.ts';
+import type { RuntimeMigration } from '../migration/runtimeMigration.ts';
 import type { TenantChains } from '../prompts/tenantChains.ts';
 import type { TenantOwners } from '../prompts/tenantOwners.ts';
 import { requireList } from '../prompts/tokenList.ts';
@@ -30,6 +31,8 @@ export interface RequestContext {
   readonly sharing: SharingGroups;
   readonly owners: TenantOwners;
   readonly computing: ComputingBlocks;
+  /** How long parts of prefills take. */
+  readonly pace: ComputePace;
   /** Whether slots that change their tenant are cleared. */
   readonly scrubs: boolean;
   /** The device's pool: another one after a loss. */

@@ -4,6 +4,7 @@
  */
 
 import { type BlockKeys, Entry, type KeyChain, type Sequence, TierKVError } from '../../runtime/index.ts';
+import type { ArrivingPrefix } from '../arriving/arrivingPrefix.ts';
 import type { TokenList } from '../prompts/tokenList.ts';
 
 /** The sequence's blocks of one layer group. */
@@ -51,6 +52,8 @@ export class SequenceState implements KVSequence {
   readonly groups: readonly GroupTable[];
   cachedTokens = 0;
   ended = false;
+  /** While its found blocks are handed over as they come. */
+  arriving: ArrivingPrefix | undefined;
   readonly #blockTokens: number;
 
   constructor(tenant: string, tokens: TokenList, groups: readonly GroupTable[], blockTokens: number) {

@@ -60,9 +60,21 @@ function tailKey(
   return key;
 }
 
+/** A tail that lies in a sequence's own block, for as long as nothing undoes that block. */
+export interface TakenTail {
+  readonly tokens: number;
+  /** `disturbances` of each group's table when the copy was in place. */
+  readonly disturbances: readonly number[];
+}
+
+/** Whether the copy is still the one that was made: a loss may have taken it and another block its place. */
+export function isInPlace({ disturbances }: TakenTail, sequence: SequenceState): boolean {
+  return sequence.groups.every(({ table }, g) => table.disturbances === disturbances[g]);
+}
+
 /**
  * Brings the tail up and copies it into the sequence's first block that is not cached.
- * @returns tokens that need no prefill for it: 0 when it could not be brought
+ * @returns null when it could not be brought
  * @throws the reason of a signal; the tail's own tables are closed then too
  */
 export async function takeTail(
@@ -71,13 +83,13 @@ export async function takeTail(
   tail: FoundTail,
   block: number,
   signals: readonly AbortSignal[],
-): Promise<number> {
+): Promise<TakenTail | null> {
   const { manager, loop } = context;
   try {
     const loads = tail.tables.every((table) => manager.load(table, context.nowUs()));
     if (loads)
       await unlessAborted(signals, () => Promise.all(tail.tables.map((table) => loop.settled(table))));
-    if (!loads || tail.tables.some((table) => table.state[0] !== Entry.READY)) return 0;
+    if (!loads || tail.tables.some((table) => table.state[0] !== Entry.READY)) return null;
     const copied = sequence.groups.every(({ table }, g) => {
       // The copy takes the room that the block has already.
       manager.releaseRange(table, block, block + 1, context.nowUs());
@@ -85,7 +97,8 @@ export async function takeTail(
     });
     await unlessAborted(signals, () => settled(context, sequence));
     const whole = sequence.groups.every(({ table }) => table.state[block] === Entry.OPEN);
-    return copied && whole ? tail.tokens : 0;
+    if (!copied || !whole) return null;
+    return { tokens: tail.tokens, disturbances: sequence.groups.map(({ table }) => table.disturbances) };
   } finally {
     // Cancelling is releasing, and calls off the loads that an abort leaves under way.
     for (const table of tail.tables) manager.cancel(table, context.nowUs());

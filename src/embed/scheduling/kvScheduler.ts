@@ -12,6 +12,7 @@ import { resolveSchedulerConfig } from '../../runtime/batching/config.ts';
 import { configError } from '../../runtime/errors.ts';
 import {
   type AbortResult,
+  type ComputeEstimate,
   type DecisionSink,
   ManagerPort,
   type RequestProgress,
@@ -30,6 +31,9 @@ import { finishedOf, type KVStepOutcome, type SampledToken, takeTokens } from '.
 
 /** `preemption` is `recompute` or `offload`: tokens that were handed out are never generated again. */
 export type KVSchedulerConfig = Omit<SchedulerConfig, 'publish'>;
+
+/** Blocks that were expected much later are looked after so often. */
+const LATE_MS_MOST = 1000;
 
 export class KVScheduler {
   readonly #context: RequestContext;
@@ -83,6 +87,11 @@ export class KVScheduler {
 
   get counters(): Readonly<SchedulerCounters> {
     return this.#scheduler.counters;
+  }
+
+  /** How long steps take, by those so far; undefined before the first, and unless loads are overlapped. */
+  get computeEstimate(): ComputeEstimate | undefined {
+    return this.#scheduler.computeEstimate;
   }
 
   get isClosed(): boolean {
@@ -178,7 +187,20 @@ export class KVScheduler {
       return;
     }
     if (this.#hasNews) return;
-    await unlessAborted(signals, () => new Promise<void>((wake) => this.#waiting.push(wake)));
+    const alarm = this.#alarmForLateBlocks();
+    try {
+      await unlessAborted(signals, () => new Promise<void>((wake) => this.#waiting.push(wake)));
+    } finally {
+      clearTimeout(alarm);
+    }
+  }
+
+  /** Blocks that are late may be computed instead: that is news too. */
+  #alarmForLateBlocks(): NodeJS.Timeout | undefined {
+    const { lookAgainUs } = this.#scheduler;
+    if (lookAgainUs === Number.POSITIVE_INFINITY) return undefined;
+    const ms = Math.ceil((lookAgainUs - this.#context.nowUs()) / 1000);
+    return setTimeout(() => this.#tellNews(), Math.min(Math.max(1, ms), LATE_MS_MOST));
   }
 
   /** How far a request is, or undefined when it has ended. */

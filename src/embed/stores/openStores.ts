@@ -30,6 +30,8 @@ export interface StoreConfig {
 
 export interface OpenStores extends AsyncDisposable {
   readonly device: GPUDevice;
+  /** Waits on the device as `StoreConfig.wait` says. */
+  waitFor<T>(start: () => Promise<T>): Promise<T>;
   readonly hbm: DevicePool;
   readonly ddr: MemoryStore | undefined;
   readonly nvme: FileStore | undefined;
@@ -90,6 +92,7 @@ export async function openStores(config: StoreConfig, manager: KVManager): Promi
     get device() {
       return pool.live.device;
     },
+    waitFor: (start) => pool.live.waitFor(start),
     get hbm() {
       return pool.hbm;
     },

@@ -25,7 +25,7 @@ import {
   requireBox,
   TierKVError,
 } from '../../runtime/index.ts';
-import { MigrationLoop } from '../migrationLoop.ts';
+import { MigrationLoop } from '../migration/migrationLoop.ts';
 import type { StepEnd } from '../requests/context.ts';
 import { bytesOfBox, copyBox, packedBox, unitInBlock } from './boxCopies.ts';
 import { CellSet } from './cellSet.ts';

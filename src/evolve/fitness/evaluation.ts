@@ -13,6 +13,16 @@ export interface EvaluationError {
   readonly line?: number;
 }
 
+/** One workload of a suite, with its seed. */
+export interface CaseResult {
+  /** Workload, model of time, seed: `shared-prefixes/roofline/7`. */
+  readonly id: string;
+  /** As `Evaluation.score`, of this case alone; 0 is as good as the baseline. */
+  readonly score: number;
+  readonly objectives: readonly number[];
+  readonly metrics: Readonly<Record<string, number>>;
+}
+
 export interface Evaluation {
   /** Content hash of the bundle without name, generation, parent and mutations. */
   readonly policyId: string;
@@ -20,8 +30,10 @@ export interface Evaluation {
   readonly score: number;
   /** A figure for each objective, in the order of the objectives, each turned so that more is better. */
   readonly objectives: readonly number[];
-  /** Raw metrics by name. */
+  /** Raw metrics by name, means over the cases. The same names with an error, all 0 then. */
   readonly metrics: Readonly<Record<string, number>>;
+  /** In the order of the suite; none where there is an error. */
+  readonly cases?: readonly CaseResult[];
   readonly error?: EvaluationError;
 }
 

@@ -35,10 +35,17 @@ export interface SchedulerConfig {
    * then computes the requests of a step in batch order, and the driver seals after the step's kernels.
    */
   publish?: string;
+  /**
+   * What happens while found blocks come up from lower tiers. `awaited`, the default: the request waits for
+   * all of them. `overlapped`: it computes from the front while they come from the back, as much of them as
+   * ends soonest by the steps and loads measured so far, and what does not come in time is computed.
+   */
+  prefixLoads?: string;
 }
 
 export type PreemptionMode = 'recompute' | 'offload' | 'restart';
 export type PublishMode = 'whenComputed' | 'whenPlanned';
+export type PrefixLoadMode = 'awaited' | 'overlapped';
 
 export interface ResolvedSchedulerConfig {
   readonly maxBatchedTokens: number;
@@ -49,10 +56,12 @@ export interface ResolvedSchedulerConfig {
   readonly victimRule: string;
   readonly preemption: PreemptionMode;
   readonly publish: PublishMode;
+  readonly prefixLoads: PrefixLoadMode;
 }
 
 const preemptionModes = [{ name: 'recompute' }, { name: 'offload' }, { name: 'restart' }] as const;
 const publishModes = [{ name: 'whenComputed' }, { name: 'whenPlanned' }] as const;
+const prefixLoadModes = [{ name: 'awaited' }, { name: 'overlapped' }] as const;
 
 export { queueOrderNames, victimRuleNames };
 export const preemptionNames: readonly string[] = preemptionModes.map(({ name }) => name);
@@ -76,5 +85,6 @@ export function resolveSchedulerConfig(
     victimRule: victimRule(config.victimRule ?? 'fcfs').name,
     preemption,
     publish: named('publish', config.publish ?? 'whenComputed', publishModes).name,
+    prefixLoads: named('prefixLoads', config.prefixLoads ?? 'awaited', prefixLoadModes).name,
   };
 }

@@ -5,6 +5,8 @@
 
 import { invariant } from '../errors.ts';
 import type { Sequence } from '../manager/sequences/sequence.ts';
+import { ComputePace } from '../planning/computePace.ts';
+import { squaresOf } from '../planning/loadOrRecompute.ts';
 import type { ResolvedSchedulerConfig } from './config.ts';
 import type { KVPort } from './kvPort.ts';
 import { SchedulerDecision, type SchedulerSink } from './schedulerSink.ts';
@@ -24,6 +26,8 @@ export interface SchedulerCounters {
   /** Blocks that were opened to be computed. */
   openedBlocks: number;
   preemptions: number;
+  /** Found blocks that were computed all the same, because that was sooner. */
+  recomputedBlocks: number;
   /** Admissions that waited for blocks on their way. */
   deferrals: number;
   /** Waiting requests that gave up the blocks they held. */
@@ -50,6 +54,7 @@ export class SchedulerCore<R extends ServingRequest = ServingRequest> {
     admissions: 0,
     hitBlocks: 0,
     openedBlocks: 0,
+    recomputedBlocks: 0,
     preemptions: 0,
     deferrals: 0,
     yields: 0,
@@ -69,6 +74,12 @@ export class SchedulerCore<R extends ServingRequest = ServingRequest> {
   /** Tokens that are left of the budget of the step now planned. */
   left = 0;
   nowUs = 0;
+  /** When the last step was planned. */
+  plannedAtUs = 0;
+  /** How long steps take; learnt where blocks are computed while others are loaded. */
+  readonly pace: ComputePace = new ComputePace();
+  /** When a request that waits for its blocks is to be looked at again, whether or not one has come. */
+  lookAgainUs: number = Number.POSITIVE_INFINITY;
   /** `port.disturbances` when the blocks of all requests were last looked at. */
   disturbances: number;
 
@@ -123,6 +134,26 @@ export class SchedulerCore<R extends ServingRequest = ServingRequest> {
     plan.tokens = this.config.maxBatchedTokens - this.left;
   }
 
+  /**
+   * Tokens of one request's step: what it lacks, within the long-prefill limit and what is left of the
+   * budget.
+   */
+  chunk(lacking: number): number {
+    const { longPrefillTokens } = this.config;
+    const wanted = longPrefillTokens > 0 ? Math.min(lacking, longPrefillTokens) : lacking;
+    return Math.min(wanted, this.left);
+  }
+
+  /** The planned step has been computed: its tokens, what they attend over, and how long it took. */
+  learnPace(): void {
+    const { plan, pace } = this;
+    let squares = 2 * plan.decodeContextTokens + plan.decodes;
+    for (let seat = plan.firstPrefill(); seat !== -1; seat = plan.nextPrefill(seat)) {
+      squares += squaresOf(plan.from(seat), plan.from(seat) + plan.tokensOf(seat));
+    }
+    pace.stepEnded(plan.tokens, squares, this.nowUs - this.plannedAtUs);
+  }
+
   /** Blocks that so many tokens need. */
   blocksFor(tokens: number): number {
     return Math.ceil(tokens / this.port.blockTokens);
@@ -163,10 +194,21 @@ export class SchedulerCore<R extends ServingRequest = ServingRequest> {
     const sequence = sequenceOf(state);
     const placed = this.port.placedBlocks(sequence);
     if (placed >= state.blocks) return;
+    if (state.isMeeting) {
+      // What has failed to come behind the front is computed when the front is there.
+      state.sealed = Math.min(state.sealed, placed);
+      state.computed = Math.min(state.computed, placed * this.port.blockTokens);
+      return;
+    }
     this.port.truncate(sequence, placed, this.nowUs);
     state.blocks = placed;
     state.sealed = Math.min(state.sealed, placed);
     state.computed = Math.min(state.computed, placed * this.port.blockTokens);
+  }
+
+  /** Whether the blocks of the first `tokens` tokens are in place. */
+  arePlaced(state: RequestState, tokens: number): boolean {
+    return this.port.placedBlocks(sequenceOf(state)) >= this.blocksFor(tokens);
   }
 
   /** Publishes the blocks that the first `tokens` tokens fill, as far as their keys are known. */
@@ -197,6 +239,8 @@ export class SchedulerCore<R extends ServingRequest = ServingRequest> {
     state.blocks = 0;
     state.computed = 0;
     state.sealed = 0;
+    state.isMeeting = false;
+    state.recomputed = 0;
   }
 }
 

@@ -23,6 +23,7 @@ export {
   schedulerDecisionNames,
   schedulerInputNames,
 } from './schedulerSink.ts';
+export type { SchedulerNames } from './schedulerState.ts';
 export type { StepOutcome } from './state/outcome.ts';
 export type { StepPlan } from './state/plan.ts';
 export { FinishReason, finishReasonNames, type ServingRequest } from './state/request.ts';

@@ -65,7 +65,8 @@ function checkPlan(core: SchedulerCore): void {
     const end = plan.from(seat) + plan.tokensOf(seat);
     invariant(end <= batch.known(seat), 'a step computes tokens that exist');
     invariant(end <= state.blocks * port.blockTokens, 'each planned token has its place in a block');
-    invariant(!core.isUnsettled(state), 'the blocks of a planned request are in place');
+    const isPlaced = state.isMeeting ? core.arePlaced(state, end) : !core.isUnsettled(state);
+    invariant(isPlaced, 'the blocks of a planned request are in place');
   }
   invariant(tokens === plan.tokens && requests === plan.requests, 'the plan knows its sums');
   invariant(decodes === plan.decodes, 'the plan knows its decodes');

@@ -8,9 +8,11 @@ import { requireInteger } from '../errors.ts';
 import type { BlockKeys } from '../keys/index.ts';
 import type { KVManager } from '../manager/kvManager.ts';
 import { Entry, type Sequence } from '../manager/sequences/sequence.ts';
+import type { LoadEstimate } from '../planning/loadOrRecompute.ts';
 
 export interface KVPort {
   readonly blockTokens: number;
+  readonly blockBytes: number;
   /** Blocks that HBM holds when nothing else is there. */
   readonly capacityBlocks: number;
   /** Whether blocks that leave HBM can go to a lower tier. */
@@ -37,6 +39,15 @@ export interface KVPort {
   open(keys: BlockKeys, count: number, matchLimit: number, nowUs: number, owner?: number): Sequence;
   /** Starts to bring the matched blocks to HBM that lie below it. False when they do not fit. */
   load(sequence: Sequence, nowUs: number): boolean;
+  /** The same for the blocks [from, to), the last first. */
+  loadFromBack(sequence: Sequence, from: number, to: number, nowUs: number): boolean;
+  /** How long loads of these blocks would take; undefined when none is below HBM or on its way. */
+  loadEstimate(sequence: Sequence, from: number, to: number, nowUs: number): LoadEstimate | undefined;
+  /**
+   * Opens the blocks [from, to), which are below HBM, on their way or failed to come, to be computed instead.
+   * False, with nothing changed, when they do not fit.
+   */
+  recompute(sequence: Sequence, from: number, to: number, nowUs: number): boolean;
   /**
    * Opens the blocks [from, to) that the sequence does not have. False, with nothing changed, when they do
    * not fit.
@@ -55,6 +66,8 @@ export interface KVPort {
    * its blocks down, as far as nobody else holds them.
    */
   preempt(sequence: Sequence, offload: boolean, nowUs: number): void;
+  /** The engine begins to compute a step, or has ended it. */
+  computing(isComputing: boolean, nowUs: number): void;
   /** Whether blocks of the sequence are still on their way, or wait for a slot. */
   isUnsettled(sequence: Sequence): boolean;
   /** Leading blocks that are in place: all before the first that failed or is missing. */
@@ -76,6 +89,7 @@ const HBM = 0;
 
 export class ManagerPort implements KVPort {
   readonly blockTokens: number;
+  readonly blockBytes: number;
   readonly capacityBlocks: number;
   readonly hasLowerTier: boolean;
   readonly #manager: KVManager;
@@ -89,7 +103,8 @@ export class ManagerPort implements KVPort {
     this.blockTokens = requireInteger('blockTokens', config.blockTokens, 1);
     this.#sizeClass = requireInteger('sizeClass', config.sizeClass ?? 0, 0, unitBytes.length - 1);
     this.#afterCall = config.afterCall ?? null;
-    this.capacityBlocks = Math.floor(tiers[HBM].capacityBytes / unitBytes[this.#sizeClass]);
+    this.blockBytes = unitBytes[this.#sizeClass];
+    this.capacityBlocks = Math.floor(tiers[HBM].capacityBytes / this.blockBytes);
     this.hasLowerTier = tiers.length > 1;
   }
 
@@ -119,6 +134,22 @@ export class ManagerPort implements KVPort {
 
   load(sequence: Sequence, nowUs: number): boolean {
     const fits = this.#manager.load(sequence, nowUs);
+    this.#afterCall?.(nowUs);
+    return fits;
+  }
+
+  loadFromBack(sequence: Sequence, from: number, to: number, nowUs: number): boolean {
+    const fits = this.#manager.loadFromBack(sequence, from, to, nowUs);
+    this.#afterCall?.(nowUs);
+    return fits;
+  }
+
+  loadEstimate(sequence: Sequence, from: number, to: number, nowUs: number): LoadEstimate | undefined {
+    return this.#manager.loadEstimate(sequence, from, to, nowUs);
+  }
+
+  recompute(sequence: Sequence, from: number, to: number, nowUs: number): boolean {
+    const fits = this.#manager.recompute(sequence, from, to, nowUs, this.#sizeClass);
     this.#afterCall?.(nowUs);
     return fits;
   }
@@ -153,6 +184,10 @@ export class ManagerPort implements KVPort {
     if (offload) this.#manager.demote(sequence, nowUs);
     else this.#manager.preempt(sequence, nowUs);
     this.#afterCall?.(nowUs);
+  }
+
+  computing(isComputing: boolean, nowUs: number): void {
+    this.#manager.computing(isComputing, nowUs);
   }
 
   isUnsettled(sequence: Sequence): boolean {

@@ -9,12 +9,15 @@
  */
 
 import { TierKVError } from '../errors.ts';
+import type { ComputeEstimate } from '../planning/loadOrRecompute.ts';
+import type { StateVisitor } from '../snapshot/index.ts';
 import { type ResolvedSchedulerConfig, resolveSchedulerConfig, type SchedulerConfig } from './config.ts';
 import { SchedulerCore, type SchedulerCounters } from './core.ts';
 import { checkIntegrity } from './integrity.ts';
 import type { KVPort } from './kvPort.ts';
 import { keysFrom, logNewKeys } from './newKeys.ts';
 import { SchedulerDecision, SchedulerInput, type SchedulerSink } from './schedulerSink.ts';
+import { type SchedulerNames, visitCore } from './schedulerState.ts';
 import type { StepOutcome } from './state/outcome.ts';
 import type { StepPlan } from './state/plan.ts';
 import { FinishReason, Phase, RequestState, type ServingRequest } from './state/request.ts';
@@ -85,6 +88,19 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
    */
   get isDisturbed(): boolean {
     return isDisturbed(this.#core);
+  }
+
+  /**
+   * When to step again though nothing has happened, in microseconds: requests wait for blocks that are late
+   * then. Infinity for never.
+   */
+  get lookAgainUs(): number {
+    return this.#core.lookAgainUs;
+  }
+
+  /** How long steps take, by those so far; undefined before the first, and unless loads are overlapped. */
+  get computeEstimate(): ComputeEstimate | undefined {
+    return this.#core.pace.estimate(this.config.maxBatchedTokens);
   }
 
   /** Whether a step is planned and has not ended. */
@@ -183,6 +199,7 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
     logNewKeys(core, nowUs);
     this.#input(SchedulerInput.STEP, nowUs, 0);
     plan.clear();
+    core.lookAgainUs = Number.POSITIVE_INFINITY;
     noticeLosses(core);
     if (core.loadingCount > 0) returnLoaded(core);
     planRunning(core);
@@ -198,6 +215,8 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
     core.sumUp();
     core.sink?.decision(SchedulerDecision.PLAN, plan.requests, plan.tokens, plan.decodes);
     this.#isComputing = plan.tokens > 0;
+    core.plannedAtUs = nowUs;
+    if (this.#isComputing && this.config.prefixLoads === 'overlapped') core.port.computing(true, nowUs);
     if (!this.#isComputing) core.restIdle();
     core.sink?.done?.();
     return plan;
@@ -225,6 +244,10 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
     core.outcome.clear();
     core.counters.steps++;
     this.#isComputing = false;
+    if (this.config.prefixLoads === 'overlapped') {
+      core.learnPace();
+      core.port.computing(false, nowUs);
+    }
     endStep(core, this.#stopped);
     core.sink?.done?.();
     return core.outcome;
@@ -243,6 +266,7 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
     this.#input(SchedulerInput.STEP_FAILED, nowUs, 0);
     core.outcome.clear();
     this.#isComputing = false;
+    if (this.config.prefixLoads === 'overlapped') core.port.computing(false, nowUs);
     failStep(core);
     core.plan.clear();
     core.sink?.done?.();
@@ -272,6 +296,19 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
     const { seat, preemptions } = state;
     if (seat === -1) return { knownTokens: state.known, computedTokens: state.computed, preemptions };
     return { knownTokens: batch.known(seat), computedTokens: batch.computed(seat), preemptions };
+  }
+
+  /**
+   * Everything that changes, between two steps. The manager's state is brought back before, so that sequences
+   * can be named.
+   * @throws TKV_STATE while a step is computed
+   */
+  visitState(visitor: StateVisitor, names: SchedulerNames<R>): void {
+    if (this.#isComputing) {
+      throw new TierKVError('TKV_STATE', 'A step is computing. Call stepEnded before the state is saved.');
+    }
+    this.#added = visitor.number(this.#added);
+    visitCore(this.#core, visitor, names);
   }
 
   checkIntegrity(): void {

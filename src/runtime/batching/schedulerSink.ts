@@ -51,6 +51,8 @@ export const SchedulerDecision = {
   PLAN: 6,
   /** number, reason, output tokens */
   FINISH: 7,
+  /** number, blocks to compute from the front, blocks to load from the back */
+  MEET: 8,
 } as const;
 export type SchedulerDecision = (typeof SchedulerDecision)[keyof typeof SchedulerDecision];
 export const schedulerDecisionNames = [
@@ -62,6 +64,7 @@ export const schedulerDecisionNames = [
   'skip',
   'plan',
   'finish',
+  'meet',
 ] as const;
 
 /** What a request brings beside those numbers. The keys must be copied to be kept. */

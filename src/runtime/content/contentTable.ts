@@ -7,6 +7,7 @@
 
 import type { Digest } from '../digest.ts';
 import { invariant } from '../errors.ts';
+import type { StateVisitor } from '../snapshot/index.ts';
 import { PrefixIndex } from './prefixIndex.ts';
 import { PrefixSearch } from './prefixSearch.ts';
 import { ordinaryMemory, type TableMemory, uint32Table } from './tableMemory.ts';
@@ -81,7 +82,8 @@ export class ContentTable {
     this.#copies = new Uint16Array(capacity);
     this.#uses = new Int32Array(capacity);
     // While a row is free, its parent is the next free row.
-    this.#parent = Int32Array.from({ length: capacity }, (_, i) => (i + 1 < capacity ? i + 1 : -1));
+    this.#parent = new Int32Array(capacity).fill(-1);
+    for (let content = 0; content + 1 < capacity; content++) this.#parent[content] = content + 1;
     this.#nextFree = capacity > 0 ? 0 : -1;
   }
 
@@ -225,6 +227,17 @@ export class ContentTable {
 
   key(content: number): Uint32Array {
     return this.keys.slice(content * 4, content * 4 + 4);
+  }
+
+  visitState(visitor: StateVisitor): void {
+    visitor.fields(this);
+    this.index.visitState(visitor);
+    visitor.array(this.#parent);
+    visitor.array(this.#copies);
+    visitor.array(this.#uses);
+    this.#nextFree = visitor.number(this.#nextFree);
+    this.#count = visitor.number(this.#count);
+    this.#holes = visitor.number(this.#holes);
   }
 
   /**

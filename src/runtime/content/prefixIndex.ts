@@ -5,6 +5,7 @@
  */
 
 import { invariant } from '../errors.ts';
+import type { StateVisitor } from '../snapshot/index.ts';
 import { int32Table, ordinaryMemory, type TableMemory } from './tableMemory.ts';
 
 export const EMPTY = -1;
@@ -108,6 +109,11 @@ export class PrefixIndex {
     }
     this.slots[hole] = EMPTY;
     this.#size--;
+  }
+
+  visitState(visitor: StateVisitor): void {
+    visitor.array(this.slots);
+    this.#size = visitor.number(this.#size);
   }
 
   checkIntegrity(): void {

@@ -29,6 +29,8 @@ export const InputOp = {
   DEMOTE: 18,
   QUOTA: 19,
   KEEP: 20,
+  LOAD_BACK: 21,
+  RECOMPUTE: 22,
 } as const;
 export type InputOp = (typeof InputOp)[keyof typeof InputOp];
 export const inputOpNames = [
@@ -53,6 +55,8 @@ export const inputOpNames = [
   'demote',
   'quota',
   'keep',
+  'loadBack',
+  'recompute',
 ] as const;
 
 /**

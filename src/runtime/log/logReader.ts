@@ -42,6 +42,8 @@ const shapes: Readonly<Record<InputOp, readonly [args: number, words: boolean]>>
   [InputOp.DEMOTE]: [1, false],
   [InputOp.QUOTA]: [3, false],
   [InputOp.KEEP]: [4, false],
+  [InputOp.LOAD_BACK]: [3, false],
+  [InputOp.RECOMPUTE]: [4, false],
 };
 
 export class LogReader {

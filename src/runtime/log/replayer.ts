@@ -55,6 +55,8 @@ export class LogReplayer {
     const [a, b, c, d] = args;
     if (op === InputOp.OPEN) this.#open(nowUs, args, words);
     else if (op === InputOp.LOAD) manager.load(this.#sequence(a), nowUs, b, c);
+    else if (op === InputOp.LOAD_BACK) manager.loadFromBack(this.#sequence(a), b, c, nowUs);
+    else if (op === InputOp.RECOMPUTE) manager.recompute(this.#sequence(a), b, c, nowUs, d);
     else if (op === InputOp.ALLOCATE) manager.allocate(this.#sequence(a), b, c, nowUs, d);
     else if (op === InputOp.SEAL) manager.seal(this.#sequence(a), b, c, words, 0, d, nowUs);
     else if (op === InputOp.COPY) manager.copy(this.#sequence(a), b, this.#sequence(c), d, nowUs);

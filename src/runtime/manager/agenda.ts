@@ -4,6 +4,7 @@
  * `drain` (jobs/drain.ts) does it, so that no step calls back into the one that caused it.
  */
 
+import type { StateVisitor } from '../snapshot/index.ts';
 import { JobQueue } from '../transfer/jobQueue.ts';
 
 export class Agenda {
@@ -28,5 +29,13 @@ export class Agenda {
 
   get isEmpty(): boolean {
     return (this.freed | this.crowded | this.wrong.length) === 0 && this.ended.size === 0;
+  }
+
+  visitState(visitor: StateVisitor): void {
+    this.ended.visitState(visitor);
+    visitor.list(this.wrong);
+    for (const list of this.fresh) visitor.list(list);
+    this.freed = visitor.number(this.freed);
+    this.crowded = visitor.number(this.crowded);
   }
 }

@@ -9,6 +9,7 @@ import { ContentTable } from '../content/contentTable.ts';
 import type { TableMemory } from '../content/tableMemory.ts';
 import { invariant } from '../errors.ts';
 import { DecisionOp, type DecisionSink } from '../log/decisionSink.ts';
+import { LinkPace } from '../planning/linkPace.ts';
 import { makeEvictionPolicy, type Retaining, type Visit } from '../policy/index.ts';
 import { PageCensus } from '../pool/pageCensus.ts';
 import { SlotPool } from '../pool/slotPool.ts';
@@ -74,12 +75,17 @@ export class Core {
   quotas: OwnerQuotas | null = null;
   /** By tier: how long its blocks take on their way down. */
   readonly paces: readonly Pace[];
+  /** By tier: how long loads from there to HBM take. That of HBM itself is not used. */
+  readonly links: readonly LinkPace[];
   /** By tier, null where writes are not bounded. */
   readonly writeBudgets: readonly (WriteBudget | null)[];
   readonly counters: Counters;
   readonly sink: DecisionSink | null;
   listener: ManagerListener = {};
   nowUs = 0;
+  /** Time that was computed, but for what began at `computesSinceUs`, -1 for nothing. */
+  computeUs = 0;
+  computesSinceUs = -1;
   sequencesOpened = 0;
   /** How often entries have lost their bytes so far, over all sequences. */
   disturbances = 0;
@@ -95,6 +101,7 @@ export class Core {
     );
     this.jobs = new JobTable(config.maxJobs);
     this.paces = config.tiers.map((_, tier) => new Pace(tier, this.jobs));
+    this.links = config.tiers.map(() => new LinkPace());
     this.deadlines = new Deadlines((job) => this.#hasDeadline(job));
     this.contents = new ContentTable(this.replicas.size + config.maxJobs, this.tiers, memory, (content) =>
       this.#forgotten(content),
@@ -129,6 +136,11 @@ export class Core {
       writeBudget === undefined ? null : new WriteBudget(writeBudget, capacityBytes),
     );
     this.counters = new Counters(this.tiers);
+  }
+
+  /** How long the engine has computed so far, in microseconds, as far as the manager was told. */
+  computedUs(): number {
+    return this.computeUs + (this.computesSinceUs === -1 ? 0 : this.nowUs - this.computesSinceUs);
   }
 
   log(op: DecisionOp, a: number, b = 0, c = 0, d = 0, e = 0): void {

@@ -48,6 +48,8 @@ export class Counters {
   lost = 0;
   /** Blocks that a lower tier held since an earlier run. */
   adopted = 0;
+  /** Blocks that a lower tier held and that were computed all the same, because that was sooner. */
+  recomputed = 0;
   refusedAllocations = 0;
   preemptions = 0;
 

@@ -13,6 +13,7 @@ import { type JobId, JobState, Priority } from '../transfer/jobTable.ts';
 import { Outcome } from '../transfer/outcome.ts';
 import { type AdoptedBlock, adopt, adoptionWords } from './adoption.ts';
 import { finish } from './jobs/endings.ts';
+import { loadEnded } from './jobs/loadTimes.ts';
 import { detach } from './jobs/withdrawing.ts';
 import { loseTier, type TierLoss } from './loss.ts';
 import { type MoveAnswer, move } from './residency/moving.ts';
@@ -138,6 +139,7 @@ export class KVManager extends SequenceCalls {
     let givenUp = 0;
     for (let job = core.deadlines.takeDue(nowUs); job !== 0; job = core.deadlines.takeDue(nowUs)) {
       const row = jobs.rowOf(job);
+      loadEnded(core, row, false);
       jobs.markOverdue(row);
       if (jobs.state[row] === JobState.DETACHED) continue;
       detach(core, row, Outcome.TIMED_OUT);

@@ -15,7 +15,7 @@ import { sendDown } from './residency/residency.ts';
 import { canBeCopied, copyBlock } from './sequences/copying.ts';
 import { load as loadBlock } from './sequences/loading.ts';
 import { match as matchBlock } from './sequences/matching.ts';
-import { release as releaseBlock } from './sequences/releasing.ts';
+import { bytesOfLoneLoad, release as releaseBlock } from './sequences/releasing.ts';
 import { Entry, Sequence, type SequenceId } from './sequences/sequence.ts';
 import { fail } from './sequences/settling.ts';
 import { open as openBlock, seal as sealBlock } from './sequences/writing.ts';
@@ -109,18 +109,64 @@ export abstract class SequenceCalls extends ManagerViews {
     this.live(sequence);
     this.now(nowUs);
     core.sink?.input(InputOp.LOAD, nowUs, [sequence.id, from, to]);
+    return this.#load(sequence, from, to, false);
+  }
+
+  /** As `load` of [from, to), the last block first: for who computes the first ones meanwhile. */
+  loadFromBack(sequence: Sequence, from: number, to: number, nowUs: number): boolean {
+    const core = this.core;
+    this.live(sequence);
+    this.now(nowUs);
+    core.sink?.input(InputOp.LOAD_BACK, nowUs, [sequence.id, from, to]);
+    return this.#load(sequence, from, to, true);
+  }
+
+  #load(sequence: Sequence, from: number, to: number, lastFirst: boolean): boolean {
+    const core = this.core;
     let bytes = 0;
     for (let i = from; i < to; i++) {
       if (sequence.state[i] === Entry.MATCHED)
         bytes += core.unitBytes(core.contents.sizeClass[sequence.content[i]]);
     }
     if (!this.hasRoomFor(bytes, sequence.owner)) return this.refuse(sequence.id, from, to);
-    for (let i = from; i < to; i++) {
+    for (let n = from; n < to; n++) {
+      const i = lastFirst ? to - 1 - (n - from) : n;
       if (sequence.state[i] === Entry.MATCHED && !loadBlock(core, sequence, i)) {
         fail(core, sequence, i, Outcome.REFUSED);
       }
     }
     this.end();
+    return true;
+  }
+
+  /**
+   * Opens private blocks for [from, to), whose bytes are matched below, on their way, or failed to come: they
+   * are computed instead. Loads of them that nobody else waits for are called off. They are OPEN at once, or
+   * WAITING until a slot has drained.
+   * @returns false, with nothing changed, when they do not fit HBM beside what is held there
+   * @throws TKV_STATE for a block that is in HBM already, or about to be
+   */
+  recompute(sequence: Sequence, from: number, to: number, nowUs: number, sizeClass = 0): boolean {
+    const core = this.core;
+    this.live(sequence);
+    requireInteger('to', to, from, sequence.length);
+    requireInteger('sizeClass', sizeClass, 0, this.config.unitBytes.length - 1);
+    for (let i = from; i < to; i++) {
+      const state = sequence.state[i];
+      const isAway = isVacant(sequence, i) || state === Entry.MATCHED || state === Entry.LOADING;
+      if (!isAway) throw wrongState(i, 'is in HBM or has its slot. Compute what is not.');
+    }
+    this.now(nowUs);
+    core.sink?.input(InputOp.RECOMPUTE, nowUs, [sequence.id, from, to, sizeClass]);
+    let bytes = (to - from) * core.unitBytes(sizeClass);
+    for (let i = from; i < to; i++) bytes -= bytesOfLoneLoad(core, sequence, i);
+    if (!this.hasRoomFor(bytes, sequence.owner)) return this.refuse(sequence.id, from, to);
+    for (let i = from; i < to; i++) {
+      releaseBlock(core, sequence, i, true);
+      openBlock(core, sequence, i, sizeClass);
+    }
+    core.counters.recomputed += to - from;
+    this.end(true);
     return true;
   }
 
@@ -309,6 +355,17 @@ export abstract class SequenceCalls extends ManagerViews {
     for (let i = 0; i < sequence.length; i++) {
       if (sequence.content[i] !== -1) core.policy.retain?.(sequence.content[i], retention);
     }
+  }
+
+  /**
+   * The engine begins to compute, or has ended: loads that wait for kernels are not slow. It decides nothing
+   * but estimates, so no log has it.
+   */
+  computing(isComputing: boolean, nowUs: number): void {
+    const { core } = this;
+    this.now(nowUs);
+    core.computeUs = core.computedUs();
+    core.computesSinceUs = isComputing ? nowUs : -1;
   }
 
   /** The open block's slot was cleared: nothing of another owner lies in it. */

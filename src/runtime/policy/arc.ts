@@ -11,6 +11,7 @@
  */
 
 import { invariant } from '../errors.ts';
+import type { StateVisitor } from '../snapshot/index.ts';
 import type { EvictionPolicy, PolicyWorld, Visit } from './evictionPolicy.ts';
 import { blocksHeld, GhostKeys, RankedReplicas } from './parts/index.ts';
 
@@ -122,6 +123,16 @@ export class Arc implements EvictionPolicy {
   dump(tier: number): number[] {
     const [once, often] = this.#lists.map((list) => list.dumpByClass(tier));
     return once.flatMap((members, sizeClass) => [...members, ...often[sizeClass]]);
+  }
+
+  visitState(visitor: StateVisitor): void {
+    for (const list of this.#lists) list.visitState(visitor);
+    visitor.array(this.#list);
+    visitor.array(this.#visit);
+    visitor.array(this.#entered);
+    this.#ghosts.visitState(visitor);
+    this.#target = visitor.number(this.#target);
+    this.#oftenReturned = visitor.flag(this.#oftenReturned);
   }
 
   checkIntegrity(): void {

@@ -10,6 +10,8 @@
  * A replica is a number: the base of its tier plus its slot. It is entered at most once before it leaves.
  */
 
+import type { Stateful } from '../snapshot/index.ts';
+
 export interface PolicyWorld {
   /** Tiers, fastest first. */
   readonly tiers: number;
@@ -55,7 +57,7 @@ export interface Retention {
   readonly keepUntilUs: number;
 }
 
-export interface EvictionPolicy {
+export interface EvictionPolicy extends Stateful {
   /** The replica may be evicted from now on. */
   enter(replica: number, tier: number, sizeClass: number, content: number): void;
   /** The replica may not be evicted any more. */

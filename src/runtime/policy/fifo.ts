@@ -3,6 +3,7 @@
  * baseline, and the shortest example of a policy.
  */
 
+import type { StateVisitor } from '../snapshot/index.ts';
 import type { PolicyWorld } from './evictionPolicy.ts';
 import { RankedPolicy } from './parts/index.ts';
 
@@ -27,5 +28,12 @@ export class Fifo extends RankedPolicy {
       this.#arrival[replica] = ++this.#arrivals;
     }
     return this.#arrival[replica];
+  }
+
+  override visitState(visitor: StateVisitor): void {
+    super.visitState(visitor);
+    visitor.array(this.#arrival);
+    visitor.array(this.#generation);
+    this.#arrivals = visitor.number(this.#arrivals);
   }
 }

@@ -4,6 +4,7 @@
  * block that returns begins anew.
  */
 
+import type { StateVisitor } from '../snapshot/index.ts';
 import type { PolicyWorld } from './evictionPolicy.ts';
 import { RankedPolicy } from './parts/index.ts';
 
@@ -26,5 +27,10 @@ export class Lfu extends RankedPolicy {
 
   override forgotten(content: number): void {
     this.#uses[content] = 0;
+  }
+
+  override visitState(visitor: StateVisitor): void {
+    super.visitState(visitor);
+    visitor.array(this.#uses);
   }
 }

@@ -1,6 +1,7 @@
 /** Least recently used first: the replica whose last sequence let it go longest ago. O(1) a call. */
 
 import { IntrusiveLists } from '../pool/intrusiveLists.ts';
+import type { StateVisitor } from '../snapshot/index.ts';
 import type { EvictionPolicy, PolicyWorld } from './evictionPolicy.ts';
 
 export class Lru implements EvictionPolicy {
@@ -59,6 +60,12 @@ export class Lru implements EvictionPolicy {
       for (let at = this.victimOfClass(tier, c); at !== -1; at = this.#lists.newer(at)) all.push(at);
     }
     return all;
+  }
+
+  visitState(visitor: StateVisitor): void {
+    this.#lists.visitState(visitor);
+    visitor.array(this.#stamp);
+    this.#stamps = visitor.number(this.#stamps);
   }
 
   checkIntegrity(): void {

@@ -15,6 +15,7 @@
  */
 
 import { invariant } from '../errors.ts';
+import type { StateVisitor } from '../snapshot/index.ts';
 import type { EvictionPolicy, PolicyWorld, Retention, Visit } from './evictionPolicy.ts';
 import { RankedReplicas } from './parts/index.ts';
 
@@ -124,6 +125,17 @@ export class Retaining implements EvictionPolicy {
     const kept = hints.kept.dump(tier);
     const rest = own.filter((replica) => !dropped.includes(replica));
     return classes.flatMap((c) => [...dropped, ...rest, ...kept].filter((r) => hints.sizeClass[r] === c));
+  }
+
+  visitState(visitor: StateVisitor): void {
+    this.#policy.visitState(visitor);
+    visitor.array(this.#uses);
+    if (visitor.flag(this.#hints !== null)) {
+      this.#hints ??= new Hints(this.#world);
+      this.#hints.visitState(visitor);
+    } else {
+      this.#hints = null;
+    }
   }
 
   checkIntegrity(): void {
@@ -245,6 +257,20 @@ class Hints {
   named(tier: number, victim: number): number {
     this.#named[tier] = victim;
     return victim;
+  }
+
+  visitState(visitor: StateVisitor): void {
+    this.kept.visitState(visitor);
+    this.dropped.visitState(visitor);
+    visitor.array(this.content);
+    visitor.array(this.sizeClass);
+    visitor.array(this.#enteredUs);
+    visitor.array(this.#dueUs);
+    visitor.array(this.#priority);
+    visitor.array(this.#keepUntilUs);
+    visitor.array(this.#keptBytes);
+    visitor.array(this.#stayUs);
+    visitor.array(this.#named);
   }
 
   checkIntegrity(): void {

@@ -12,6 +12,7 @@
  * asked for.
  */
 
+import type { StateVisitor } from '../snapshot/index.ts';
 import type { EvictionPolicy, PolicyWorld, Visit } from './evictionPolicy.ts';
 import { blocksHeld, GhostKeys, RankedReplicas } from './parts/index.ts';
 
@@ -137,6 +138,20 @@ export class S3Fifo implements EvictionPolicy {
   dump(tier: number): number[] {
     const [small, main] = this.#queues.map((queue) => queue.dumpByClass(tier));
     return small.flatMap((members, sizeClass) => [...members, ...main[sizeClass]]);
+  }
+
+  visitState(visitor: StateVisitor): void {
+    for (const queue of this.#queues) queue.visitState(visitor);
+    visitor.array(this.#uses);
+    visitor.array(this.#startsIn);
+    visitor.array(this.#known);
+    visitor.array(this.#content);
+    visitor.array(this.#sizeClass);
+    visitor.array(this.#queue);
+    visitor.array(this.#place);
+    visitor.array(this.#generation);
+    this.#ghosts.visitState(visitor);
+    this.#places = visitor.number(this.#places);
   }
 
   checkIntegrity(): void {

@@ -7,6 +7,7 @@
  */
 
 import { invariant } from '../errors.ts';
+import type { StateVisitor } from '../snapshot/index.ts';
 
 export class IntrusiveLists {
   readonly #members: number;
@@ -71,6 +72,12 @@ export class IntrusiveLists {
     this.#next[member] = -1;
     this.#prev[member] = -1;
     this.#size[list]--;
+  }
+
+  visitState(visitor: StateVisitor): void {
+    visitor.array(this.#next);
+    visitor.array(this.#prev);
+    visitor.array(this.#size);
   }
 
   checkIntegrity(): void {

@@ -6,6 +6,7 @@
  */
 
 import { invariant } from '../errors.ts';
+import type { StateVisitor } from '../snapshot/index.ts';
 import { IntrusiveLists } from './intrusiveLists.ts';
 import type { SlotPool } from './slotPool.ts';
 
@@ -53,6 +54,12 @@ export class PageCensus {
     if (clearable === this.#clearable.has(page)) return;
     if (clearable) this.#clearable.append(0, page);
     else this.#clearable.remove(0, page);
+  }
+
+  visitState(visitor: StateVisitor): void {
+    visitor.array(this.#taken);
+    visitor.array(this.#fixed);
+    this.#clearable.visitState(visitor);
   }
 
   /**

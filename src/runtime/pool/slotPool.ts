@@ -10,6 +10,7 @@
  */
 
 import { invariant } from '../errors.ts';
+import type { StateVisitor } from '../snapshot/index.ts';
 import { IntrusiveLists } from './intrusiveLists.ts';
 import type { PoolShape } from './shape.ts';
 
@@ -214,6 +215,17 @@ export class SlotPool {
     this.#pages.remove(base + before, page);
     this.#pageTaken[page] = before + change;
     this.#pages.append(base + before + change, page);
+  }
+
+  visitState(visitor: StateVisitor): void {
+    visitor.array(this.generation);
+    visitor.array(this.#pageClass);
+    visitor.array(this.#pageTaken);
+    visitor.array(this.#pageFreeSlot);
+    visitor.array(this.#nextFreeSlot);
+    visitor.array(this.#freeSlots);
+    this.#pages.visitState(visitor);
+    this.#taken = visitor.number(this.#taken);
   }
 
   checkIntegrity(): void {

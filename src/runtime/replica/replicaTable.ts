@@ -8,6 +8,7 @@
  */
 
 import { invariant } from '../errors.ts';
+import type { StateVisitor } from '../snapshot/index.ts';
 import { STATES, State, stateNames, successors } from './state.ts';
 
 export const NO_REPLICA = -1;
@@ -80,5 +81,10 @@ export class ReplicaTable {
     if (now !== State.FREE) this.#counts[tier * STATES + now]--;
     if (next !== State.FREE) this.#counts[tier * STATES + next]++;
     this.state[replica] = next;
+  }
+
+  visitState(visitor: StateVisitor): void {
+    visitor.fields(this);
+    visitor.array(this.#counts);
   }
 }

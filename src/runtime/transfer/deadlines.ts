@@ -4,6 +4,7 @@
  * deadline costs O(1) and setting one O(log n), whatever happens to the jobs.
  */
 
+import type { StateVisitor } from '../snapshot/index.ts';
 import type { JobId } from './jobTable.ts';
 
 export class Deadlines {
@@ -85,6 +86,13 @@ export class Deadlines {
     }
     this.#due[at] = dueUs;
     this.#job[at] = job;
+  }
+
+  visitState(visitor: StateVisitor): void {
+    this.#due = visitor.growing(this.#due);
+    this.#job = visitor.growing(this.#job);
+    this.#size = visitor.number(this.#size);
+    this.#rebuildAt = visitor.number(this.#rebuildAt);
   }
 }
 

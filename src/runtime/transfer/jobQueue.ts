@@ -1,5 +1,6 @@
 /** A first-in first-out ring of job ids that grows and never shrinks. */
 
+import type { StateVisitor } from '../snapshot/index.ts';
 import type { JobId } from './jobTable.ts';
 
 export class JobQueue {
@@ -41,5 +42,11 @@ export class JobQueue {
       this.#size--;
     }
     return job;
+  }
+
+  visitState(visitor: StateVisitor): void {
+    this.#ring = visitor.growing(this.#ring);
+    this.#head = visitor.number(this.#head);
+    this.#size = visitor.number(this.#size);
   }
 }

@@ -10,6 +10,7 @@
  */
 
 import { invariant, TierKVError } from '../errors.ts';
+import type { StateVisitor } from '../snapshot/index.ts';
 
 export type JobId = number & { readonly __job: never };
 
@@ -207,6 +208,13 @@ export class JobTable {
     const row = id % ROWS_MAX;
     invariant(this.#uses[row] === (id - row) / ROWS_MAX, 'the job has not retired');
     return row;
+  }
+
+  visitState(visitor: StateVisitor): void {
+    visitor.fields(this);
+    visitor.array(this.#uses);
+    visitor.array(this.#free);
+    this.#freeCount = visitor.number(this.#freeCount);
   }
 
   checkIntegrity(): void {

@@ -4,6 +4,7 @@
  */
 
 import { invariant } from '../errors.ts';
+import type { StateVisitor } from '../snapshot/index.ts';
 
 export class WaiterTable {
   #sequence: Float64Array = new Float64Array(64);
@@ -98,5 +99,14 @@ export class WaiterTable {
     this.#sequence = sequence;
     this.#block = block;
     this.#next = next;
+  }
+
+  visitState(visitor: StateVisitor): void {
+    this.#sequence = visitor.growing(this.#sequence);
+    this.#block = visitor.growing(this.#block);
+    this.#next = visitor.growing(this.#next);
+    this.#free = visitor.number(this.#free);
+    this.#made = visitor.number(this.#made);
+    this.#count = visitor.number(this.#count);
   }
 }

@@ -4,6 +4,7 @@
  */
 
 import { invariant, requirePositive } from '../errors.ts';
+import type { StateVisitor } from '../snapshot/index.ts';
 import { decayed, frequency, type UseHistory, type UseRates } from './useHistory.ts';
 
 export const HALF_LIFE_US_DEFAULT = 20_000_000;
@@ -70,5 +71,12 @@ export class UseTable {
       lastUseUs: this.#lastUs[content],
       frequencyAt: (nowUs) => this.frequencyAt(content, nowUs),
     };
+  }
+
+  visitState(visitor: StateVisitor): void {
+    visitor.array(this.#uses);
+    visitor.array(this.#firstUs);
+    visitor.array(this.#lastUs);
+    visitor.array(this.#weight);
   }
 }

@@ -37,5 +37,9 @@ export const SimEvent = {
 } as const;
 export type SimEvent = (typeof SimEvent)[keyof typeof SimEvent];
 
+/** What a HANDOFF event says: the prompt is computed, or its KV has arrived. */
+export const HANDOFF_READY = 0;
+export const HANDOFF_ARRIVED = 1;
+
 /** By kind: lower goes first. */
 export const eventPriorities: readonly number[] = [10, 11, 20, 22, 25, 30, 35, 40, 45, 47, 50, 55, 60, 46];

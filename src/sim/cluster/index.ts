@@ -2,12 +2,11 @@
 
 export { type Conservation, conservationOf } from './conservation.ts';
 export { eventPriorities, SimEvent } from './events.ts';
-export type { Handoff, HandoffConfig, HandoffCounters, HandoffState } from './handoffs.ts';
+export type { Handoff, HandoffConfig, HandoffCounters, HandoffState } from './flow/index.ts';
+export type { ForcedDecisions } from './forced.ts';
 export { observers, type SimulationObserver, type StepSpan } from './observer.ts';
-export type { ScalingSetup } from './scalingLoop.ts';
-export {
-  type SimulatedWorkload,
-  Simulation,
-  type SimulationOptions,
-  type SimulationParts,
-} from './simulation.ts';
+export type { SimulatedWorkload, SimulationOptions, SimulationParts } from './parts.ts';
+export type { ScalingSetup } from './scaling/index.ts';
+export { type ForkOptions, Simulation } from './simulation.ts';
+export { keyOfSeed, policiesName, type SimulationKey } from './simulationKey.ts';
+export { RequestTape, SimulationSnapshot, type SnapshotData, snapshotVersion } from './snapshot/index.ts';

@@ -86,6 +86,9 @@ export interface ControlCounters {
 }
 
 export interface ControlPlane extends Stateful {
+  /** Another one of the same policies that has seen nothing. */
+  fresh(): ControlPlane;
+
   readonly router: RouterState;
   readonly gateway: FlowControl | null;
   /** Whether it is of use to call `kvStored` and `kvRemoved`. */
@@ -104,10 +107,15 @@ export interface ControlPlane extends Stateful {
   saturation(nowUs: number): number;
 
   arrived(request: RequestView, nowUs: number): void;
-  admit(request: RequestView, nowUs: number): AdmissionDecision;
+  /** @param forced what is done, whatever the policy would do */
+  admit(request: RequestView, nowUs: number, forced?: 'admit' | 'reject'): AdmissionDecision;
   prioritise(request: RequestView, nowUs: number): Priority;
-  /** @returns null when no instance can take it */
-  route(request: RequestView, priority: Priority, nowUs: number): RoutingDecision | null;
+  /**
+   * @param forced the instance that gets the request, or its output, whatever the policy would choose
+   * @returns null when no instance can take it
+   * @throws TKV_INPUT when the forced one cannot
+   */
+  route(request: RequestView, priority: Priority, nowUs: number, forced?: number): RoutingDecision | null;
 
   /**
    * The request joined the batch of the instance for the first time.

@@ -18,7 +18,7 @@ export interface PriorityHints {
 export interface Priority {
   /** Higher is more urgent. */
   readonly score: number;
-  /** What the instance's scheduler is told: lower is more urgent. */
+  /** What the instance's scheduler is told, a whole number: lower is more urgent. */
   readonly rank: number;
   readonly hints: PriorityHints;
 }

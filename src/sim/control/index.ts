@@ -1,6 +1,11 @@
 /** The control plane of a simulated cluster: admission, priority, routing, flow control, scaling. */
 
-export { type AdmissionPolicy, admissionPolicies } from './admission/index.ts';
+export {
+  type AdmissionPolicy,
+  admissionPolicies,
+  kvUtilization,
+  utilizationSaturation,
+} from './admission/index.ts';
 export * from './controlPlane.ts';
 export * from './decisions.ts';
 export {
@@ -13,14 +18,27 @@ export * from './instances.ts';
 export * from './plane/index.ts';
 export * from './policy.ts';
 export { type PriorityPolicy, priorityPolicies, SloPriorities } from './priority/index.ts';
+export {
+  checkParameters,
+  type NumberRule,
+  type ParameterRule,
+  type ParameterRules,
+  type PolicyEntry,
+  PolicyRegistry,
+  unknownName,
+} from './registry/index.ts';
 export type { RequestView } from './request.ts';
 export * from './routerState.ts';
 export {
+  type InstanceScore,
+  instanceScores,
+  makeScorer,
   type RoutingChoice,
   type RoutingContext,
   type RoutingPolicy,
   routingPolicies,
   type ScorePart,
+  type Scorer,
   scorerNames,
 } from './routing/index.ts';
 export * from './scaling/index.ts';

@@ -16,7 +16,10 @@ export interface PolicyChoice {
 
 /** What policies are made with. */
 export interface PolicyWorld {
-  /** A random stream of that name under the simulation's key, for its owner alone. */
+  /**
+   * A random stream of that name under the simulation's key, for its owner alone: each call gives another
+   * object, at the start of the stream.
+   */
   stream(name: string): GoRandom;
   /** Tokens of a block. */
   readonly blockTokens: number;

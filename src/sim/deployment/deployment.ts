@@ -6,11 +6,16 @@
 
 import { configError, requireInteger } from '../../runtime/errors.ts';
 import {
+  type ForcedDecisions,
+  keyOfSeed,
   type ScalingSetup,
   type SimulatedWorkload,
   Simulation,
+  type SimulationKey,
   type SimulationObserver,
   type SimulationOptions,
+  type SimulationParts,
+  type SnapshotData,
 } from '../cluster/index.ts';
 import type { ControlPlane, Role } from '../control/index.ts';
 import type { Timeline } from '../driver/index.ts';
@@ -70,6 +75,8 @@ export function checkDeployment(deployment: Deployment): Deployment {
 export interface SimulationSetup {
   readonly deployment: Deployment;
   readonly workload: SimulatedWorkload;
+  /** Default: one seed, 1, and policies without a name. */
+  readonly key?: SimulationKey;
   readonly control: ControlPlane;
   readonly options: SimulationOptions;
   readonly observer?: SimulationObserver;
@@ -77,6 +84,8 @@ export interface SimulationSetup {
   readonly scaling?: ScalingSetup;
   /** Leaves block keys out where nothing is shared and one tier is all there is; see `PromptKeys`. */
   readonly skipsKeys?: boolean;
+  /** Decisions that are taken out of the policies' hands. */
+  readonly forced?: ForcedDecisions;
   /** Default: the real scheduler on the real manager. */
   readonly makeEngine?: MakeEngine;
 }
@@ -89,13 +98,26 @@ function isPlain({ deployment, workload }: SimulationSetup): boolean {
   return alone && workload.sharesNothing === true;
 }
 
-/** @throws TKV_CONFIG with the field at fault */
+/** A simulation before its first event. @throws TKV_CONFIG with the field at fault */
 export function newSimulation(setup: SimulationSetup): Simulation {
+  return Simulation.begin(partsOf(setup));
+}
+
+/**
+ * A simulation that goes on from a snapshot of one of the same setup, for instance of another thread.
+ * @throws TKV_MISMATCH for a snapshot of another version or key
+ */
+export function resumeSimulation(setup: SimulationSetup, snapshot: SnapshotData): Simulation {
+  return Simulation.resume(partsOf({ ...setup, skipsKeys: false }), snapshot);
+}
+
+function partsOf(setup: SimulationSetup): SimulationParts {
   const { pools } = checkDeployment(setup.deployment);
   const makeEngine: MakeEngine =
     setup.makeEngine ?? (({ engine }, timeline, woken) => new SchedulerEngine(engine, timeline, woken));
   const poolOf: PoolConfig[] = pools.flatMap((pool) => new Array<PoolConfig>(pool.replicas).fill(pool));
-  return new Simulation({
+  return {
+    key: setup.key ?? keyOfSeed(1n),
     workload: setup.workload,
     options: setup.options,
     instances: poolOf.length,
@@ -103,6 +125,7 @@ export function newSimulation(setup: SimulationSetup): Simulation {
     keys: new PromptKeys(pools[0].engine.blockTokens, setup.skipsKeys === true && isPlain(setup)),
     ...(setup.scaling === undefined ? {} : { scaling: setup.scaling }),
     ...(setup.observer === undefined ? {} : { observer: setup.observer }),
+    ...(setup.forced === undefined ? {} : { forced: setup.forced }),
     makeInstance(number, table, host, timeline) {
       // instances that scaling adds are like the last ones
       const pool = poolOf[number] ?? pools[pools.length - 1];
@@ -115,5 +138,5 @@ export function newSimulation(setup: SimulationSetup): Simulation {
       wake.instance = new Instance(number, config, engine, table, host);
       return wake.instance;
     },
-  });
+  };
 }

@@ -6,5 +6,6 @@ export {
   type MakeEngine,
   newSimulation,
   type PoolConfig,
+  resumeSimulation,
   type SimulationSetup,
 } from './deployment.ts';

@@ -6,6 +6,7 @@
  */
 
 import { requireFinite, requireFraction, requirePositive } from '../../runtime/errors.ts';
+import type { StateVisitor } from '../../runtime/snapshot/index.ts';
 import { linkName, type Tier } from '../../runtime/tier/tier.ts';
 
 export interface LinkProfile {
@@ -19,6 +20,11 @@ export interface LinkProfile {
    * Default 1.
    */
   readonly bothWaysShare?: number;
+  /**
+   * Transfers that are submitted at once go as one copy of at most so many bytes, and end together. Default 0:
+   * each ends by itself.
+   */
+  readonly batchBytes?: number;
 }
 
 /** Profiles by direction, under names such as `hbmToDdr`. */
@@ -40,6 +46,7 @@ export class LinkModel {
       requireFinite(`links.${name}.delayUs`, profile.delayUs ?? 0);
       const share = profile.bothWaysShare ?? 1;
       requirePositive(`links.${name}.bothWaysShare`, requireFraction(`links.${name}.bothWaysShare`, share));
+      requireFinite(`links.${name}.batchBytes`, profile.batchBytes ?? 0);
     }
     this.#profiles = profiles;
     this.#fallback = fallback;
@@ -61,6 +68,11 @@ export class LinkModel {
     return end + Math.ceil(profile.delayUs ?? 0);
   }
 
+  /** Bytes of transfers that end together when they are submitted at once; 0 where each ends by itself. */
+  batchBytes(from: Tier, to: Tier): number {
+    return this.#profileOf(linkName(from, to)).batchBytes ?? 0;
+  }
+
   /** When the link of that name has carried what it was given, 0 before the first. */
   freeAtUs(name: string): number {
     return this.#freeAtUs.get(name) ?? 0;
@@ -68,6 +80,16 @@ export class LinkModel {
 
   #profileOf(name: string): LinkProfile {
     return this.#profiles[name] ?? this.#fallback;
+  }
+
+  visitState(visitor: StateVisitor): void {
+    visitor.value(
+      () => [...this.#freeAtUs],
+      (saved) => {
+        this.#freeAtUs.clear();
+        for (const [link, freeAtUs] of saved) this.#freeAtUs.set(link, freeAtUs);
+      },
+    );
   }
 }
 

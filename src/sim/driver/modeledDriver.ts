@@ -6,6 +6,7 @@
 
 import type { Digest } from '../../runtime/digest.ts';
 import type { ResolvedConfig } from '../../runtime/manager/config.ts';
+import type { StateVisitor } from '../../runtime/snapshot/index.ts';
 import { linkName, type Tier } from '../../runtime/tier/tier.ts';
 import type { StoreItem, StoreResult } from '../../runtime/tier/tierStore.ts';
 import type { Completion, EndListener, TransferDriver } from '../../runtime/transfer/driver.ts';
@@ -48,11 +49,13 @@ export class ModeledDriver implements TransferDriver {
   }
 
   submit(transfers: readonly Transfer[]): void {
-    for (const transfer of transfers) {
+    const ends = transfers.map((transfer) => this.#endUs(transfer));
+    this.#endTogether(transfers, ends);
+    transfers.forEach((transfer, i) => {
       const flight = this.#freeFlights.pop() ?? this.#flights.length;
       this.#flights[flight] = transfer;
-      this.#timeline.schedule(this.#endUs(transfer), flight);
-    }
+      this.#timeline.schedule(ends[i], flight);
+    });
   }
 
   /** The flight is due: its bytes are where they were to go, if they were there. */
@@ -80,6 +83,25 @@ export class ModeledDriver implements TransferDriver {
     return this.#tier(target).writeItem(itemAt(transfer, target));
   }
 
+  /** Transfers of one copy end with the last of them. */
+  #endTogether(transfers: readonly Transfer[], ends: number[]): void {
+    const copies: Map<string, { bytes: number; members: number[] }> = new Map();
+    for (const [i, { source, target, bytes }] of transfers.entries()) {
+      if (source === null) continue;
+      const most = this.#links.batchBytes(source.tier, target.tier);
+      if (most === 0) continue;
+      const name = linkName(source.tier, target.tier);
+      const copy = copies.get(name);
+      if (copy === undefined || copy.bytes + bytes > most) {
+        copies.set(name, { bytes, members: [i] });
+        continue;
+      }
+      copy.bytes += bytes;
+      copy.members.push(i);
+      for (const member of copy.members) ends[member] = ends[i];
+    }
+  }
+
   #tier({ tier }: Place): ModeledTier {
     return this.tiers.get(tier) as ModeledTier;
   }
@@ -95,6 +117,26 @@ export class ModeledDriver implements TransferDriver {
     traffic.bytes += bytes;
     traffic.busyUs += this.#links.transferUs(source.tier, target.tier, bytes);
     return endUs;
+  }
+
+  /** The timeline keeps the events of the flights. */
+  visitState(visitor: StateVisitor): void {
+    for (const tier of this.tiers.values()) tier.visitState(visitor);
+    this.#links.visitState(visitor);
+    visitor.value(
+      () => [...this.#flights],
+      (saved) => {
+        this.#flights.splice(0, this.#flights.length, ...saved);
+      },
+    );
+    visitor.list(this.#freeFlights);
+    visitor.value(
+      () => [...this.traffic].map(([link, sums]) => [link, { ...sums }] as const),
+      (saved) => {
+        this.traffic.clear();
+        for (const [link, sums] of saved) this.traffic.set(link, { ...sums });
+      },
+    );
   }
 }
 

@@ -5,7 +5,8 @@
 
 import type { ServingRequest } from '../../runtime/batching/index.ts';
 import type { BlockKeys } from '../../runtime/keys/index.ts';
-import type { RequestView } from '../control/index.ts';
+import type { StateVisitor } from '../../runtime/snapshot/index.ts';
+import type { Priority, RequestView } from '../control/index.ts';
 import type { WorkloadRequest } from '../workload/index.ts';
 import type { PromptKeys } from './promptKeys.ts';
 
@@ -34,6 +35,10 @@ export class SimRequest implements RequestView, ServingRequest {
   pastGapsUs: number[] | null = null;
   /** Steps since `startedStep` that left the request out, in order. */
   skipped: number[] | null = null;
+  /** While the prefill instance has it: where it goes on. */
+  decodeInstance = -1;
+  /** The priority with which it is routed next; null while it is not on its way to routing. */
+  routedWith: Priority | null = null;
   readonly #makeKeys: PromptKeys;
   #keys: BlockKeys | null = null;
 
@@ -82,5 +87,23 @@ export class SimRequest implements RequestView, ServingRequest {
 
   get sloTargetUs(): number {
     return this.workload.origin.sloTargetUs;
+  }
+
+  visitState(visitor: StateVisitor): void {
+    visitor.fields(this);
+    visitor.value(
+      () => ({
+        part: this.part,
+        pastGapsUs: this.pastGapsUs?.slice() ?? null,
+        skipped: this.skipped?.slice() ?? null,
+        routedWith: this.routedWith,
+      }),
+      ({ part, pastGapsUs, skipped, routedWith }) => {
+        this.part = part;
+        this.pastGapsUs = pastGapsUs?.slice() ?? null;
+        this.skipped = skipped?.slice() ?? null;
+        this.routedWith = routedWith;
+      },
+    );
   }
 }

@@ -4,6 +4,7 @@
  * first token; the sum of its gaps is the difference of two entries here.
  */
 
+import type { StateVisitor } from '../../runtime/snapshot/index.ts';
 import { ValueCounts } from '../metrics/index.ts';
 import type { SimRequest } from './simRequest.ts';
 
@@ -114,5 +115,11 @@ export class TokenTimes {
     const grown = new Float64Array(2 * this.#endsUs.length);
     grown.set(this.#endsUs);
     this.#endsUs = grown;
+  }
+
+  visitState(visitor: StateVisitor): void {
+    this.steps = visitor.number(this.steps);
+    this.#endsUs = visitor.growing(this.#endsUs);
+    this.gaps.visitState(visitor);
   }
 }

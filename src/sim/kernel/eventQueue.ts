@@ -30,8 +30,8 @@ export interface EventQueueState {
   readonly priorities: readonly number[];
   readonly sequence: number;
   /**
-   * Four doubles an event (time, order, packed type and first argument, second argument), in no particular
-   * order.
+   * Four doubles an event (time, order, packed type and first argument, second argument), in the order in
+   * which they leave.
    */
   readonly events: Float64Array;
 }
@@ -225,7 +225,7 @@ export class EventQueue {
     for (let bucket = this.#cursor; bucket < this.#buckets; bucket++) copyList(this.#heads[bucket]);
     copyList(this.#behind);
     invariant(at === events.length, 'the event queue counts its events wrongly');
-    return { priorities: this.#priorities, sequence: this.#sequence, events };
+    return { priorities: this.#priorities, sequence: this.#sequence, events: inOrder(events) };
   }
 
   /** A queue that goes on from `state`, independent of the one it was taken from. */
@@ -243,4 +243,12 @@ export class EventQueue {
   fork(): EventQueue {
     return EventQueue.restore(this.snapshot());
   }
+}
+
+function inOrder(events: Float64Array): Float64Array {
+  const places = Array.from({ length: events.length / STRIDE }, (_, i) => i * STRIDE);
+  places.sort((a, b) => events[a] - events[b] || events[a + ORDER] - events[b + ORDER]);
+  const sorted = new Float64Array(events.length);
+  for (const [i, at] of places.entries()) sorted.set(events.subarray(at, at + STRIDE), i * STRIDE);
+  return sorted;
 }

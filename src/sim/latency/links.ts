@@ -84,10 +84,12 @@ function linkOf(node: SpecNode): LinkProfile {
   const bandwidthBytesPerS = node.optionalNumber('bandwidthBytesPerS', { min: 1, max: maxBytes });
   const delayUs = node.optionalNumber('delayUs', { min: 0, max: maxUs });
   const bothWaysShare = node.optionalNumber('bothWaysShare', { min: 1e-3, max: 1 });
+  const batchBytes = node.optionalNumber('batchBytes', { min: 0, max: maxBytes });
   node.close();
   const more = {
     ...(delayUs === undefined ? {} : { delayUs }),
     ...(bothWaysShare === undefined ? {} : { bothWaysShare }),
+    ...(batchBytes === undefined ? {} : { batchBytes }),
   };
   if (bandwidthBytesPerS !== undefined) {
     return { baseLatencyUs: baseLatencyUs ?? 0, bandwidthBytesPerS, ...more };

@@ -4,6 +4,7 @@
  * did not happen.
  */
 
+import type { StateVisitor } from '../../runtime/snapshot/index.ts';
 import type { RequestOrigin, WorkloadRequest } from '../workload/index.ts';
 
 /** Where a request is, or how it ended. */
@@ -152,5 +153,17 @@ export class RequestTable {
     const status = new Uint8Array(2 * this.status.length);
     status.set(this.status);
     this.status = status;
+  }
+
+  visitState(visitor: StateVisitor): void {
+    visitor.fields(this);
+    visitor.value(
+      () => ({ origins: [...this.origins], ids: [...this.#ids], sessions: [...this.#sessions] }),
+      ({ origins, ids, sessions }) => {
+        for (const origin of origins) this.#indexOf(origin);
+        for (const [row, id] of ids) this.#ids.set(row, id);
+        for (const [row, session] of sessions) this.#sessions.set(row, session);
+      },
+    );
   }
 }

@@ -4,6 +4,7 @@
  */
 
 import { invariant } from '../../runtime/errors.ts';
+import type { StateVisitor } from '../../runtime/snapshot/index.ts';
 
 /** Values below this have a place in an array; larger ones are few and go into a map. */
 const DENSE = 1 << 16;
@@ -52,5 +53,15 @@ export class ValueCounts {
       if (next === ranks.length) break;
     }
     return found;
+  }
+
+  /** Into counts of nothing. */
+  visitState(visitor: StateVisitor): void {
+    visitor.value(
+      () => Float64Array.from([...this.entries()].flat()),
+      (saved) => {
+        for (let i = 0; i < saved.length; i += 2) this.add(saved[i], saved[i + 1]);
+      },
+    );
   }
 }

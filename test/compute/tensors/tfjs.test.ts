@@ -5,8 +5,8 @@ import { beforeAll, describe, expect, it } from 'vitest';
 import { BufferUsage } from '../../../src/backends/webgpu/device/gpuConstants.ts';
 import { BlockTensors, blocksToTensor, tensorToBlocks } from '../../../src/compute/index.ts';
 import { softwareDevice } from '../../backends/webgpu/softwareDevice.ts';
-import { bytesOf, runCase } from '../attentionRun.ts';
-import { boundOf, type CaseShape, type PagedCase, pagedCase } from '../pagedCase.ts';
+import { bytesOf, runCase } from '../cases/attentionRun.ts';
+import { boundOf, type CaseShape, type PagedCase, pagedCase } from '../cases/pagedCase.ts';
 
 const device = softwareDevice();
 const require = createRequire(import.meta.url);
@@ -104,14 +104,15 @@ describe.each(['cpu', 'webgpu'])('the backend %s', (backend) => {
     const { slabs, blocks, range } = await opened(one);
     const made = await blocksToTensor(tf, blocks, range);
     const [k, v] = tf.unstack(tf.transpose(made.tensor, [1, 2, 0, 3]));
+    const bound = boundOf(one);
     for (let head = 0; head < 4; head++) {
       const of = (tensor: unknown): unknown => tf.gather(tensor, head >> 1);
       const q = tf.tensor(one.qkv.slice(head * 16, head * 16 + 16), [1, 16]);
       const weights = tf.softmax(tf.mul(tf.matMul(q, of(k), false, true), 0.25));
       const opinion: Float32Array = await tf.matMul(weights, of(v)).data();
       opinion.forEach((value, dim) => {
-        const bound = 2 * boundOf(one, value); // both are off from the truth
-        expect(Math.abs(attended[head * 16 + dim] - value)).toBeLessThanOrEqual(bound);
+        // both are off from the truth
+        expect(Math.abs(attended[head * 16 + dim] - value)).toBeLessThanOrEqual(2 * bound(value));
       });
     }
     made.dispose();

@@ -25,7 +25,7 @@ describe.skipIf(directory === undefined)('a real model', () => {
     await using live = await openDevice();
     const slab = live.device.createBuffer({ size: layout.blockBytes, usage: 0x80 });
     const limits = { rows: 16, samples: 16, entries: 1, contextTokens: 16 };
-    const decoder = await Decoder.open(live.device, checkpoint, layout, [slab], limits);
+    const decoder = await Decoder.open(live, checkpoint, layout, [slab], limits);
     const logits = await decoder.run({
       tokens: Uint32Array.from(tokens),
       rows: Uint32Array.from(tokens.flatMap((_, i) => [i, 0, 0, 0])),

@@ -52,7 +52,7 @@ export class PlainRun implements AsyncDisposable {
     const size = (contextTokens / blockTokens) * layout.blockBytes;
     const slab = live.device.createBuffer({ size, usage: 0x80 | 0x8 });
     const limits = { rows: contextTokens, samples: 1, entries: contextTokens, contextTokens };
-    const decoder = await Decoder.open(live.device, checkpoint, layout, [slab], limits);
+    const decoder = await Decoder.open(live, checkpoint, layout, [slab], limits);
     checkpoint.tensors.close();
     return new PlainRun(live, slab, decoder, layout.blockBytes);
   }

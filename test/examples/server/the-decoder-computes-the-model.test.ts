@@ -23,7 +23,7 @@ beforeAll(async () => {
   live = await openDevice();
   slab = live.device.createBuffer({ size: 64 * layout.blockBytes, usage: 0x80 | 0x4 | 0x8 });
   const limits = { rows: 256, samples: 128, entries: 256, contextTokens: 256 };
-  decoder = await Decoder.open(live.device, checkpoint, layout, [slab], limits);
+  decoder = await Decoder.open(live, checkpoint, layout, [slab], limits);
 });
 afterAll(async () => {
   checkpoint.tensors.close();
@@ -120,7 +120,7 @@ describe('the decoder', () => {
       },
     };
     const limits = { rows: 256, samples: 128, entries: 256, contextTokens: 256 };
-    const windowed = await Decoder.open(live.device, other, layout, [slab], limits);
+    const windowed = await Decoder.open(live, other, layout, [slab], limits);
     const logits = await run([{ slot: 0, from: 0, to: tokens.length }], windowed);
     expect(largestError(logits, referenceLogits(other, tokens))).toBeLessThan(2e-5);
     expect(largestError(logits, referenceLogits({ ...other, config }, tokens))).toBeGreaterThan(1e-2);

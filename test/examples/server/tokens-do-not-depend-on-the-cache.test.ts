@@ -86,6 +86,7 @@ async function openEngine(
     cache: { secretKey, hbmBytes: 2000 * blockBytes, offloadThreshold: 1, ...cache },
     stepTokens: 96,
     maxSequences: 24,
+    prefixLoads: 'awaited',
     onLogits: (id, index, logits) => {
       const trace = traces.get(id) ?? [];
       trace[index] = digestOf(logits);

@@ -55,6 +55,9 @@ const config: WorldConfig = {
   longPrefillTokens: 9,
   victimRule: 'priority',
   queueOrder: 'priority-fcfs',
+  ddrBlocks: 40,
+  preemption: 'offload',
+  prefixLoads: 'overlapped',
 };
 
 function record(seed: number): Recorder {
@@ -74,6 +77,7 @@ function record(seed: number): Recorder {
       world.scheduler.abort(alive[random.below(alive.length)], world.now);
     const planned = world.plan();
     const ids = Object.keys(planned);
+    world.now += random.below(500);
     if (ids.length === 0) continue;
     const stoppable = ids.filter((id) => {
       const progress = world.scheduler.progress(id);

@@ -1,9 +1,18 @@
 /**
- * How long `begin` takes where cached blocks of the prompt lie in DDR, none of them on the disk or still on its
- * way, and no cached tail was taken, which may come from the disk too.
+ * How long `begin` takes where it got its cached blocks from HBM and DDR, DDR among them: none of them lay on
+ * the disk or was on its way when the request got its room, and no cached tail was taken, which may come from
+ * the disk too. What lies in DDR when `begin` is called may be on the disk by the time there is room.
  */
 
+import { AsyncLocalStorage } from 'node:async_hooks';
 import type { BeginOptions, KVRuntime, KVSequence } from '../../../src/index.ts';
+
+/** Where the cached blocks of a request lay when it got its room. */
+interface Admitted {
+  inDdr: number;
+  onDisk: number;
+  pending: number;
+}
 
 export class BeginTimes {
   /** Milliseconds of each such `begin`; those that found room at once, and all, with their wait for it. */
@@ -11,9 +20,11 @@ export class BeginTimes {
   readonly all: number[] = [];
   /** Most requests that waited for room at a time. */
   waitingMost = 0;
+  readonly #admitted = new AsyncLocalStorage<Admitted>();
 
   /** The runtime with a `begin` that is timed. */
   timed(kv: KVRuntime, blockTokens: number): KVRuntime {
+    this.#watch(kv);
     return new Proxy(kv, {
       get: (target, name) => {
         if (name === 'begin') return (...args: BeginArguments) => this.#begin(target, blockTokens, ...args);
@@ -23,17 +34,32 @@ export class BeginTimes {
     });
   }
 
+  /** Each time a request gets its room, its `begin` learns where its blocks lie. */
+  #watch({ manager }: KVRuntime): void {
+    const openIfFits = manager.openIfFits.bind(manager);
+    manager.openIfFits = (keys, count, nowUs, limit, ...rest) => {
+      const { byTier, pending } = manager.lookup(keys, Math.min(count, limit ?? count));
+      const table = openIfFits(keys, count, nowUs, limit, ...rest);
+      const admitted = this.#admitted.getStore();
+      if (table !== null && admitted !== undefined) {
+        const [, inDdr = 0, onDisk = 0] = byTier;
+        Object.assign(admitted, { inDdr, onDisk, pending });
+      }
+      return table;
+    };
+  }
+
   async #begin(kv: KVRuntime, blockTokens: number, ...args: BeginArguments): Promise<KVSequence> {
     const [tokens, options] = args;
-    const { byTier, pending } = kv.lookup(tokens, options);
-    const [, inDdr = 0, onDisk = 0] = byTier;
     const { blocks, waiting } = kv.room;
     const findsRoom = waiting === 0 && blocks >= Math.ceil(tokens.length / blockTokens);
+    const admitted: Admitted = { inDdr: 0, onDisk: 0, pending: 0 };
     const startMs = performance.now();
-    const begun = kv.begin(tokens, options);
+    const begun = this.#admitted.run(admitted, () => kv.begin(tokens, options));
     this.waitingMost = Math.max(this.waitingMost, kv.room.waiting);
     const sequence = await begun;
     const tookTail = sequence.cachedTokens % blockTokens > 0;
+    const { inDdr, onDisk, pending } = admitted;
     if (inDdr > 0 && onDisk === 0 && pending === 0 && !tookTail) {
       const tookMs = performance.now() - startMs;
       this.all.push(tookMs);

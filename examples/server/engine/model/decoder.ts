@@ -16,6 +16,12 @@ import { compileKernels, type Kernels, type Product } from './kernels.ts';
 import { ropeTurns } from './ropeTurns.ts';
 import { paddedVocabulary, uploadWeights, type Weights } from './weights.ts';
 
+/** A device, and how to wait for it: a `KVRuntime` is one. */
+export interface DecoderDevice {
+  readonly device: GPUDevice;
+  waitFor<T>(start: () => Promise<T>): Promise<T>;
+}
+
 export interface DecoderLimits {
   /** Most rows of a step. */
   readonly rows: number;
@@ -46,6 +52,7 @@ type Dispatch =
 
 export class Decoder {
   readonly #device: GPUDevice;
+  readonly #waitFor: DecoderDevice['waitFor'];
   readonly #columns: number;
   readonly #vocabulary: number;
   readonly #buffers: ReturnType<typeof makeBuffers>;
@@ -55,14 +62,16 @@ export class Decoder {
   readonly #head: Dispatch;
 
   private constructor(
-    device: GPUDevice,
+    on: DecoderDevice,
     checkpoint: Checkpoint,
     buffers: ReturnType<typeof makeBuffers>,
     kernels: Kernels,
     weights: Weights,
     attention: PagedAttention,
   ) {
+    const { device } = on;
     this.#device = device;
+    this.#waitFor = (start) => on.waitFor(start);
     this.#vocabulary = checkpoint.config.vocabulary;
     this.#columns = paddedVocabulary(this.#vocabulary);
     this.#buffers = buffers;
@@ -111,12 +120,13 @@ export class Decoder {
    * @throws TKV_CONFIG naming what the attention kernels cannot do on this device
    */
   static async open(
-    device: GPUDevice,
+    on: DecoderDevice,
     checkpoint: Checkpoint,
     layout: KVLayout,
     slabs: readonly GPUBuffer[],
     limits: DecoderLimits,
   ): Promise<Decoder> {
+    const { device } = on;
     const { heads, window } = checkpoint.config;
     const attention = await PagedAttention.open({
       device,
@@ -131,7 +141,7 @@ export class Decoder {
     const kernels = await compileKernels(device, checkpoint.config);
     const buffers = makeBuffers(device, checkpoint, limits);
     const weights = uploadWeights(device, checkpoint);
-    return new Decoder(device, checkpoint, buffers, kernels, weights, attention);
+    return new Decoder(on, checkpoint, buffers, kernels, weights, attention);
   }
 
   /**
@@ -165,10 +175,10 @@ export class Decoder {
     if (samples > 0) encoder.copyBufferToBuffer(buffers.logits, 0, buffers.readback, 0, bytes);
     queue.submit([encoder.finish()]);
     if (samples === 0) {
-      await queue.onSubmittedWorkDone();
+      await this.#waitFor(() => queue.onSubmittedWorkDone());
       return new Float32Array();
     }
-    await buffers.readback.mapAsync(gpuMapRead, 0, bytes);
+    await this.#waitFor(() => buffers.readback.mapAsync(gpuMapRead, 0, bytes));
     const padded = new Float32Array(buffers.readback.getMappedRange(0, bytes));
     const logits = new Float32Array(samples * this.#vocabulary);
     for (let i = 0; i < samples; i++) {

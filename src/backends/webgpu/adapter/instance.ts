@@ -8,7 +8,8 @@
  */
 
 import { LiveDevice } from '../device/liveDevice.ts';
-import type { AdapterReport, AdapterSource } from '../types.ts';
+import type { AdapterSource } from '../types.ts';
+import { reportOf } from './adapterInfo.ts';
 
 const TOGGLES = 'disable-dawn-features=timestamp_quantization';
 const WANTED_FEATURES: readonly GPUFeatureName[] = ['timestamp-query', 'shader-f16', 'subgroups'];
@@ -75,14 +76,6 @@ async function withIcd<T>(icdPath: string | undefined, act: () => Promise<T>): P
       else process.env[name] = value;
     }
   }
-}
-
-function reportOf(info: GPUAdapterInfo, source: AdapterSource): AdapterReport {
-  const device = info.device.replace(/-+$/, '');
-  const name =
-    device === '' || info.description === '' ? device || info.description : `${device} (${info.description})`;
-  const software = info.isFallbackAdapter || /swiftshader|llvmpipe|lavapipe|warp/i.test(name);
-  return { name: name || 'unnamed adapter', vendor: info.vendor || 'unknown', software, source };
 }
 
 function firstLine(message: string): string {

@@ -82,6 +82,11 @@ export class LiveDevice implements AsyncDisposable {
     return () => this.#listeners.delete(listener);
   }
 
+  /** Waits for what `start` begins on the device, such as a `mapAsync`, as the device's own waits do. */
+  waitFor<T>(start: () => Promise<T>): Promise<T> {
+    return this.#sleeps ? governed(start) : start();
+  }
+
   /** Maps the buffer's first `bytes` bytes: true when they are mapped, false when the device is gone. */
   whenMapped(buffer: GPUBuffer, mode: GPUMapModeFlags, bytes: number): Promise<boolean> {
     return this.#wait(`mapping ${buffer.label}`, () => buffer.mapAsync(mode, 0, bytes));
@@ -124,8 +129,7 @@ export class LiveDevice implements AsyncDisposable {
         resolve(fulfilled && this.#lostReason === '');
       };
       this.#waits.add(settle);
-      const wait = this.#sleeps ? governed(start) : start();
-      wait.then(
+      this.waitFor(start).then(
         () => settle(true),
         (error: unknown) => {
           if (this.#lostReason === '') this.giveUp(what, error);

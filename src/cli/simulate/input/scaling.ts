@@ -1,8 +1,9 @@
 /** The autoscaler of a policy bundle, with what options change of it. */
 
+import type { BoundBundle } from '../../../evolve/binding/index.ts';
 import { configError } from '../../../runtime/errors.ts';
-import type { ScalingSetup } from '../../../sim/cluster/index.ts';
-import { AutoScaler, noTriggers, Replicas } from '../../../sim/control/index.ts';
+import type { ScalingSetup, SimulationKey } from '../../../sim/cluster/index.ts';
+import { AutoScaler, noTriggers, type PolicyWorld, Replicas } from '../../../sim/control/index.ts';
 import type { EngineConfig, InstanceLimits } from '../../../sim/instance/index.ts';
 import { PartitionedRandom } from '../../../sim/random/index.ts';
 import type { Bundle } from './bundle.ts';
@@ -13,7 +14,10 @@ import type { Options } from './options.ts';
 /** Most replicas where no node pool bounds them. */
 const REPLICAS_MAX = 64;
 
-/** @returns undefined without an autoscaler, or with an interval of 0 */
+/**
+ * @param own policy of a policy bundle of ours, instead of upstream's
+ * @returns undefined without an autoscaler, or with an interval of 0
+ */
 export function scalingSetup(
   options: Options,
   bundle: Bundle,
@@ -21,7 +25,8 @@ export function scalingSetup(
   engine: EngineConfig,
   limits: InstanceLimits,
   replicas: number,
-  key: bigint,
+  key: SimulationKey,
+  own?: BoundBundle['scaling'],
 ): ScalingSetup | undefined {
   const { autoscaler, gpus, loadingDelayS = [0, 0] } = bundle;
   const pollIntervalUs = wholeOption(options, 'modelAutoscalerIntervalUs', 0) ?? autoscaler?.intervalUs ?? 0;
@@ -39,18 +44,20 @@ export function scalingSetup(
     throw configError('--num-instances', problem, 'Lower it, or give the pools more nodes.');
   }
   const { kvThreshold = 0.8, upThreshold = 0.8, downBoundary = 0.4, inputTokens = 512 } = autoscaler ?? {};
-  const world = {
+  const world = (seed: bigint): PolicyWorld => ({
     blockTokens: engine.blockTokens,
     maxSequences: limits.maxSequences,
-    stream: (name: string) => new PartitionedRandom(key).stream(name),
-  };
-  const policy = {
+    stream: (name: string) => new PartitionedRandom(seed).stream(name),
+  });
+  const ofBundle = {
     policy: 'token-capacity',
     kvThreshold,
     upThreshold,
     downBoundary,
     promptTokens: inputTokens,
   };
+  const makesOwn = typeof own === 'function' ? own : undefined;
+  const policy = typeof own === 'object' ? own : makesOwn === undefined ? ofBundle : { policy: 'none' };
   const scaler = new AutoScaler(
     {
       policy,
@@ -62,7 +69,8 @@ export function scalingSetup(
       downWindowUs: autoscaler?.downWindowUs ?? 0,
       triggers: noTriggers,
     },
-    world,
+    world(key.simulationSeed),
+    makesOwn,
   );
   const seconds = ([mean, stddev]: readonly [number, number]): { meanUs: number; stddevUs: number } => ({
     meanUs: mean * 1e6,
@@ -78,7 +86,7 @@ export function scalingSetup(
   return {
     configId: 'default',
     scaler,
-    replicas: new Replicas(actuation, { min: 1, max: most }, replicas, world),
+    replicas: new Replicas(actuation, { min: 1, max: most }, replicas, world(key.jitterSeed)),
     capacityTokens: engine.hbmBlocks * engine.blockTokens,
   };
 }

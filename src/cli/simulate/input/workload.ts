@@ -3,7 +3,7 @@
 import { configError } from '../../../runtime/errors.ts';
 import type { SimulatedWorkload } from '../../../sim/cluster/index.ts';
 import type { RequestStream, WorkloadRequest, WorkloadSpec } from '../../../sim/workload/index.ts';
-import { type OpenedWorkload, openSpec, openWorkload } from '../../workload/open.ts';
+import { type OpenedWorkload, type OpenOptions, openSpec, openWorkload } from '../../workload/open.ts';
 import { adjustmentOf, openOptions, presetSpec, seedOption } from '../../workload/options.ts';
 import { textOption, wholeOption } from './numbers.ts';
 import type { Options } from './options.ts';
@@ -20,13 +20,27 @@ export interface OpenedSimulation {
 /** Upstream's key when none is given. */
 const SEED = 42n;
 
-export function openSimulation(trace: string | undefined, options: Options): OpenedSimulation {
+/**
+ * @param adjust changes a specification further, after the options did
+ * @param spec what is served where no file and no preset is named
+ */
+export function openSimulation(
+  trace: string | undefined,
+  options: Options,
+  adjust: (spec: WorkloadSpec) => WorkloadSpec = (spec) => spec,
+  spec?: WorkloadSpec,
+): OpenedSimulation {
   const recorded = textOption(options, 'traceData');
   const file = trace ?? textOption(options, 'workloadSpec') ?? recorded;
   if (trace !== undefined && options.workloadSpec !== undefined) {
     throw configError('--workload-spec', `excludes ${trace}`, 'Keep one of them.');
   }
-  const opened = file === undefined ? openPreset(options) : openWorkload(file, openOptions(options));
+  const opened =
+    file !== undefined
+      ? openWorkload(file, adjusted(options, adjust))
+      : spec === undefined
+        ? openPreset(options, adjust)
+        : openSpec(spec, adjusted(options, adjust));
   const limit = wholeOption(options, 'numRequests', 0) ?? opened.spec?.numRequests ?? 0;
   const sessions = opened.workload?.sessions;
   const asked = wholeOption(options, 'horizon', 1, 2 ** 63);
@@ -56,11 +70,19 @@ function replayHorizonUs(opened: OpenedWorkload): number {
   return lastUs > 0 ? 2 * lastUs : 600e6;
 }
 
-function openPreset(options: Options): OpenedWorkload {
+type Adjust = (spec: WorkloadSpec) => WorkloadSpec;
+
+function adjusted(options: Options, adjust: Adjust): OpenOptions {
+  const given = openOptions(options);
+  return { ...given, adjust: (spec) => adjust(given.adjust?.(spec) ?? spec) };
+}
+
+function openPreset(options: Options, adjust: Adjust): OpenedWorkload {
   const { limits } = openOptions(options);
+  const byOptions = adjustmentOf(options, true);
   return openSpec(presetSpec(options), {
     ...(limits === undefined ? {} : { limits }),
-    adjust: adjustmentOf(options, true),
+    adjust: (spec) => adjust(byOptions(spec)),
   });
 }
 

@@ -14,6 +14,7 @@
 
 import { invariant } from '../../errors.ts';
 import { IntrusiveLists } from '../../pool/intrusiveLists.ts';
+import type { StateVisitor } from '../../snapshot/index.ts';
 import { Phase, type RequestState } from './request.ts';
 
 const FREE = 0;
@@ -232,6 +233,27 @@ export class Batch {
 
   #dueList(clock: number): number {
     return FIRST_DUE + (clock % this.#ring);
+  }
+
+  /** @param stateOf the request of a number */
+  visitState(visitor: StateVisitor, stateOf: (number: number) => RequestState): void {
+    visitor.fields(this);
+    this.#order.visitState(visitor);
+    this.#stages.visitState(visitor);
+    visitor.array(this.#stage);
+    visitor.array(this.#base);
+    visitor.array(this.#dueAt);
+    visitor.array(this.#joined);
+    this.#joinedCount = visitor.number(this.#joinedCount);
+    this.#clock = visitor.number(this.#clock);
+    visitor.value(
+      () => this.#states.map((state) => state?.number ?? 0),
+      (saved) => {
+        for (let seat = 0; seat < saved.length; seat++) {
+          this.#states[seat] = saved[seat] === 0 ? null : stateOf(saved[seat]);
+        }
+      },
+    );
   }
 
   checkIntegrity(): void {

@@ -78,6 +78,10 @@ export class RequestState<R extends ServingRequest = ServingRequest> {
   sequence: Sequence | null = null;
   /** Leading blocks that the sequence has: matched, or opened. */
   blocks = 0;
+  /** Found blocks are away, and the request computes some of them meanwhile. */
+  isMeeting = false;
+  /** Of the found blocks, those that it has computed itself. */
+  recomputed = 0;
   /** Place in the batch, or -1. */
   seat = -1;
   /** Index in the waiting queue's heap, or -1. */

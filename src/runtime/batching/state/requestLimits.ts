@@ -10,7 +10,7 @@ export function checkRequest(request: ServingRequest): void {
   requireInteger('promptTokens', request.promptTokens, 1);
   requireInteger('maxOutputTokens', request.maxOutputTokens, 0);
   const { priority = 0, arrivalUs = 0, owner = 0 } = request;
-  requireInteger('priority', priority, -(2 ** 31), 2 ** 31);
+  requireInteger('priority', priority, Number.MIN_SAFE_INTEGER);
   requireInteger('arrivalUs', arrivalUs, 0);
   requireInteger('owner', owner, 0, 2 ** 16);
 }

@@ -5,6 +5,7 @@
  */
 
 import { invariant } from '../../errors.ts';
+import type { StateVisitor } from '../../snapshot/index.ts';
 import type { QueueOrder } from './policies.ts';
 import type { RequestState } from './request.ts';
 
@@ -100,6 +101,19 @@ export class WaitingQueue {
       at = child;
     }
     this.#place(state, at);
+  }
+
+  /** @param stateOf the request of a number */
+  visitState(visitor: StateVisitor, stateOf: (number: number) => RequestState): void {
+    this.#lastTicket = visitor.number(this.#lastTicket);
+    this.#firstTicket = visitor.number(this.#firstTicket);
+    visitor.value(
+      () => this.#heap.map(({ number }) => number),
+      (saved) => {
+        this.#heap.length = 0;
+        for (const number of saved) this.#heap.push(stateOf(number));
+      },
+    );
   }
 
   checkIntegrity(): void {

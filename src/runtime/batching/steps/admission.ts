@@ -9,13 +9,14 @@ import type { SchedulerCore } from '../core.ts';
 import { sequenceOf } from '../core.ts';
 import { SchedulerDecision } from '../schedulerSink.ts';
 import { Phase, type RequestState, type ServingRequest } from '../state/request.ts';
+import { beginMeeting, HAS_MET, NO_ROOM, onlyWaits, tokensWhileMeeting } from './meeting.ts';
 import { yieldHeldBlocks } from './preemption.ts';
-import { chunk } from './running.ts';
 
 /** Requests whose blocks have all come, or failed, are back in the queue at their old place. */
 export function returnLoaded<R extends ServingRequest>(core: SchedulerCore<R>): void {
   for (const state of core.holders) {
-    if (state.phase !== Phase.LOADING || core.isUnsettled(state)) continue;
+    if (state.phase !== Phase.LOADING) continue;
+    if (state.isMeeting ? onlyWaits(core, state) : core.isUnsettled(state)) continue;
     core.keepPlaced(state);
     state.phase = Phase.WAITING;
     core.loadingCount--;
@@ -34,11 +35,21 @@ export function admitWaiting<R extends ServingRequest>(core: SchedulerCore<R>): 
       if (batch.size === 0 && yieldHeldBlocks(core, state)) continue;
       break;
     }
-    if (core.isUnsettled(state)) {
+    const part = state.isMeeting ? tokensWhileMeeting(core, state) : HAS_MET;
+    if (part === NO_ROOM) {
+      core.port.cancel(sequenceOf(state), core.nowUs);
+      core.forgetSequence(state);
+      break;
+    }
+    if (part > 0) {
+      join(core, state, part);
+      continue;
+    }
+    if (part === 0 || core.isUnsettled(state)) {
       defer(core, state);
       continue;
     }
-    const tokens = chunk(core, state.known - state.computed);
+    const tokens = core.chunk(state.known - state.computed);
     if (!core.allocate(state, state.computed + tokens)) {
       if (batch.size === 0 && yieldHeldBlocks(core, state)) continue;
       break;
@@ -62,7 +73,7 @@ function open<R extends ServingRequest>(core: SchedulerCore<R>, state: RequestSt
   // The newest token is always computed: that is what samples the next one.
   const most = Math.min(keys.length, Math.floor((state.known - 1) / blockTokens));
   const matched = port.matchLength(keys, most);
-  const tokens = chunk(core, state.known - matched * blockTokens);
+  const tokens = core.chunk(state.known - matched * blockTokens);
   if (!port.canOpen(keys, matched, core.blocksFor(matched * blockTokens + tokens), owner)) return false;
   const full = Math.min(keys.length, Math.floor(state.known / blockTokens));
   const sequence = port.open(keys, full, matched, core.nowUs, owner);
@@ -71,6 +82,10 @@ function open<R extends ServingRequest>(core: SchedulerCore<R>, state: RequestSt
   state.sealed = sequence.matched;
   state.computed = sequence.matched * blockTokens;
   core.hold(state);
+  if (core.config.prefixLoads === 'overlapped' && sequence.matched > 0) {
+    beginMeeting(core, state);
+    return true;
+  }
   if (port.load(sequence, core.nowUs)) return true;
   port.release(sequence, core.nowUs);
   core.forgetSequence(state);
@@ -96,7 +111,7 @@ function join<R extends ServingRequest>(
   core.batch.newTokens[seat] = tokens;
   core.left -= tokens;
   core.counters.admissions++;
-  core.counters.hitBlocks += Math.min(sequenceOf(state).matched, state.blocks);
+  if (!state.isMeeting) core.counters.hitBlocks += Math.min(sequenceOf(state).matched, state.blocks);
   core.decide(SchedulerDecision.ADMIT, state, state.computed, tokens);
   core.plan.admitted.push(state.request);
   if (core.config.publish === 'whenPlanned') core.seal(state, state.computed + tokens);

@@ -18,8 +18,9 @@ export function noticeLosses<R extends ServingRequest>(core: SchedulerCore<R>): 
     if (noticeLoss(batch.state(seat))) batch.setStalled(seat, 1);
   }
   for (const state of core.holders) {
-    // Who still loads is looked at when its loads have ended.
-    if (noticeLoss(state) && state.phase === Phase.WAITING) core.keepPlaced(state);
+    // Who still loads all it waits for is looked at when its loads have ended.
+    const isLookedAt = state.phase === Phase.WAITING || state.isMeeting;
+    if (noticeLoss(state) && isLookedAt) core.keepPlaced(state);
   }
 }
 
@@ -29,7 +30,10 @@ export function isDisturbed<R extends ServingRequest>(core: SchedulerCore<R>): b
   if (port.disturbances === core.disturbances) return false;
   for (let seat = batch.first(); seat !== -1; seat = batch.next(seat)) {
     const state = batch.state(seat);
-    if (sequenceOf(state).disturbances !== state.disturbances) return true;
+    if (sequenceOf(state).disturbances === state.disturbances) continue;
+    // A block that fails to come behind what is computed is no loss.
+    const tokens = batch.computed(seat) + batch.newTokens[seat];
+    if (!state.isMeeting || !core.arePlaced(state, tokens)) return true;
   }
   return false;
 }

@@ -7,6 +7,7 @@
 import type { SchedulerCore } from '../core.ts';
 import { SchedulerDecision } from '../schedulerSink.ts';
 import { Phase, type ServingRequest } from '../state/request.ts';
+import { HAS_MET, NO_ROOM, tokensWhileMeeting } from './meeting.ts';
 import { preempt, victimOf, yieldHeldBlocks } from './preemption.ts';
 
 /** Plans the running requests, with the whole budget of the step. */
@@ -58,8 +59,19 @@ function planInOrder<R extends ServingRequest>(core: SchedulerCore<R>): void {
     next = batch.next(seat);
     if (batch.isStalled[seat] === 1 && !resume(core, seat)) continue;
     const state = batch.state(seat);
+    if (state.isMeeting) {
+      const part = partByForce(core, seat);
+      if (part === NO_ROOM) return;
+      next = batch.next(seat);
+      if (part !== HAS_MET) {
+        batch.newTokens[seat] = part;
+        core.left -= part;
+        if (part > 0) core.decide(SchedulerDecision.CHUNK, state, state.computed, part);
+        continue;
+      }
+    }
     const from = batch.computed(seat);
-    const tokens = chunk(core, batch.known(seat) - from);
+    const tokens = core.chunk(batch.known(seat) - from);
     if (core.blocksFor(from + tokens) > state.blocks) {
       if (!allocateByForce(core, seat, from + tokens)) return;
       next = batch.next(seat);
@@ -82,7 +94,7 @@ function planInOrder<R extends ServingRequest>(core: SchedulerCore<R>): void {
 function resume<R extends ServingRequest>(core: SchedulerCore<R>, seat: number): boolean {
   const { batch, port } = core;
   const state = batch.state(seat);
-  if (core.isUnsettled(state)) return false;
+  if (!state.isMeeting && core.isUnsettled(state)) return false;
   core.keepPlaced(state);
   batch.setStalled(seat, 0);
   if (state.blocks * port.blockTokens >= batch.computed(seat)) return true;
@@ -104,13 +116,17 @@ export function sealPlanned(core: SchedulerCore): void {
   }
 }
 
-/**
- * Tokens of one request's step: what it lacks, within the long-prefill limit and what is left of the budget.
- */
-export function chunk(core: SchedulerCore, lacking: number): number {
-  const { longPrefillTokens } = core.config;
-  const wanted = longPrefillTokens > 0 ? Math.min(lacking, longPrefillTokens) : lacking;
-  return Math.min(wanted, core.left);
+/** What a request that meets its blocks computes; others give way for it. NO_ROOM: it gave way itself. */
+function partByForce<R extends ServingRequest>(core: SchedulerCore<R>, seat: number): number {
+  const state = core.batch.state(seat);
+  for (;;) {
+    const part = tokensWhileMeeting(core, state);
+    if (part !== NO_ROOM) return part;
+    if (yieldHeldBlocks(core, null)) continue;
+    const victim = victimOf(core, seat);
+    preempt(core, victim, true);
+    if (victim === seat) return NO_ROOM;
+  }
 }
 
 /**

@@ -10,6 +10,7 @@ import { JobKind, JobState } from '../../transfer/jobTable.ts';
 import { Outcome } from '../../transfer/outcome.ts';
 import { type Core, HBM } from '../core.ts';
 import { releaseSource } from '../sequences/holding.ts';
+import { loadEnded } from './loadTimes.ts';
 import { countFailure } from './withdrawing.ts';
 
 /** The driver reports how a job ended. */
@@ -19,6 +20,7 @@ export function finish(core: Core, row: number, outcome: Outcome, digestLo: numb
   invariant(state === JobState.ISSUED || state === JobState.DETACHED, 'only an issued job can finish');
   const target = jobs.target[row];
   replicas.writing[target] = 0;
+  loadEnded(core, row, outcome === Outcome.LOADED);
   if (state === JobState.DETACHED) finishDetached(core, row, outcome);
   else if (jobs.kind[row] === JobKind.SEAL) finishSeal(core, row, target, outcome, digestLo, digestHi);
   else if (jobs.kind[row] === JobKind.COPY) finishCopy(core, row, target, outcome);

@@ -8,6 +8,7 @@ import { State } from '../../replica/state.ts';
 import { JobKind, JobState } from '../../transfer/jobTable.ts';
 import { Outcome } from '../../transfer/outcome.ts';
 import type { Core } from '../core.ts';
+import { loadBegan } from './loadTimes.ts';
 
 /** Gives the job a slot now, or puts it at the end of its tier's queue. */
 export function claim(core: Core, row: number): void {
@@ -68,6 +69,7 @@ export function issue(core: Core, row: number): void {
   const { transferDeadlineUs } = core.config;
   replicas.writing[jobs.target[row]] = 1;
   jobs.issue(row);
+  loadBegan(core, row);
   if (transferDeadlineUs !== Number.POSITIVE_INFINITY) {
     jobs.deadlineUs[row] = core.nowUs + transferDeadlineUs;
     core.deadlines.add(jobs.idOf(row), jobs.deadlineUs[row]);

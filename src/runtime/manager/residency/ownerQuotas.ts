@@ -10,6 +10,7 @@
 
 import { invariant } from '../../errors.ts';
 import { IntrusiveLists } from '../../pool/intrusiveLists.ts';
+import type { StateVisitor } from '../../snapshot/index.ts';
 
 const NONE = -1;
 
@@ -142,6 +143,16 @@ export class OwnerQuotas {
     const open = this.#payers.oldest(this.#tiers + tier);
     if (open !== -1) return this.#cached.oldest(open);
     return own === -1 ? -1 : this.#cached.oldest(own);
+  }
+
+  visitState(visitor: StateVisitor): void {
+    visitor.array(this.#quotaBytes);
+    visitor.array(this.#cachedBytes);
+    visitor.array(this.#protectedBytes);
+    visitor.array(this.#protectedIn);
+    visitor.array(this.#isOver);
+    this.#cached.visitState(visitor);
+    this.#payers.visitState(visitor);
   }
 
   /** @param cachedBytes what each owner's evictable replicas take, by owner, then tier */

@@ -5,6 +5,7 @@
  * HBM as fast.
  */
 
+import type { StateVisitor } from '../../snapshot/index.ts';
 import { JobQueue } from '../../transfer/jobQueue.ts';
 import type { JobId, JobTable } from '../../transfer/jobTable.ts';
 
@@ -46,5 +47,10 @@ export class Pace {
     }
     const ageUs = oldest === 0 ? 0 : nowUs - this.#jobs.madeAtUs[this.#jobs.rowOf(oldest)];
     return Math.max(this.#meanUs, ageUs) > SLOW_US;
+  }
+
+  visitState(visitor: StateVisitor): void {
+    this.#underWay.visitState(visitor);
+    this.#meanUs = visitor.number(this.#meanUs);
   }
 }

@@ -20,6 +20,7 @@ export function setQuota(core: Core, owner: number, tier: number, bytes: number 
   if (bytes === null && core.quotas === null) return;
   core.quotas ??= quotasOfWhatIsCached(core);
   core.quotas.set(owner, tier, bytes);
+  core.agenda.mayBeCrowded(tier); // what is protected no more may be in the way
 }
 
 function quotasOfWhatIsCached(core: Core): OwnerQuotas {

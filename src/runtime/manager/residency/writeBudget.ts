@@ -11,6 +11,7 @@
  */
 
 import { requireFinite } from '../../errors.ts';
+import type { StateVisitor } from '../../snapshot/index.ts';
 
 export interface WriteBudgetConfig {
   /** Bytes that may be written for each byte read back. */
@@ -49,6 +50,11 @@ export class WriteBudget {
 
   #gain(bytes: number): void {
     this.#leftBytes = Math.min(this.#capacityBytes, this.#leftBytes + bytes);
+  }
+
+  visitState(visitor: StateVisitor): void {
+    this.#leftBytes = visitor.number(this.#leftBytes);
+    this.#lastUs = visitor.number(this.#lastUs);
   }
 }
 

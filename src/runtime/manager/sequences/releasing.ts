@@ -31,6 +31,21 @@ function stopWaitingForRoom(core: Core, sequence: Sequence, i: number): void {
   callOff(core, row);
 }
 
+/** Room in HBM that comes free when the load of the block is called off: 0 where others wait for it too. */
+export function bytesOfLoneLoad(core: Core, sequence: Sequence, i: number): number {
+  if (sequence.state[i] !== Entry.LOADING) return 0;
+  const { jobs, waiters } = core;
+  const row = core.incomingTo(sequence.content[i], HBM);
+  if (row === -1 || jobs.kind[row] !== JobKind.MOVE) return 0;
+  const waiter = jobs.waiter[row];
+  const isAlone =
+    waiter !== -1 &&
+    waiters.next(waiter) === -1 &&
+    waiters.sequence(waiter) === sequence.id &&
+    waiters.block(waiter) === i;
+  return isAlone ? core.unitBytes(jobs.sizeClass[row]) : 0;
+}
+
 /** The seal goes on: what it publishes is of use to others. */
 function leaveSeal(core: Core, sequence: Sequence, i: number): void {
   core.waiters.remove(core.jobs.waiter, sequence.claim[i], sequence.id, i);

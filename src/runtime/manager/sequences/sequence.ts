@@ -9,6 +9,7 @@
  */
 
 import type { Retention, Visit } from '../../policy/index.ts';
+import type { StateVisitor } from '../../snapshot/index.ts';
 import { Outcome } from '../../transfer/outcome.ts';
 
 export type SequenceId = number & { readonly __sequence: never };
@@ -122,5 +123,16 @@ export class Sequence {
     this.claim = copy(this.claim, new Int32Array(size).fill(-1));
     this.state = copy(this.state, new Uint8Array(size));
     this.outcome = copy(this.outcome, new Uint8Array(size));
+  }
+
+  visitState(visitor: StateVisitor): void {
+    visitor.fields(this);
+    visitor.value(
+      () => this.retention,
+      (saved) => {
+        this.retention = saved;
+      },
+    );
+    this.#length = visitor.number(this.#length);
   }
 }

@@ -6,19 +6,23 @@
 import type { Digest } from '../../digest.ts';
 import { invariant } from '../../errors.ts';
 import type { DecisionSink } from '../../log/decisionSink.ts';
+import type { LoadEstimate } from '../../planning/loadOrRecompute.ts';
 import type { SlotPool } from '../../pool/slotPool.ts';
+import type { StateVisitor } from '../../snapshot/index.ts';
 import type { Tier } from '../../tier/tier.ts';
 import type { JobId } from '../../transfer/jobTable.ts';
 import type { Transfer } from '../../transfer/transfer.ts';
 import { type ManagerConfig, type ResolvedConfig, resolveConfig } from '../config.ts';
 import { Core, HBM } from '../core.ts';
+import { visitCore } from '../coreState.ts';
 import type { Counters } from '../counters.ts';
 import { LoadedBlock, OpenBlock, type ReadableBlock, SealingBlock } from '../sequences/handles.ts';
-import { Entry, type Sequence } from '../sequences/sequence.ts';
+import { Entry, type Sequence, type SequenceId } from '../sequences/sequence.ts';
 import { type CachedBlocks, cachedBlocks } from './cachedBlocks.ts';
 import { describeTransfer } from './describe.ts';
 import { dump, type ManagerDump } from './dump.ts';
 import { checkIntegrity } from './integrity.ts';
+import { loadEstimate } from './loadEstimate.ts';
 import { lookup, type Match, matchLength, matchLengths } from './lookup.ts';
 import { type BlockPlace, placeOf } from './place.ts';
 import { type TierUsage, tierUsage } from './usage.ts';
@@ -171,6 +175,19 @@ export abstract class ManagerViews {
     return Array.from(this.found.subarray(0, this.match(keys, count)));
   }
 
+  /**
+   * How long loads of the sequence's blocks [from, to) would take now, by those of the last while; undefined
+   * when none is below HBM or on its way.
+   */
+  loadEstimate(sequence: Sequence, from: number, to: number, nowUs: number): LoadEstimate | undefined {
+    return loadEstimate(this.core, sequence, from, to, nowUs);
+  }
+
+  /** How long loads from the tier at `position`, below HBM, take now. */
+  linkEstimate(position: number, nowUs: number): LoadEstimate {
+    return this.core.links[position].estimate(nowUs);
+  }
+
   /** Whether `count` more units of a size class would fit HBM beside what cannot be evicted. */
   canAllocate(count: number, sizeClass = 0, owner = 0): boolean {
     return this.hasRoomFor(count * this.core.unitBytes(sizeClass), owner);
@@ -260,6 +277,16 @@ export abstract class ManagerViews {
   /** What a job asks of the driver. */
   transfer(job: JobId): Transfer {
     return describeTransfer(this.core, this.core.jobs.rowOf(job));
+  }
+
+  /** The open sequence of that id: after `visitState` has brought sequences back. */
+  sequence(id: SequenceId): Sequence | undefined {
+    return this.core.sequences.get(id);
+  }
+
+  /** Everything that changes, between two calls. Who listens, and the log, stay as they are. */
+  visitState(visitor: StateVisitor): void {
+    visitCore(this.core, visitor);
   }
 
   checkIntegrity(): void {

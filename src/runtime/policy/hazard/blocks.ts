@@ -5,6 +5,7 @@
  */
 
 import { invariant } from '../../errors.ts';
+import type { StateVisitor } from '../../snapshot/index.ts';
 import type { PolicyWorld } from '../evictionPolicy.ts';
 import { GhostKeys } from '../parts/index.ts';
 import { classOf, Part } from './classes.ts';
@@ -96,6 +97,15 @@ export class Blocks {
     this.#ghostUses = grown(this.#ghostUses, new Uint8Array(rows));
     this.#ghostPace = grown(this.#ghostPace, new Uint8Array(rows));
     this.#ghostUsedUs = grown(this.#ghostUsedUs, new Float64Array(rows));
+  }
+
+  visitState(visitor: StateVisitor): void {
+    visitor.fields(this);
+    this.#ghosts.visitState(visitor);
+    this.#ghostCohort = visitor.growing(this.#ghostCohort);
+    this.#ghostUses = visitor.growing(this.#ghostUses);
+    this.#ghostPace = visitor.growing(this.#ghostPace);
+    this.#ghostUsedUs = visitor.growing(this.#ghostUsedUs);
   }
 
   /** @param returned blocks of `cohort` that returned and were not counted yet */

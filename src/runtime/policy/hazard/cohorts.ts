@@ -9,6 +9,7 @@
  */
 
 import { invariant } from '../../errors.ts';
+import type { StateVisitor } from '../../snapshot/index.ts';
 import { BUCKETS, bucketOf, bucketStartUs } from './ages.ts';
 import type { Estimates } from './estimates.ts';
 
@@ -162,6 +163,22 @@ export class Cohorts {
     this.#open = moved(this.#open, new Int32Array(size));
     this.#weight = moved(this.#weight, new Float64Array(size));
     this.#size = size;
+  }
+
+  visitState(visitor: StateVisitor): void {
+    this.#timeUs = visitor.growing(this.#timeUs);
+    this.#class = visitor.growing(this.#class);
+    this.#open = visitor.growing(this.#open);
+    this.#weight = visitor.growing(this.#weight);
+    this.#size = visitor.number(this.#size);
+    this.#newest = visitor.number(this.#newest);
+    this.#gathering = visitor.flag(this.#gathering);
+    this.#visit = visitor.number(this.#visit);
+    visitor.array(this.#unreached);
+    this.#seen = visitor.number(this.#seen);
+    this.#returns = visitor.number(this.#returns);
+    this.#firstHeld = visitor.number(this.#firstHeld);
+    this.#held = visitor.number(this.#held);
   }
 
   /** @param members blocks, cached or ghosts, by cohort */

@@ -8,6 +8,7 @@
  * Only + - * / and comparisons: every engine gives the same numbers.
  */
 
+import type { StateVisitor } from '../../snapshot/index.ts';
 import { BUCKETS, bucketStartUs } from './ages.ts';
 import { CLASSES, FIRST_CLASS_NODE, NODES, parentNode } from './classes.ts';
 
@@ -133,5 +134,13 @@ export class Estimates {
       stays[depth++] = stay;
       this.worth[c * BUCKETS + b] = r / t;
     }
+  }
+
+  visitState(visitor: StateVisitor): void {
+    visitor.array(this.worth);
+    visitor.array(this.#returns);
+    visitor.array(this.#exposures);
+    visitor.array(this.#hazard);
+    visitor.array(this.#used);
   }
 }

@@ -5,6 +5,7 @@
  */
 
 import { invariant } from '../../errors.ts';
+import type { StateVisitor } from '../../snapshot/index.ts';
 
 export class FilledCells {
   readonly #worth: Float64Array;
@@ -85,6 +86,12 @@ export class FilledCells {
     }
     heap[at] = cell;
     this.#at[cell] = at;
+  }
+
+  visitState(visitor: StateVisitor): void {
+    this.#heap = visitor.growing(this.#heap);
+    visitor.array(this.#at);
+    this.#count = visitor.number(this.#count);
   }
 
   checkIntegrity(): void {

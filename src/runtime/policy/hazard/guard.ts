@@ -6,6 +6,8 @@
  * estimates get another try.
  */
 
+import type { StateVisitor } from '../../snapshot/index.ts';
+
 /** Returns that are to be seen before the estimates are followed at all; a whole cohort counts as one. */
 const EVIDENCE = 128;
 /**
@@ -60,5 +62,12 @@ export class Guard {
       this.#behind *= 0.5;
       this.#requests *= 0.5;
     }
+  }
+
+  visitState(visitor: StateVisitor): void {
+    this.#behind = visitor.number(this.#behind);
+    this.#lookups = visitor.number(this.#lookups);
+    this.#requests = visitor.number(this.#requests);
+    this.#asLru = visitor.flag(this.#asLru);
   }
 }

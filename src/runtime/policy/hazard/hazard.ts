@@ -9,6 +9,7 @@
  */
 
 import { invariant } from '../../errors.ts';
+import type { StateVisitor } from '../../snapshot/index.ts';
 import type { EvictionPolicy, PolicyWorld, Visit } from '../evictionPolicy.ts';
 import { Family } from '../parts/index.ts';
 import { Blocks } from './blocks.ts';
@@ -343,6 +344,35 @@ export class Hazard implements EvictionPolicy {
     const { unitBytes } = this.#world;
     const bestBytes = unitBytes[this.#group[best] % this.#sizeClasses];
     return this.#leaves.worthOf(leaf) * bestBytes < this.#leaves.worthOf(best) * unitBytes[c];
+  }
+
+  visitState(visitor: StateVisitor): void {
+    this.#estimates.visitState(visitor);
+    this.#cohorts.visitState(visitor);
+    this.#guard.visitState(visitor);
+    this.#visits.visitState(visitor);
+    this.#blocks.visitState(visitor);
+    this.#family.visitState(visitor);
+    this.#leaves.visitState(visitor);
+    visitor.array(this.#inUse);
+    visitor.array(this.#isNew);
+    visitor.array(this.#group);
+    this.#blocksInUse = visitor.number(this.#blocksInUse);
+    this.#present = visitor.number(this.#present);
+    this.#lruRoom = visitor.number(this.#lruRoom);
+    this.#requests = visitor.number(this.#requests);
+    this.#nowUs = visitor.number(this.#nowUs);
+    this.#agedUs = visitor.number(this.#agedUs);
+    this.#visit = visitor.number(this.#visit);
+    this.#row = visitor.number(this.#row);
+    this.#runCohort = visitor.number(this.#runCohort);
+    this.#runRow = visitor.number(this.#runRow);
+    this.#runUs = visitor.number(this.#runUs);
+    this.#runLength = visitor.number(this.#runLength);
+    this.#classRow = visitor.number(this.#classRow);
+    this.#classKind = visitor.number(this.#classKind);
+    this.#class = visitor.number(this.#class);
+    this.#pace = visitor.number(this.#pace);
   }
 
   checkIntegrity(): void {

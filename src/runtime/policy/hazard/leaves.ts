@@ -5,6 +5,7 @@
  */
 
 import { invariant } from '../../errors.ts';
+import type { StateVisitor } from '../../snapshot/index.ts';
 import type { PolicyWorld } from '../evictionPolicy.ts';
 import { BUCKETS, bucketOf, bucketStartUs } from './ages.ts';
 import { CLASSES } from './classes.ts';
@@ -227,6 +228,19 @@ export class Leaves {
     else this.#prev[next] = prev;
     this.#next[replica] = -1;
     this.#prev[replica] = -1;
+  }
+
+  visitState(visitor: StateVisitor): void {
+    visitor.fields(this);
+    visitor.array(this.#first);
+    visitor.array(this.#last);
+    visitor.array(this.#next);
+    visitor.array(this.#prev);
+    visitor.array(this.#cell);
+    visitor.array(this.#usedUs);
+    for (const cells of this.#filled) cells.visitState(visitor);
+    visitor.array(this.#oldest);
+    visitor.array(this.#oldestUs);
   }
 
   checkIntegrity(): void {

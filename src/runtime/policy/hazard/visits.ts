@@ -4,6 +4,7 @@
  */
 
 import { invariant } from '../../errors.ts';
+import type { StateVisitor } from '../../snapshot/index.ts';
 import { bucketOf } from './ages.ts';
 
 /** Uses beyond which a block says nothing of one chain's pace: it is a shared prompt. */
@@ -106,6 +107,25 @@ export class Visits {
     this.#deepPace = grown(this.#deepPace, new Uint8Array(rows));
     this.#pace = grown(this.#pace, new Int16Array(rows));
     this.#deepUsedUs = grown(this.#deepUsedUs, new Float64Array(rows));
+  }
+
+  visitState(visitor: StateVisitor): void {
+    visitor.fields(this);
+    this.#startedUs = visitor.growing(this.#startedUs);
+    this.#blocks = visitor.growing(this.#blocks);
+    this.#deepUses = visitor.growing(this.#deepUses);
+    this.#deepPace = visitor.growing(this.#deepPace);
+    this.#deepUsedUs = visitor.growing(this.#deepUsedUs);
+    this.#pace = visitor.growing(this.#pace);
+    visitor.value(
+      () => [...this.#rowOf],
+      (saved) => {
+        this.#rowOf.clear();
+        for (const [number, row] of saved) this.#rowOf.set(number, row);
+      },
+    );
+    visitor.list(this.#free);
+    this.#rows = visitor.number(this.#rows);
   }
 
   /** @param inUse blocks in use by row of visit */

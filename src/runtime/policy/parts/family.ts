@@ -6,6 +6,7 @@
  */
 
 import { invariant } from '../../errors.ts';
+import type { StateVisitor } from '../../snapshot/index.ts';
 import type { PolicyWorld } from '../evictionPolicy.ts';
 
 export class Family {
@@ -84,6 +85,16 @@ export class Family {
     invariant(this.#first[content] === -1, 'a forgotten content has no entered replica');
     this.#turn[content]++;
     for (let at = content; at < this.#children.length; at += this.#contents) this.#children[at] = 0;
+  }
+
+  visitState(visitor: StateVisitor): void {
+    visitor.array(this.#children);
+    visitor.array(this.#turn);
+    visitor.array(this.#content);
+    visitor.array(this.#parent);
+    visitor.array(this.#parentTurn);
+    visitor.array(this.#first);
+    visitor.array(this.#next);
   }
 
   checkIntegrity(tierOf: (replica: number) => number): void {

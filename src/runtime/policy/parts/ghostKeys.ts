@@ -6,6 +6,7 @@
 
 import { hashOf } from '../../content/prefixIndex.ts';
 import { invariant } from '../../errors.ts';
+import type { StateVisitor } from '../../snapshot/index.ts';
 
 const FIRST_ROWS = 64;
 
@@ -162,6 +163,22 @@ export class GhostKeys {
         this.#bucket[home] = g;
       }
     }
+  }
+
+  visitState(visitor: StateVisitor): void {
+    this.#keys = visitor.growing(this.#keys);
+    this.#bucket = visitor.growing(this.#bucket);
+    this.#chain = visitor.growing(this.#chain);
+    this.#newer = visitor.growing(this.#newer);
+    this.#older = visitor.growing(this.#older);
+    this.#list = visitor.growing(this.#list);
+    visitor.array(this.#newest);
+    visitor.array(this.#oldest);
+    visitor.array(this.#size);
+    this.#rows = visitor.number(this.#rows);
+    this.#fresh = visitor.number(this.#fresh);
+    this.#free = visitor.number(this.#free);
+    this.#count = visitor.number(this.#count);
   }
 
   checkIntegrity(): void {

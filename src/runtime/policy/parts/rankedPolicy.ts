@@ -3,6 +3,7 @@
  * that entered first. What it makes its numbers of is left to the policy.
  */
 
+import type { StateVisitor } from '../../snapshot/index.ts';
 import type { EvictionPolicy, PolicyWorld, Visit } from '../evictionPolicy.ts';
 import { RankedReplicas } from './rankedReplicas.ts';
 
@@ -38,6 +39,10 @@ export abstract class RankedPolicy implements EvictionPolicy {
 
   dump(tier: number): number[] {
     return this.#ranked.dump(tier);
+  }
+
+  visitState(visitor: StateVisitor): void {
+    this.#ranked.visitState(visitor);
   }
 
   checkIntegrity(): void {

@@ -5,6 +5,7 @@
  */
 
 import { invariant } from '../../errors.ts';
+import type { StateVisitor } from '../../snapshot/index.ts';
 import type { PolicyWorld } from '../evictionPolicy.ts';
 
 export class RankedReplicas {
@@ -98,6 +99,15 @@ export class RankedReplicas {
       const members = Array.from(this.#heaps[h].subarray(0, this.#sizes[h]));
       return members.sort((a, b) => (this.#before(a, b) ? -1 : 1));
     });
+  }
+
+  visitState(visitor: StateVisitor): void {
+    for (let h = 0; h < this.#heaps.length; h++) this.#heaps[h] = visitor.growing(this.#heaps[h]);
+    visitor.array(this.#sizes);
+    visitor.array(this.#rank);
+    visitor.array(this.#order);
+    visitor.array(this.#at);
+    this.#entered = visitor.number(this.#entered);
   }
 
   checkIntegrity(): void {

@@ -21,6 +21,7 @@ import type { RoutingContext, RoutingPolicy } from '../routing/index.ts';
 import { SignalBoard } from '../state/index.ts';
 import { checkControl } from './checkConfig.ts';
 import { recordOf } from './decisionRecord.ts';
+import { forcedAdmission, forcedChoice } from './forced.ts';
 import { InFlightBook } from './inFlightBook.ts';
 import { RouterBooks } from './routerBooks.ts';
 import { routersOf } from './routers.ts';
@@ -30,6 +31,15 @@ export interface ControlWorld {
   readonly key: bigint;
   readonly blockTokens: number;
   readonly maxSequences: number;
+  /** Policies that no registry names, such as those of a policy bundle. They go before the configuration's. */
+  readonly policies?: MadePolicies;
+}
+
+/** Makers of policies; each is called once a simulation, for routing once a pool with a router of its own. */
+export interface MadePolicies {
+  readonly admission?: (world: PolicyWorld) => AdmissionPolicy;
+  readonly priority?: (world: PolicyWorld) => PriorityPolicy;
+  readonly routing?: (world: PolicyWorld) => RoutingPolicy;
 }
 
 export class PolicyControlPlane implements ControlPlane {
@@ -54,7 +64,7 @@ export class PolicyControlPlane implements ControlPlane {
   readonly #board: SignalBoard;
   readonly #books: RouterBooks;
   readonly #inFlight: InFlightBook = new InFlightBook();
-  readonly #blockTokens: number;
+  readonly #world: ControlWorld;
 
   /** @throws TKV_CONFIG with the field at fault */
   constructor(config: Partial<ControlConfig>, world: ControlWorld) {
@@ -65,16 +75,22 @@ export class PolicyControlPlane implements ControlPlane {
       // each policy has a stream object of its own, so that each can be written down on its own
       stream: (name) => new PartitionedRandom(world.key).stream(rename[name] ?? name),
     });
-    this.#blockTokens = world.blockTokens;
-    this.#admission = admissionPolicies.make(this.config.admission, policyWorld());
-    this.#priority = priorityPolicies.make(this.config.priority, policyWorld());
+    this.#world = world;
+    const { admission, priority, routing } = world.policies ?? {};
+    this.#admission =
+      admission?.(policyWorld()) ?? admissionPolicies.make(this.config.admission, policyWorld());
+    this.#priority = priority?.(policyWorld()) ?? priorityPolicies.make(this.config.priority, policyWorld());
     this.#decider = prefillDecodeDeciders.make(this.config.decider, policyWorld());
     this.#gateway = this.config.gateway === null ? null : gateways.make(this.config.gateway, policyWorld());
-    this.#routers = routersOf(this.config, policyWorld);
+    this.#routers = routersOf(this.config, policyWorld, routing);
     this.#board = new SignalBoard(this.config.signals.snapshotIntervalUs);
     const readsCaches =
       this.#decider.readsCaches || Object.values(this.#routers).some((router) => router.readsCaches);
     this.#books = new RouterBooks(this.config, readsCaches);
+  }
+
+  fresh(): PolicyControlPlane {
+    return new PolicyControlPlane(this.config, this.#world);
   }
 
   get router(): RouterState {
@@ -118,10 +134,11 @@ export class PolicyControlPlane implements ControlPlane {
     this.#books.arrived(request, nowUs);
   }
 
-  admit(request: RequestView, nowUs: number): AdmissionDecision {
+  admit(request: RequestView, nowUs: number, forced?: 'admit' | 'reject'): AdmissionDecision {
     const cluster = this.cluster(nowUs);
     const priority = this.#priority.prioritise(request, this.#books);
-    const decision = this.#admission.decide(request, priority, this.#books, cluster);
+    const chosen = this.#admission.decide(request, priority, this.#books, cluster);
+    const decision = forced === undefined ? chosen : forcedAdmission(forced);
     switch (decision.verdict) {
       case 'admit':
         this.counters.admitted++;
@@ -142,7 +159,7 @@ export class PolicyControlPlane implements ControlPlane {
     return this.#priority.prioritise(request, this.#books);
   }
 
-  route(request: RequestView, priority: Priority, nowUs: number): RoutingDecision | null {
+  route(request: RequestView, priority: Priority, nowUs: number, forced?: number): RoutingDecision | null {
     const { instances } = this.cluster(nowUs);
     const own = instances.filter(
       ({ model }) => model === '' || request.model === '' || model === request.model,
@@ -156,7 +173,8 @@ export class PolicyControlPlane implements ControlPlane {
     }
     const main = this.#context(request, priority, decoders);
     const router = pools ? this.#routers.decode : this.#routers.all;
-    const choice = router.choose(main);
+    const wished = router.choose(main);
+    const choice = forced === undefined ? wished : forcedChoice(wished, decoders, forced);
     const chosen = decoders[choice.index];
     // written down before the same policy chooses again
     const record = recordOf(main, choice, this.config.topK);
@@ -196,7 +214,9 @@ export class PolicyControlPlane implements ControlPlane {
   /** @param expectedBlocks that are believed to be cached there; -1 where the prompt is computed elsewhere */
   #sent(request: RequestView, instance: number, expectedBlocks: number, nowUs: number): void {
     const tokens =
-      expectedBlocks === -1 ? 0 : Math.max(0, request.promptTokens - expectedBlocks * this.#blockTokens);
+      expectedBlocks === -1
+        ? 0
+        : Math.max(0, request.promptTokens - expectedBlocks * this.#world.blockTokens);
     this.#inFlight.sent(request.number, instance, tokens, expectedBlocks);
     this.#board.inFlight(instance, 1, tokens);
     if (expectedBlocks !== -1) this.#books.sent(request, instance, nowUs);

@@ -5,14 +5,15 @@ import type { PolicyWorld } from '../policy.ts';
 import { type RoutingPolicy, routingPolicies } from '../routing/index.ts';
 
 /**
- * One policy for everything, except where a pool has its own: that one is another object with another stream,
+ * One policy for everything, made by `made` where that is given, except where a pool has its own: that one is another object with another stream,
  * as upstream's pools with scorers of their own.
  */
 export function routersOf(
   config: ControlConfig,
   worldOf: (rename?: Readonly<Record<string, string>>) => PolicyWorld,
+  made?: (world: PolicyWorld) => RoutingPolicy,
 ): { readonly all: RoutingPolicy; readonly prefill: RoutingPolicy; readonly decode: RoutingPolicy } {
-  const all = routingPolicies.make(config.routing, worldOf());
+  const all = made?.(worldOf()) ?? routingPolicies.make(config.routing, worldOf());
   const { prefillRouting, decodeRouting } = config;
   return {
     all,

@@ -7,6 +7,9 @@ import type { RouterState } from '../routerState.ts';
 import type { PriorityPolicy } from './priorityPolicy.ts';
 import type { SloPriorities } from './sloPriorities.ts';
 
+/** Ranks are whole; scores of a tenant's share are told apart to this part of a step between classes. */
+const RANKS_A_STEP = 1000;
+
 abstract class Forgetful implements PriorityPolicy {
   abstract readonly name: string;
   abstract prioritise(request: RequestView, router: RouterState): Priority;
@@ -85,7 +88,7 @@ export class DeadlinePriority extends Forgetful {
     const targetUs = request.sloTargetUs > 0 ? request.sloTargetUs : (this.#targetsUs[request.sloClass] ?? 0);
     // none: as far off as any
     const due = targetUs > 0 ? request.arrivalUs + targetUs : request.arrivalUs + 3_600_000_000;
-    const rank = due - own * this.#classWeightUs;
+    const rank = Math.round(due - own * this.#classWeightUs);
     const hints = { sheddable: own < 0, dueUs: targetUs > 0 ? due : 0 };
     return { score: -rank, rank, hints };
   }
@@ -114,6 +117,7 @@ export class FairSharePriority extends Forgetful {
     const beyond = router.tenant(request.tenantId).activeRequests - router.global.inFlight / tenants;
     const score = own - Math.min(this.#most, Math.max(0, beyond * this.#penaltyPerRequest));
     const hints = { sheddable: own < 0, dueUs: dueUs(request) };
-    return { score, rank: this.#priorities.highest - score, hints };
+    const rank = Math.round(RANKS_A_STEP * (this.#priorities.highest - score));
+    return { score, rank, hints };
   }
 }

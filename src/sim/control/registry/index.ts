@@ -6,5 +6,6 @@ export {
   type ParameterRule,
   type ParameterRules,
   Parameters,
+  unknownName,
 } from './parameters.ts';
 export { type PolicyEntry, PolicyRegistry } from './policyRegistry.ts';

@@ -21,13 +21,23 @@ import {
 import { partsOf, Weighted } from './weighted.ts';
 
 export type { RoutingChoice, RoutingContext, RoutingPolicy, ScorePart } from './routingPolicy.ts';
-export { scorerNames } from './scorers/index.ts';
+export { makeScorer, type Scorer, scorerNames } from './scorers/index.ts';
+export type { InstanceScore } from './simple.ts';
 
 /** Upstream's profile for `weighted`. */
 export const defaultScorers: Readonly<Record<string, number>> = {
   'precise-prefix-cache': 2,
   'queue-depth': 1,
   'kv-utilization': 1,
+};
+
+/** Rules that score one instance at a time, by the name of the policy that goes by them. */
+export const instanceScores: Readonly<Record<string, (world: PolicyWorld) => InstanceScore>> = {
+  'least-loaded': () => leastLoaded,
+  'always-busiest': () => alwaysBusiest,
+  llq: () => leastQueued,
+  lor: () => leastOutstanding,
+  glia: ({ blockTokens }) => gliaHeadRoom(blockTokens),
 };
 
 const ties = { kind: 'choice', default: 'lowest', names: tieNames } as const;
@@ -59,12 +69,11 @@ function capsOf(p: Parameters): LoadCaps {
 function byScore(
   name: string,
   about: string,
-  score: (world: PolicyWorld) => InstanceScore,
 ): { about: string; parameters: ParameterRules; make: (p: Parameters, world: PolicyWorld) => RoutingPolicy } {
   return {
     about,
     parameters: { ties },
-    make: (p, world) => new ByScore(name, score(world), Picker.of(p.text('ties'), world)),
+    make: (p, world) => new ByScore(name, instanceScores[name](world), Picker.of(p.text('ties'), world)),
   };
 }
 
@@ -84,11 +93,11 @@ function weighted(
 
 export const routingPolicies: PolicyRegistry<RoutingPolicy> = new PolicyRegistry<RoutingPolicy>('routing', {
   'round-robin': { about: 'in turn', parameters: {}, make: () => new RoundRobin() },
-  'least-loaded': byScore('least-loaded', 'fewest queued, running and in flight', () => leastLoaded),
-  'always-busiest': byScore('always-busiest', 'most of them, for tests', () => alwaysBusiest),
-  llq: byScore('llq', 'fewest queued', () => leastQueued),
-  lor: byScore('lor', 'fewest in flight', () => leastOutstanding),
-  glia: byScore('glia', 'most head room in HBM', ({ blockTokens }) => gliaHeadRoom(blockTokens)),
+  'least-loaded': byScore('least-loaded', 'fewest queued, running and in flight'),
+  'always-busiest': byScore('always-busiest', 'most of them, for tests'),
+  llq: byScore('llq', 'fewest queued'),
+  lor: byScore('lor', 'fewest in flight'),
+  glia: byScore('glia', 'most head room in HBM'),
   weighted: weighted('a weighted sum of scorers', defaultScorers, Weighted),
   'prefix-affinity': weighted(
     'where the router sent the prefix before, and load',

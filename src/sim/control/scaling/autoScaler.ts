@@ -61,6 +61,8 @@ export function checkAutoScaler(config: AutoScalerConfig): AutoScalerConfig {
 
 export class AutoScaler implements Stateful {
   readonly config: AutoScalerConfig;
+  readonly #world: PolicyWorld;
+  readonly #makePolicy: ((world: PolicyWorld) => AutoScalePolicy) | undefined;
   readonly #policy: AutoScalePolicy;
   /** Since when a direction has been wished for, or -1. */
   #upSinceUs = -1;
@@ -68,9 +70,21 @@ export class AutoScaler implements Stateful {
   /** Request rate of the last evaluation, or -1 before it. */
   #lastRate = -1;
 
-  constructor(config: AutoScalerConfig, world: PolicyWorld) {
+  /** @param makePolicy one that no registry names; it goes before the configuration's */
+  constructor(
+    config: AutoScalerConfig,
+    world: PolicyWorld,
+    makePolicy?: (world: PolicyWorld) => AutoScalePolicy,
+  ) {
     this.config = checkAutoScaler(config);
-    this.#policy = scalingPolicies.make(this.config.policy, world);
+    this.#world = world;
+    this.#makePolicy = makePolicy;
+    this.#policy = makePolicy?.(world) ?? scalingPolicies.make(this.config.policy, world);
+  }
+
+  /** Another one of the same policy that has seen nothing. */
+  fresh(): AutoScaler {
+    return new AutoScaler(this.config, this.#world, this.#makePolicy);
   }
 
   /** Looks, at a poll. The decision is within the bounds, and its action what is to be done now. */

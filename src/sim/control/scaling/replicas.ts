@@ -67,6 +67,7 @@ export class Replicas implements Stateful {
   readonly #machines: GoRandom;
   readonly #loads: GoRandom;
   readonly #replicas: Replica[] = [];
+  readonly #world: PolicyWorld;
 
   /** @param initial replicas that are ready and warm at the start */
   constructor(
@@ -75,6 +76,7 @@ export class Replicas implements Stateful {
     initial: number,
     world: PolicyWorld,
   ) {
+    this.#world = world;
     this.#config = checkActuation(config);
     this.#min = bounds.min;
     this.#max = bounds.max;
@@ -85,6 +87,12 @@ export class Replicas implements Stateful {
     for (let number = 0; number < initial; number++) {
       this.#replicas.push({ number, phase: 'ready', untilUs: Infinity, readyUs: 0, initial: true });
     }
+  }
+
+  /** Another one with the replicas of the start. */
+  fresh(): Replicas {
+    const initial = this.#replicas.filter((replica) => replica.initial).length;
+    return new Replicas(this.#config, { min: this.#min, max: this.#max }, initial, this.#world);
   }
 
   get all(): readonly Readonly<Replica>[] {

@@ -1,0 +1,73 @@
+/**
+ * Results of cases by content: the same policies, workload, arguments, seed and version give the same result,
+ * bit for bit, so that it is kept and not computed again. In memory, and in a folder where one is named.
+ */
+
+import { mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { contentHash, type PolicyBundle, policyId } from '../../evolve/bundle/index.ts';
+import type { RawMetrics, SuiteCase } from '../../evolve/fitness/index.ts';
+
+/** Most results in memory; the oldest go first. */
+const RESULTS_MAX = 10_000;
+
+function version(): string {
+  const packageJson = readFileSync(new URL('../../../package.json', import.meta.url), 'utf8');
+  return (JSON.parse(packageJson) as { version: string }).version;
+}
+
+export class CaseCache {
+  readonly #results = new Map<string, RawMetrics>();
+  readonly #folder: string | undefined;
+  readonly #version: string = version();
+  /** Hashes of workload files by path. */
+  readonly #files = new Map<string, string>();
+
+  /** @param folder made where it is missing */
+  constructor(folder?: string) {
+    this.#folder = folder;
+    if (folder !== undefined) mkdirSync(folder, { recursive: true });
+  }
+
+  key(bundle: PolicyBundle, { args, seed, perturbation }: SuiteCase): string {
+    const content = args.map((arg, i) => (args[i - 1] === '--workload-spec' ? this.#hashOf(arg) : arg));
+    return contentHash([policyId(bundle), content, seed, perturbation, this.#version]);
+  }
+
+  get(key: string): RawMetrics | undefined {
+    const known = this.#results.get(key);
+    if (known !== undefined || this.#folder === undefined) return known;
+    try {
+      const metrics = JSON.parse(readFileSync(this.#path(this.#folder, key), 'utf8')) as RawMetrics;
+      this.#keep(key, metrics);
+      return metrics;
+    } catch {
+      return undefined; // not there, or cut short: it is computed
+    }
+  }
+
+  set(key: string, metrics: RawMetrics): void {
+    this.#keep(key, metrics);
+    if (this.#folder === undefined) return;
+    const file = this.#path(this.#folder, key);
+    writeFileSync(`${file}.${process.pid}`, JSON.stringify(metrics));
+    renameSync(`${file}.${process.pid}`, file);
+  }
+
+  #keep(key: string, metrics: RawMetrics): void {
+    this.#results.set(key, metrics);
+    if (this.#results.size <= RESULTS_MAX) return;
+    const [oldest] = this.#results.keys();
+    this.#results.delete(oldest);
+  }
+
+  #path(folder: string, key: string): string {
+    return path.join(folder, `${key}.json`);
+  }
+
+  #hashOf(file: string): string {
+    let hash = this.#files.get(file);
+    if (hash === undefined) this.#files.set(file, (hash = contentHash(readFileSync(file, 'utf8'))));
+    return hash;
+  }
+}

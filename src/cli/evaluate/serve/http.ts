@@ -1,0 +1,110 @@
+/**
+ * The same over HTTP, on this machine alone unless another host is named:
+ *
+ * - `POST /rpc`: a request as on stdio.
+ * - `POST /evaluate` with `{"candidate": {slot: text}, "example_id"?}`: score and side information, as GEPA's
+ *   evaluation server answers.
+ * - `GET /status`, `GET /task`: how it stands, and what a policy may do, as text.
+ */
+
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import type { Answer, EvaluationService } from '../../../evolve/serve/index.ts';
+import { TierKVError } from '../../../runtime/errors.ts';
+
+const BODY_MAX = 4_000_000;
+
+/** @throws TKV_IO where the port cannot be had */
+export async function serveHttp(service: EvaluationService, host: string, port: number): Promise<Server> {
+  const server = createServer((request, response) => {
+    answer(service, request).then(
+      ({ status, body }) => send(response, status, body),
+      (error: unknown) =>
+        send(response, 500, { error: error instanceof Error ? error.message : String(error) }),
+    );
+  });
+  await new Promise<void>((resolve, reject) => {
+    server.once('error', (cause) => {
+      const message = `port ${port} of ${host} cannot be had: ${cause.message}. Name another with --port.`;
+      reject(new TierKVError('TKV_IO', message, { field: '--port', cause }));
+    });
+    server.listen(port, host, resolve);
+  });
+  return server;
+}
+
+interface Reply {
+  readonly status: number;
+  readonly body: unknown;
+}
+
+async function answer(service: EvaluationService, request: IncomingMessage): Promise<Reply> {
+  const { pathname } = new URL(request.url ?? '/', 'http://localhost');
+  const route = `${request.method} ${pathname}`;
+  switch (route) {
+    case 'GET /status':
+      return reply(service, { method: 'status' });
+    case 'GET /task':
+      return reply(service, { method: 'describe' });
+    case 'POST /rpc': {
+      const body = await bodyOf(request);
+      if ('status' in body) return body;
+      return { status: 200, body: await service.handle(body.json) };
+    }
+    case 'POST /evaluate': {
+      const body = await bodyOf(request);
+      if ('status' in body) return body;
+      return evaluateForGepa(service, body.json);
+    }
+    default:
+      return {
+        status: 404,
+        body: { error: `there is no ${route}. See POST /rpc, POST /evaluate, GET /task` },
+      };
+  }
+}
+
+async function reply(service: EvaluationService, request: object): Promise<Reply> {
+  const response = await service.handle(request);
+  return 'result' in response
+    ? { status: 200, body: response.result }
+    : { status: 400, body: { error: response.error.message } };
+}
+
+let asked = 0;
+
+async function evaluateForGepa(service: EvaluationService, json: unknown): Promise<Reply> {
+  const { candidate, example_id: example } = (json ?? {}) as { candidate?: unknown; example_id?: unknown };
+  const params = { candidate, ...(example === undefined ? {} : { cases: [example] }) };
+  const { status, body } = await reply(service, { id: `http-${++asked}`, method: 'evaluate', params });
+  if (status !== 200) return { status, body };
+  const result = body as Answer;
+  const [scenario] = result.per_scenario;
+  if (example !== undefined && result.status === 'success' && scenario === undefined) {
+    return {
+      status: 400,
+      body: { error: `there is no example ${JSON.stringify(example)} in the train suite` },
+    };
+  }
+  const score = example === undefined ? result.combined_score : (scenario?.score ?? 0);
+  return { status: 200, body: { score, info: result, budget: null } };
+}
+
+async function bodyOf(request: IncomingMessage): Promise<Reply | { readonly json: unknown }> {
+  const parts: Buffer[] = [];
+  let size = 0;
+  for await (const part of request) {
+    size += (part as Buffer).length;
+    if (size > BODY_MAX) return { status: 413, body: { error: `the body is over ${BODY_MAX} bytes` } };
+    parts.push(part as Buffer);
+  }
+  try {
+    return { json: JSON.parse(Buffer.concat(parts).toString('utf8')) };
+  } catch {
+    return { status: 400, body: { error: 'the body is no JSON' } };
+  }
+}
+
+function send(response: ServerResponse, status: number, body: unknown): void {
+  response.writeHead(status, { 'content-type': 'application/json' });
+  response.end(`${JSON.stringify(body)}\n`);
+}

@@ -1,0 +1,235 @@
+/**
+ * The evaluator that simulates: every case of a suite on worker threads, gains over the baseline, one score.
+ * What comes out is the same for any number of threads, and with or without a cache.
+ */
+
+import { type PolicyBundle, policyId, readBundle } from '../../evolve/bundle/index.ts';
+import {
+  type CaseResult,
+  caseScore,
+  type Evaluation,
+  type EvaluationError,
+  type EvaluationPlan,
+  type Evaluator,
+  FAILED_SCORE,
+  GAIN_MIN,
+  gainsOf,
+  policyNodes,
+  type RawMetrics,
+  type SuiteCase,
+  type SuiteName,
+} from '../../evolve/fitness/index.ts';
+import { invariant, TierKVError } from '../../runtime/errors.ts';
+import { unknownName } from '../../sim/control/index.ts';
+import { CaseCache } from './caseCache.ts';
+import type { ExplainOptions, Explanation } from './explain.ts';
+import { type PoolLimits, WorkerPool } from './pool.ts';
+
+export interface EvaluatorOptions {
+  readonly plan: EvaluationPlan;
+  readonly limits: PoolLimits;
+  /** Where results are kept between runs. */
+  readonly cacheFolder?: string;
+  /** Told of each case that has ended. */
+  readonly progress?: (ended: number, asked: number) => void;
+}
+
+type Outcome = { readonly metrics: RawMetrics } | { readonly error: EvaluationError };
+
+export class SimulationEvaluator implements Evaluator {
+  readonly objectiveNames: readonly string[];
+  readonly plan: EvaluationPlan;
+  readonly #pool: WorkerPool;
+  readonly #cache: CaseCache;
+  readonly #progress: (ended: number, asked: number) => void;
+  /** Runs that are under way, by key: who asks for the same one waits for it. */
+  readonly #running = new Map<string, Promise<Outcome | undefined>>();
+  #asked = 0;
+  #ended = 0;
+
+  constructor({ plan, limits, cacheFolder, progress = () => {} }: EvaluatorOptions) {
+    this.plan = plan;
+    this.objectiveNames = plan.scoring.objectives.map(({ name }) => name);
+    this.#pool = new WorkerPool(limits);
+    this.#cache = new CaseCache(cacheFolder);
+    this.#progress = progress;
+  }
+
+  /** @throws the signal's reason once it is aborted, TKV_CONFIG where the baseline cannot be run */
+  async evaluate(
+    bundles: readonly PolicyBundle[],
+    suite: SuiteName,
+    signal?: AbortSignal,
+  ): Promise<readonly Evaluation[]> {
+    const cases = this.plan.suites[suite];
+    const [baseline, ...outcomes] = await Promise.all([
+      this.#cases(readBundle(this.plan.baseline), cases, signal),
+      ...bundles.map((bundle) => this.#checked(bundle, cases, signal)),
+    ]);
+    const failed = baseline.find((outcome) => 'error' in outcome);
+    if (failed !== undefined && 'error' in failed) {
+      throw new TierKVError('TKV_CONFIG', `baseline: ${failed.error.message}`, { field: 'baseline' });
+    }
+    const metrics = baseline.map((outcome) => ('metrics' in outcome ? outcome.metrics : {}));
+    return bundles.map((bundle, i) => this.#evaluation(bundle, cases, outcomes[i], metrics));
+  }
+
+  /**
+   * Tells one case of a suite: what went wrong and why.
+   * @throws TKV_CONFIG for a case that the suite lacks; the errors of the bundle stand in `error`
+   */
+  async explain(
+    bundle: PolicyBundle,
+    suite: SuiteName,
+    caseId: string,
+    options: Omit<ExplainOptions, 'baseline'>,
+  ): Promise<{ readonly explanation: Explanation } | { readonly error: EvaluationError }> {
+    const each = this.plan.suites[suite].find(({ id }) => id === caseId);
+    if (each === undefined) {
+      const known = this.plan.suites[suite].map(({ id }) => id);
+      throw unknownName('case', caseId, known);
+    }
+    const [base] = await this.#cases(readBundle(this.plan.baseline), [each], undefined);
+    const answer = await this.#pool.run(
+      {
+        bundle: readBundle(bundle),
+        case: each,
+        explain: { ...options, ...('metrics' in base ? { baseline: base.metrics } : {}) },
+      },
+      () => false,
+    );
+    if (answer === undefined)
+      throw new TierKVError('TKV_STATE', 'The evaluator is closed. Open another one.');
+    if ('error' in answer) return answer;
+    const { explanation } = answer.result;
+    invariant(explanation !== undefined, 'a task with explain is explained');
+    return { explanation };
+  }
+
+  async close(): Promise<void> {
+    await this.#pool.close();
+  }
+
+  /** Outcomes of all cases, or the error of the bundle itself. */
+  async #checked(
+    bundle: PolicyBundle,
+    cases: readonly SuiteCase[],
+    signal: AbortSignal | undefined,
+  ): Promise<readonly Outcome[]> {
+    let checked: PolicyBundle;
+    try {
+      checked = readBundle(bundle);
+    } catch (error) {
+      if (!(error instanceof TierKVError)) throw error;
+      return [{ error: { kind: 'contract', message: error.message } }];
+    }
+    return this.#cases(checked, cases, signal);
+  }
+
+  /** In the order of the cases; after one that failed, later ones may be left out. */
+  async #cases(
+    bundle: PolicyBundle,
+    cases: readonly SuiteCase[],
+    signal: AbortSignal | undefined,
+  ): Promise<readonly Outcome[]> {
+    let failedAt = Infinity;
+    const outcomes = await Promise.all(
+      cases.map(async (each, i) => {
+        const off = (): boolean => signal?.aborted === true || i > failedAt;
+        const outcome = await this.#run(bundle, each, off);
+        if (outcome !== undefined && 'error' in outcome) failedAt = Math.min(failedAt, i);
+        return outcome;
+      }),
+    );
+    signal?.throwIfAborted();
+    return outcomes.filter((outcome) => outcome !== undefined);
+  }
+
+  async #run(bundle: PolicyBundle, each: SuiteCase, off: () => boolean): Promise<Outcome | undefined> {
+    const key = this.#cache.key(bundle, each);
+    const known = this.#cache.get(key);
+    if (known !== undefined) return { metrics: known };
+    let running = this.#running.get(key);
+    if (running === undefined) {
+      running = this.#start(key, bundle, each, off).finally(() => this.#running.delete(key));
+      this.#running.set(key, running);
+    }
+    const outcome = await running;
+    // whoever began it may have called it off
+    return outcome === undefined && !off() ? this.#run(bundle, each, off) : outcome;
+  }
+
+  async #start(
+    key: string,
+    bundle: PolicyBundle,
+    each: SuiteCase,
+    off: () => boolean,
+  ): Promise<Outcome | undefined> {
+    this.#asked++;
+    const answer = await this.#pool.run({ bundle, case: each }, off);
+    this.#progress(++this.#ended, this.#asked);
+    if (answer === undefined || 'error' in answer) return answer;
+    const { metrics } = answer.result;
+    this.#cache.set(key, metrics);
+    return { metrics };
+  }
+
+  #evaluation(
+    bundle: PolicyBundle,
+    cases: readonly SuiteCase[],
+    outcomes: readonly Outcome[],
+    baseline: readonly RawMetrics[],
+  ): Evaluation {
+    const { scoring } = this.plan;
+    const failed = outcomes.find((outcome) => 'error' in outcome);
+    if (failed !== undefined && 'error' in failed) {
+      const names = Object.keys(meanMetrics(baseline));
+      return {
+        policyId: idOf(bundle),
+        score: FAILED_SCORE,
+        objectives: scoring.objectives.map(() => GAIN_MIN),
+        metrics: Object.fromEntries([...names, 'policy_nodes'].map((name) => [name, 0])),
+        error: failed.error,
+      };
+    }
+    const results = cases.map((each, i): CaseResult => {
+      const outcome = outcomes[i];
+      const metrics = 'metrics' in outcome ? outcome.metrics : {};
+      const objectives = gainsOf(metrics, baseline[i], scoring.objectives);
+      return { id: each.id, score: caseScore(metrics, objectives, scoring), objectives, metrics };
+    });
+    const mean = (of: (result: CaseResult) => number): number =>
+      results.reduce((sum, result) => sum + of(result), 0) / results.length;
+    return {
+      policyId: policyId(bundle),
+      score: mean(({ score }) => score),
+      objectives: scoring.objectives.map((_, i) => mean(({ objectives }) => objectives[i])),
+      metrics: {
+        ...meanMetrics(results.map(({ metrics }) => metrics)),
+        policy_nodes: policyNodes(bundle),
+      },
+      cases: results,
+    };
+  }
+}
+
+/** Of each metric the mean over the cases that have it. */
+function meanMetrics(all: readonly RawMetrics[]): RawMetrics {
+  const sums = new Map<string, { sum: number; count: number }>();
+  for (const metrics of all) {
+    for (const [name, value] of Object.entries(metrics)) {
+      const entry = sums.get(name) ?? { sum: 0, count: 0 };
+      sums.set(name, { sum: entry.sum + value, count: entry.count + 1 });
+    }
+  }
+  return Object.fromEntries([...sums].map(([name, { sum, count }]) => [name, sum / count]));
+}
+
+/** '' for a bundle that cannot be read. */
+function idOf(bundle: PolicyBundle): string {
+  try {
+    return policyId(bundle);
+  } catch {
+    return '';
+  }
+}

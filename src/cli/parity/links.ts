@@ -1,0 +1,138 @@
+/**
+ * The links of this machine as the prediction takes them: read from a profile, or measured now. They are
+ * measured where they are used: a rehearsal serves other traffic on a runtime with small tiers, so that
+ * blocks go over each link beside the steps and the digests of a server; a time for each block, a delay, and
+ * whether blocks that are issued at once arrive at once, are fitted to what they took.
+ */
+
+import path from 'node:path';
+import type { KVLayout } from '../../runtime/index.ts';
+import type { LinkProfile, LinkProfiles } from '../../sim/driver/index.ts';
+import { parseLinkCalibration } from '../../sim/latency/index.ts';
+import type { WorkloadRequest } from '../../sim/workload/index.ts';
+import { readText } from '../input/index.ts';
+import { replayExactly } from './exactReplay.ts';
+import type { ObservedTransfer } from './observer.ts';
+import { priceTransfers } from './pricing.ts';
+import type { ParityRunner, RunnerJob } from './serving/runner.ts';
+import { type Traffic, trafficOf } from './serving/traffic.ts';
+
+export interface KnownLinks {
+  readonly profiles: LinkProfiles;
+  /** Where they are from, for the report. */
+  readonly origin: string;
+}
+
+export function readLinks(file: string): KnownLinks {
+  const { links, device } = parseLinkCalibration(readText(file), file);
+  return { profiles: links, origin: `of ${file} (${device})` };
+}
+
+/** Blocks of the tiers of a rehearsal: few, so that they overflow soon. */
+export const rehearsalBlocks = { hbm: 64, ddr: 64, nvme: 512 } as const;
+
+const PROMPTS = 48;
+/** Blocks of the longest prompt: a quarter of HBM. */
+const LONGEST = 16;
+const ANSWER_TOKENS = 8;
+/** So many prompts later a prompt is asked anew: it lies in DDR by then, or in NVMe. */
+const COMES_BACK = [10, 30];
+const GAP_US = 60_000;
+
+/** What a link of the engine carries as one copy. */
+const COPY_BYTES = 4 * 1024 * 1024;
+
+/** @param runner of the rehearsal's tiers */
+export async function rehearse(
+  runner: ParityRunner,
+  { blockBytes, blockTokens }: KVLayout,
+  scratch: string,
+  job: Omit<RunnerJob, 'traffic' | 'logPath'>,
+): Promise<KnownLinks> {
+  const logPath = path.join(scratch, 'rehearsal.log');
+  await runner.run({ ...job, traffic: rehearsalTraffic(blockTokens), logPath, progress: () => {} });
+  const { observed } = await replayExactly(logPath, job.signal);
+  return { profiles: fitLinks(observed.transfers, blockBytes), origin: 'measured in a rehearsal' };
+}
+
+/** Prompts of all lengths, each of blocks of its own, and between them some that were asked before. */
+function rehearsalTraffic(blockTokens: number): Traffic {
+  const order = Array.from({ length: PROMPTS }, (_, i) => [i, ...COMES_BACK.map((ago) => i - ago)]);
+  const prompts = order.flat().filter((prompt) => prompt >= 0);
+  const request = (prompt: number, number: number): WorkloadRequest => {
+    const blocks = 1 + ((prompt * 7) % LONGEST);
+    const runs = Int32Array.of(prompt * LONGEST, blocks);
+    const namespace = 'rehearsal';
+    return {
+      id: `rehearsal_${number}`,
+      origin: {
+        clientId: '',
+        tenantId: '',
+        sloClass: '',
+        model: '',
+        adapter: '',
+        sloTargetUs: 0,
+        prefixGroup: '',
+      },
+      arrivalUs: GAP_US * number,
+      inputTokens: blocks * blockTokens + 1,
+      outputTokens: ANSWER_TOKENS,
+      prefixTokens: 0,
+      prompt: { kind: 'blocks', namespace, blockTokens, runs },
+      output: { kind: 'blocks', namespace, blockTokens, runs: new Int32Array(0) },
+      deadlineUs: 0,
+      sessionId: '',
+      session: -1,
+      round: 0,
+      streaming: false,
+      modalities: null,
+      reasonRatio: 0,
+      thinkTimeUs: 0,
+      recordedPrefixGroup: '',
+    };
+  };
+  const open = (): ReturnType<Traffic['open']> => {
+    let number = 0;
+    return {
+      stream: { next: () => (number < prompts.length ? request(prompts[number], number++) : undefined) },
+      sessions: undefined,
+    };
+  };
+  return trafficOf(open, 1);
+}
+
+/** Candidates of a figure in microseconds: twelve to each factor of ten, from 10 µs to 100 ms. */
+const candidatesUs: readonly number[] = Array.from({ length: 49 }, (_, i) => 10 ** (1 + i / 12));
+
+/**
+ * The profile under which the observed transfers, each issued when it was, would have taken what they took:
+ * with the least mean distance of logarithms, which slow ones do not move.
+ */
+function fitLink(transfers: readonly ObservedTransfer[], blockBytes: number): LinkProfile {
+  let best: LinkProfile = { baseLatencyUs: 0, bandwidthBytesPerS: 1e9 };
+  let least = Infinity;
+  for (const perBlockUs of candidatesUs) {
+    for (const delayUs of [0, ...candidatesUs]) {
+      for (const batchBytes of [0, COPY_BYTES]) {
+        const bandwidthBytesPerS = (blockBytes * 1e6) / perBlockUs;
+        const profile = { baseLatencyUs: 0, bandwidthBytesPerS, delayUs, batchBytes };
+        const distance = distanceOf(transfers, profile, blockBytes);
+        if (distance < least) [best, least] = [profile, distance];
+      }
+    }
+  }
+  return best;
+}
+
+function distanceOf(transfers: readonly ObservedTransfer[], profile: LinkProfile, bytes: number): number {
+  const priced = priceTransfers(transfers, { [transfers[0].link]: profile }, bytes);
+  let sum = 0;
+  for (const [i, us] of priced.entries())
+    sum += Math.abs(Math.log(us / Math.max(transfers[i].durationUs, 1)));
+  return sum / priced.length;
+}
+
+function fitLinks(transfers: readonly ObservedTransfer[], blockBytes: number): LinkProfiles {
+  const byLink = Map.groupBy(transfers, ({ link }) => link);
+  return Object.fromEntries([...byLink].map(([link, all]) => [link, fitLink(all, blockBytes)]));
+}

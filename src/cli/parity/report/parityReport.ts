@@ -1,0 +1,129 @@
+/** What `tierkv parity` found, as an object and as text. Figures of a software device say so. */
+
+import { formatCount, formatShare, printable, renderTable } from '../../output/index.ts';
+import type { KnownLinks } from '../links.ts';
+import {
+  type HitComparison,
+  type LatencyComparison,
+  type LatencyName,
+  type LinkComparison,
+  latencyNames,
+} from './comparison.ts';
+
+export interface ParityReport {
+  readonly schema: 'tierkv.parity/1';
+  /** Who served. */
+  readonly runner: string;
+  readonly adapter: { readonly name: string; readonly software: boolean };
+  readonly latencyModel: string;
+  /** The links of the prediction, and where they are from: a file, or a rehearsal before the run. */
+  readonly links: KnownLinks;
+  readonly requests: number;
+  readonly exact: {
+    readonly identical: boolean;
+    readonly lines: number;
+    readonly bytes: number;
+    /** Byte of the log at which the replay differs, or null. */
+    readonly firstDifference: number | null;
+  };
+  readonly hits: HitComparison;
+  readonly transfers: Readonly<Record<string, LinkComparison>>;
+  readonly latencies: Readonly<Record<LatencyName, LatencyComparison>>;
+  readonly wrongBlocks: number;
+  readonly interruptedSteps: number;
+  readonly wallSeconds: number;
+}
+
+const right = (title: string): { title: string; align: 'right' } => ({ title, align: 'right' });
+
+function signed(error: number): string {
+  if (!Number.isFinite(error)) return '-';
+  return `${error >= 0 ? '+' : '−'}${(100 * Math.abs(error)).toFixed(1)} %`;
+}
+
+function time(us: number): string {
+  if (us >= 1e6) return `${(us / 1e6).toFixed(2)} s`;
+  return us >= 1e4 ? `${(us / 1e3).toFixed(1)} ms` : `${(us / 1e3).toFixed(2)} ms`;
+}
+
+function hitTable({ real, predicted, byTier, points }: HitComparison): string {
+  const rows = Object.entries(byTier).map(([tier, sides]) => [
+    `found in ${tier}`,
+    formatShare(sides.real, 1),
+    formatShare(sides.predicted, 1),
+    `${(100 * (sides.predicted - sides.real)).toFixed(2)} points`,
+  ]);
+  const all = ['hit rate', formatShare(real.rate, 1), formatShare(predicted.rate, 1)];
+  return renderTable(
+    [{ title: `of ${formatCount(real.lookups)} blocks` }, right('real'), right('predicted'), right('apart')],
+    [...rows, [...all, `${points.toFixed(2)} points`]],
+  );
+}
+
+function linkTable(transfers: ParityReport['transfers'], software: boolean): string {
+  return renderTable(
+    [
+      { title: software ? 'transfer (software device)' : 'transfer' },
+      right('real'),
+      right('median'),
+      right('predicted'),
+      right('median'),
+      right('error'),
+      right('of each'),
+    ],
+    Object.entries(transfers).map(([link, { real, predicted, medianError, eachError }]) => [
+      link,
+      formatCount(real.count),
+      time(real.p50),
+      formatCount(predicted.count),
+      time(predicted.p50),
+      real.count === 0 || predicted.count === 0 ? '-' : signed(medianError),
+      eachError === null ? '-' : `${(100 * eachError).toFixed(1)} %`,
+    ]),
+  );
+}
+
+function latencyTable(latencies: ParityReport['latencies']): string {
+  return renderTable(
+    [
+      { title: 'of requests' },
+      right('real mean'),
+      right('predicted'),
+      right('error'),
+      right('real p99'),
+      right('predicted'),
+      right('error'),
+      right('of each'),
+    ],
+    latencyNames.map((name) => {
+      const { real, predicted, meanError, p99Error, eachError } = latencies[name];
+      return [
+        name.toUpperCase(),
+        time(real.mean),
+        time(predicted.mean),
+        signed(meanError),
+        time(real.p99),
+        time(predicted.p99),
+        signed(p99Error),
+        `${(100 * eachError).toFixed(1)} %`,
+      ];
+    }),
+  );
+}
+
+/** The report as lines of text; the last one says whether the exact replay is identical. */
+export function renderParity(report: ParityReport): string {
+  const { adapter, exact, hits, transfers, latencies } = report;
+  const device = `${printable(adapter.name)}${adapter.software ? ', a SOFTWARE device' : ''}`;
+  const where = exact.firstDifference === null ? '' : `, first at byte ${formatCount(exact.firstDifference)}`;
+  const replayed = `${formatCount(exact.lines)} lines, ${formatCount(exact.bytes)} bytes`;
+  return [
+    `${formatCount(report.requests)} requests on ${device}; steps by ${report.runner}, ` +
+      `${report.latencyModel}; links ${printable(report.links.origin)}\n`,
+    hitTable(hits),
+    ...(Object.keys(transfers).length === 0 ? [] : [linkTable(transfers, adapter.software)]),
+    latencyTable(latencies),
+    `wrong blocks ${report.wrongBlocks}, interrupted steps ${report.interruptedSteps}\n`,
+    `exact replay: ${exact.identical ? 'identical' : `DIFFERENT${where}`} (${replayed})\n`,
+  ].join('\n');
+}

@@ -1,0 +1,108 @@
+/** The run behind `tierkv parity`: serve for real, replay what was recorded, predict, compare. */
+
+import fs from 'node:fs';
+import path from 'node:path';
+import type { VegaLiteSpec } from '../output/index.ts';
+import { replayExactly } from './exactReplay.ts';
+import { type KnownLinks, readLinks, rehearsalBlocks, rehearse } from './links.ts';
+import type { ParityOptions } from './options.ts';
+import { predict } from './prediction.ts';
+import {
+  compareHits,
+  compareLatencies,
+  compareLinks,
+  type ParityReport,
+  parityChart,
+} from './report/index.ts';
+import type { ParityRunner, RunnerJob } from './serving/runner.ts';
+import { StandIn } from './serving/standIn.ts';
+
+export interface ParityListener extends Pick<RunnerJob, 'signal' | 'notice' | 'progress'> {
+  /** A part of the run begins, for people. */
+  stage(name: string): void;
+}
+
+type TierBytes = ParityOptions['tierBytes'];
+
+/** The runtime of the options with a stand-in for the model. @param dir where the disk tier lies */
+export function standInOf(options: ParityOptions, dir: string, tierBytes: TierBytes): ParityRunner {
+  const { layout, eviction, scheduler, latency, adapter } = options;
+  const { hbm, ddr, nvme } = tierBytes;
+  return new StandIn({
+    latency,
+    scheduler,
+    runtime: {
+      layout,
+      model: 'stand-in@1',
+      secretKey: new Uint8Array(32).fill(1),
+      hbmBytes: hbm,
+      ddrBytes: ddr,
+      ...(nvme === 0 ? {} : { nvme: { dir, bytes: nvme, restart: 'empty' } }),
+      eviction: { policy: eviction },
+      offloadThreshold: 1,
+      leavingShare: 1, // what is dropped for want of speed depends on stalls, which nobody predicts
+      ...(adapter === undefined ? {} : { adapter }),
+    },
+  });
+}
+
+/** The same tiers, as small as a rehearsal wants them. */
+function rehearsalBytes({ tierBytes, layout }: ParityOptions): TierBytes {
+  const bytes = (tier: keyof TierBytes): number =>
+    tierBytes[tier] === 0 ? 0 : rehearsalBlocks[tier] * layout.blockBytes;
+  return { hbm: bytes('hbm'), ddr: bytes('ddr'), nvme: bytes('nvme') };
+}
+
+/**
+ * @param scratch a directory for files of the run
+ * @throws {TierKVError} for a device, memory or a directory that is not to be had
+ */
+export async function runParity(
+  options: ParityOptions,
+  runner: ParityRunner,
+  scratch: string,
+  listener: ParityListener,
+): Promise<{ report: ParityReport; chart: VegaLiteSpec }> {
+  const started = performance.now();
+  const { signal } = listener;
+  const links = await linksOf(options, scratch, listener);
+  listener.stage('serving');
+  const logPath = options.logPath ?? path.join(scratch, 'parity.log');
+  const run = await runner.run({ ...listener, traffic: options.traffic, logPath });
+  listener.stage('replaying what was recorded');
+  const exact = await replayExactly(logPath, signal);
+  listener.stage('predicting');
+  const predicted = predict(exact, options.traffic, run.latency, links.profiles);
+  const { identical, lines, bytes, firstDifference, observed } = exact;
+  const report: ParityReport = {
+    schema: 'tierkv.parity/1',
+    runner: runner.name,
+    adapter: run.adapter,
+    latencyModel: options.latencyModel,
+    links,
+    requests: run.requests.length,
+    exact: { identical, lines, bytes, firstDifference },
+    hits: compareHits(observed, predicted.observed),
+    transfers: compareLinks(observed, predicted.observed, links.profiles, exact.config),
+    latencies: compareLatencies(run.requests, predicted.requests),
+    wrongBlocks: run.wrongBlocks,
+    interruptedSteps: run.interruptedSteps,
+    wallSeconds: (performance.now() - started) / 1000,
+  };
+  const chart = parityChart(`Parity on ${run.adapter.name}`, [
+    { name: 'real', requests: run.requests, observed },
+    { name: 'predicted', ...predicted },
+  ]);
+  return { report, chart };
+}
+
+function linksOf(options: ParityOptions, scratch: string, listener: ParityListener): Promise<KnownLinks> {
+  const { linksPath, tierBytes, layout } = options;
+  if (linksPath !== undefined) return Promise.resolve(readLinks(linksPath));
+  if (tierBytes.ddr + tierBytes.nvme === 0) return Promise.resolve({ profiles: {}, origin: 'none' });
+  listener.stage('measuring the links in a rehearsal');
+  const dir = path.join(scratch, 'rehearsal');
+  fs.mkdirSync(dir);
+  const runner = standInOf(options, dir, rehearsalBytes(options));
+  return rehearse(runner, layout, dir, { ...listener, notice: () => {} });
+}

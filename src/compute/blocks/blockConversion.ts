@@ -1,0 +1,108 @@
+/**
+ * Converts blocks of one pool into blocks of another pool that has the same shape in another format: f32, f16
+ * and int8 with a scale for each token and head, in every direction. What comes out has the very bytes that
+ * writing the same numbers into the target's format gives.
+ *
+ *     const conversion = await BlockConversion.open({ device, from, to, pairsMax: 64 });
+ *     conversion.setPairs([{ from, to }]);             once a step
+ *     conversion.record(pass);                         one dispatch for all of them
+ *
+ * `setPairs` writes through the queue, so the encoder of a step must be submitted before the next `setPairs`.
+ */
+
+import { configError } from '../../runtime/errors.ts';
+import type { KVLayout } from '../../runtime/geometry/index.ts';
+import { type KVFormat, kvFormat } from '../format.ts';
+import { conversionText } from '../kernelText.ts';
+import type { BlockPair } from './blockPairs.ts';
+import { PairKernel } from './pairKernel.ts';
+
+/** A pool's buffers, and the layout of its blocks. */
+export interface BlockPool {
+  readonly slabs: readonly GPUBuffer[];
+  readonly layout: KVLayout;
+}
+
+export interface BlockConversionConfig {
+  readonly device: GPUDevice;
+  readonly from: BlockPool;
+  /** Its buffers are none of `from`. */
+  readonly to: BlockPool;
+  /** Most pairs of a step. */
+  readonly pairsMax: number;
+}
+
+export class BlockConversion implements Disposable {
+  readonly #kernel: PairKernel;
+
+  private constructor(kernel: PairKernel) {
+    this.#kernel = kernel;
+  }
+
+  /** @throws TKV_CONFIG naming the field; TKV_DEVICE when the device does not compile the kernel */
+  static async open({ device, from, to, pairsMax }: BlockConversionConfig): Promise<BlockConversion> {
+    const source = kvFormat(from.layout, device.features);
+    const target = kvFormat(to.layout, device.features);
+    requireSameShape(source, target);
+    if (to.slabs.some((slab) => from.slabs.includes(slab))) {
+      throw configError('to.slabs', 'has a buffer of from.slabs', 'Convert into another pool.');
+    }
+    const { blockTokens, blockBytes, rowBytes } = from.layout;
+    const blockRows = blockBytes / rowBytes;
+    const side = ({ slabs, layout }: BlockPool, { unitBytes }: KVFormat) => {
+      return { slabs, blockBytes: layout.blockBytes, unitBytes };
+    };
+    const kernel = await PairKernel.open(device, {
+      name: 'convertBlocks',
+      code: conversionText(source, from.slabs.length, target, to.slabs.length),
+      constants: {
+        blockTokens,
+        blockRows,
+        headDim4: source.headDim4,
+        fromRowUnits: rowBytes / source.unitBytes,
+        toRowUnits: to.layout.rowBytes / target.unitBytes,
+      },
+      limits: { from: side(from, source), to: side(to, target), blockTokens, pairsMax },
+      pairLanes: blockRows * (target.scaled ? 1 : target.headDim4),
+      pools: [
+        { slabs: from.slabs, type: 'read-only-storage' },
+        { slabs: to.slabs, type: 'storage' },
+      ],
+    });
+    return new BlockConversion(kernel);
+  }
+
+  /**
+   * Which blocks the next `record` converts.
+   * @throws TKV_CONFIG naming the pair that is out of bounds, or whose target another pair writes; nothing is
+   * changed then
+   */
+  setPairs(pairs: readonly BlockPair[]): void {
+    this.#kernel.setPairs(pairs);
+  }
+
+  /** Records one dispatch; none where there are no pairs. */
+  record(pass: GPUComputePassEncoder): void {
+    this.#kernel.record(pass);
+  }
+
+  [Symbol.dispose](): void {
+    this.#kernel[Symbol.dispose]();
+  }
+}
+
+function requireSameShape(from: KVFormat, to: KVFormat): void {
+  for (const field of ['layers', 'kvHeads', 'blockTokens'] as const) {
+    if (from.layout[field] === to.layout[field]) continue;
+    const problem = `is ${to.layout[field]}, but ${from.layout[field]} in from.layout`;
+    throw configError(`to.layout.${field}`, problem, 'Give layouts that differ in their dtype alone.');
+  }
+  if (from.headDim !== to.headDim) {
+    const problem = `is of ${to.headDim} elements, but of ${from.headDim} in from.layout`;
+    throw configError('to.layout.headDim', problem, 'Give layouts that differ in their dtype alone.');
+  }
+  if (from.layout.dtype === to.layout.dtype) {
+    const problem = `is ${to.layout.dtype}, as in from.layout`;
+    throw configError('to.layout.dtype', problem, 'There is nothing to convert: copy the bytes.');
+  }
+}

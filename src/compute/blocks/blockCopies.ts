@@ -1,0 +1,69 @@
+/**
+ * Copies blocks of a pool into other blocks of it, within a slab and between slabs, in a pass of the caller's:
+ * what a fork or a rollback continues behind a full block, in the step that continues it.
+ *
+ *     const copies = await BlockCopies.open({ device, slabs, layout, pairsMax: 64 });
+ *     copies.setPairs([{ from, to, tokens: 5 }]);      once a step
+ *     copies.record(pass);                             one dispatch for all of them
+ *
+ * `setPairs` writes through the queue, so the encoder of a step must be submitted before the next `setPairs`.
+ */
+
+import type { KVLayout } from '../../runtime/geometry/index.ts';
+import { copyText } from '../kernelText.ts';
+import type { BlockPair } from './blockPairs.ts';
+import { PairKernel } from './pairKernel.ts';
+
+export interface BlockCopiesConfig {
+  readonly device: GPUDevice;
+  /** The pool's buffers. */
+  readonly slabs: readonly GPUBuffer[];
+  /** Of any dtype: bits are copied. */
+  readonly layout: KVLayout;
+  /** Most pairs of a step. */
+  readonly pairsMax: number;
+}
+
+export class BlockCopies implements Disposable {
+  readonly #kernel: PairKernel;
+
+  private constructor(kernel: PairKernel) {
+    this.#kernel = kernel;
+  }
+
+  /** @throws TKV_CONFIG naming the field; TKV_DEVICE when the device does not compile the kernel */
+  static async open({ device, slabs, layout, pairsMax }: BlockCopiesConfig): Promise<BlockCopies> {
+    const { rowBytes, blockBytes, blockTokens } = layout;
+    const unitBytes = ([16, 8, 4] as const).find((bytes) => rowBytes % bytes === 0) ?? 4;
+    const rowUnits = rowBytes / unitBytes;
+    const blockRows = blockBytes / rowBytes;
+    const side = { slabs, blockBytes, unitBytes };
+    const kernel = await PairKernel.open(device, {
+      name: 'copyBlocks',
+      code: copyText(unitBytes, slabs.length),
+      constants: { blockTokens, fromRowUnits: rowUnits, blockRows },
+      limits: { from: side, to: side, blockTokens, pairsMax },
+      pairLanes: blockRows * rowUnits,
+      pools: [{ slabs, type: 'storage' }],
+    });
+    return new BlockCopies(kernel);
+  }
+
+  /**
+   * Which blocks the next `record` copies.
+   * @throws TKV_CONFIG naming the pair that is out of bounds, or whose target another pair reads or writes;
+   * nothing is changed then
+   */
+  setPairs(pairs: readonly BlockPair[]): void {
+    this.#kernel.setPairs(pairs);
+  }
+
+  /** Records one dispatch; none where there are no pairs. */
+  record(pass: GPUComputePassEncoder): void {
+    this.#kernel.record(pass);
+  }
+
+  [Symbol.dispose](): void {
+    this.#kernel[Symbol.dispose]();
+  }
+}

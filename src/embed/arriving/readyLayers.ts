@@ -1,0 +1,60 @@
+/**
+ * Layers that are used as they come: group g computes while group g + 1 is loaded. The handle of a group is
+ * made only behind the end of all its transfers, each of which was verified, so kernels that ask for one
+ * cannot attend over bytes that are still on their way. A unit that failed to come makes the whole sequence
+ * `interrupted`: what the groups before it have computed of its block is not used.
+ */
+
+import { unlessAborted } from '../abort.ts';
+import type { LayerGroup } from '../layerGroups.ts';
+import { type DeviceBlockTable, deviceTable, readableBlocks } from '../requests/blockTables.ts';
+import type { RequestContext } from '../requests/context.ts';
+import type { SequenceState } from '../requests/kvSequence.ts';
+import { scrub } from '../requests/scrubbing.ts';
+import { placedBlocks } from './placed.ts';
+
+const proof: unique symbol = Symbol('all transfers of the group have ended');
+
+/** Layers [first, end) of a sequence, every block of which is in HBM: verified, or open. */
+export class ReadyLayers implements LayerGroup {
+  readonly group: number;
+  readonly first: number;
+  readonly end: number;
+  readonly blockTable: DeviceBlockTable;
+  /** Blocks that are to be written in these layers; no others are. */
+  readonly open: readonly number[];
+
+  /** Only `readyLayers` has the proof. */
+  constructor(
+    _: typeof proof,
+    group: number,
+    { first, end }: LayerGroup,
+    blockTable: DeviceBlockTable,
+    open: readonly number[],
+  ) {
+    this.group = group;
+    this.first = first;
+    this.end = end;
+    this.blockTable = blockTable;
+    this.open = open;
+  }
+}
+
+export async function readyLayers(
+  context: RequestContext,
+  sequence: SequenceState,
+  group: number,
+  signals: readonly AbortSignal[],
+): Promise<ReadyLayers | 'interrupted'> {
+  const { loop, manager, keeper, units } = context;
+  const { table } = sequence.groups[group];
+  while (table.pending > 0) await unlessAborted(signals, () => loop.settled(table));
+  const { blocks } = sequence;
+  if (sequence.ended || !keeper.present || placedBlocks(table) < blocks) return 'interrupted';
+  scrub(context, sequence, 0);
+  const open: number[] = [];
+  for (let i = 0; i < blocks; i++) if (manager.openBlock(table, i) !== undefined) open.push(i);
+  sequence.groups[group].disturbances = table.disturbances;
+  const places = deviceTable(context.hbm(), readableBlocks(manager, table, blocks));
+  return new ReadyLayers(proof, group, units.groups[group], places, open);
+}

@@ -1,0 +1,158 @@
+/**
+ * From a bundle to what a simulation is built with: choices by name for the control plane's configuration,
+ * makers for policies that are programs or trees, and what engines and the autoscaler are given.
+ */
+
+import type { SchedulerConfig } from '../../runtime/batching/index.ts';
+import type { PolicyChoice as EvictionChoice } from '../../runtime/policy/index.ts';
+import type {
+  AdmissionPolicy,
+  AutoScalePolicy,
+  ControlConfig,
+  MadePolicies,
+  ParameterValue,
+  PolicyChoice,
+  PolicyWorld,
+  PriorityPolicy,
+  RoutingPolicy,
+} from '../../sim/control/index.ts';
+import type { MakeEngine } from '../../sim/deployment/index.ts';
+import { loadProgram, PolicyError } from '../../sim/sandbox/index.ts';
+import {
+  type ParameterizedPolicy,
+  type PolicyBundle,
+  type PolicySlot,
+  policyId,
+  policySlots,
+  type TreeNode,
+} from '../bundle/index.ts';
+import { rankerOfCode, rankerOfTree, rankingEngine } from './arrivalEngine.ts';
+import { CodeAdmission, CodePriority, CodeRouting, CodeScaling } from './codePolicies.ts';
+import type { LoadedCode } from './slotProgram.ts';
+import { TreeAdmission, TreePriority, TreeRouting, TreeScaling } from './treePolicies.ts';
+
+export interface BoundBundle {
+  readonly policyId: string;
+  /** Policies by name. */
+  readonly control: Partial<Pick<ControlConfig, 'admission' | 'priority' | 'routing'>>;
+  /** Policies that are programs or trees; they go before those by name. */
+  readonly policies: MadePolicies;
+  readonly scheduler: SchedulerConfig;
+  /** Undefined where the bundle leaves eviction alone. */
+  readonly eviction: EvictionChoice | undefined;
+  /** By name, or made; undefined where the bundle does not scale. */
+  readonly scaling: PolicyChoice | ((world: PolicyWorld) => AutoScalePolicy) | undefined;
+  /** Undefined for the plain engine. */
+  readonly makeEngine: MakeEngine | undefined;
+}
+
+/** Queue order and victims of a scheduler whose requests come with ranks. */
+const byRank: SchedulerConfig = { queueOrder: 'priority-fcfs', victimRule: 'priority' };
+
+function choiceOf({ template, parameters }: ParameterizedPolicy): PolicyChoice {
+  return { ...parameters, policy: template };
+}
+
+/**
+ * Reads the programs of a bundle and binds everything; nothing is run yet but what programs do when they are
+ * loaded, so that a program without its function is found here.
+ * @param bundle as `readBundle` returns it
+ * @throws PolicyError compile, contract, step_limit, memory_limit, policy_runtime, with the slot
+ */
+export async function bindBundle(bundle: PolicyBundle): Promise<BoundBundle> {
+  const code: Partial<Record<PolicySlot, LoadedCode>> = {};
+  for (const slot of policySlots) {
+    const spec = bundle[slot];
+    if (spec?.type !== 'code') continue;
+    code[slot] = { code: spec, program: await inSlot(slot, () => loadProgram(spec.language, spec.source)) };
+  }
+  const { admission, priority, routing, instanceScheduler, autoScale, eviction } = bundle;
+  const named = (slot: 'admission' | 'priority' | 'routing'): Partial<BoundBundle['control']> => {
+    const spec = bundle[slot];
+    return spec?.type === 'parameterized' ? { [slot]: choiceOf(spec) } : {};
+  };
+  const makeAdmission = maker<AdmissionPolicy>(admission, code.admission, CodeAdmission, TreeAdmission);
+  const makePriority = maker<PriorityPolicy>(priority, code.priority, CodePriority, TreePriority);
+  const makeRouting = maker<RoutingPolicy>(routing, code.routing, CodeRouting, TreeRouting);
+  const makeScaling = maker<AutoScalePolicy>(autoScale, code.autoScale, CodeScaling, TreeScaling);
+  const bound: BoundBundle = {
+    policyId: policyId(bundle),
+    control: { ...named('admission'), ...named('priority'), ...named('routing') },
+    policies: {
+      ...(makeAdmission && { admission: makeAdmission }),
+      ...(makePriority && { priority: makePriority }),
+      ...(makeRouting && { routing: makeRouting }),
+    },
+    scheduler: schedulerOf(instanceScheduler),
+    // templates of this slot are the eviction policies of the manager, whose parameters are plain
+    eviction: eviction?.type === 'parameterized' ? (choiceOf(eviction) as EvictionChoice) : undefined,
+    scaling: autoScale?.type === 'parameterized' ? choiceOf(autoScale) : makeScaling,
+    makeEngine: engineOf(instanceScheduler, code.instanceScheduler),
+  };
+  await check(code);
+  return bound;
+}
+
+type Constructor<P, A> = new (from: A, world: PolicyWorld) => P;
+
+function maker<P>(
+  spec: PolicyBundle[PolicySlot],
+  code: LoadedCode | undefined,
+  Code: Constructor<P, LoadedCode>,
+  Tree: Constructor<P, TreeNode>,
+): ((world: PolicyWorld) => P) | undefined {
+  if (code !== undefined) return (world) => new Code(code, world);
+  if (spec?.type === 'decisionTree') return (world) => new Tree(spec.root, world);
+  return undefined;
+}
+
+function schedulerOf(spec: PolicyBundle['instanceScheduler']): SchedulerConfig {
+  if (spec === undefined) return {};
+  if (spec.type !== 'parameterized') return byRank;
+  const { victimRule, longPrefillTokens } = spec.parameters as Readonly<
+    Record<string, ParameterValue | undefined>
+  >;
+  return {
+    queueOrder: spec.template,
+    ...(typeof victimRule === 'string' ? { victimRule } : {}),
+    ...(typeof longPrefillTokens === 'number' ? { longPrefillTokens } : {}),
+  };
+}
+
+function engineOf(
+  spec: PolicyBundle['instanceScheduler'],
+  code: LoadedCode | undefined,
+): MakeEngine | undefined {
+  if (code !== undefined) return rankingEngine(() => rankerOfCode(code));
+  if (spec?.type === 'decisionTree') return rankingEngine(() => rankerOfTree(spec.root));
+  return undefined;
+}
+
+/** Instantiates every program once, so that what lacks its function fails before a simulation begins. */
+async function check(code: Partial<Record<PolicySlot, LoadedCode>>): Promise<void> {
+  const makers: Partial<Record<PolicySlot, (loaded: LoadedCode) => unknown>> = {
+    admission: (loaded) => new CodeAdmission(loaded),
+    priority: (loaded) => new CodePriority(loaded),
+    routing: (loaded) => new CodeRouting(loaded),
+    autoScale: (loaded) => new CodeScaling(loaded),
+    instanceScheduler: rankerOfCode,
+  };
+  for (const slot of policySlots) {
+    const loaded = code[slot];
+    if (loaded !== undefined) await inSlot(slot, async () => makers[slot]?.(loaded));
+  }
+}
+
+/** Errors of a program name its slot. */
+async function inSlot<T>(slot: PolicySlot, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    if (!(error instanceof PolicyError) || error.path !== undefined) throw error;
+    throw new PolicyError(error.kind, error.problem, {
+      path: slot,
+      ...(error.line === undefined ? {} : { line: error.line }),
+      cause: error,
+    });
+  }
+}

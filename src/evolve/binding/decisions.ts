@@ -1,0 +1,19 @@
+/** From the numbers of a program or tree to the decisions of a stage. */
+
+import type { Priority, RequestView, SloPriorities } from '../../sim/control/index.ts';
+
+/** Ranks of schedulers are 32-bit integers; a score of 1 is so many of their steps. */
+const RANK_STEPS = 1024;
+const RANK_LIMIT = 2 ** 31;
+
+/** Whether a request may be shed stays the matter of its class. */
+export function priorityOf(request: RequestView, score: number, classes: SloPriorities): Priority {
+  const dueUs = request.sloTargetUs > 0 ? request.arrivalUs + request.sloTargetUs : 0;
+  const hints = { sheddable: classes.of(request.sloClass) < 0, dueUs };
+  return { score, rank: rankOf(-score * RANK_STEPS), hints };
+}
+
+/** The nearest integer that a scheduler takes as a rank. */
+export function rankOf(value: number): number {
+  return Math.round(Math.min(RANK_LIMIT, Math.max(-RANK_LIMIT, value))) + 0;
+}

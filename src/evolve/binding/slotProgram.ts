@@ -1,0 +1,127 @@
+/**
+ * A program in a slot: its function bound to the signature of the slot, its inputs filled from features, as
+ * far as the program can see them.
+ */
+
+import type { PlainState, Stateful } from '../../sim/control/index.ts';
+import {
+  type FeatureKind,
+  type InputShape,
+  type InputTable,
+  PolicyError,
+  type PolicyFunction,
+  type PolicyInstance,
+  type PolicyProgram,
+} from '../../sim/sandbox/index.ts';
+import { type CodePolicy, type PolicySlot, type SlotFunction, slotContracts } from '../bundle/index.ts';
+import type { Feature, FeatureTable } from '../features/index.ts';
+
+/** A code policy whose program was read. */
+export interface LoadedCode {
+  readonly code: CodePolicy;
+  readonly program: PolicyProgram;
+}
+
+/** The shape of one input, as the sandbox wants it. */
+function shapeOf({ name, features, isList }: SlotFunction['arguments'][number]): InputShape {
+  const fields: Record<string, FeatureKind> = {};
+  for (const [field, { kind }] of Object.entries(features)) fields[field] = kind;
+  return { name, kind: isList ? 'records' : 'record', fields };
+}
+
+interface Wanted<Facts> {
+  readonly place: number;
+  readonly feature: Feature<Facts>;
+}
+
+/** Fills one input of a call. */
+export class FeatureWriter<Facts> {
+  readonly names: readonly string[];
+  readonly #table: InputTable;
+  readonly #wanted: readonly Wanted<Facts>[];
+
+  constructor(table: InputTable, features: FeatureTable<Facts>, wants: (name: string) => boolean) {
+    this.#table = table;
+    this.names = Object.keys(features).filter(wants);
+    this.#wanted = this.names.map((name) => ({ place: table.field(name), feature: features[name] }));
+  }
+
+  rows(count: number): void {
+    this.#table.resize(count);
+  }
+
+  write(row: number, facts: Facts): void {
+    const table = this.#table;
+    const start = row * table.width;
+    for (const { place, feature } of this.#wanted) {
+      const value = feature.read(facts);
+      if (typeof value === 'string') table.texts[start + place] = value;
+      else table.values[start + place] = Number(value);
+    }
+  }
+}
+
+export class SlotProgram implements Stateful {
+  readonly function: SlotFunction;
+  readonly #slot: PolicySlot;
+  readonly #instance: PolicyInstance;
+  readonly #bound: PolicyFunction;
+
+  /** @throws PolicyError contract, and what loading the program may throw */
+  constructor(slot: PolicySlot, { code, program }: LoadedCode) {
+    this.#slot = slot;
+    this.#instance = program.instantiate();
+    this.function = functionOf(slot, code, this.#instance);
+    const { name, arguments: inputs, decision } = this.function;
+    this.#bound = this.#instance.bind({ name, inputs: inputs.map(shapeOf), decision });
+  }
+
+  /** The writer of the input at that place of the function. */
+  writer<Facts>(place: number, features: FeatureTable<Facts>): FeatureWriter<Facts> {
+    const { name: input } = this.function.arguments[place];
+    const table = this.#bound.inputs[place];
+    return new FeatureWriter(table, features, (name) => this.#bound.reads(input, name));
+  }
+
+  /**
+   * Decides on what the writers wrote.
+   * @throws PolicyError with the request and the simulated time
+   */
+  decide(requestId: string, nowUs: number): Float64Array {
+    try {
+      return this.#bound.call();
+    } catch (error) {
+      if (!(error instanceof PolicyError) || error.path !== undefined) throw error;
+      throw new PolicyError(error.kind, error.problem, {
+        path: this.#slot,
+        ...(error.line === undefined ? {} : { line: error.line }),
+        ...(requestId === '' ? {} : { requestId }),
+        simTimeUs: nowUs,
+        cause: error,
+      });
+    }
+  }
+
+  snapshot(): PlainState {
+    return this.#instance.snapshot();
+  }
+
+  restore(state: PlainState): void {
+    this.#instance.restore(state);
+  }
+}
+
+/** The function of the slot that the program has; its own name for it where the policy gives one. */
+function functionOf(slot: PolicySlot, { entrypoint }: CodePolicy, instance: PolicyInstance): SlotFunction {
+  const { functions } = slotContracts[slot];
+  if (entrypoint !== undefined) {
+    const named = functions.find(({ name }) => name === entrypoint);
+    return named ?? { ...functions[0], name: entrypoint };
+  }
+  const found = functions.find(({ name }) => instance.has(name));
+  if (found !== undefined) return found;
+  const calls = functions.map(
+    ({ name, arguments: inputs }) => `${name}(${inputs.map((input) => input.name).join(', ')})`,
+  );
+  throw new PolicyError('contract', `the program has no function ${calls.join(' or ')}. Define it`);
+}

@@ -1,0 +1,185 @@
+/** Decision trees as the stages of a control plane and as an autoscaling policy. */
+
+import {
+  ADMIT,
+  type AdmissionDecision,
+  type AdmissionPolicy,
+  type AutoScaleContext,
+  type AutoScalePolicy,
+  type ClusterState,
+  type InstanceScore,
+  instanceScores,
+  makeScorer,
+  type PlainState,
+  type PolicyWorld,
+  type Priority,
+  type PriorityPolicy,
+  type RequestView,
+  type RouterState,
+  type RoutingChoice,
+  type RoutingContext,
+  type RoutingPolicy,
+  type ScaleDecision,
+  type Scorer,
+  SloPriorities,
+  StatelessPolicy,
+} from '../../sim/control/index.ts';
+import type { TreeNode } from '../bundle/index.ts';
+import { cacheFeatures, type MemoryName } from '../features/index.ts';
+import { scaleTo } from './codePolicies.ts';
+import { priorityOf } from './decisions.ts';
+import { RouterMemory } from './routerMemory.ts';
+import { DecisionTree } from './tree.ts';
+
+const NAME = 'tree';
+
+export class TreeAdmission extends StatelessPolicy implements AdmissionPolicy {
+  readonly name: string = NAME;
+  readonly #tree: DecisionTree;
+
+  constructor(root: TreeNode) {
+    super();
+    this.#tree = new DecisionTree('admission', root);
+  }
+
+  decide(
+    request: RequestView,
+    priority: Priority,
+    router: RouterState,
+    { instances }: ClusterState,
+  ): AdmissionDecision {
+    const facts = { request: { request, priority, router }, cluster: { router, instances } };
+    const { action, value = 0 } = this.#tree.walk(facts);
+    if (action === 'admit') return ADMIT;
+    if (action === 'reject') return { verdict: 'reject', reason: NAME };
+    return { verdict: 'delay', durationUs: Math.max(1, Math.ceil(value)), reason: NAME };
+  }
+}
+
+export class TreePriority extends StatelessPolicy implements PriorityPolicy {
+  readonly name: string = NAME;
+  readonly #tree: DecisionTree;
+  readonly #classes: SloPriorities = new SloPriorities();
+
+  constructor(root: TreeNode) {
+    super();
+    this.#tree = new DecisionTree('priority', root);
+  }
+
+  prioritise(request: RequestView, router: RouterState): Priority {
+    const facts = { request: { request, priority: null, router }, cluster: { router } };
+    const { action, value = 0 } = this.#tree.walk(facts);
+    const score = action === 'class' ? this.#classes.of(request.sloClass) + value : value;
+    return priorityOf(request, score, this.#classes);
+  }
+}
+
+/** Walked once for each candidate: the leaf says how that candidate is scored. */
+export class TreeRouting implements RoutingPolicy {
+  readonly name: string = NAME;
+  readonly readsCaches: boolean;
+  readonly #tree: DecisionTree;
+  readonly #memory: RouterMemory;
+  readonly #rules: ReadonlyMap<string, InstanceScore>;
+  readonly #scorers: ReadonlyMap<string, { readonly scorer: Scorer; values: Float64Array; asked: boolean }>;
+  #scores: Float64Array = new Float64Array(16);
+
+  constructor(root: TreeNode, world: PolicyWorld) {
+    this.#tree = new DecisionTree('routing', root);
+    const { actions } = this.#tree;
+    const read = this.#tree.ofGroup('instance');
+    this.#memory = RouterMemory.of(read);
+    this.#rules = new Map(
+      actions.filter((name) => name in instanceScores).map((name) => [name, instanceScores[name](world)]),
+    );
+    this.#scorers = new Map(
+      actions
+        .filter((name) => name !== 'score' && !this.#rules.has(name))
+        .map((name) => [name, { scorer: makeScorer(name), values: new Float64Array(16), asked: false }]),
+    );
+    this.readsCaches =
+      read.some((name) => cacheFeatures.includes(name)) ||
+      [...this.#scorers.values()].some(({ scorer }) => scorer.readsCaches);
+  }
+
+  choose(context: RoutingContext): RoutingChoice {
+    const { request, priority, candidates, router } = context;
+    const count = candidates.length;
+    if (this.#scores.length < count) this.#scores = new Float64Array(2 * count);
+    this.#memory.ask(context);
+    for (const entry of this.#scorers.values()) entry.asked = false;
+    let index = 0;
+    for (let i = 0; i < count; i++) {
+      const instance = candidates[i];
+      const memory = (name: MemoryName): number => this.#memory.of(name, i);
+      const { action, value } = this.#tree.walk({
+        request: { request, priority, router },
+        cluster: { router, instances: candidates },
+        instance: { instance, context, memory },
+      });
+      this.#scores[i] = action === 'score' ? (value ?? 0) : this.#scored(action, i, context) * (value ?? 1);
+      if (this.#scores[i] > this.#scores[index]) index = i;
+    }
+    return { index, reason: NAME, scores: this.#scores, parts: [], filteredOut: [] };
+  }
+
+  #scored(action: string, candidate: number, context: RoutingContext): number {
+    const rule = this.#rules.get(action);
+    if (rule !== undefined) return rule(context.candidates[candidate], context.request);
+    const entry = this.#scorers.get(action);
+    if (entry === undefined) return 0;
+    if (!entry.asked) {
+      const count = context.candidates.length;
+      if (entry.values.length < count) entry.values = new Float64Array(2 * count);
+      entry.scorer.score(context, entry.values);
+      entry.asked = true;
+    }
+    return entry.values[candidate];
+  }
+
+  routed(context: RoutingContext, instance: number): void {
+    this.#memory.routed(context, instance);
+    for (const { scorer } of this.#scorers.values()) scorer.routed?.(context, instance);
+  }
+
+  removed(instance: number): void {
+    this.#memory.removed(instance);
+    for (const { scorer } of this.#scorers.values()) scorer.removed?.(instance);
+  }
+
+  snapshot(): PlainState {
+    const scorers = [...this.#scorers.values()].map(({ scorer }) => scorer.snapshot());
+    return { memory: this.#memory.snapshot(), scorers };
+  }
+
+  restore(state: PlainState): void {
+    // the state is what `snapshot` made
+    const saved = state as { memory: PlainState; scorers: readonly PlainState[] };
+    this.#memory.restore(saved.memory);
+    [...this.#scorers.values()].forEach(({ scorer }, i) => {
+      scorer.restore(saved.scorers[i]);
+    });
+  }
+}
+
+export class TreeScaling extends StatelessPolicy implements AutoScalePolicy {
+  readonly name: string = NAME;
+  readonly #tree: DecisionTree;
+
+  constructor(root: TreeNode) {
+    super();
+    this.#tree = new DecisionTree('autoScale', root);
+  }
+
+  evaluate(context: AutoScaleContext): ScaleDecision {
+    const { action, value = 1 } = this.#tree.walk({ deployment: context });
+    const { currentReplicas } = context;
+    const wishes: Readonly<Record<string, number>> = {
+      keep: currentReplicas,
+      up: currentReplicas + value,
+      down: currentReplicas - value,
+      target: value,
+    };
+    return scaleTo(context, wishes[action], NAME);
+  }
+}

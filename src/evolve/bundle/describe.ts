@@ -1,0 +1,124 @@
+/**
+ * What a policy may do, as data and as a text for people and prompts. All of it is made from the tables that
+ * the runtime itself goes by.
+ */
+
+import type { ParameterRule } from '../../sim/control/index.ts';
+import { Meter } from '../../sim/sandbox/index.ts';
+import { type PolicySlot, policySlots } from './policyBundle.ts';
+import { slotContracts } from './slots.ts';
+
+export interface SignalDescription {
+  readonly name: string;
+  readonly kind: string;
+  readonly unit: string;
+  readonly freshness: string;
+  readonly about: string;
+}
+
+export interface SlotDescription {
+  readonly slot: PolicySlot;
+  readonly about: string;
+  readonly templates: Readonly<
+    Record<string, { readonly about: string; readonly parameters: Readonly<Record<string, ParameterRule>> }>
+  >;
+  /** Functions of which a program defines one. */
+  readonly functions: readonly {
+    readonly name: string;
+    readonly arguments: readonly string[];
+    readonly returns: string;
+  }[];
+  /** What the arguments hold. */
+  readonly arguments: Readonly<
+    Record<string, { readonly isList: boolean; readonly fields: readonly SignalDescription[] }>
+  >;
+  readonly actions: Readonly<
+    Record<string, { readonly about: string; readonly value: string; readonly unit: string }>
+  >;
+}
+
+export interface PolicyDescription {
+  readonly slots: readonly SlotDescription[];
+  readonly limits: { readonly stepsPerCall: number; readonly memoryUnitsPerCall: number };
+  readonly state: string;
+}
+
+const stateRule =
+  'A function with one more parameter gets the state of its program there: in Starlark a dict that it may ' +
+  'change, with numbers, texts, booleans, None, and lists, tuples and dicts of them. Nothing else is ' +
+  'remembered from call to call.';
+
+function describeSlot(slot: PolicySlot): SlotDescription {
+  const { about, templates, functions, actions } = slotContracts[slot];
+  const inputs = functions[0]?.arguments ?? [];
+  return {
+    slot,
+    about,
+    templates: Object.fromEntries(templates.names.map((name) => [name, templates.describe(name)])),
+    functions: functions.map(({ name, arguments: all, returns }) => ({
+      name,
+      arguments: all.map((input) => input.name),
+      returns,
+    })),
+    arguments: Object.fromEntries(
+      inputs.map(({ name, features, isList }) => {
+        const fields = Object.entries(features).map(([field, feature]): SignalDescription => {
+          const { kind, unit, freshness, about: what } = feature;
+          return { name: field, kind, unit, freshness, about: what };
+        });
+        return [name, { isList, fields }];
+      }),
+    ),
+    actions,
+  };
+}
+
+export function describePolicies(): PolicyDescription {
+  const { stepLimit, memoryLimit } = new Meter();
+  return {
+    slots: policySlots.map(describeSlot),
+    limits: { stepsPerCall: stepLimit, memoryUnitsPerCall: memoryLimit },
+    state: stateRule,
+  };
+}
+
+/** The same as Markdown, ready for a prompt. */
+export function descriptionText(slots: readonly PolicySlot[] = policySlots): string {
+  const { slots: all, limits, state } = describePolicies();
+  const lines = [
+    '# Policies of a tierkv cluster',
+    '',
+    `A call may take ${limits.stepsPerCall} steps and ${limits.memoryUnitsPerCall} units of memory. It sees no clock but`,
+    'nowUs, no chance, no files and no other call.',
+    state,
+    '',
+    'Age of a signal: constant; fresh (the router counts it itself); snapshot (as old as the last report of',
+    'the instance, often seconds); cacheSignal (as old as the last reading of caches).',
+  ];
+  for (const { slot, about, templates, functions, arguments: inputs, actions } of all) {
+    if (!slots.includes(slot)) continue;
+    lines.push('', `## ${slot}: ${about}`, '', 'Templates:');
+    for (const [name, template] of Object.entries(templates)) {
+      const rules = Object.entries(template.parameters).map(
+        ([each, rule]) => `${each} = ${JSON.stringify(rule.default)}`,
+      );
+      lines.push(`- ${name}: ${template.about}${rules.length === 0 ? '' : ` (${rules.join(', ')})`}`);
+    }
+    if (functions.length === 0) continue;
+    lines.push('', 'Functions of a program, of which it defines one:');
+    for (const { name, arguments: all, returns } of functions) {
+      lines.push(`- ${name}(${all.join(', ')}) returns ${returns}`);
+    }
+    for (const [name, { isList, fields }] of Object.entries(inputs)) {
+      lines.push('', `${name}${isList ? ' (a list of)' : ''}:`);
+      for (const { name: field, kind, unit, freshness, about: what } of fields) {
+        lines.push(`- ${field}: ${kind}${unit === '' ? '' : ` in ${unit}`}, ${freshness}: ${what}`);
+      }
+    }
+    lines.push('', 'Actions of a decision tree:');
+    for (const [action, { about: what, value, unit }] of Object.entries(actions)) {
+      lines.push(`- ${action}${value === 'none' ? '' : ` value (${unit})`}: ${what}`);
+    }
+  }
+  return `${lines.join('\n')}\n`;
+}

@@ -1,0 +1,204 @@
+/**
+ * What each slot of a bundle accepts: templates, the function of a program with its arguments and results,
+ * and features and actions of a decision tree. Reading, binding, the JSON schema and `describe` go by this.
+ */
+
+import type { PolicyRegistry } from '../../sim/control/index.ts';
+import {
+  admissionPolicies,
+  instanceScores,
+  priorityPolicies,
+  routingPolicies,
+  scalingPolicies,
+  scorerNames,
+} from '../../sim/control/index.ts';
+import {
+  arrivalFeatures,
+  clusterFeatures,
+  type FeatureTable,
+  instanceFeatures,
+  requestFeatures,
+  routerFeatures,
+  scalingFeatures,
+} from '../features/index.ts';
+import type { PolicySlot } from './policyBundle.ts';
+import { evictionPolicies, schedulerOrders } from './templates.ts';
+
+/** One argument of a program: a record of features, or a list of records. */
+export interface SlotArgument {
+  readonly name: string;
+  /** Any facts: who binds the slot knows which. */
+  readonly features: FeatureTable<never>;
+  readonly isList: boolean;
+}
+
+/** What a function decides, as the sandbox's signatures have it. */
+export type SlotDecision =
+  | { readonly kind: 'number' }
+  | { readonly kind: 'index' | 'numbers'; readonly of: string }
+  | { readonly kind: 'choice'; readonly names: readonly string[]; readonly withAmount: readonly string[] };
+
+export interface SlotFunction {
+  readonly name: string;
+  readonly arguments: readonly SlotArgument[];
+  readonly decision: SlotDecision;
+  readonly returns: string;
+}
+
+/** What a leaf of a tree may do. `value` says whether it takes a number, and which. */
+export interface SlotAction {
+  readonly about: string;
+  readonly value: 'none' | 'optional' | 'required';
+  readonly unit: string;
+}
+
+export interface SlotContract {
+  readonly about: string;
+  readonly templates: PolicyRegistry<unknown>;
+  /**
+   * Functions of which a program defines one, the usual one first. None where programs and trees are not
+   * accepted.
+   */
+  readonly functions: readonly SlotFunction[];
+  /** Features of a tree: `group.name`. */
+  readonly groups: Readonly<Record<string, FeatureTable<never>>>;
+  readonly actions: Readonly<Record<string, SlotAction>>;
+}
+
+function argument<Facts>(name: string, features: FeatureTable<Facts>, isList: boolean = false): SlotArgument {
+  return { name, features: features as FeatureTable<never>, isList };
+}
+
+function group<Facts>(features: FeatureTable<Facts>): FeatureTable<never> {
+  return features as FeatureTable<never>;
+}
+
+const plain = (about: string): SlotAction => ({ about, value: 'none', unit: '' });
+const factor = (about: string): SlotAction => ({ about, value: 'optional', unit: 'factor, default 1' });
+const needs = (about: string, unit: string): SlotAction => ({ about, value: 'required', unit });
+
+const request = argument('request', requestFeatures);
+const cluster = argument('cluster', clusterFeatures);
+const instances = argument('instances', instanceFeatures, true);
+
+export const slotContracts: Readonly<Record<PolicySlot, SlotContract>> = {
+  admission: {
+    about: 'whether a request comes in, is turned away, or asks again later',
+    templates: admissionPolicies,
+    functions: [
+      {
+        name: 'admit',
+        arguments: [request, cluster, instances],
+        decision: { kind: 'choice', names: ['admit', 'reject', 'delay'], withAmount: ['delay'] },
+        returns: '"admit", "reject", or ("delay", µs) to ask again after so long',
+      },
+    ],
+    groups: { request: group(requestFeatures), cluster: group(clusterFeatures) },
+    actions: {
+      admit: plain('the request comes in'),
+      reject: plain('it is turned away'),
+      delay: needs('it asks again later', 'µs'),
+    },
+  },
+  priority: {
+    about: 'how urgent a request is, for the gateway queue and the schedulers of the instances',
+    templates: priorityPolicies,
+    functions: [
+      {
+        name: 'prioritise',
+        arguments: [request, argument('cluster', routerFeatures)],
+        decision: { kind: 'number' },
+        returns: 'a number, higher is more urgent',
+      },
+    ],
+    groups: { request: group(requestFeatures), cluster: group(routerFeatures) },
+    actions: {
+      score: needs('this urgency', 'higher is more urgent'),
+      class: { about: 'that of its SLO class, and so much more', value: 'optional', unit: 'added to it' },
+    },
+  },
+  routing: {
+    about: 'which instance takes a request',
+    templates: routingPolicies,
+    functions: [
+      {
+        name: 'score',
+        arguments: [request, cluster, instances],
+        decision: { kind: 'numbers', of: 'instances' },
+        returns: 'a number for each instance, of which the highest wins; ties go to the lowest number',
+      },
+      {
+        name: 'route',
+        arguments: [request, cluster, instances],
+        decision: { kind: 'index', of: 'instances' },
+        returns: 'the place of an instance in `instances`, from 0',
+      },
+    ],
+    groups: {
+      request: group(requestFeatures),
+      cluster: group(clusterFeatures),
+      instance: group(instanceFeatures),
+    },
+    // a tree is walked once for each instance, and its leaf scores that instance
+    actions: {
+      score: needs('scores the instance with this number', 'higher is better'),
+      ...Object.fromEntries(
+        scorerNames.map((name) => [name, factor(`its score by the scorer ${name}, 0 to 1`)]),
+      ),
+      ...Object.fromEntries(
+        Object.keys(instanceScores).map((name) => [name, factor(`its score by the rule ${name}`)]),
+      ),
+    },
+  },
+  instanceScheduler: {
+    about: 'the order in which requests that wait on an instance join its batch, and which gives way',
+    templates: schedulerOrders,
+    functions: [
+      {
+        name: 'on_arrival',
+        arguments: [argument('request', arrivalFeatures)],
+        decision: { kind: 'number' },
+        returns:
+          'the rank of the request, rounded to an integer from -2^31 to 2^31: lower joins the batch first, ' +
+          'and of those that run the highest gives way',
+      },
+    ],
+    groups: { request: group(arrivalFeatures) },
+    actions: { rank: needs('this rank', 'lower goes first') },
+  },
+  autoScale: {
+    about: 'how many replicas there should be; used where the suite scales',
+    templates: scalingPolicies,
+    functions: [
+      {
+        name: 'scale',
+        arguments: [argument('deployment', scalingFeatures)],
+        decision: { kind: 'number' },
+        returns: 'the number of replicas that there should be, rounded',
+      },
+    ],
+    groups: { deployment: group(scalingFeatures) },
+    actions: {
+      keep: plain('leaves them as they are'),
+      up: { about: 'adds replicas', value: 'optional', unit: 'replicas, default 1' },
+      down: { about: 'takes replicas away', value: 'optional', unit: 'replicas, default 1' },
+      target: needs('so many replicas', 'replicas'),
+    },
+  },
+  eviction: {
+    about: 'which cached block leaves a full tier; by name only',
+    templates: evictionPolicies,
+    functions: [],
+    groups: {},
+    actions: {},
+  },
+};
+
+/** Features of the slot that a tree can compare, as `group.name`. */
+export function treeFeatures(slot: PolicySlot): readonly string[] {
+  return Object.entries(slotContracts[slot].groups).flatMap(([groupName, features]) =>
+    Object.keys(features)
+      .filter((name) => features[name].kind !== 'text')
+      .map((name) => `${groupName}.${name}`),
+  );
+}

@@ -1,0 +1,58 @@
+/** Registries of what has none in the control plane: orders of the instance scheduler, and eviction. */
+
+import { queueOrderNames, type SchedulerConfig, victimRuleNames } from '../../runtime/batching/index.ts';
+import { evictionPolicyNames, type PolicyChoice } from '../../runtime/policy/index.ts';
+import { type PolicyEntry, PolicyRegistry } from '../../sim/control/index.ts';
+
+const orderAbout: Readonly<Record<string, string>> = {
+  fcfs: 'in order of arrival at the instance',
+  'priority-fcfs': 'the most urgent first, then in order of arrival',
+  sjf: 'the shortest prompt first',
+  'reverse-priority': 'the least urgent first, for tests',
+};
+
+function order(queueOrder: string): PolicyEntry<SchedulerConfig> {
+  return {
+    about: orderAbout[queueOrder] ?? queueOrder,
+    parameters: {
+      victimRule: { kind: 'choice', default: 'fcfs', names: victimRuleNames },
+      longPrefillTokens: { kind: 'number', default: 0, min: 0, max: 2 ** 20, integer: true },
+    },
+    make: (p) => ({
+      queueOrder,
+      victimRule: p.text('victimRule'),
+      longPrefillTokens: p.number('longPrefillTokens'),
+    }),
+  };
+}
+
+/** Which waiting request is next, who gives way, and how many tokens of one prompt a step computes. */
+export const schedulerOrders: PolicyRegistry<SchedulerConfig> = new PolicyRegistry(
+  'instanceScheduler',
+  Object.fromEntries(queueOrderNames.map((name) => [name, order(name)])),
+);
+
+const evictionAbout: Readonly<Record<string, string>> = {
+  lru: 'the block used longest ago',
+  fifo: 'the block that came first',
+  lfu: 'the block used least often',
+  priority: 'blocks of the least urgent owner',
+  arc: 'recency and frequency, balanced by what was evicted too early',
+  s3fifo: 'a small queue for newcomers before the main one',
+  hazard: 'the block that is least likely to be asked for soon',
+};
+
+function eviction(policy: string): PolicyEntry<PolicyChoice> {
+  const bound = { kind: 'number', default: 0.0025, min: 0, max: 1 } as const;
+  return {
+    about: evictionAbout[policy] ?? policy,
+    parameters: policy === 'hazard' ? { behindLru: bound } : {},
+    make: (p) => (policy === 'hazard' ? { policy, behindLru: p.number('behindLru') } : { policy }),
+  };
+}
+
+/** Who leaves HBM when it is full. */
+export const evictionPolicies: PolicyRegistry<PolicyChoice> = new PolicyRegistry(
+  'eviction',
+  Object.fromEntries(evictionPolicyNames.map((name) => [name, eviction(name)])),
+);

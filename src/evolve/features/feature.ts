@@ -1,0 +1,46 @@
+/**
+ * What a policy may read, one entry a signal: name, kind, unit and age, and how it is read. Programs, decision
+ * trees, the JSON schema and `describe` are made from these tables, so that none of them can know another
+ * list.
+ */
+
+/** Numbers of kind `int` are whole; `bool` counts as 0 or 1 in a tree; `text` cannot be compared there. */
+export type FeatureKind = 'int' | 'float' | 'bool' | 'text';
+
+/**
+ * How old a signal is. `constant`: does not change. `fresh`: the router counts it itself. `snapshot`: as old
+ * as the last report of the instance. `cacheSignal`: as old as the last reading of what caches hold.
+ */
+export type Freshness = 'constant' | 'fresh' | 'snapshot' | 'cacheSignal';
+
+export type FeatureValue = number | boolean | string;
+
+export interface Feature<Facts> {
+  readonly kind: FeatureKind;
+  /** '' for none. */
+  readonly unit: string;
+  readonly freshness: Freshness;
+  readonly about: string;
+  read(facts: Facts): FeatureValue;
+}
+
+export type FeatureTable<Facts> = Readonly<Record<string, Feature<Facts>>>;
+
+type Read<Facts, V> = (facts: Facts) => V;
+
+/** The entries of one table, made by kind. */
+export interface FeatureMakers<Facts> {
+  int(unit: string, freshness: Freshness, about: string, read: Read<Facts, number>): Feature<Facts>;
+  float(unit: string, freshness: Freshness, about: string, read: Read<Facts, number>): Feature<Facts>;
+  bool(freshness: Freshness, about: string, read: Read<Facts, boolean>): Feature<Facts>;
+  text(about: string, read: Read<Facts, string>): Feature<Facts>;
+}
+
+export function makers<Facts>(): FeatureMakers<Facts> {
+  return {
+    int: (unit, freshness, about, read) => ({ kind: 'int', unit, freshness, about, read }),
+    float: (unit, freshness, about, read) => ({ kind: 'float', unit, freshness, about, read }),
+    bool: (freshness, about, read) => ({ kind: 'bool', unit: '', freshness, about, read }),
+    text: (about, read) => ({ kind: 'text', unit: '', freshness: 'constant', about, read }),
+  };
+}

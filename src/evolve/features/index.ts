@@ -1,0 +1,15 @@
+/** What policies may read. */
+
+export { type ArrivalFacts, arrivalFeatures } from './arrival.ts';
+export { type ClusterFacts, clusterFeatures, type RouterFacts, routerFeatures } from './cluster.ts';
+export type { Feature, FeatureKind, FeatureTable, FeatureValue, Freshness } from './feature.ts';
+export {
+  cacheFeatures,
+  type InstanceFacts,
+  instanceFeatures,
+  type MemoryName,
+  memoryNames,
+  memoryOf,
+} from './instance.ts';
+export { type RequestFacts, requestFeatures } from './request.ts';
+export { scalingFeatures } from './scaling.ts';

@@ -1,0 +1,59 @@
+/** Which requests met the targets of their class. Requests that were turned away did not. */
+
+import { type RequestTable, Status } from '../../sim/metrics/index.ts';
+import type { TargetsByClass } from '../../sim/report/index.ts';
+
+/** Weights of the published admission experiment; other classes count 1. */
+const classWeights: Readonly<Record<string, number>> = { critical: 4, standard: 2, sheddable: 1, batch: 0.5 };
+/** Classes whose rejected requests are not held against a policy there. */
+const sheddable = ['sheddable', 'batch', 'background'];
+
+export interface Attainment {
+  /** Over all requests of classes with targets; 1 without any. */
+  readonly overall: number;
+  readonly byClass: Readonly<Record<string, number>>;
+  /** Mean by class weight, without rejected requests of sheddable classes; 1 without any. */
+  readonly weighted: number;
+}
+
+/** Whether the row of a request holds all targets of its class; those that are left out always hold. */
+export function meetsTargets(table: RequestTable, row: number, targets: TargetsByClass): boolean {
+  if (table.status[row] !== Status.COMPLETED) return false;
+  const { ttftUs = Infinity, itlUs = Infinity, e2eUs = Infinity } = targets[classOf(table, row)] ?? {};
+  return table.firstTokenUs[row] <= ttftUs && table.meanGapUs(row) <= itlUs && table.e2eUs[row] <= e2eUs;
+}
+
+export function classOf(table: RequestTable, row: number): string {
+  return table.originOf(row).sloClass || 'default';
+}
+
+export function attainmentOf(table: RequestTable, targets: TargetsByClass): Attainment {
+  const counts = new Map<string, { all: number; met: number; kept: number }>();
+  for (let row = 0; row < table.size; row++) {
+    const name = classOf(table, row);
+    if (!Object.hasOwn(targets, name)) continue;
+    const count = counts.get(name) ?? { all: 0, met: 0, kept: 0 };
+    counts.set(name, count);
+    count.all++;
+    if (meetsTargets(table, row, targets)) count.met++;
+    if (table.status[row] !== Status.REJECTED || !sheddable.includes(name)) count.kept++;
+  }
+  let all = 0;
+  let met = 0;
+  let weights = 0;
+  let weighted = 0;
+  const byClass: Record<string, number> = {};
+  for (const [name, count] of [...counts].sort(([a], [b]) => (a < b ? -1 : 1))) {
+    all += count.all;
+    met += count.met;
+    byClass[name] = count.met / count.all;
+    const weight = classWeights[name] ?? 1;
+    weights += weight;
+    weighted += weight * (count.kept === 0 ? 1 : count.met / count.kept);
+  }
+  return {
+    overall: all === 0 ? 1 : met / all,
+    byClass,
+    weighted: weights === 0 ? 1 : weighted / weights,
+  };
+}

@@ -1,0 +1,9 @@
+/** What a run is worth. */
+
+export { attainmentOf, classOf, meetsTargets } from './attainment.ts';
+export { policyNodes } from './complexity.ts';
+export * from './evaluation.ts';
+export * from './objectives.ts';
+export { LOST_MS, type RawMetrics, rawMetrics } from './rawMetrics.ts';
+export { RunWatch } from './runWatch.ts';
+export { type EvaluationPlan, type SuiteCase, suiteNames } from './suite.ts';

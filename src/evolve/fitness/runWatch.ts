@@ -1,0 +1,93 @@
+/** What the request table does not keep of a run: decisions, how full tiers were, how many replicas there were. */
+
+import type { SimulationObserver, StepSpan } from '../../sim/cluster/index.ts';
+import type {
+  AdmissionDecision,
+  RoutingDecision,
+  ScaleDecision,
+  ShadowDivergence,
+} from '../../sim/control/index.ts';
+import type { SimRequest, TierReport } from '../../sim/instance/index.ts';
+
+/** Reports of all instances, by tier. */
+export type ReadTiers = () => readonly (readonly TierReport[])[];
+
+/** How often tiers are looked at, in simulated time. */
+const SAMPLE_US = 100_000;
+
+export class RunWatch implements SimulationObserver {
+  admitted = 0;
+  rejected = 0;
+  delayed = 0;
+  routed = 0;
+  divergences = 0;
+  scaleEvents = 0;
+  /** By instance number: requests sent there. */
+  readonly sent: number[] = [];
+  /** By tier: sum of the shares in use, over the samples. */
+  readonly #usedSums: number[] = [];
+  #samples = 0;
+  #nextUs = 0;
+  #replicaUs = 0;
+  #replicas: number;
+  #sinceUs = 0;
+  readonly #tiers: ReadTiers;
+
+  constructor(tiers: ReadTiers, replicas: number) {
+    this.#tiers = tiers;
+    this.#replicas = replicas;
+  }
+
+  admission(_request: SimRequest, { verdict }: AdmissionDecision): void {
+    if (verdict === 'admit') this.admitted++;
+    else if (verdict === 'reject') this.rejected++;
+    else this.delayed++;
+  }
+
+  routing(_request: SimRequest, decision: RoutingDecision | null): void {
+    if (decision === null) return;
+    this.routed++;
+    const { target } = decision;
+    while (this.sent.length <= target) this.sent.push(0);
+    this.sent[target]++;
+  }
+
+  diverged(_divergence: ShadowDivergence): void {
+    this.divergences++;
+  }
+
+  scaled({ targetReplicas }: ScaleDecision, before: number, nowUs: number): void {
+    this.scaleEvents++;
+    this.#replicaUs += before * (nowUs - this.#sinceUs);
+    this.#sinceUs = nowUs;
+    this.#replicas = targetReplicas;
+  }
+
+  step({ startUs }: StepSpan): void {
+    if (startUs < this.#nextUs) return;
+    this.#nextUs = startUs + SAMPLE_US;
+    this.#samples++;
+    const used: number[] = [];
+    const capacity: number[] = [];
+    for (const tiers of this.#tiers()) {
+      for (const [tier, { usedBlocks, capacityBlocks }] of tiers.entries()) {
+        used[tier] = (used[tier] ?? 0) + usedBlocks;
+        capacity[tier] = (capacity[tier] ?? 0) + capacityBlocks;
+      }
+    }
+    for (const [tier, blocks] of used.entries()) {
+      this.#usedSums[tier] = (this.#usedSums[tier] ?? 0) + blocks / Math.max(1, capacity[tier]);
+    }
+  }
+
+  /** By tier: mean share in use. */
+  meanUtilization(): number[] {
+    return this.#usedSums.map((sum) => sum / Math.max(1, this.#samples));
+  }
+
+  /** Over the time until `endUs`. */
+  meanReplicas(endUs: number): number {
+    if (endUs <= this.#sinceUs) return this.#replicas;
+    return (this.#replicaUs + this.#replicas * (endUs - this.#sinceUs)) / endUs;
+  }
+}

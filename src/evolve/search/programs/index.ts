@@ -1,0 +1,12 @@
+/** Search over Starlark programs: texts from trees, mutation, crossover, and the numbers in a program. */
+
+export {
+  crossPrograms,
+  mutateProgram,
+  numbersOf,
+  type ProgramChild,
+  sizeOfProgram,
+  withNumbers,
+} from './evolveProgram.ts';
+export type { Fields } from './fields.ts';
+export { print, printProgram } from './printer.ts';

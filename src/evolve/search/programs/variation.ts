@@ -1,0 +1,181 @@
+/**
+ * Mutations of an expression, each small and named, so that a lineage can say what was done. A mutation may
+ * make a program that fails; whoever calls tries the text, and evaluation says the rest.
+ */
+
+import { elementary, type GoRandom } from '../../../sim/random/index.ts';
+import type { Expression } from '../../../sim/sandbox/starlark/syntax/index.ts';
+import { type Fields, isField } from './fields.ts';
+import { print } from './printer.ts';
+import type { Site } from './sites.ts';
+
+export interface Variation {
+  readonly expression: Expression;
+  readonly about: string;
+}
+
+/** What mutations draw from. */
+export interface Material {
+  /** All sites of the program. */
+  readonly sites: readonly Site[];
+  readonly fields: Fields;
+  readonly random: GoRandom;
+}
+
+export type Mutation = (site: Site, material: Material) => Variation | undefined;
+
+type Binary = Expression & { readonly kind: 'binary' };
+
+const line = 0;
+
+export function pick<T>(items: readonly T[], random: GoRandom): T {
+  return items[random.intn(items.length)];
+}
+
+function float(value: number): Expression {
+  return { kind: 'float', value: round(value), line };
+}
+
+/** Four significant digits: more tell nothing, and texts that differ by noise are no use to a cache. */
+export function round(value: number): number {
+  return Number(value.toPrecision(4));
+}
+
+const nudge: Mutation = ({ expression }, { random }) => {
+  if (expression.kind !== 'float' && expression.kind !== 'integer') return undefined;
+  const factor = elementary.exp(0.5 * random.normFloat64());
+  const moved = expression.value === 0 ? random.normFloat64() * 0.1 : expression.value * factor;
+  const value = round(moved);
+  if (value === expression.value) return undefined;
+  return { expression: float(value), about: `${expression.value} becomes ${value}` };
+};
+
+const relatives: Readonly<Record<string, readonly Binary['operator'][]>> = {
+  '+': ['-'],
+  '-': ['+'],
+  '*': ['/'],
+  '/': ['*'],
+  '<': ['<=', '>'],
+  '<=': ['<', '>='],
+  '>': ['>=', '<'],
+  '>=': ['>', '<='],
+};
+
+const swapOperator: Mutation = ({ expression }, { random }) => {
+  if (expression.kind === 'logical') {
+    const operator = expression.operator === 'and' ? 'or' : 'and';
+    return { expression: { ...expression, operator }, about: `${expression.operator} becomes ${operator}` };
+  }
+  const others = expression.kind === 'binary' ? relatives[expression.operator] : undefined;
+  if (expression.kind !== 'binary' || others === undefined) return undefined;
+  const operator = pick(others, random);
+  return { expression: { ...expression, operator }, about: `${expression.operator} becomes ${operator}` };
+};
+
+const swapField: Mutation = ({ expression }, { fields, random }) => {
+  if (!isField(expression)) return undefined;
+  const others = (fields[expression.object.name] ?? []).filter((name) => name !== expression.name);
+  if (others.length === 0) return undefined;
+  const name = pick(others, random);
+  return { expression: { ...expression, name }, about: `${expression.name} becomes ${name}` };
+};
+
+/** Another expression of the same function and sort takes the place. */
+const replace: Mutation = (site, { sites, random }) => {
+  const donors = sites.filter(({ sort, within, expression }) => {
+    return sort === site.sort && within === site.within && expression !== site.expression;
+  });
+  if (donors.length === 0) return undefined;
+  const { expression } = pick(donors, random);
+  return { expression, about: `${print(site.expression)} becomes ${print(expression)}` };
+};
+
+/** An operand takes the place of the whole. */
+const hoist: Mutation = ({ expression }, { random }) => {
+  const parts =
+    expression.kind === 'binary' && expression.operator in relatives && /^[-+*/]$/.test(expression.operator)
+      ? [expression.left, expression.right]
+      : expression.kind === 'logical'
+        ? [expression.left, expression.right]
+        : expression.kind === 'conditional'
+          ? [expression.whenTrue, expression.whenFalse]
+          : [];
+  if (parts.length === 0) return undefined;
+  const part = pick(parts, random);
+  return { expression: part, about: `${print(expression)} becomes ${print(part)}` };
+};
+
+/** A field that is read in the same function as a new expression, so that its object is in reach. */
+function someField({ within }: Site, { sites, fields, random }: Material): Expression | undefined {
+  const objects = sites.filter((site) => site.within === within && isField(site.expression));
+  if (objects.length === 0) return undefined;
+  const { expression } = pick(objects, random);
+  if (!isField(expression)) return undefined;
+  const names = fields[expression.object.name] ?? [expression.name];
+  return { ...expression, name: pick(names, random) };
+}
+
+/** A new term or factor that depends on a field. */
+const addTerm: Mutation = (site, material) => {
+  const field = site.sort === 'number' ? someField(site, material) : undefined;
+  if (field === undefined) return undefined;
+  const { random } = material;
+  const weight = float(elementary.exp(1.5 * random.normFloat64() - 1));
+  const scaled: Expression = { kind: 'binary', operator: '*', left: weight, right: field, line };
+  const left = site.expression;
+  if (random.intn(2) === 0) {
+    const operator = random.intn(2) === 0 ? '+' : '-';
+    return {
+      expression: { kind: 'binary', operator, left, right: scaled, line },
+      about: `${operator} ${print(scaled)}`,
+    };
+  }
+  const one: Expression = { kind: 'integer', value: 1, line };
+  const right: Expression = { kind: 'binary', operator: '+', left: one, right: scaled, line };
+  return {
+    expression: { kind: 'binary', operator: '/', left, right, line },
+    about: `/ (${print(right)})`,
+  };
+};
+
+/** A condition on a field, below which another value counts. */
+const guard: Mutation = (site, material) => {
+  const field = site.sort === 'number' ? someField(site, material) : undefined;
+  if (field === undefined) return undefined;
+  const { random } = material;
+  const bound = float(elementary.exp(2 * random.normFloat64()));
+  const condition: Expression = { kind: 'binary', operator: '>', left: field, right: bound, line };
+  const other: Expression = { kind: 'binary', operator: '*', left: site.expression, right: float(0.5), line };
+  const expression: Expression = {
+    kind: 'conditional',
+    condition,
+    whenTrue: other,
+    whenFalse: site.expression,
+    line,
+  };
+  return { expression, about: `half where ${print(condition)}` };
+};
+
+const negate: Mutation = ({ sort, expression }) => {
+  if (sort !== 'condition') return undefined;
+  const negated: Expression =
+    expression.kind === 'unary' && expression.operator === 'not'
+      ? expression.operand
+      : { kind: 'unary', operator: 'not', operand: expression, line };
+  return { expression: negated, about: `not ${print(expression)}` };
+};
+
+/** Drawn alike; numbers are moved most often, since most steps of a search are small. */
+export const mutations: readonly Mutation[] = [
+  nudge,
+  nudge,
+  nudge,
+  swapField,
+  swapOperator,
+  replace,
+  hoist,
+  addTerm,
+  addTerm,
+  guard,
+  negate,
+];

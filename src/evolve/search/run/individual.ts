@@ -1,0 +1,97 @@
+/** A bundle that was evaluated, with where it came from: a line of the lineage. */
+
+import { type PolicyBundle, type PolicySpec, policySlots } from '../../bundle/policyBundle.ts';
+import type { Evaluation, EvaluationError } from '../../fitness/evaluation.ts';
+import { sizeOfProgram } from '../programs/index.ts';
+import { nodesOf } from '../trees/index.ts';
+
+/** What made a bundle. */
+export type Origin = 'preset' | 'cma' | 'strategy' | 'variation' | 'pareto' | 'branch';
+
+export interface Individual {
+  /** Content hash of the bundle. */
+  readonly id: string;
+  readonly bundle: PolicyBundle;
+  readonly generation: number;
+  readonly origin: Origin;
+  /** Ids of the bundles that it was made from. */
+  readonly parents: readonly string[];
+  readonly score: number;
+  readonly objectives: readonly number[];
+  readonly metrics: Readonly<Record<string, number>>;
+  readonly error?: EvaluationError;
+}
+
+/** A bundle that waits for its evaluation. */
+export interface Candidate {
+  readonly bundle: PolicyBundle;
+  readonly origin: Origin;
+  readonly parents: readonly string[];
+  /** What was changed, a line each. */
+  readonly changes: readonly string[];
+}
+
+/** JSON keeps no infinities; a score that is none is the worst there is. */
+function finite(value: number): number {
+  return Number.isFinite(value) ? value : -Number.MAX_VALUE;
+}
+
+export function individualOf(
+  { bundle, origin, parents }: Candidate,
+  generation: number,
+  { policyId, score, objectives, metrics, error }: Evaluation,
+): Individual {
+  return {
+    id: policyId,
+    bundle,
+    generation,
+    origin,
+    parents,
+    score: finite(score),
+    objectives: objectives.map(finite),
+    metrics: { ...metrics, policy_nodes: sizeOf(bundle) },
+    ...(error === undefined ? {} : { error }),
+  };
+}
+
+/**
+ * Text that is equal for bundles that decide alike. The order of weights counts, since some policies go by it.
+ */
+export function contentKey(bundle: PolicyBundle): string {
+  return JSON.stringify(policySlots.map((slot) => bundle[slot] ?? null));
+}
+
+/** Numbers, nodes of trees and nodes of programs: what a bundle costs whoever has to understand it. */
+export function sizeOf(bundle: PolicyBundle): number {
+  return policySlots.reduce((sum, slot) => sum + sizeOfSpec(bundle[slot]), 0);
+}
+
+function sizeOfSpec(spec: PolicySpec | undefined): number {
+  switch (spec?.type) {
+    case undefined:
+      return 0;
+    case 'parameterized':
+      return Object.values(spec.parameters).reduce<number>(
+        (sum, value) => sum + (typeof value === 'object' ? Object.keys(value).length : 1),
+        1,
+      );
+    case 'decisionTree':
+      return nodesOf(spec.root).length;
+    case 'code':
+      return spec.language === 'starlark' ? sizeOfProgram(spec.source) : Math.ceil(spec.source.length / 8);
+  }
+}
+
+/** Template, language, or `tree`; `-` for an empty slot. */
+export function nameOfSpec(spec: PolicySpec | undefined): string {
+  switch (spec?.type) {
+    case undefined:
+      return '-';
+    case 'parameterized':
+      return spec.template;
+    case 'decisionTree':
+      return 'tree';
+    case 'code':
+      return spec.language;
+  }
+}

@@ -1,0 +1,131 @@
+/**
+ * Search over the numbers of one bundle by CMA-ES or the evolution strategy. When it has settled, or nothing
+ * got better for some generations, it starts again on the numbers of another kind of bundle.
+ */
+
+import type { GoRandom } from '../../../sim/random/index.ts';
+import type { PolicyBundle, PolicySlot } from '../../bundle/policyBundle.ts';
+import {
+  askCma,
+  askStrategy,
+  type CmaState,
+  cmaSpread,
+  newCma,
+  newStrategy,
+  type StrategyState,
+  strategySpread,
+  tellCma,
+  tellStrategy,
+} from '../numeric/index.ts';
+import { type Candidate, type Individual, nameOfSpec } from './individual.ts';
+import { NumberSpace, type SlotGuides } from './space.ts';
+
+export interface NumericState {
+  readonly method: 'cma' | 'strategy';
+  /** Points of a generation. */
+  readonly population: number;
+  /** Bundle whose numbers it moves; null before the first start and where there is none. */
+  base: string | null;
+  cma: CmaState | null;
+  strategy: StrategyState | null;
+  best: number;
+  /** Generations since the best was found. */
+  idle: number;
+  /** How often each kind of bundle was started on. */
+  starts: Record<string, number>;
+}
+
+const SIGMA = 0.2;
+const SETTLED = 0.004;
+const IDLE_MAX = 8;
+/** Kinds among which the next start is chosen. */
+const CHOICE = 6;
+
+export function newNumeric(method: NumericState['method'], population: number): NumericState {
+  return { method, population, base: null, cma: null, strategy: null, best: 0, idle: 0, starts: {} };
+}
+
+export interface NumericContext {
+  readonly guides: SlotGuides;
+  readonly slots: readonly PolicySlot[];
+  find(id: string): Individual;
+  /** All that ran, the best first. */
+  readonly ranking: readonly Individual[];
+}
+
+/** What kind of policy stands in each slot: template, language, or tree. */
+export function kindOf(bundle: PolicyBundle, slots: readonly PolicySlot[]): string {
+  return slots.map((slot) => nameOfSpec(bundle[slot])).join(' ');
+}
+
+function spaceOf(bundle: PolicyBundle, guides: SlotGuides, slots: readonly PolicySlot[]): NumberSpace {
+  return new NumberSpace(bundle, guides, slots, 'inUse');
+}
+
+function isSettled({ cma, strategy, idle }: NumericState): boolean {
+  if (idle > IDLE_MAX) return true;
+  if (cma !== null) return cmaSpread(cma) < SETTLED;
+  return strategy !== null && strategySpread(strategy) < SETTLED;
+}
+
+/** The best bundle of each kind; among the first of them the one that was started on least often. */
+function start(state: NumericState, { guides, slots, ranking }: NumericContext): void {
+  const seen = new Map<string, Individual>();
+  for (const individual of ranking) {
+    if (seen.size === CHOICE) break;
+    const kind = kindOf(individual.bundle, slots);
+    if (seen.has(kind) || spaceOf(individual.bundle, guides, slots).dimensions === 0) continue;
+    seen.set(kind, individual);
+  }
+  let chosen: readonly [string, Individual] | undefined;
+  for (const entry of seen) {
+    const count = state.starts[entry[0]] ?? 0;
+    if (chosen === undefined || count < (state.starts[chosen[0]] ?? 0)) chosen = entry;
+  }
+  state.cma = null;
+  state.strategy = null;
+  state.base = null;
+  if (chosen === undefined) return;
+  const [kind, { id, bundle, score }] = chosen;
+  const space = spaceOf(bundle, guides, slots);
+  state.starts[kind] = (state.starts[kind] ?? 0) + 1;
+  state.base = id;
+  state.best = score;
+  state.idle = 0;
+  if (state.method === 'cma') state.cma = newCma(space.point, SIGMA, state.population, space.leastDeviation);
+  else state.strategy = newStrategy(space.point, SIGMA, state.population, space.leastDeviation);
+}
+
+/** Its candidates of this generation with their points; none where no bundle has numbers. */
+export function askNumeric(
+  state: NumericState,
+  context: NumericContext,
+  random: GoRandom,
+): { readonly candidates: readonly Candidate[]; readonly points: readonly (readonly number[])[] } {
+  if (state.base === null || isSettled(state)) start(state, context);
+  if (state.base === null) return { candidates: [], points: [] };
+  const { id, bundle } = context.find(state.base);
+  const space = spaceOf(bundle, context.guides, context.slots);
+  let points: number[][] = [];
+  if (state.cma !== null) points = askCma(state.cma, random);
+  else if (state.strategy !== null) points = askStrategy(state.strategy, random);
+  const changes = [`numbers by ${state.method === 'cma' ? 'CMA-ES' : 'the evolution strategy'}`];
+  const candidates = points.map((point): Candidate => {
+    return { bundle: space.at(point), origin: state.method, parents: [id], changes };
+  });
+  return { candidates, points };
+}
+
+/** @param scores of the points, in their order */
+export function tellNumeric(
+  state: NumericState,
+  points: readonly (readonly number[])[],
+  scores: readonly number[],
+): void {
+  if (points.length === 0) return;
+  if (state.cma !== null) tellCma(state.cma, points, scores);
+  else if (state.strategy !== null) tellStrategy(state.strategy, scores);
+  const best = Math.max(...scores);
+  state.idle = best > state.best ? 0 : state.idle + 1;
+  state.best = Math.max(state.best, best);
+}

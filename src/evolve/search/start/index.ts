@@ -1,0 +1,4 @@
+/** What a search is given to begin with: guides to the slots, and its first policies. */
+
+export { firstPolicies } from './firstPolicies.ts';
+export { slotGuides } from './guides.ts';

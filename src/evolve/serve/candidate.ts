@@ -1,0 +1,78 @@
+/**
+ * Candidates as frameworks send them: a whole bundle, or a text for each slot on top of a base bundle. A text
+ * that begins with a brace is the JSON of a policy, any other one a Starlark program.
+ */
+
+import { configError } from '../../runtime/errors.ts';
+import { unknownName } from '../../sim/control/index.ts';
+import { PolicyError } from '../../sim/sandbox/index.ts';
+import { type PolicyBundle, policySlots, readBundle } from '../bundle/index.ts';
+
+export type Texts = Readonly<Record<string, string>>;
+
+/** @throws TKV_CONFIG with the field at fault */
+export function bundleOfTexts(texts: Texts, base: PolicyBundle): PolicyBundle {
+  const slots: Record<string, unknown> = {};
+  for (const [slot, text] of Object.entries(texts)) {
+    if (!policySlots.some((name) => name === slot)) throw unknownName('candidate', slot, policySlots);
+    if (typeof text !== 'string')
+      throw configError(`candidate.${slot}`, 'is no text', 'Give its program or JSON.');
+    slots[slot] = text.trimStart().startsWith('{') ? jsonOf(slot, text) : programOf(text);
+  }
+  const { name: _, ...unnamed } = base;
+  return readBundle({ ...unnamed, ...slots });
+}
+
+function programOf(source: string): unknown {
+  return { type: 'code', language: 'starlark', source };
+}
+
+function jsonOf(slot: string, text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    const why = error instanceof Error ? error.message.split('\n')[0] : String(error);
+    throw new PolicyError('compile', `the text begins as JSON and is none: ${why}. Correct it`, {
+      path: slot,
+    });
+  }
+}
+
+const START = /^\s*(#|\/\/)\s*EVOLVE-BLOCK-START/;
+const END = /^\s*(#|\/\/)\s*EVOLVE-BLOCK-END/;
+
+/** Lines that a search may not edit, with a mark in the place of each block. All, where there is no block. */
+function frozenLines(text: string): string[] {
+  const frozen: string[] = [];
+  let isOpen = false;
+  for (const line of text.split('\n')) {
+    if (START.test(line)) isOpen = true;
+    if (!isOpen) frozen.push(line.trimEnd());
+    if (isOpen && END.test(line)) {
+      isOpen = false;
+      frozen.push('# EVOLVE-BLOCK');
+    }
+  }
+  while (frozen.at(-1) === '') frozen.pop();
+  return frozen;
+}
+
+/**
+ * Compares what stands outside the marked blocks. An original without blocks may be edited everywhere.
+ * @throws PolicyError frozen_region_edited with the line
+ */
+export function checkFrozen(slot: string, text: string, original: string): void {
+  if (!original.split('\n').some((line) => START.test(line))) return;
+  const before = frozenLines(original);
+  const after = frozenLines(text);
+  const at = before.findIndex((line, i) => line !== after[i]);
+  if (at < 0 && after.length === before.length) return;
+  const line = at < 0 ? before.length : at;
+  const wanted = before[line] === undefined ? 'nothing more' : JSON.stringify(before[line]);
+  throw new PolicyError(
+    'frozen_region_edited',
+    `text outside the lines EVOLVE-BLOCK-START and EVOLVE-BLOCK-END has changed: ${wanted} is expected. ` +
+      'Edit only what stands between them',
+    { path: slot },
+  );
+}

@@ -1,0 +1,268 @@
+/**
+ * The evaluator behind a wire: requests with a method and parameters, each answered once, in any order, many
+ * at a time. A candidate at fault gets an answer like every other one; only a request at fault gets an error.
+ *
+ * Methods: `evaluate`, `validate`, `describe`, `baseline`, `cancel`, `status`. `shutdown` is the transport's.
+ */
+
+import { configError, TierKVError } from '../../runtime/errors.ts';
+import { unknownName } from '../../sim/control/index.ts';
+import { PolicyError } from '../../sim/sandbox/index.ts';
+import { bindBundle } from '../binding/index.ts';
+import {
+  baseline,
+  describePolicies,
+  descriptionText,
+  type PolicyBundle,
+  type PolicySlot,
+  policySlots,
+  readBundle,
+} from '../bundle/index.ts';
+import type { Evaluation, EvaluationError, Evaluator, SuiteName } from '../fitness/evaluation.ts';
+import { type Answer, answerOf, failure } from './answer.ts';
+import { bundleOfTexts, checkFrozen, type Texts } from './candidate.ts';
+
+/** A number, a text, or null: what tells a client which of its requests is answered. */
+export type RequestId = number | string | null;
+
+export type Response =
+  | { readonly id: RequestId; readonly result: unknown }
+  | { readonly id: RequestId; readonly error: { readonly code: string; readonly message: string } };
+
+export interface ServiceOptions {
+  readonly evaluator: Evaluator;
+  /** What texts are put on top of. Default: the baseline. */
+  readonly base?: PolicyBundle;
+  /** Wall-clock limit of a candidate in ms, where a request gives none. A candidate over it has failed. */
+  readonly wallMs?: number;
+  /** Texts about a candidate that ran, for the next prompt. */
+  readonly artifactsOf?: (bundle: PolicyBundle, evaluation: Evaluation, suite: SuiteName) => Promise<Texts>;
+}
+
+const WALL_MS = 120_000;
+const methods = ['evaluate', 'validate', 'describe', 'baseline', 'cancel', 'status', 'shutdown'] as const;
+/** The hidden suite is for the final judgement; frameworks do not get at it. */
+const suites: readonly SuiteName[] = ['train', 'validation'];
+
+type Params = Readonly<Record<string, unknown>>;
+
+export class EvaluationService {
+  readonly #options: ServiceOptions;
+  readonly #running: Map<RequestId, AbortController> = new Map();
+  #metricNames: Promise<readonly string[]> | null = null;
+  #answered = 0;
+
+  constructor(options: ServiceOptions) {
+    this.#options = options;
+  }
+
+  get base(): PolicyBundle {
+    return this.#options.base ?? baseline;
+  }
+
+  /** Answers a request that came as JSON. Never rejects. */
+  async handle(request: unknown): Promise<Response> {
+    const id = idOf(request);
+    try {
+      const { method, params } = checked(request);
+      const result = await this.#run(id, method, params);
+      this.#answered++;
+      return { id, result };
+    } catch (error) {
+      return { id, error: { code: codeOf(error), message: messageOf(error) } };
+    }
+  }
+
+  /** Ends all that runs; each gets its answer. */
+  close(): void {
+    for (const controller of this.#running.values()) controller.abort(timeout('the evaluator shuts down'));
+  }
+
+  async #run(id: RequestId, method: (typeof methods)[number], params: Params): Promise<unknown> {
+    switch (method) {
+      case 'evaluate':
+        return this.#evaluate(id, params, (read) => read());
+      case 'baseline':
+        return this.#evaluate(id, params, () => baseline);
+      case 'validate':
+        return this.#validate(params);
+      case 'describe': {
+        const slots = slotsOf(params.slots);
+        const { objectiveNames } = this.#options.evaluator;
+        return { text: descriptionText(slots), policies: describePolicies(), objectives: objectiveNames };
+      }
+      case 'cancel':
+        return { cancelled: this.#cancel(params.id) };
+      case 'status':
+        return { running: this.#running.size, answered: this.#answered };
+      case 'shutdown':
+        return {};
+    }
+  }
+
+  #cancel(id: unknown): boolean {
+    const controller = this.#running.get(id as RequestId);
+    controller?.abort(timeout('it was cancelled'));
+    return controller !== undefined;
+  }
+
+  #read(params: Params): PolicyBundle {
+    const { bundle, candidate, frozen } = params;
+    if (bundle !== undefined) return readBundle(bundle);
+    if (typeof candidate !== 'object' || candidate === null || Array.isArray(candidate)) {
+      throw configError('params.candidate', 'is missing', 'Give it a text for each slot, or give a bundle.');
+    }
+    const texts = candidate as Texts;
+    const originals = (frozen ?? {}) as Texts;
+    for (const [slot, original] of Object.entries(originals)) {
+      if (typeof texts[slot] === 'string') checkFrozen(slot, texts[slot], original);
+    }
+    return bundleOfTexts(texts, this.base);
+  }
+
+  async #evaluate(
+    id: RequestId,
+    params: Params,
+    choose: (read: () => PolicyBundle) => PolicyBundle,
+  ): Promise<Answer> {
+    const suite = suiteOf(params.suite);
+    const cases = casesOf(params.cases);
+    const wallMs = wallMsOf(params.limits) ?? this.#options.wallMs ?? WALL_MS;
+    let bundle: PolicyBundle;
+    try {
+      bundle = choose(() => this.#read(params));
+      await bindBundle(bundle);
+    } catch (error) {
+      return this.#failed(errorOf(error));
+    }
+    const controller = new AbortController();
+    const timer = setTimeout(() => controller.abort(timeout(`it ran longer than ${wallMs} ms`)), wallMs);
+    this.#running.set(id, controller);
+    try {
+      const evaluation = await this.#ask(bundle, suite, controller.signal);
+      const artifacts = { outcome: outcomeText(evaluation, this.#options.evaluator.objectiveNames) };
+      const more = await this.#options.artifactsOf?.(bundle, evaluation, suite);
+      const answer = answerOf(evaluation, bundle, this.#options.evaluator.objectiveNames, {
+        ...artifacts,
+        ...more,
+      });
+      return cases === undefined
+        ? answer
+        : { ...answer, per_scenario: answer.per_scenario.filter((each) => cases.includes(each.id)) };
+    } catch (error) {
+      return this.#failed(errorOf(error));
+    } finally {
+      clearTimeout(timer);
+      this.#running.delete(id);
+    }
+  }
+
+  /** The evaluation, or the reason of the abort as soon as it comes, whatever the evaluator makes of it. */
+  async #ask(bundle: PolicyBundle, suite: SuiteName, signal: AbortSignal): Promise<Evaluation> {
+    const aborted = new Promise<never>((_, reject) => {
+      signal.addEventListener('abort', () => reject(signal.reason), { once: true });
+    });
+    const [evaluation] = await Promise.race([
+      this.#options.evaluator.evaluate([bundle], suite, signal),
+      aborted,
+    ]);
+    return evaluation;
+  }
+
+  async #failed(error: EvaluationError): Promise<Answer> {
+    // a failed baseline is tried again with the next candidate that needs it
+    this.#metricNames ??= this.#options.evaluator
+      .evaluate([baseline], 'train')
+      .then(([{ metrics }]) => Object.keys(metrics))
+      .catch(() => {
+        this.#metricNames = null;
+        return [];
+      });
+    return failure(error, await this.#metricNames, this.#options.evaluator.objectiveNames);
+  }
+
+  async #validate(params: Params): Promise<{ valid: boolean; error?: EvaluationError }> {
+    try {
+      await bindBundle(this.#read(params));
+      return { valid: true };
+    } catch (error) {
+      return { valid: false, error: errorOf(error) };
+    }
+  }
+}
+
+function idOf(request: unknown): RequestId {
+  if (typeof request !== 'object' || request === null || !('id' in request)) return null;
+  const { id } = request;
+  return typeof id === 'number' || typeof id === 'string' ? id : null;
+}
+
+function checked(request: unknown): { method: (typeof methods)[number]; params: Params } {
+  if (typeof request !== 'object' || request === null || Array.isArray(request)) {
+    throw configError('request', 'is no object', 'Send {"id", "method", "params"}.');
+  }
+  const { method, params = {} } = request as { method?: unknown; params?: unknown };
+  const known = methods.find((name) => name === method);
+  if (known === undefined) throw unknownName('method', String(method), methods);
+  if (typeof params !== 'object' || params === null || Array.isArray(params)) {
+    throw configError('params', 'is no object', 'Send one, or leave it out.');
+  }
+  return { method: known, params: params as Params };
+}
+
+function suiteOf(value: unknown): SuiteName {
+  if (value === undefined) return 'train';
+  const suite = suites.find((name) => name === value);
+  if (suite === undefined) throw unknownName('params.suite', String(value), suites);
+  return suite;
+}
+
+function casesOf(value: unknown): readonly unknown[] | undefined {
+  if (value === undefined || Array.isArray(value)) return value;
+  throw configError('params.cases', 'is no list', 'Give it ids of cases, or leave it out.');
+}
+
+function wallMsOf(limits: unknown): number | undefined {
+  if (typeof limits !== 'object' || limits === null || !('wallMs' in limits)) return undefined;
+  const { wallMs } = limits;
+  if (typeof wallMs === 'number' && wallMs >= 1 && wallMs <= 86_400_000) return wallMs;
+  throw configError('params.limits.wallMs', `is ${String(wallMs)}`, 'Give it from 1 to 86400000 ms.');
+}
+
+function slotsOf(value: unknown): readonly PolicySlot[] {
+  if (value === undefined) return policySlots;
+  if (!Array.isArray(value)) throw configError('params.slots', 'is no list', 'Give it names of slots.');
+  return value.map((each) => {
+    const slot = policySlots.find((name) => name === each);
+    if (slot === undefined) throw unknownName('params.slots', String(each), policySlots);
+    return slot;
+  });
+}
+
+function timeout(why: string): PolicyError {
+  return new PolicyError('infrastructure_timeout', `${why}. It says nothing about the policy's decisions`);
+}
+
+/** What is wrong with a candidate: a kind of policy error, `contract` for a bundle that cannot be read. */
+function errorOf(error: unknown): EvaluationError {
+  if (!(error instanceof TierKVError)) throw error;
+  const kind = 'kind' in error ? String(error.kind) : 'contract';
+  return { kind, message: error.message, ...(error.line === undefined ? {} : { line: error.line }) };
+}
+
+function codeOf(error: unknown): string {
+  return error instanceof TierKVError ? error.code : 'TKV_FAULT';
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}
+
+/** The score in a few lines, case by case. */
+function outcomeText({ score, objectives, cases = [], error }: Evaluation, names: readonly string[]): string {
+  if (error !== undefined) return `failed: ${error.message}`;
+  const percent = (gain: number): string => `${gain >= 0 ? '+' : ''}${(100 * gain).toFixed(2)} %`;
+  const all = names.map((name, i) => `${name} ${percent(objectives[i] ?? 0)}`).join(', ');
+  const lines = cases.map((each) => `- ${each.id}: ${percent(each.score)}`);
+  return [`Against the baseline: ${percent(score)} (${all}).`, ...lines].join('\n');
+}

@@ -1,0 +1,83 @@
+/** A request that was routed: on its way to its instance, with it, and from a prefill instance to its decode. */
+
+import type { SimRequest } from '../../instance/index.ts';
+import { Status } from '../../metrics/index.ts';
+import type { ClusterCore } from '../core.ts';
+import { HANDOFF_READY, SimEvent } from '../events.ts';
+
+/** The request is on its way to the instance, and queues there after the queueing time. */
+export function send(core: ClusterCore, request: SimRequest, number: number, nowUs: number): void {
+  core.table.instance[request.number] = number;
+  core.sent[number]++;
+  const instance = core.instances[number];
+  const queueingUs = instance.latency.queueingTimeUs(request.promptTokens);
+  instance.engine.announce(request, nowUs, queueingUs);
+  core.queue.schedule(nowUs + queueingUs, SimEvent.QUEUED, request.number, number, number);
+}
+
+export function enqueue(core: ClusterCore, row: number, number: number, nowUs: number): void {
+  const request = core.requests[row];
+  // routed to another instance meanwhile
+  if (request === undefined || core.table.instance[row] !== number) return;
+  const { deadlineUs } = request;
+  core.instances[number].enqueue(request, nowUs);
+  if (deadlineUs > nowUs && deadlineUs <= core.options.horizonUs && core.requests[row] !== undefined) {
+    core.queue.schedule(deadlineUs, SimEvent.TIMEOUT, row, number, number);
+  }
+}
+
+export function timeOut(core: ClusterCore, row: number, nowUs: number): void {
+  const request = core.requests[row];
+  // one that is being routed again gets its deadline anew
+  if (request === undefined || core.table.instance[row] === -1) return;
+  const handoff = core.handoffs.find(row);
+  const instance = core.instances[handoff === undefined ? core.table.instance[row] : handoff.to];
+  if (handoff === undefined) {
+    instance.timeOut(request, nowUs);
+    return;
+  }
+  core.table.instance[row] = handoff.to;
+  core.sent[handoff.to]++;
+  core.handoffs.cancel(handoff, core.instances[handoff.from], instance, nowUs);
+  core.instances[handoff.from].wake(nowUs);
+  instance.giveUp(request, Status.TIMED_OUT, nowUs);
+}
+
+/** A prefill instance has computed the prompt by `timeUs`. */
+export function prefilled(core: ClusterCore, request: SimRequest, instance: number, timeUs: number): void {
+  const { nowUs } = core;
+  core.control.ended(request, instance, 'handedOff', 0, nowUs);
+  core.sent[instance]--;
+  const decode = core.instances[request.decodeInstance];
+  core.handoffs.begin(request, core.instances[instance], decode, nowUs, timeUs);
+  core.queue.schedule(timeUs, SimEvent.HANDOFF, request.number, HANDOFF_READY);
+}
+
+/** @param what HANDOFF_READY or HANDOFF_ARRIVED */
+export function handOff(core: ClusterCore, row: number, what: number, nowUs: number): void {
+  const handoff = core.handoffs.find(row);
+  if (handoff === undefined) return;
+  const from = core.instances[handoff.from];
+  const to = core.instances[handoff.to];
+  if (what === HANDOFF_READY) {
+    core.handoffs.ready(row, to, nowUs);
+    return;
+  }
+  if (handoff.endUs !== nowUs) return; // of an earlier hand-off of the same row
+  core.handoffs.arrived(handoff, from, to, nowUs);
+  core.observer.handedOff?.(handoff);
+  const { request } = handoff;
+  request.part = 'decode';
+  request.maxOutputTokens = request.workload.outputTokens;
+  core.table.instance[row] = to.number;
+  core.sent[to.number]++;
+  to.enqueue(request, nowUs);
+  from.wake(nowUs);
+}
+
+/** A transfer between tiers of the instance is due. It may have been what kept the room for a hand-off. */
+export function transferred(core: ClusterCore, number: number, flight: number, nowUs: number): void {
+  const instance = core.instances[number];
+  instance.transferred(flight);
+  if (core.handoffs.waitingFor(number) > 0) core.handoffs.serve(instance, nowUs);
+}

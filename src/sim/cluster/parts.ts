@@ -1,0 +1,49 @@
+/** What a simulation is made of. */
+
+import type { ControlPlane } from '../control/index.ts';
+import type { Timeline } from '../driver/index.ts';
+import type { Instance, InstanceHost, PromptKeys } from '../instance/index.ts';
+import type { RequestTable } from '../metrics/index.ts';
+import type { RequestStream, SessionPlan } from '../workload/index.ts';
+import type { GatewayTiming, HandoffConfig } from './flow/index.ts';
+import type { ForcedDecisions } from './forced.ts';
+import type { SimulationObserver } from './observer.ts';
+import type { ScalingSetup } from './scaling/index.ts';
+import type { SimulationKey } from './simulationKey.ts';
+
+export interface SimulatedWorkload {
+  /** Requests in order of arrival. */
+  readonly stream: RequestStream;
+  /** Present where requests exist only once others have ended. */
+  readonly sessions: SessionPlan | undefined;
+  /** Whether no request has tokens of another one, as far as is known before. */
+  readonly sharesNothing?: boolean;
+}
+
+export interface SimulationOptions {
+  /** No event after this happens. Infinity for none. */
+  readonly horizonUs: number;
+  readonly admissionLatencyUs: number;
+  readonly routingLatencyUs: number;
+  /** Whether the last token of an answer is part of the conversation that follows. */
+  readonly lastTokenInContext: boolean;
+  /** Between prefill and decode instances. */
+  readonly handoff: HandoffConfig;
+  /** Of the control plane's gateway queue, where it has one. */
+  readonly gateway?: GatewayTiming;
+}
+
+export interface SimulationParts {
+  readonly key: SimulationKey;
+  readonly workload: SimulatedWorkload;
+  readonly options: SimulationOptions;
+  readonly instances: number;
+  /** Makes the instance of that number; the timeline is for its transfers. */
+  makeInstance(number: number, table: RequestTable, host: InstanceHost, timeline: Timeline): Instance;
+  readonly control: ControlPlane;
+  readonly keys: PromptKeys;
+  readonly observer?: SimulationObserver;
+  readonly scaling?: ScalingSetup;
+  /** Decisions that are taken out of the policies' hands. */
+  readonly forced?: ForcedDecisions;
+}

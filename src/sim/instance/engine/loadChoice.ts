@@ -1,0 +1,103 @@
+/**
+ * Whether blocks of lower tiers are worth their transfer: a request takes them when they are there sooner
+ * than the engine could compute them again. The choice is made when the request asks to join the batch, and
+ * once before, on its arrival, when its queueing time hides part of the transfer.
+ */
+
+import { ManagerPort, type ManagerPortConfig } from '../../../runtime/batching/index.ts';
+import type { KVManager } from '../../../runtime/index.ts';
+import type { BlockKeys } from '../../../runtime/keys/index.ts';
+import type { Sequence } from '../../../runtime/manager/sequences/sequence.ts';
+import { linkName, type Tier } from '../../../runtime/tier/tier.ts';
+import type { LinkModel } from '../../driver/index.ts';
+import type { LoadTiming } from './engineConfig.ts';
+
+const HBM = 0;
+
+/** How long loads and computing take, as far as a request can know before. */
+export interface LoadEstimate {
+  readonly loads: LoadTiming;
+  readonly blockBytes: number;
+  /** Time that the engine needs for one prompt token more; Infinity: whatever is cached is loaded. */
+  readonly computeUsPerToken: number;
+  /** Null where loads take no time of their own. */
+  readonly links: LinkModel | null;
+  readonly nowUs: () => number;
+}
+
+export class ChoosingPort extends ManagerPort {
+  readonly #manager: KVManager;
+  readonly #estimate: LoadEstimate;
+  readonly #makeRoom: (nowUs: number) => boolean;
+
+  /** @param makeRoom lets go of blocks that are held for somebody who waits; false when there are none */
+  constructor(
+    manager: KVManager,
+    config: ManagerPortConfig,
+    estimate: LoadEstimate,
+    makeRoom: (nowUs: number) => boolean,
+  ) {
+    super(manager, config);
+    this.#manager = manager;
+    this.#estimate = estimate;
+    this.#makeRoom = makeRoom;
+  }
+
+  /** Who runs goes before who waits. */
+  override allocate(sequence: Sequence, from: number, to: number, nowUs: number): boolean {
+    while (!super.allocate(sequence, from, to, nowUs)) if (!this.#makeRoom(nowUs)) return false;
+    return true;
+  }
+
+  override matchLength(keys: BlockKeys, count: number): number {
+    const found = super.matchLength(keys, count);
+    return this.hasLowerTier && found > 0 ? this.worthwhile(keys, found, 0) : found;
+  }
+
+  /**
+   * Of the `found` leading blocks those that the request should take.
+   * @param slackUs time that passes anyway before it can run
+   */
+  worthwhile(keys: BlockKeys, found: number, slackUs: number): number {
+    const { computeUsPerToken } = this.#estimate;
+    if (computeUsPerToken === Infinity) return found;
+    const { byTier, pending } = this.#manager.lookup(keys.words, found);
+    const here = byTier[HBM] - Math.min(pending, byTier[HBM]);
+    const missing = found - here;
+    if (missing === 0) return found;
+    const computeUs = missing * this.blockTokens * computeUsPerToken;
+    return this.#loadUs(byTier, pending) <= slackUs + computeUs ? found : this.leadingHere(keys, found);
+  }
+
+  /** From now until the blocks below, and those on their way, are in HBM. */
+  #loadUs(byTier: readonly number[], pending: number): number {
+    const { loads, links, blockBytes, nowUs } = this.#estimate;
+    if (loads.kind === 'billed') {
+      const below = byTier.reduce((sum, blocks, tier) => sum + (tier === HBM ? 0 : blocks), 0);
+      return below * Math.trunc(loads.baseUs + loads.usPerBlock);
+    }
+    let longestUs = 0;
+    for (const [position, tier] of this.#manager.tiers.entries()) {
+      if (position === HBM || links === null) continue;
+      const blocks = byTier[position];
+      if (blocks === 0 && pending === 0) continue;
+      const queuedUs = Math.max(0, links.freeAtUs(linkName(tier, this.#manager.tiers[HBM])) - nowUs());
+      const ownUs = blocks * links.transferUs(tier as Tier, this.#manager.tiers[HBM], blockBytes);
+      longestUs = Math.max(longestUs, queuedUs + ownUs);
+    }
+    return longestUs;
+  }
+
+  /** Leading blocks that lie in HBM and can be read now. */
+  leadingHere(keys: BlockKeys, found: number): number {
+    let low = 0;
+    let high = found;
+    while (low < high) {
+      const middle = (low + high + 1) >> 1;
+      const { byTier, pending } = this.#manager.lookup(keys.words, middle);
+      if (byTier[HBM] === middle && pending === 0) low = middle;
+      else high = middle - 1;
+    }
+    return low;
+  }
+}

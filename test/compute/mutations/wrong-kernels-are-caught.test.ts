@@ -1,0 +1,20 @@
+import { describe, expect, it } from 'vitest';
+import { softwareDevice } from '../../backends/webgpu/softwareDevice.ts';
+import { mutationsOfCi as mutations } from './mutations.ts';
+import { wrongUnchanged, wrongValues } from './wrongValues.ts';
+
+const device = softwareDevice();
+const kernels = [...new Set(mutations.map(({ kernel }) => kernel))];
+
+describe.each(kernels)('%s', (kernel) => {
+  it('passes as it is', async () => {
+    expect(await wrongUnchanged(device.live.device, kernel)).toBe(0);
+  });
+
+  const ofKernel = mutations.filter((mutation) => mutation.kernel === kernel);
+  it.each(ofKernel.map((mutation) => [mutation.fault, mutation] as const))('%s', async (_, mutation) => {
+    const { wrong, replaced } = await wrongValues(device.live.device, mutation);
+    expect(replaced, 'the mutation changes a kernel').toBeGreaterThan(0);
+    expect(wrong).toBeGreaterThan(0);
+  });
+});

@@ -1,0 +1,9 @@
+/** The evaluation service on stdio over an evaluator that needs no simulation. */
+
+import { serveLines } from '../../../src/cli/evaluate/serve/index.ts';
+import { EvaluationService } from '../../../src/evolve/serve/index.ts';
+import { WeightEvaluator } from '../serve/weightEvaluator.ts';
+
+const service = new EvaluationService({ evaluator: new WeightEvaluator() });
+await serveLines(service, process.stdin, process.stdout);
+process.exit(0);

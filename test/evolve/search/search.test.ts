@@ -1,0 +1,131 @@
+import { expect, it } from 'vitest';
+import {
+  choose,
+  judge,
+  NumberSpace,
+  readState,
+  Search,
+  type SearchPlan,
+  type SearchState,
+} from '../../../src/evolve/search/index.ts';
+import { AnalyticEvaluator, guides, presets } from './analyticEvaluator.ts';
+
+const plan: SearchPlan = {
+  seed: 3,
+  population: 30,
+  slots: ['priority', 'routing'],
+  islands: 3,
+  migrateEvery: 4,
+  features: ['policy_nodes', 'highest'],
+  bins: 6,
+  tolerance: 3,
+};
+
+async function run(generations: number, workers = 1, over: SearchPlan = plan): Promise<Search> {
+  const search = await Search.begin(over, presets, new AnalyticEvaluator(workers), guides);
+  for (let generation = 0; generation < generations; generation++) await search.step();
+  return search;
+}
+
+it('finds what beats every preset by far, on the train suite only', async () => {
+  const evaluator = new AnalyticEvaluator(1);
+  const search = await Search.begin(plan, presets, evaluator, guides);
+  const before = search.record.best;
+  for (let generation = 0; generation < 60; generation++) await search.step();
+  expect(evaluator.asked.every(({ suite }) => suite === 'train')).toBe(true);
+  expect(before).toBeLessThan(-5);
+  expect(search.record.best).toBeGreaterThan(-1);
+  const { chosen } = await choose(search.ranking.slice(0, 5), evaluator);
+  const judged = await judge(chosen.individual, search.state.individuals.slice(0, 3), evaluator);
+  const [winner, ...others] = judged.map(({ hidden }) => hidden.score);
+  for (const other of others) expect(winner).toBeGreaterThan(other);
+});
+
+it('each way of search finds something of its own', async () => {
+  const { individuals } = (await run(40)).state;
+  const origins = new Set(individuals.map(({ origin }) => origin));
+  expect([...origins].sort()).toEqual(['branch', 'cma', 'pareto', 'preset', 'strategy', 'variation']);
+  const kinds = new Set(individuals.map(({ bundle }) => bundle.routing?.type));
+  expect(kinds.size).toBe(3);
+});
+
+it('gives the same for any number of workers, and another for another seed', async () => {
+  const one = JSON.stringify((await run(12, 1)).state);
+  expect(JSON.stringify((await run(12, 7)).state)).toBe(one);
+  expect(JSON.stringify((await run(12, 1, { ...plan, seed: 4 })).state)).not.toBe(one);
+});
+
+it('a search that was killed after any generation goes on to the same end', async () => {
+  const whole = JSON.stringify((await run(10)).state);
+  for (const killedAfter of [0, 1, 4, 9]) {
+    const text = JSON.stringify((await run(killedAfter)).state);
+    const search = Search.resume(readState(text, plan, 'state'), new AnalyticEvaluator(2), guides);
+    while (search.state.generation < 10) await search.step();
+    expect(JSON.stringify(search.state)).toBe(whole);
+  }
+});
+
+it('an abort in the middle of a generation leaves the state of the last one', async () => {
+  const search = await run(3);
+  const before = JSON.stringify(search.state);
+  await expect(search.step(AbortSignal.abort(new Error('stopped')))).rejects.toThrow('stopped');
+  expect(JSON.stringify(search.state)).toBe(before);
+  await search.step();
+  expect(JSON.stringify(search.state)).toBe(JSON.stringify((await run(4)).state));
+});
+
+it('a bundle is never evaluated twice', async () => {
+  const evaluator = new AnalyticEvaluator(1);
+  const search = await Search.begin(plan, presets, evaluator, guides);
+  for (let generation = 0; generation < 20; generation++) await search.step();
+  const asked = evaluator.asked.reduce((sum, { count }) => sum + count, 0);
+  expect(search.state.evaluations).toBe(asked);
+  expect(search.state.individuals.length).toBe(asked);
+});
+
+it('every bundle names its parents, which stand before it in the lineage', async () => {
+  const { individuals } = (await run(15)).state;
+  const seen = new Set<string>();
+  for (const { id, origin, parents, bundle } of individuals) {
+    for (const parent of parents) expect(seen.has(parent)).toBe(true);
+    expect(parents.length > 0).toBe(origin !== 'preset');
+    if (origin !== 'preset') {
+      expect(bundle.parentId).toBe(parents[0]);
+      expect(bundle.mutations?.length).toBeGreaterThan(0);
+    }
+    seen.add(id);
+  }
+});
+
+it('the best score never falls, and the front is no worse than where it began', async () => {
+  const { history } = (await run(20)).state;
+  history.slice(1).forEach((record, i) => {
+    expect(record.best).toBeGreaterThanOrEqual(history[i].best);
+  });
+  expect(history[20].hypervolume).toBeGreaterThan(history[0].hypervolume ?? Infinity);
+});
+
+it('bad states and changed plans are refused with the field and the remedy', async () => {
+  const text = JSON.stringify((await run(1)).state);
+  expect(() => readState('{', plan, 'state.json')).toThrow(/state\.json is no JSON/);
+  expect(() => readState('{}', plan, 'state.json')).toThrow(/no state of version 1/);
+  expect(() => readState(text, { ...plan, seed: 8 }, 'state.json')).toThrow(/seed is 8, and was 3/);
+  const state: SearchState = readState(text, plan, 'state.json');
+  expect(state.generation).toBe(1);
+});
+
+it('presets of which none runs are refused', async () => {
+  const broken = [{ routing: { type: 'code', language: 'starlark', source: 'x =' } }] as const;
+  await expect(Search.begin(plan, broken, new AnalyticEvaluator(1), guides)).rejects.toThrow(/do not run/);
+});
+
+it('the numbers of a bundle are a point, and the point is the bundle', () => {
+  for (const bundle of presets) {
+    const space = new NumberSpace(bundle, guides);
+    expect(space.dimensions).toBeGreaterThan(2);
+    expect(new NumberSpace(space.at(space.point), guides).point).toEqual(space.point);
+    const moved = space.at(space.point.map(() => 0.75));
+    expect(new NumberSpace(moved, guides).dimensions).toBe(space.dimensions);
+    expect(moved).not.toEqual(bundle);
+  }
+});

@@ -1,0 +1,127 @@
+import { expect, it } from 'vitest';
+import { baseline } from '../../../src/evolve/bundle/index.ts';
+import { type Answer, combinedScore, EvaluationService } from '../../../src/evolve/serve/index.ts';
+import { WeightEvaluator } from './weightEvaluator.ts';
+
+const program = (weight: number, more = ''): string => `WEIGHT = ${weight}
+# EVOLVE-BLOCK-START
+def rate(instance):
+    return WEIGHT * instance.prefixAffinity${more}
+# EVOLVE-BLOCK-END
+
+def score(request, cluster, instances):
+    return [rate(instance) for instance in instances]
+`;
+
+function service(wallMs = 10_000): EvaluationService {
+  return new EvaluationService({ evaluator: new WeightEvaluator(), wallMs });
+}
+
+async function evaluate(params: object, wallMs?: number): Promise<Answer> {
+  const response = await service(wallMs).handle({ id: 1, method: 'evaluate', params });
+  if (!('result' in response)) throw new Error(response.error.message);
+  return response.result as Answer;
+}
+
+it('a candidate is answered with score, metrics, cases and artifacts', async () => {
+  const answer = await evaluate({ candidate: { routing: program(0.5) } });
+  expect(answer.status).toBe('success');
+  expect(answer.combined_score).toBeCloseTo(1.5, 12);
+  expect(answer.metrics).toMatchObject({ hit_rate: 0.5, gain_latency: 0.5, gain_hits: -0.5, score: 0.5 });
+  expect(answer.per_scenario.map(({ id }) => id)).toEqual(['steady/roofline/1', 'bursty/roofline/1']);
+  expect(answer.policy_hash).toMatch(/^[0-9a-f]{16}$/);
+  expect(answer.artifacts.outcome).toContain('steady/roofline/1: +50.00 %');
+});
+
+it('the score of the baseline is 1, what failed is 0, and order is kept', () => {
+  const scores = [-100, -10, -1, -0.1, 0, 0.2, 3].map(combinedScore);
+  expect(scores[4]).toBe(1);
+  expect([...scores].sort((a, b) => a - b)).toEqual(scores);
+  expect(scores[0]).toBeGreaterThan(0);
+});
+
+it('a failed candidate has every metric of one that ran, as zeros, and says what to change', async () => {
+  const good = await evaluate({ candidate: { routing: program(0.5) } });
+  for (const [text, kind, hint] of [
+    ['def score(:\n', 'compile', /line 1/],
+    ['def other(a):\n    return a\n', 'contract', /score/],
+    ['{"type": "parameterized", "template": "lorr"}', 'contract', /lor/],
+    ['{"type": ', 'compile', /JSON/],
+  ] as const) {
+    const bad = await evaluate({ candidate: { routing: text } });
+    expect(bad.status).toBe('error');
+    expect(bad.error?.kind, text).toBe(kind);
+    expect(bad.combined_score).toBe(0);
+    expect(Object.keys(bad.metrics).sort()).toEqual(Object.keys(good.metrics).sort());
+    expect(Object.values(bad.metrics).every((value) => value === 0)).toBe(true);
+    expect(bad.artifacts.failure).toMatch(hint);
+  }
+});
+
+it('a text for a slot may be the JSON of a policy, and a whole bundle is taken as it is', async () => {
+  const json = JSON.stringify({ type: 'parameterized', template: 'lor', parameters: {} });
+  const asText = await evaluate({ candidate: { routing: json } });
+  const { name: _, ...unnamed } = baseline;
+  const asBundle = await evaluate({ bundle: { ...unnamed, routing: JSON.parse(json) } });
+  expect(asText.policy_hash).toBe(asBundle.policy_hash);
+});
+
+it('an edit outside the marked lines is refused, one inside is not', async () => {
+  const original = program(0.5);
+  const frozen = { routing: original };
+  const inside = await evaluate({ candidate: { routing: program(0.5, ' + 0.1') }, frozen });
+  expect(inside.status).toBe('success');
+  const outside = await evaluate({ candidate: { routing: program(0.6) }, frozen });
+  expect(outside.error?.kind).toBe('frozen_region_edited');
+  expect(outside.artifacts.failure).toContain('WEIGHT = 0.5');
+});
+
+it('a candidate over its time is answered as such, and others beside it are answered as ever', async () => {
+  const shared = service(200);
+  const ask = (id: number, routing: string): ReturnType<EvaluationService['handle']> =>
+    shared.handle({ id, method: 'evaluate', params: { candidate: { routing } } });
+  const [hanging, ...good] = await Promise.all([
+    ask(1, `${program(0.5)}# hang\n`),
+    ...[2, 3, 4].map((id) => ask(id, program(id / 10))),
+  ]);
+  expect('result' in hanging && hanging.result).toMatchObject({ status: 'timeout', combined_score: 0 });
+  for (const response of good)
+    expect('result' in response && response.result).toMatchObject({ status: 'success' });
+});
+
+it('what runs can be cancelled by the id of its request', async () => {
+  const shared = service();
+  const pending = shared.handle({
+    id: 'a',
+    method: 'evaluate',
+    params: { candidate: { routing: `${program(0.5)}# hang\n` } },
+  });
+  await new Promise((resolve) => setTimeout(resolve, 20));
+  expect(await shared.handle({ id: 'b', method: 'cancel', params: { id: 'a' } })).toMatchObject({
+    result: { cancelled: true },
+  });
+  expect(await pending).toMatchObject({ result: { status: 'timeout' } });
+});
+
+it.each([
+  [{ id: 1, method: 'evaluat' }, /Did you mean evaluate/],
+  [{ id: 1, method: 'evaluate', params: [] }, /params is no object/],
+  [{ id: 1, method: 'evaluate', params: { suite: 'hidden', candidate: {} } }, /train, validation/],
+  [{ id: 1, method: 'evaluate', params: { limits: { wallMs: -1 }, candidate: {} } }, /wallMs is -1/],
+  [[], /request is no object/],
+])('a request at fault is answered with what to change: %j', async (request, message) => {
+  const response = await service().handle(request);
+  expect('error' in response && response.error.message).toMatch(message);
+});
+
+it('describe gives a text for prompts and the same as data; validate runs nothing', async () => {
+  const described = await service().handle({ id: 1, method: 'describe', params: { slots: ['routing'] } });
+  if (!('result' in described)) throw new Error('no result');
+  const { text, objectives } = described.result as { text: string; objectives: string[] };
+  expect(text).toContain('prefixAffinity');
+  expect(objectives).toEqual(['latency', 'hits']);
+  const params = { candidate: { routing: `${program(0.5)}# hang\n` } };
+  expect(await service().handle({ id: 2, method: 'validate', params })).toMatchObject({
+    result: { valid: true },
+  });
+});

@@ -1,0 +1,102 @@
+/**
+ * A decision that is forced in a fork gives the run that a start from the beginning with the same forced
+ * decision gives: so regret needs no second run of what came before.
+ */
+
+import { describe, expect, it } from 'vitest';
+import { type ForcedDecisions, Simulation, type SimulationSnapshot } from '../../../src/sim/cluster/index.ts';
+import { newSimulation } from '../../../src/sim/deployment/index.ts';
+import { clusterMetrics } from '../../../src/sim/report/index.ts';
+import { SeededRandom } from '../../../src/testing/index.ts';
+import { randomSetup } from './randomCluster.ts';
+
+function metricsOf(simulation: Simulation): string {
+  simulation.run();
+  simulation.close();
+  const { table, instances, control } = simulation;
+  return JSON.stringify([clusterMetrics(table, instances), control.counters, simulation.events]);
+}
+
+interface Decided {
+  readonly target: number;
+  /** Instances that were candidates. */
+  readonly others: readonly number[];
+}
+
+/** What each routing decision of the run was. */
+function routingsOf(seed: number): (Decided | null)[] {
+  const routings: (Decided | null)[] = [];
+  const run = newSimulation(
+    randomSetup(seed, {
+      routing: (_request, decision) => {
+        const others = decision?.topKCandidates.map(({ instance }) => instance) ?? [];
+        routings.push(decision === null ? null : { target: decision.target, others });
+      },
+    }),
+  );
+  run.run();
+  return routings;
+}
+
+/** The run just before it takes that routing decision. */
+function before(seed: number, routing: number): SimulationSnapshot {
+  const ahead = newSimulation(randomSetup(seed));
+  ahead.runUntil(({ decisions }) => decisions.routing > routing);
+  const run = newSimulation(randomSetup(seed));
+  run.runSome(ahead.events - 1);
+  return run.snapshot();
+}
+
+describe('a forced decision', () => {
+  it('of routing gives the same in a fork and from the start', () => {
+    let changed = 0;
+    for (let seed = 0; seed < 60; seed++) {
+      const routings = routingsOf(seed);
+      const random = new SeededRandom(seed);
+      const number = random.below(Math.max(1, routings.length));
+      const decided = routings[number];
+      if (decided === undefined || decided === null || decided.others.length === 0) continue;
+      const other = decided.others[random.below(decided.others.length)];
+      const forced: ForcedDecisions = { routing: new Map([[number, other]]) };
+      const where = `seed ${seed}, routing ${number} to ${other}`;
+      const whole = metricsOf(newSimulation({ ...randomSetup(seed), forced }));
+      expect(metricsOf(Simulation.fork(before(seed, number), { forced })), where).toBe(whole);
+      if (whole !== metricsOf(newSimulation(randomSetup(seed)))) changed++;
+    }
+    expect(changed).toBeGreaterThan(10);
+  });
+
+  it('that a policy takes anyway changes nothing', () => {
+    for (let seed = 0; seed < 20; seed++) {
+      const routing = new Map<number, number>();
+      for (const [number, decided] of routingsOf(seed).entries()) {
+        if (decided !== null) routing.set(number, decided.target);
+      }
+      const same = newSimulation({ ...randomSetup(seed), forced: { routing } });
+      expect(metricsOf(same), `seed ${seed}`).toBe(metricsOf(newSimulation(randomSetup(seed))));
+    }
+  });
+
+  it('of admission turns a request away, or lets it in', () => {
+    const verdicts: string[] = [];
+    const setup = randomSetup(5, { admission: (_request, { verdict }) => verdicts.push(verdict) });
+    const forced: ForcedDecisions = {
+      admission: new Map([
+        [0, 'reject'],
+        [1, 'admit'],
+      ]),
+    };
+    newSimulation({ ...setup, forced }).run();
+    expect(verdicts.slice(0, 2)).toEqual(['reject', 'admit']);
+  });
+
+  it('to an instance that is no candidate is refused', () => {
+    const forced: ForcedDecisions = { routing: new Map([[0, 77]]) };
+    expect(() => newSimulation({ ...randomSetup(3), forced }).run()).toThrow(
+      /^forced\.routing names instance 77, which cannot take the request\. Name one of /,
+    );
+    expect(() => newSimulation({ ...randomSetup(3), forced: { routing: new Map([[-1, 0]]) } })).toThrow(
+      /^forced\.routing is -1, not an integer/,
+    );
+  });
+});
