@@ -113,6 +113,11 @@ export class Engine {
     if (isNew) this.run(`new ArrayBuffer(${this.#ballast()})`, 'ballast');
   }
 
+  /** Lets go of what its owner remembers: nobody calls the owner again. */
+  forget(): void {
+    this.#resident = null;
+  }
+
   /** Changes the memory to that of an owner, or to a new one. @throws PolicyError where the engine broke */
   #give(owner: object | null): void {
     if (this.#isBroken) throw broken();

@@ -44,6 +44,7 @@ let engine: Engine | null = null;
 async function load(language: PolicyLanguage, source: string): Promise<PolicyProgram> {
   if (language !== 'javascript') return await loadProgram(language, source);
   if (engine === null || engine.isBroken) engine = await newEngine();
+  engine.forget();
   return new JavaScriptPolicy(engine, source);
 }
 
