@@ -1,6 +1,6 @@
 /**
  * Fuzzes the sandboxes: `npm run test:sandbox -- --programs 100000 --seed 1`. The programs run in a worker; one
- * that makes no progress for a minute is a finding. With `--nodes 22,24` the same programs run on the newest
+ * that makes no progress for two minutes is a finding. With `--nodes 22,24` the same programs run on the newest
  * Node of each line, out of the registry, and their figures must be the same.
  */
 
@@ -14,7 +14,7 @@ import { isMainThread, parentPort, Worker, workerData } from 'node:worker_thread
 import { type CampaignReport, runCampaign } from './campaign.ts';
 
 const PART = 500;
-const STUCK_MS = 60_000;
+const STUCK_MS = 120_000;
 
 interface Part {
   readonly seed: number;
