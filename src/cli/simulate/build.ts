@@ -15,6 +15,7 @@ import { real, whole } from './input/numbers.ts';
 import type { Options } from './input/options.ts';
 import { scalingSetup } from './input/scaling.ts';
 import { openSimulation } from './input/workload.ts';
+import { simulationKey } from './key.ts';
 
 /** Instances by role: prefill first, then decode, then those that do all. */
 function poolsOf(options: Options): [Role, number][] {
@@ -76,24 +77,24 @@ export function buildSimulation(
     const deployment: Deployment = { pools: poolsOf(options).map(([role, count]) => pool(role, count)) };
     const opened = openSimulation(trace, options, adjust);
     const replicas = deployment.pools.reduce((sum, { replicas: count }) => sum + count, 0);
-    const scaling = scalingSetup(
-      options,
-      bundle,
-      machine,
-      engine,
-      limits,
-      replicas,
-      opened.seed,
-      bound?.scaling,
-    );
+    const policies = [
+      control,
+      engine.scheduler,
+      engine.eviction,
+      bundle.autoscaler ?? null,
+      bound?.policyId ?? null,
+    ];
+    const key = simulationKey(options, opened, policies);
+    const scaling = scalingSetup(options, bundle, machine, engine, limits, replicas, key, bound?.scaling);
     const makeEngine = extras.makeEngine ?? bound?.makeEngine;
     const simulation = newSimulation({
+      key,
       deployment,
       workload: opened.workload,
       control: new PolicyControlPlane(
         { ...control, ...bound?.control },
         {
-          key: opened.seed,
+          key: key.simulationSeed,
           blockTokens: engine.blockTokens,
           maxSequences: limits.maxSequences,
           ...(bound === undefined ? {} : { policies: bound.policies }),

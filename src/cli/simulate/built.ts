@@ -1,7 +1,7 @@
 /** A simulation that is ready to run, whatever it was built from, and what builders have in common. */
 
 import type { BoundBundle } from '../../evolve/binding/index.ts';
-import type { Simulation, SimulationObserver } from '../../sim/cluster/index.ts';
+import type { ForcedDecisions, Simulation, SimulationObserver } from '../../sim/cluster/index.ts';
 import type { ControlConfig } from '../../sim/control/index.ts';
 import type { Deployment, MakeEngine } from '../../sim/deployment/index.ts';
 import type { EngineConfig } from '../../sim/instance/index.ts';
@@ -47,6 +47,8 @@ export interface BuildExtras {
   readonly adjust?: (spec: WorkloadSpec) => WorkloadSpec;
   readonly observer?: SimulationObserver;
   readonly makeEngine?: MakeEngine;
+  /** Decisions that are taken out of the policies' hands. */
+  readonly forced?: ForcedDecisions;
   /** Default true. */
   readonly skipsKeys?: boolean;
 }

@@ -1,7 +1,6 @@
 /**
- * A program in a slot: its function bound to the signature of the slot, its inputs filled from features. A
- * text is given only the features whose names stand in it; the others are 0 there, and nobody can tell. A
- * WASM module is given all.
+ * A program in a slot: its function bound to the signature of the slot, its inputs filled from features, as
+ * far as the program can see them.
  */
 
 import type { PlainState, Stateful } from '../../sim/control/index.ts';
@@ -67,7 +66,6 @@ export class SlotProgram implements Stateful {
   readonly #slot: PolicySlot;
   readonly #instance: PolicyInstance;
   readonly #bound: PolicyFunction;
-  readonly #wants: (name: string) => boolean;
 
   /** @throws PolicyError contract, and what loading the program may throw */
   constructor(slot: PolicySlot, { code, program }: LoadedCode) {
@@ -76,15 +74,13 @@ export class SlotProgram implements Stateful {
     this.function = functionOf(slot, code, this.#instance);
     const { name, arguments: inputs, decision } = this.function;
     this.#bound = this.#instance.bind({ name, inputs: inputs.map(shapeOf), decision });
-    this.#wants =
-      code.language === 'wasm'
-        ? () => true
-        : (name) => new RegExp(`\\b${name}\\b`).test(code.source) || code.source.includes('getattr');
   }
 
   /** The writer of the input at that place of the function. */
   writer<Facts>(place: number, features: FeatureTable<Facts>): FeatureWriter<Facts> {
-    return new FeatureWriter(this.#bound.inputs[place], features, this.#wants);
+    const { name: input } = this.function.arguments[place];
+    const table = this.#bound.inputs[place];
+    return new FeatureWriter(table, features, (name) => this.#bound.reads(input, name));
   }
 
   /**

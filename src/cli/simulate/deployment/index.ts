@@ -12,6 +12,7 @@ import { type BuildExtras, type BuiltSimulation, readsNoKeys, withPolicies } fro
 import { textOption } from '../input/numbers.ts';
 import type { Options } from '../input/options.ts';
 import { openSimulation } from '../input/workload.ts';
+import { simulationKey } from '../key.ts';
 import { readControl } from './control.ts';
 import { type DeployedPool, readPools } from './pools.ts';
 import { readScaling } from './scaling.ts';
@@ -28,7 +29,8 @@ export function buildDeployed(
 ): BuiltSimulation {
   const file = textOption(options, 'deployment');
   invariant(file !== undefined, 'a deployment was asked for');
-  const root = readYaml(applySettings(readText(file), textOption(options, 'set')), file);
+  const text = applySettings(readText(file), textOption(options, 'set'));
+  const root = readYaml(text, file);
   root.choice('version', VERSIONS);
   const { bundle: bound, adjust, ...parts } = extras;
   const pools = readPools(root, options);
@@ -37,7 +39,8 @@ export function buildDeployed(
   const handoff = readHandoff(root);
   const said = { ...readTargets(root), ...readRun(root), ...defined(options) };
   const opened = openDeployed(trace, said, workload, adjust);
-  const scaling = readScaling(root, pools, opened.seed, bound?.scaling);
+  const key = simulationKey(said, opened, [text, bound?.policyId ?? null]);
+  const scaling = readScaling(root, pools, key, bound?.scaling);
   root.close();
   const deployment: Deployment = {
     pools: pools.map(({ config }) => {
@@ -49,12 +52,13 @@ export function buildDeployed(
   const { control, gateway, admissionLatencyUs, routingLatencyUs } = deployed;
   const makeEngine = extras.makeEngine ?? bound?.makeEngine;
   const simulation = newSimulation({
+    key,
     deployment,
     workload: opened.workload,
     control: new PolicyControlPlane(
       { ...control, ...bound?.control },
       {
-        key: opened.seed,
+        key: key.simulationSeed,
         blockTokens,
         maxSequences,
         ...(bound === undefined ? {} : { policies: bound.policies }),

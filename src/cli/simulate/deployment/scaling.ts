@@ -1,7 +1,7 @@
 /** Autoscaling of a deployment file: the policy, when it looks, and how long replicas take to come and go. */
 
 import type { BoundBundle } from '../../../evolve/binding/index.ts';
-import type { ScalingSetup } from '../../../sim/cluster/index.ts';
+import type { ScalingSetup, SimulationKey } from '../../../sim/cluster/index.ts';
 import {
   AutoScaler,
   type DelayDistribution,
@@ -28,7 +28,7 @@ const time = { min: 0, max: 1e12 };
 export function readScaling(
   root: SpecNode,
   pools: readonly DeployedPool[],
-  key: bigint,
+  key: SimulationKey,
   own?: BoundBundle['scaling'],
 ): ScalingSetup | undefined {
   const node = root.section('autoscaling');
@@ -47,11 +47,11 @@ export function readScaling(
   const makesOwn = typeof own === 'function' ? own : undefined;
   const named = typeof own === 'object' ? own : undefined;
   const policy = named ?? readPolicy(policyNode);
-  const world: PolicyWorld = {
+  const world = (seed: bigint): PolicyWorld => ({
     blockTokens: config.engine.blockTokens,
     maxSequences: config.limits.maxSequences,
-    stream: (stream) => new PartitionedRandom(key).stream(stream),
-  };
+    stream: (stream) => new PartitionedRandom(seed).stream(stream),
+  });
   const scaler = inFile(
     (field) => placeIn(policyNode, field),
     () =>
@@ -66,11 +66,11 @@ export function readScaling(
           downWindowUs: node.integer('down_window_us', time, 0),
           triggers: readTriggers(node.section('triggers')),
         },
-        world,
+        world(key.simulationSeed),
         makesOwn,
       ),
   );
-  const replicas = new Replicas(readActuation(node), bounds, config.replicas, world);
+  const replicas = new Replicas(readActuation(node), bounds, config.replicas, world(key.jitterSeed));
   node.close();
   const capacityTokens = config.engine.hbmBlocks * config.engine.blockTokens;
   return { configId: name, scaler, replicas, capacityTokens };

@@ -134,6 +134,8 @@ function workloadOptions(command: Command): Command {
       'rows of a recorded TraceV2; ends after twice its last arrival, as upstream',
     )
     .option('--seed <n>', "random key, a 64-bit integer (default: 42, or the spec's)")
+    .option('--simulation-seed <n>', 'what routing and admission draw from (default: that of --seed)')
+    .option('--jitter-seed <n>', 'what delays of machines that come are drawn from (default: the same)')
     .option('--num-requests <n>', 'at most so many requests')
     .option('--horizon <us>', 'end of the simulation')
     .option('--timeout <s>', 'deadline of every request in seconds; negative: none')
