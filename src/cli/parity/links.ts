@@ -21,11 +21,13 @@ export interface KnownLinks {
   readonly profiles: LinkProfiles;
   /** Where they are from, for the report. */
   readonly origin: string;
+  /** What steps take longer than their model says; 0 where no rehearsal has measured it. */
+  readonly stepOverheadUs: number;
 }
 
 export function readLinks(file: string): KnownLinks {
   const { links, device } = parseLinkCalibration(readText(file), file);
-  return { profiles: links, origin: `of ${file} (${device})` };
+  return { profiles: links, origin: `of ${file} (${device})`, stepOverheadUs: 0 };
 }
 
 /** Blocks of the tiers of a rehearsal: few, so that they overflow soon. */
@@ -50,9 +52,15 @@ export async function rehearse(
   job: Omit<RunnerJob, 'traffic' | 'logPath'>,
 ): Promise<KnownLinks> {
   const logPath = path.join(scratch, 'rehearsal.log');
-  await runner.run({ ...job, traffic: rehearsalTraffic(blockTokens), logPath, progress: () => {} });
+  const { stepOverheadUs } = await runner.run({
+    ...job,
+    traffic: rehearsalTraffic(blockTokens),
+    logPath,
+    progress: () => {},
+  });
   const { observed } = await replayExactly(logPath, job.signal);
-  return { profiles: fitLinks(observed.transfers, blockBytes), origin: 'measured in a rehearsal' };
+  const profiles = fitLinks(observed.transfers, blockBytes);
+  return { profiles, origin: 'measured in a rehearsal', stepOverheadUs };
 }
 
 /** Prompts of all lengths, each of blocks of its own, and between them some that were asked before. */

@@ -72,7 +72,7 @@ export async function runParity(
   listener.stage('replaying what was recorded');
   const exact = await replayExactly(logPath, signal);
   listener.stage('predicting');
-  const predicted = predict(exact, options.traffic, run.latency, links.profiles);
+  const predicted = predict(exact, options.traffic, run.latency, links);
   const { identical, lines, bytes, firstDifference, observed } = exact;
   const report: ParityReport = {
     schema: 'tierkv.parity/1',
@@ -99,7 +99,8 @@ export async function runParity(
 function linksOf(options: ParityOptions, scratch: string, listener: ParityListener): Promise<KnownLinks> {
   const { linksPath, tierBytes, layout } = options;
   if (linksPath !== undefined) return Promise.resolve(readLinks(linksPath));
-  if (tierBytes.ddr + tierBytes.nvme === 0) return Promise.resolve({ profiles: {}, origin: 'none' });
+  if (tierBytes.ddr + tierBytes.nvme === 0)
+    return Promise.resolve({ profiles: {}, origin: 'none', stepOverheadUs: 0 });
   listener.stage('measuring the links in a rehearsal');
   const dir = path.join(scratch, 'rehearsal');
   fs.mkdirSync(dir);

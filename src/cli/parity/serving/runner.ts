@@ -35,6 +35,11 @@ export interface RealRun {
   readonly requests: readonly ServedRequest[];
   /** How long a step takes, for the prediction. */
   readonly latency: LatencyModel;
+  /**
+   * Median of what a step took longer than that: planning, handing in, and timers. A rehearsal measures it for
+   * the run.
+   */
+  readonly stepOverheadUs: number;
   readonly adapter: { readonly name: string; readonly software: boolean };
   /** Blocks that came up with wrong bytes: none, or the hardware is at fault. */
   readonly wrongBlocks: number;
