@@ -5,7 +5,9 @@
 
 import { availableParallelism } from 'node:os';
 import { Command } from 'commander';
+import type { PoolLimits } from './evaluate/pool.ts';
 import { requireWritableTarget } from './output/index.ts';
+import { interruptible } from './process/index.ts';
 import { numberWithin, type Options } from './workload/options.ts';
 
 const helpEnd = `
@@ -33,7 +35,7 @@ export function evaluateCommand(): Command {
       'issue_focused',
     )
     .option('--max-tokens <n>', 'longest summary', '1500')
-    .option('--regrets <n>', 'routing decisions that are tried otherwise', '6')
+    .option('--regrets <n>', 'routing decisions that are tried otherwise (default: 6; for frameworks 1)')
     .option('--trace <file.jsonl>', 'write the decisions of that case')
     .option('--trace-level <name>', 'decisions, or full with events as well', 'decisions')
     .option('--latency <models>', 'all, or models of time separated by commas: does the ranking hold?')
@@ -42,6 +44,10 @@ export function evaluateCommand(): Command {
     .option('--workers <n>', 'threads (default: one a core)')
     .option('--limit <s>', 'longest time of one simulation', '120')
     .option('--json [file]', 'write the evaluations as JSON; without a file, print them in place of the page')
+    .option('--serve', 'answer frameworks: a request a line on stdin, an answer a line on stdout')
+    .option('--http <port>', 'with --serve: over HTTP instead; 0 for any free port')
+    .option('--host <name>', 'with --http', '127.0.0.1')
+    .option('--skydiscover', 'print the one JSON object that SkyDiscover reads')
     .option('--schema', 'with describe: the JSON schema of a bundle')
     .addHelpText('after', helpEnd)
     .action(async (policies: string[], options: Options & { readonly json?: string | boolean }) => {
@@ -50,16 +56,42 @@ export function evaluateCommand(): Command {
         process.stdout.write(describe(options.schema === true, typeof options.json !== 'undefined'));
         return;
       }
+      const limits = {
+        workers: whole(options, 'workers', '--workers', 1, 1024) ?? availableParallelism(),
+        wallMs: 1000 * (numberWithin(options, 'limit', '--limit', { min: 0.001, max: 1e6 }) ?? 120),
+        heapMiB: 4096,
+      };
+      if (options.serve === true || options.skydiscover === true) {
+        await interruptible((signal) => toFrameworks(policies, options, limits, signal));
+        return;
+      }
       for (const target of [options.json, options.trace]) {
         if (typeof target === 'string') requireWritableTarget(target);
       }
       const { runEvaluate } = await import('./evaluate/run.ts');
-      await runEvaluate(policies, options, {
-        workers: whole(options, 'workers', '--workers', 1, 1024) ?? availableParallelism(),
-        wallMs: 1000 * (numberWithin(options, 'limit', '--limit', { min: 0.001, max: 1e6 }) ?? 120),
-        heapMiB: 4096,
-      });
+      await runEvaluate(policies, { ...options, regrets: options.regrets ?? '6' }, limits);
     });
+}
+
+/** `--serve` and `--skydiscover`. */
+async function toFrameworks(
+  policies: readonly string[],
+  options: Options,
+  limits: PoolLimits,
+  signal: AbortSignal,
+): Promise<void> {
+  const { answerOnce, serve } = await import('./evaluate/serve/index.ts');
+  const port = whole(options, 'http', '--http', 0, 65_535);
+  const served = {
+    plan: String(options.plan),
+    limits,
+    regrets: whole(options, 'regrets', '--regrets', 0, 10_000) ?? 1,
+    ...(typeof options.cache === 'string' ? { cacheFolder: options.cache } : {}),
+    ...(port === undefined ? {} : { http: { host: String(options.host), port } }),
+  };
+  if (options.skydiscover !== true) return serve(served, signal);
+  const answer = await answerOnce(served, policies, String(options.slot), String(options.suite));
+  process.stdout.write(`${JSON.stringify(answer)}\n`);
 }
 
 function whole(options: Options, name: string, flag: string, min: number, max: number): number | undefined {

@@ -10,7 +10,8 @@ import {
   type SimulationObserver,
 } from '../../sim/cluster/index.ts';
 import type { TargetsByClass } from '../../sim/report/index.ts';
-import { type BuiltSimulation, buildSimulation } from '../simulate/build.ts';
+import { buildSimulation } from '../simulate/build.ts';
+import type { BuiltSimulation } from '../simulate/built.ts';
 import type { Options } from '../simulate/input/options.ts';
 import { goodputTargets } from '../simulate/input/targets.ts';
 import { simulateArguments } from '../sweep/point.ts';
@@ -80,6 +81,6 @@ export function runCase(
   begun(simulation);
   simulation.run();
   simulation.close();
-  const targets = goodputTargets(options, built.opened.spec);
+  const targets = goodputTargets(built.options, built.opened.spec);
   return { metrics: rawMetrics(simulation, watch, targets), built, targets };
 }

@@ -33,8 +33,4 @@ export class ComputePace {
     const [usPerToken, usPerStep, usPerTokenSquared] = weights;
     return { usPerToken, usPerTokenSquared, usPerStep, stepTokens };
   }
-
-  visitState(visitor: StateVisitor): void {
-    this.#fit.visitState(visitor);
-  }
 }

@@ -124,13 +124,4 @@ export class LinkPace {
     const behind = (mostUs - ownUs) / computedUs;
     this.#behindCompute += (behind - this.#behindCompute) * LEARNT;
   }
-
-  visitState(visitor: StateVisitor): void {
-    this.#fit.visitState(visitor);
-    this.#bytesUnderWay = visitor.number(this.#bytesUnderWay);
-    this.#sinceUs = visitor.number(this.#sinceUs);
-    this.#fromIdle = visitor.number(this.#fromIdle);
-    this.#bytesArrived = visitor.number(this.#bytesArrived);
-    this.#lastUs = visitor.number(this.#lastUs);
-  }
 }

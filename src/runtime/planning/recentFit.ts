@@ -118,14 +118,6 @@ export class RecentFit {
     }
     return solved.map((value, i) => value / scale[i]);
   }
-
-  visitState(visitor: StateVisitor): void {
-    visitor.array(this.#products);
-    visitor.array(this.#sums);
-    this.#samples = visitor.number(this.#samples);
-    // the same samples have the same weights
-    if (visitor.restores) this.#isStale = true;
-  }
 }
 
 function membersOf(subset: number): number[] {

@@ -58,6 +58,10 @@ export function kindOf(bundle: PolicyBundle, slots: readonly PolicySlot[]): stri
   return slots.map((slot) => nameOfSpec(bundle[slot])).join(' ');
 }
 
+function spaceOf(bundle: PolicyBundle, guides: SlotGuides, slots: readonly PolicySlot[]): NumberSpace {
+  return new NumberSpace(bundle, guides, slots, 'inUse');
+}
+
 function isSettled({ cma, strategy, idle }: NumericState): boolean {
   if (idle > IDLE_MAX) return true;
   if (cma !== null) return cmaSpread(cma) < SETTLED;
@@ -70,7 +74,7 @@ function start(state: NumericState, { guides, slots, ranking }: NumericContext):
   for (const individual of ranking) {
     if (seen.size === CHOICE) break;
     const kind = kindOf(individual.bundle, slots);
-    if (seen.has(kind) || new NumberSpace(individual.bundle, guides, slots).dimensions === 0) continue;
+    if (seen.has(kind) || spaceOf(individual.bundle, guides, slots).dimensions === 0) continue;
     seen.set(kind, individual);
   }
   let chosen: readonly [string, Individual] | undefined;
@@ -83,7 +87,7 @@ function start(state: NumericState, { guides, slots, ranking }: NumericContext):
   state.base = null;
   if (chosen === undefined) return;
   const [kind, { id, bundle, score }] = chosen;
-  const space = new NumberSpace(bundle, guides, slots);
+  const space = spaceOf(bundle, guides, slots);
   state.starts[kind] = (state.starts[kind] ?? 0) + 1;
   state.base = id;
   state.best = score;
@@ -101,7 +105,7 @@ export function askNumeric(
   if (state.base === null || isSettled(state)) start(state, context);
   if (state.base === null) return { candidates: [], points: [] };
   const { id, bundle } = context.find(state.base);
-  const space = new NumberSpace(bundle, context.guides, context.slots);
+  const space = spaceOf(bundle, context.guides, context.slots);
   let points: number[][] = [];
   if (state.cma !== null) points = askCma(state.cma, random);
   else if (state.strategy !== null) points = askStrategy(state.strategy, random);
