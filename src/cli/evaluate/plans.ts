@@ -19,6 +19,7 @@ import {
 } from '../../evolve/fitness/index.ts';
 import { configError, TierKVError } from '../../runtime/errors.ts';
 import { unknownName } from '../../sim/control/index.ts';
+import { simulateArguments } from '../sweep/point.ts';
 
 /** What a suite is made of: every workload with every model of time and seed. */
 interface SuiteSource {
@@ -142,11 +143,22 @@ function casesOf(
 
 function expand(source: PlanSource, folder: string): EvaluationPlan {
   const cases = (name: SuiteName): SuiteCase[] => casesOf(source, source.suites[name], folder);
+  checkArguments(cases('train')[0]);
   return {
     suites: { train: cases('train'), validation: cases('validation'), hidden: cases('hidden') },
     scoring: source.scoring,
     baseline: source.baseline,
   };
+}
+
+/** Finds arguments that `tierkv simulate` refuses before a run does. */
+function checkArguments({ args }: SuiteCase): void {
+  try {
+    simulateArguments(args);
+  } catch (error) {
+    const why = error instanceof Error ? error.message.replace(/^error: /, '') : String(error);
+    throw configError('args', `are refused: ${why}`, 'Give arguments of tierkv simulate.');
+  }
 }
 
 type Fields = Readonly<Record<string, unknown>>;

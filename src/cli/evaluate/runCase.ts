@@ -3,9 +3,15 @@
 import { type BoundBundle, bindBundle } from '../../evolve/binding/index.ts';
 import { type PolicyBundle, policyId } from '../../evolve/bundle/index.ts';
 import { type RawMetrics, RunWatch, rawMetrics, type SuiteCase } from '../../evolve/fitness/index.ts';
-import { observers, type Simulation, type SimulationObserver } from '../../sim/cluster/index.ts';
+import {
+  type ForcedDecisions,
+  observers,
+  type Simulation,
+  type SimulationObserver,
+} from '../../sim/cluster/index.ts';
 import type { TargetsByClass } from '../../sim/report/index.ts';
-import { type BuiltSimulation, buildSimulation } from '../simulate/build.ts';
+import { buildSimulation } from '../simulate/build.ts';
+import type { BuiltSimulation } from '../simulate/built.ts';
 import type { Options } from '../simulate/input/options.ts';
 import { goodputTargets } from '../simulate/input/targets.ts';
 import { simulateArguments } from '../sweep/point.ts';
@@ -32,17 +38,21 @@ export interface RunCase {
 export function caseBuilder(
   bound: BoundBundle,
   { args, seed, perturbation }: SuiteCase,
-): { readonly options: Options; build(observer: SimulationObserver): BuiltSimulation } {
+): {
+  readonly options: Options;
+  build(observer: SimulationObserver, forced?: ForcedDecisions): BuiltSimulation;
+} {
   const { workload, options } = simulateArguments([...args, '--seed', String(seed)]);
   const factors = drawFactors(BigInt(seed), perturbation);
   return {
     options,
     // policies of a bundle may look at blocks, so keys are made from the first
-    build: (observer) =>
+    build: (observer, forced) =>
       buildSimulation(workload, options, {
         bundle: bound,
         observer,
         skipsKeys: false,
+        ...(forced === undefined ? {} : { forced }),
         ...(perturbation === 0 ? {} : { adjust: (spec) => perturbed(spec, factors) }),
       }),
   };
@@ -71,6 +81,6 @@ export function runCase(
   begun(simulation);
   simulation.run();
   simulation.close();
-  const targets = goodputTargets(options, built.opened.spec);
+  const targets = goodputTargets(built.options, built.opened.spec);
   return { metrics: rawMetrics(simulation, watch, targets), built, targets };
 }

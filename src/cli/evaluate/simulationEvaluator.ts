@@ -62,18 +62,16 @@ export class SimulationEvaluator implements Evaluator {
     signal?: AbortSignal,
   ): Promise<readonly Evaluation[]> {
     const cases = this.plan.suites[suite];
-    const base = this.#cases(readBundle(this.plan.baseline), cases, signal);
-    const outcomes = bundles.map((bundle) => this.#checked(bundle, cases, signal));
-    const baseline = await base;
+    const [baseline, ...outcomes] = await Promise.all([
+      this.#cases(readBundle(this.plan.baseline), cases, signal),
+      ...bundles.map((bundle) => this.#checked(bundle, cases, signal)),
+    ]);
     const failed = baseline.find((outcome) => 'error' in outcome);
     if (failed !== undefined && 'error' in failed) {
-      await Promise.all(outcomes);
       throw new TierKVError('TKV_CONFIG', `baseline: ${failed.error.message}`, { field: 'baseline' });
     }
     const metrics = baseline.map((outcome) => ('metrics' in outcome ? outcome.metrics : {}));
-    return Promise.all(
-      bundles.map(async (bundle, i) => this.#evaluation(bundle, cases, await outcomes[i], metrics)),
-    );
+    return bundles.map((bundle, i) => this.#evaluation(bundle, cases, outcomes[i], metrics));
   }
 
   /**

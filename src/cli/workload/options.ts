@@ -43,11 +43,11 @@ export function numberWithin(
   throw configError(flag, `is ${value}`, `Set it to ${wanted}.`);
 }
 
-export function seedOption(options: Options): bigint | undefined {
-  const text = options.seed;
+export function seedOption(options: Options, name = 'seed', flag = '--seed'): bigint | undefined {
+  const text = options[name];
   if (typeof text !== 'string') return undefined;
   if (/^-?\d+$/.test(text.trim()) && BigInt(text) === BigInt.asIntN(64, BigInt(text))) return BigInt(text);
-  throw configError('--seed', `is "${text}"`, 'Set it to an integer of 64 bits.');
+  throw configError(flag, `is "${text}"`, 'Set it to an integer of 64 bits.');
 }
 
 function limitsOf(options: Options): Partial<Limits> {

@@ -37,10 +37,9 @@ export function visitCore<R extends ServingRequest>(
     invariant(state !== undefined, 'a saved request is among those that have not ended');
     return state;
   };
-  core.nowUs = visitor.number(core.nowUs);
-  core.disturbances = visitor.number(core.disturbances);
-  core.loadingCount = visitor.number(core.loadingCount);
+  visitor.fields(core);
   visitor.fields(core.counters);
+  core.pace.visitState(visitor);
   visitor.value(
     () => [...core.requests.values()].map((state) => saved(state, names)),
     (all) => {

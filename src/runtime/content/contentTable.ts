@@ -82,7 +82,8 @@ export class ContentTable {
     this.#copies = new Uint16Array(capacity);
     this.#uses = new Int32Array(capacity);
     // While a row is free, its parent is the next free row.
-    this.#parent = Int32Array.from({ length: capacity }, (_, i) => (i + 1 < capacity ? i + 1 : -1));
+    this.#parent = new Int32Array(capacity).fill(-1);
+    for (let content = 0; content + 1 < capacity; content++) this.#parent[content] = content + 1;
     this.#nextFree = capacity > 0 ? 0 : -1;
   }
 

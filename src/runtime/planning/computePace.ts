@@ -3,6 +3,7 @@
  * the positions over which they attend, and how long it took. An input of `loadOrRecompute`.
  */
 
+import type { StateVisitor } from '../snapshot/index.ts';
 import type { ComputeEstimate } from './loadOrRecompute.ts';
 import { RecentFit } from './recentFit.ts';
 
@@ -19,6 +20,10 @@ export class ComputePace {
    */
   stepEnded(tokens: number, squares: number, durationUs: number): void {
     this.#fit.add([tokens, 1, squares], Math.max(1, durationUs));
+  }
+
+  visitState(visitor: StateVisitor): void {
+    this.#fit.visitState(visitor);
   }
 
   /** @returns undefined before the first step. @param stepTokens most tokens of one step */

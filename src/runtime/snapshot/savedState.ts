@@ -4,6 +4,7 @@
  */
 
 import { TierKVError } from '../errors.ts';
+import { isPackedOf, packed, unpack } from './packedArray.ts';
 import type { Stateful, StateVisitor, TypedArray } from './stateVisitor.ts';
 
 /** Plain values in the order in which they were shown. */
@@ -24,27 +25,6 @@ export function restoreState(owner: Stateful, saved: SavedState): void {
   const restorer = new Restorer(saved);
   owner.visitState(restorer);
   restorer.end();
-}
-
-/** An array without the equal values at its end: tables are larger than what is used of them. */
-interface Packed<T extends TypedArray = TypedArray> {
-  readonly head: T;
-  readonly tail: number;
-  readonly length: number;
-}
-
-function packed<T extends TypedArray>(array: T): Packed<T> {
-  const { length } = array;
-  const tail = length === 0 ? 0 : array[length - 1];
-  let used = length;
-  while (used > 0 && Object.is(array[used - 1], tail)) used--;
-  return { head: array.slice(0, used) as T, tail, length };
-}
-
-function unpack<T extends TypedArray>({ head, tail }: Packed<T>, into: T): T {
-  into.set(head);
-  into.fill(tail, head.length);
-  return into;
 }
 
 function isShown(value: unknown): value is number | boolean | TypedArray {
@@ -139,10 +119,9 @@ class Restorer implements StateVisitor {
 
   /** @returns the array itself where the length is the same, else another one */
   #fill<T extends TypedArray>(array: T): T {
-    const saved = this.#take('object') as Packed<T>;
-    if (saved.head?.constructor !== array.constructor) throw mismatch();
-    const { length } = saved;
-    return unpack(saved, length === array.length ? array : (new (kindOf(array))(length) as T));
+    const saved = this.#take('object');
+    if (!isPackedOf(saved, array)) throw mismatch();
+    return unpack(saved, array);
   }
 
   #take(type?: string): unknown {
@@ -150,12 +129,6 @@ class Restorer implements StateVisitor {
     if (type !== undefined && typeof value !== type) throw mismatch();
     return value;
   }
-}
-
-function kindOf(array: TypedArray): new (length: number) => TypedArray {
-  return array.constructor as new (
-    length: number,
-  ) => TypedArray;
 }
 
 function mismatch(): TierKVError {

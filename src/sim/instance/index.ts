@@ -2,21 +2,23 @@
 
 export type {
   CacheListener,
+  EngineConfig,
   EngineCounters,
   EngineStep,
   EngineTraffic,
   InstanceEngine,
+  LoadTiming,
+  LowerTier,
   TierReport,
-} from './engine.ts';
-export { type EngineConfig, type LoadTiming, type LowerTier, managerConfigOf } from './engineConfig.ts';
-export {
-  Instance,
-  type InstanceConfig,
-  type InstanceCounters,
-  type InstanceHost,
-  type InstanceLimits,
-} from './instance.ts';
+} from './engine/index.ts';
+export { managerConfigOf, SchedulerEngine } from './engine/index.ts';
+export { Instance } from './instance.ts';
+export type {
+  InstanceConfig,
+  InstanceCounters,
+  InstanceHost,
+  InstanceLimits,
+} from './instanceConfig.ts';
 export { KeysNeeded, PromptKeys } from './promptKeys.ts';
-export { SchedulerEngine } from './schedulerEngine.ts';
 export { SimRequest } from './simRequest.ts';
 export { TokenTimes } from './tokenTimes.ts';

@@ -9,72 +9,21 @@
  * tokens carry the time of its end.
  */
 
-import type { PreemptionMode } from '../../runtime/batching/index.ts';
 import type { StateVisitor } from '../../runtime/snapshot/index.ts';
 import type { Role } from '../control/index.ts';
 import type { LatencyModel } from '../latency/index.ts';
 import { type RequestTable, Status } from '../metrics/index.ts';
-import type { EngineStep, InstanceEngine } from './engine.ts';
+import type { InstanceEngine } from './engine/index.ts';
+import {
+  type InstanceConfig,
+  type InstanceCounters,
+  type InstanceHost,
+  type InstanceLimits,
+  noCounts,
+} from './instanceConfig.ts';
 import type { SimRequest } from './simRequest.ts';
+import { StepBooks } from './stepBooks.ts';
 import { TokenTimes } from './tokenTimes.ts';
-
-/** What an instance asks of the simulation around it. */
-export interface InstanceHost {
-  /** Last time that the simulation reaches. */
-  readonly horizonUs: number;
-  scheduleStep(instance: number, timeUs: number): void;
-  stepped(instance: number, startUs: number, endUs: number, step: EngineStep): void;
-  /** A request gave its blocks up. */
-  gaveWay(request: SimRequest, instance: number): void;
-  /** The request joined the batch. */
-  admitted(request: SimRequest, instance: number): void;
-  /** Its first token is on its way. */
-  started(request: SimRequest, instance: number): void;
-  /** Its prompt is computed, and its output is another instance's. `timeUs` is the end of that step. */
-  prefilled(request: SimRequest, instance: number, timeUs: number): void;
-  /** The request ended here; its row says how. `timeUs` is when its last token was there. */
-  ended(request: SimRequest, instance: number, timeUs: number): void;
-}
-
-export interface InstanceLimits {
-  /** Prompt and output of a request together; 0 for no limit. */
-  readonly maxModelTokens: number;
-  /** Most requests in the batch. */
-  readonly maxSequences: number;
-  /** What a request that gives way keeps of its tokens. */
-  readonly preemption: PreemptionMode;
-}
-
-/** What an instance is, beside its engine. */
-export interface InstanceConfig {
-  readonly id: string;
-  readonly role: Role;
-  /** Model that it serves, '' for any. */
-  readonly model: string;
-  /** Deployment configuration that it belongs to. */
-  readonly configId: string;
-  readonly blockTokens: number;
-  readonly latency: LatencyModel;
-  readonly limits: InstanceLimits;
-}
-
-/** Weight of a new value in the running means of an instance. */
-const RECENT_WEIGHT = 0.1;
-
-export interface InstanceCounters {
-  inputTokens: number;
-  outputTokens: number;
-  completed: number;
-  unservable: number;
-  timedOut: number;
-  lengthCapped: number;
-  /** Sum of the waiting requests seen by each step. */
-  waitingSum: number;
-  /** Microseconds in which a step ran. */
-  busyUs: number;
-  /** Part of `busyUs` in which steps waited for transfers. */
-  transferUs: number;
-}
 
 export class Instance {
   readonly number: number;
@@ -87,25 +36,14 @@ export class Instance {
   readonly limits: InstanceLimits;
   readonly blockTokens: number;
   readonly times: TokenTimes;
-  readonly counters: InstanceCounters = {
-    inputTokens: 0,
-    outputTokens: 0,
-    completed: 0,
-    unservable: 0,
-    timedOut: 0,
-    lengthCapped: 0,
-    waitingSum: 0,
-    busyUs: 0,
-    transferUs: 0,
-  };
-  /** Means in which the newest completed requests weigh most, 0 before the first. */
-  readonly recent: { ttftUs: number; tpotUs: number } = { ttftUs: 0, tpotUs: 0 };
+  readonly counters: InstanceCounters = noCounts();
   /** Factor on the time of a step that begins now, while the instance warms up; null for none ever. */
   slowdown: ((nowUs: number) => number) | null = null;
   /** Time of the last thing that happened here. */
   endUs = 0;
   readonly #table: RequestTable;
   readonly #host: InstanceHost;
+  readonly #books: StepBooks;
   /** When the running step ends. */
   #busyUntilUs = 0;
   /** When the next step begins, or -1 when none is scheduled. */
@@ -132,6 +70,13 @@ export class Instance {
     this.times = new TokenTimes(config.latency.outputTokenProcessingUs);
     this.#table = table;
     this.#host = host;
+    const { limits, latency } = config;
+    this.#books = new StepBooks(number, limits, latency, this.times, this.counters, table, host);
+  }
+
+  /** Means in which the newest completed requests weigh most, 0 before the first. */
+  get recent(): { readonly ttftUs: number; readonly tpotUs: number } {
+    return this.#books.recent;
   }
 
   /** The request has passed the queueing time and waits for the batch, unless it can never run. */
@@ -214,7 +159,7 @@ export class Instance {
     this.#isStepping = true;
     const step = this.engine.step(nowUs);
     this.#isStepping = false;
-    for (let i = 0; i < step.preempted.length; i++) this.#giveWay(step.preempted[i]);
+    this.#books.gaveWay(step.preempted);
     if (step.sums.tokens === 0) return;
     const computeUs = this.latency.stepTimeUs(step.sums);
     const slowedUs = this.slowdown === null ? computeUs : Math.ceil(computeUs * this.slowdown(nowUs));
@@ -225,88 +170,15 @@ export class Instance {
     counters.transferUs += step.transferUs;
     counters.waitingSum += this.engine.waitingCount;
     this.#host.stepped(this.number, nowUs, endUs, step);
-    for (let i = 0; i < step.admitted.length; i++) this.#admitted(step.admitted[i], nowUs);
+    this.#books.admitted(step.admitted, nowUs);
     this.times.note(endUs, step.sums.decodeRequests);
-    const number = this.times.steps - 1;
-    for (let i = 0; i < step.leftOut.length; i++) {
-      const request = step.leftOut[i];
-      if (request.skipped === null) request.skipped = [];
-      request.skipped.push(number);
-    }
-    for (let i = 0; i < step.started.length; i++) this.#firstToken(step.started[i], number, endUs);
-    if (step.finished.length > 0) this.#finish(step, number, endUs);
+    this.#books.settled(step, this.times.steps - 1, endUs);
     this.#busyUntilUs = endUs;
     if (endUs <= this.#host.horizonUs) this.endUs = Math.max(this.endUs, endUs);
     if (this.engine.waitingCount + this.engine.runningCount > 0) {
       this.#stepAtUs = endUs;
       this.#host.scheduleStep(this.number, endUs);
     }
-  }
-
-  #admitted(request: SimRequest, nowUs: number): void {
-    this.#table.status[request.number] = Status.RUNNING;
-    // a request that goes on after a preemption has its first token already
-    if (request.part !== 'decode' && request.lastTokenUs === -1) {
-      this.#table.schedulingDelayUs[request.number] = nowUs - request.arrivalUs;
-    }
-    this.#host.admitted(request, this.number);
-  }
-
-  #giveWay(request: SimRequest): void {
-    this.#host.gaveWay(request, this.number);
-    this.#table.status[request.number] = Status.QUEUED;
-    this.#table.preemptions[request.number]++;
-    const last = this.times.steps - 1;
-    if (this.limits.preemption !== 'restart') {
-      this.times.pause(request, last);
-      return;
-    }
-    this.times.forget(request, last);
-  }
-
-  #firstToken(request: SimRequest, step: number, endUs: number): void {
-    if (request.part === 'prefill') return;
-    request.startedStep = step;
-    if (request.lastTokenUs !== -1) {
-      this.times.resume(request, endUs);
-      return;
-    }
-    const seenUs = endUs + this.latency.outputTokenProcessingUs;
-    this.#table.firstTokenUs[request.number] = seenUs - request.arrivalUs;
-    this.#host.started(request, this.number);
-  }
-
-  #finish(step: EngineStep, number: number, endUs: number): void {
-    const table = this.#table;
-    for (let i = 0; i < step.finished.length; i++) {
-      const request = step.finished[i];
-      const { number: row } = request;
-      const generated = step.outputTokens[i];
-      if (request.part === 'prefill') {
-        request.startedStep = -1;
-        this.#table.status[row] = Status.HANDED_OFF;
-        this.#host.prefilled(request, this.number, endUs);
-        continue;
-      }
-      this.times.settle(request, number);
-      if (generated < request.maxOutputTokens) this.counters.lengthCapped++;
-      this.counters.completed++;
-      this.counters.outputTokens += generated;
-      table.generatedTokens[row] = generated;
-      table.gapUs[row] = request.gapUs;
-      const { postDecodeOverheadUs } = this.latency;
-      const overheadUs = request.maxOutputTokens > 0 ? postDecodeOverheadUs : 0;
-      table.e2eUs[row] = table.firstTokenUs[row] + request.gapUs + overheadUs;
-      this.#remember(table.firstTokenUs[row], table.meanGapUs(row));
-      this.#end(request, Status.COMPLETED, endUs);
-    }
-  }
-
-  #remember(ttftUs: number, tpotUs: number): void {
-    const { recent } = this;
-    const weight = this.counters.completed === 1 ? 1 : RECENT_WEIGHT;
-    recent.ttftUs += weight * (ttftUs - recent.ttftUs);
-    recent.tpotUs += weight * (tpotUs - recent.tpotUs);
   }
 
   #end(request: SimRequest, status: Status, timeUs: number): void {

@@ -28,6 +28,16 @@ describe('a sweep', () => {
     expect(one.map(({ gpus }) => gpus)).toEqual([1, 1, 2, 2]);
   });
 
+  it('is the same where policies draw and blocks move between tiers', async () => {
+    const drawing =
+      '--admission-policy probabilistic --routing-policy weighted --total-kv-blocks 700 --kv-cpu-blocks 500';
+    const grid = ['seed=1,2', 'simulation-seed=1,2', 'eviction=lru,hazard'];
+    const drawn = pointsOf(grid, [...args, ...drawing.split(' '), '--rate', '60', '--num-instances', '2']);
+    const one = await runPoints(drawn, 1);
+    expect(await runPoints(drawn, 4)).toEqual(one);
+    expect(drawn.map(runPoint)).toEqual(one);
+  });
+
   it('names the cheapest point that meets the targets, or none', () => {
     const results = points.map(runPoint);
     const [slow] = results.filter(({ gpus }) => gpus === 1).sort((a, b) => b.e2eP99Ms - a.e2eP99Ms);

@@ -2,8 +2,8 @@
 
 import type { BoundBundle } from '../../../evolve/binding/index.ts';
 import { configError } from '../../../runtime/errors.ts';
-import type { ScalingSetup } from '../../../sim/cluster/index.ts';
-import { AutoScaler, noTriggers, Replicas } from '../../../sim/control/index.ts';
+import type { ScalingSetup, SimulationKey } from '../../../sim/cluster/index.ts';
+import { AutoScaler, noTriggers, type PolicyWorld, Replicas } from '../../../sim/control/index.ts';
 import type { EngineConfig, InstanceLimits } from '../../../sim/instance/index.ts';
 import { PartitionedRandom } from '../../../sim/random/index.ts';
 import type { Bundle } from './bundle.ts';
@@ -25,7 +25,7 @@ export function scalingSetup(
   engine: EngineConfig,
   limits: InstanceLimits,
   replicas: number,
-  key: bigint,
+  key: SimulationKey,
   own?: BoundBundle['scaling'],
 ): ScalingSetup | undefined {
   const { autoscaler, gpus, loadingDelayS = [0, 0] } = bundle;
@@ -44,11 +44,11 @@ export function scalingSetup(
     throw configError('--num-instances', problem, 'Lower it, or give the pools more nodes.');
   }
   const { kvThreshold = 0.8, upThreshold = 0.8, downBoundary = 0.4, inputTokens = 512 } = autoscaler ?? {};
-  const world = {
+  const world = (seed: bigint): PolicyWorld => ({
     blockTokens: engine.blockTokens,
     maxSequences: limits.maxSequences,
-    stream: (name: string) => new PartitionedRandom(key).stream(name),
-  };
+    stream: (name: string) => new PartitionedRandom(seed).stream(name),
+  });
   const ofBundle = {
     policy: 'token-capacity',
     kvThreshold,
@@ -69,7 +69,7 @@ export function scalingSetup(
       downWindowUs: autoscaler?.downWindowUs ?? 0,
       triggers: noTriggers,
     },
-    world,
+    world(key.simulationSeed),
     makesOwn,
   );
   const seconds = ([mean, stddev]: readonly [number, number]): { meanUs: number; stddevUs: number } => ({
@@ -86,7 +86,7 @@ export function scalingSetup(
   return {
     configId: 'default',
     scaler,
-    replicas: new Replicas(actuation, { min: 1, max: most }, replicas, world),
+    replicas: new Replicas(actuation, { min: 1, max: most }, replicas, world(key.jitterSeed)),
     capacityTokens: engine.hbmBlocks * engine.blockTokens,
   };
 }

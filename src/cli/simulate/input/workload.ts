@@ -20,11 +20,15 @@ export interface OpenedSimulation {
 /** Upstream's key when none is given. */
 const SEED = 42n;
 
-/** @param adjust changes a specification further, after the options did */
+/**
+ * @param adjust changes a specification further, after the options did
+ * @param spec what is served where no file and no preset is named
+ */
 export function openSimulation(
   trace: string | undefined,
   options: Options,
   adjust: (spec: WorkloadSpec) => WorkloadSpec = (spec) => spec,
+  spec?: WorkloadSpec,
 ): OpenedSimulation {
   const recorded = textOption(options, 'traceData');
   const file = trace ?? textOption(options, 'workloadSpec') ?? recorded;
@@ -32,7 +36,11 @@ export function openSimulation(
     throw configError('--workload-spec', `excludes ${trace}`, 'Keep one of them.');
   }
   const opened =
-    file === undefined ? openPreset(options, adjust) : openWorkload(file, adjusted(options, adjust));
+    file !== undefined
+      ? openWorkload(file, adjusted(options, adjust))
+      : spec === undefined
+        ? openPreset(options, adjust)
+        : openSpec(spec, adjusted(options, adjust));
   const limit = wholeOption(options, 'numRequests', 0) ?? opened.spec?.numRequests ?? 0;
   const sessions = opened.workload?.sessions;
   const asked = wholeOption(options, 'horizon', 1, 2 ** 63);

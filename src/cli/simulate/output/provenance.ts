@@ -1,12 +1,17 @@
 /** Where a result comes from: the version, the key of the simulation, and its model of time. */
 
 import { readFileSync } from 'node:fs';
-import type { BuiltSimulation } from '../build.ts';
+import type { SimulationKey } from '../../../sim/cluster/index.ts';
+import type { BuiltSimulation } from '../built.ts';
 import type { Options } from '../input/options.ts';
+
+/** The key with its seeds as text, since JSON has no integers of 64 bits. */
+export type KeyText = { readonly [K in keyof SimulationKey]: string };
 
 export interface Provenance {
   readonly tierkv: string;
   readonly seed: string;
+  readonly key: KeyText;
   readonly model: string;
   readonly hardware: string;
   readonly latencyModel: string;
@@ -30,7 +35,8 @@ const outputs: ReadonlySet<string> = new Set([
   'log',
 ]);
 
-export function provenanceOf({ machine, opened }: BuiltSimulation, options: Options): Provenance {
+export function provenanceOf({ machine, opened, simulation }: BuiltSimulation, options: Options): Provenance {
+  const { key } = simulation;
   const packageJson = readFileSync(new URL('../../../../package.json', import.meta.url), 'utf8');
   const given = Object.entries(options).filter(
     (entry): entry is [string, string | boolean] => entry[1] !== undefined && !outputs.has(entry[0]),
@@ -38,6 +44,12 @@ export function provenanceOf({ machine, opened }: BuiltSimulation, options: Opti
   return {
     tierkv: (JSON.parse(packageJson) as { version: string }).version,
     seed: opened.seed.toString(),
+    key: {
+      policies: key.policies,
+      workloadSeed: key.workloadSeed.toString(),
+      simulationSeed: key.simulationSeed.toString(),
+      jitterSeed: key.jitterSeed.toString(),
+    },
     model: machine.model.name,
     hardware: `${machine.hardware.name} x ${machine.tp}`,
     latencyModel: machine.latency.backend,

@@ -4,12 +4,12 @@
  * once before, on its arrival, when its queueing time hides part of the transfer.
  */
 
-import { ManagerPort, type ManagerPortConfig } from '../../runtime/batching/index.ts';
-import type { KVManager } from '../../runtime/index.ts';
-import type { BlockKeys } from '../../runtime/keys/index.ts';
-import type { Sequence } from '../../runtime/manager/sequences/sequence.ts';
-import { linkName, type Tier } from '../../runtime/tier/tier.ts';
-import type { LinkModel } from '../driver/index.ts';
+import { ManagerPort, type ManagerPortConfig } from '../../../runtime/batching/index.ts';
+import type { KVManager } from '../../../runtime/index.ts';
+import type { BlockKeys } from '../../../runtime/keys/index.ts';
+import type { Sequence } from '../../../runtime/manager/sequences/sequence.ts';
+import { linkName, type Tier } from '../../../runtime/tier/tier.ts';
+import type { LinkModel } from '../../driver/index.ts';
 import type { LoadTiming } from './engineConfig.ts';
 
 const HBM = 0;

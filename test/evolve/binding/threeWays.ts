@@ -2,10 +2,10 @@
 
 import fs from 'node:fs';
 import path from 'node:path';
-import { wasmFile } from '../../examples/policies/compileWasm.ts';
-import { type PolicyBundle, parseBundle } from '../../src/evolve/bundle/index.ts';
+import { wasmFile } from '../../../examples/policies/compileWasm.ts';
+import { type PolicyBundle, parseBundle } from '../../../src/evolve/bundle/index.ts';
 
-const folder = path.join(import.meta.dirname, '..', '..', 'examples', 'policies');
+const folder = path.join(import.meta.dirname, '..', '..', '..', 'examples', 'policies');
 
 export const rules = ['evolved', 'oneToOne', 'lor', 'glia', 'llq'] as const;
 export type Rule = (typeof rules)[number];

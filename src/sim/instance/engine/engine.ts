@@ -4,10 +4,10 @@
  * tests put a model of another simulator's engine under the same instance, cluster and metrics.
  */
 
-import type { BlockKeys } from '../../runtime/keys/index.ts';
-import type { StateVisitor } from '../../runtime/snapshot/index.ts';
-import type { BatchSums } from '../latency/index.ts';
-import type { SimRequest } from './simRequest.ts';
+import type { BlockKeys } from '../../../runtime/keys/index.ts';
+import type { StateVisitor } from '../../../runtime/snapshot/index.ts';
+import type { BatchSums } from '../../latency/index.ts';
+import type { SimRequest } from '../simRequest.ts';
 
 /** One step: what it computes, and what comes of it. The engine fills one object again and again. */
 export interface EngineStep {

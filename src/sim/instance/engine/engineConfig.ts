@@ -3,10 +3,10 @@
  * scheduler forms batches.
  */
 
-import type { SchedulerConfig } from '../../runtime/batching/index.ts';
-import { configError, requireFinite, requireInteger, requirePositive } from '../../runtime/errors.ts';
-import type { ManagerConfig, PolicyChoice } from '../../runtime/index.ts';
-import type { LinkProfiles } from '../driver/index.ts';
+import type { SchedulerConfig } from '../../../runtime/batching/index.ts';
+import { configError, requireFinite, requireInteger, requirePositive } from '../../../runtime/errors.ts';
+import type { ManagerConfig, PolicyChoice } from '../../../runtime/index.ts';
+import type { LinkProfiles } from '../../driver/index.ts';
 
 /** A tier below HBM. */
 export interface LowerTier {

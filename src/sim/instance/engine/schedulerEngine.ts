@@ -1,0 +1,233 @@
+/**
+ * The engine of a simulated instance: the real scheduler on the real manager. Whoever waits for blocks is
+ * told when they have come.
+ */
+
+import { resolveSchedulerConfig } from '../../../runtime/batching/config.ts';
+import { Scheduler, type StepPlan } from '../../../runtime/batching/index.ts';
+import { type DecisionSink, KVManager } from '../../../runtime/index.ts';
+import type { BlockKeys } from '../../../runtime/keys/index.ts';
+import type { ManagerListener } from '../../../runtime/manager/listener.ts';
+import type { Sequence, SequenceId } from '../../../runtime/manager/sequences/sequence.ts';
+import type { StateVisitor } from '../../../runtime/snapshot/index.ts';
+import { LinkModel, type Timeline } from '../../driver/index.ts';
+import { BatchSums } from '../../latency/index.ts';
+import type { SimRequest } from '../simRequest.ts';
+import type {
+  CacheListener,
+  EngineCounters,
+  EngineStep,
+  EngineTraffic,
+  InstanceEngine,
+  TierReport,
+} from './engine.ts';
+import { checkEngineConfig, type EngineConfig, type LoadTiming, managerConfigOf } from './engineConfig.ts';
+import { HeldBlocks } from './heldBlocks.ts';
+import { JobEnds } from './jobEnds.ts';
+import { ChoosingPort } from './loadChoice.ts';
+import { countersOf, tiersOf, trafficOf } from './reports.ts';
+
+const HBM = 0;
+const nobody: readonly SimRequest[] = [];
+
+/** Prefill of the plan, as the latency model counts it. */
+interface Prefill {
+  promptTokens: number;
+  progressTokens: number;
+  newTokens: number;
+  outputTokens: number;
+}
+
+/** Told when a request that waited for its blocks may go on. */
+export type Woken = () => void;
+
+export class SchedulerEngine implements InstanceEngine {
+  readonly overlapsLastStep: boolean = false;
+  readonly config: EngineConfig;
+  readonly manager: KVManager;
+  readonly #scheduler: Scheduler<SimRequest>;
+  readonly #jobs: JobEnds;
+  readonly #held: HeldBlocks;
+  readonly #prefetches: boolean;
+  readonly #wakes: ManagerListener;
+  readonly #prefill: Prefill = { promptTokens: 0, progressTokens: 0, newTokens: 0, outputTokens: 0 };
+  readonly #step: {
+    -readonly [K in keyof EngineStep]: EngineStep[K];
+  };
+
+  /**
+   * @param timeline where modeled transfers wait for their end; used with deferred loads only
+   * @param sink takes what manager and scheduler are given and decide
+   * @throws TKV_CONFIG with the field at fault
+   */
+  constructor(config: EngineConfig, timeline: Timeline, woken: Woken, sink: DecisionSink | null = null) {
+    this.config = checkEngineConfig(config);
+    this.manager = new KVManager(managerConfigOf(config), sink);
+    const { blockTokens, blockBytes, computeUsPerToken, loads, lowerTiers } = config;
+    const links = loads.kind === 'deferred' && lowerTiers.length > 0 ? linksOf(loads) : null;
+    this.#prefetches = links !== null && loads.kind === 'deferred' && loads.prefetch;
+    this.#jobs = new JobEnds(this.manager, config, links, timeline);
+    const { afterCall } = this.#jobs;
+    const nowUs = (): number => timeline.nowUs;
+    const estimate = { loads, blockBytes, computeUsPerToken, links, nowUs };
+    const port = new ChoosingPort(this.manager, { blockTokens, afterCall }, estimate, (now) =>
+      this.#held.giveUpNewest(now),
+    );
+    this.#held = new HeldBlocks(this.manager, port, config, afterCall);
+    const resolved = resolveSchedulerConfig(config.scheduler, port.hasLowerTier);
+    const told = sink?.scheduler?.({ ...resolved, blockTokens, sizeClass: 0 }, timeline.nowUs) ?? null;
+    this.#scheduler = new Scheduler(config.scheduler, port, told);
+    this.#step = {
+      sums: new BatchSums(),
+      transferUs: 0,
+      admitted: nobody,
+      preempted: nobody,
+      leftOut: nobody,
+      started: nobody,
+      finished: nobody,
+      outputTokens: [],
+    };
+    this.#wakes = links === null ? {} : { settled: woken, roomFreed: woken };
+    if (links !== null) this.manager.listen(this.#wakes);
+  }
+
+  get capacityBlocks(): number {
+    return this.config.hbmBlocks;
+  }
+
+  get blockBytes(): number {
+    return this.config.blockBytes;
+  }
+
+  get waitingCount(): number {
+    return this.#scheduler.waitingCount;
+  }
+
+  get runningCount(): number {
+    return this.#scheduler.runningCount;
+  }
+
+  /** Requests that wait beside the queue for their loads. */
+  get loadingCount(): number {
+    return this.#scheduler.loadingCount;
+  }
+
+  get counters(): EngineCounters {
+    return countersOf(this.manager, this.#scheduler.counters);
+  }
+
+  tiers(): TierReport[] {
+    return tiersOf(this.manager, this.blockBytes);
+  }
+
+  traffic(): EngineTraffic {
+    return trafficOf(this.manager, this.blockBytes, this.counters.hits, this.#jobs.driver);
+  }
+
+  watchCache({ stored, removed }: CacheListener): void {
+    this.manager.listen({ ...this.#wakes, stored: (tier, { key }) => stored(tier, key), removed });
+  }
+
+  cachedBlocks(keys: BlockKeys, count: number): number {
+    if (this.config.lowerTiers.length === 0) return this.manager.matchLength(keys.words, count);
+    return this.manager.lookup(keys.words, count).byTier[HBM];
+  }
+
+  announce(request: SimRequest, nowUs: number, slackUs: number): void {
+    if (this.#prefetches) this.#held.announce(request, nowUs, slackUs);
+  }
+
+  add(request: SimRequest, nowUs: number): void {
+    this.#held.added(request, nowUs);
+    this.#scheduler.add(request, nowUs);
+  }
+
+  abort(request: SimRequest, nowUs: number): void {
+    this.#scheduler.abort(request.id, nowUs);
+    this.letGo(request, nowUs);
+  }
+
+  step(nowUs: number): EngineStep {
+    let plan = this.#scheduler.step(nowUs);
+    let preempted: readonly SimRequest[] = plan.preempted;
+    // what others wait for with blocks in hand must not stop everybody
+    while (plan.tokens === 0 && this.#scheduler.runningCount === 0 && this.#scheduler.waitingCount > 0) {
+      if (!this.#held.giveUpNewest(nowUs)) break;
+      const before = [...preempted];
+      plan = this.#scheduler.step(nowUs);
+      preempted = before.length === 0 ? plan.preempted : [...before, ...plan.preempted];
+    }
+    const step = this.#step;
+    step.preempted = preempted;
+    if (plan.tokens === 0) {
+      step.sums.clear();
+      return step;
+    }
+    if (this.#held.awaitsAny) for (const request of plan.admitted) this.letGo(request, nowUs);
+    this.#sumUp(plan);
+    step.transferUs = this.#jobs.bill();
+    step.admitted = plan.admitted;
+    step.leftOut = plan.leftOut;
+    const { started, finished, outputTokens } = this.#scheduler.stepEnded({}, nowUs);
+    step.started = started;
+    step.finished = finished;
+    step.outputTokens = outputTokens;
+    return step;
+  }
+
+  hold(request: SimRequest, nowUs: number): void {
+    this.#held.hold(request, nowUs);
+  }
+
+  reserve(request: SimRequest, nowUs: number): boolean {
+    return this.#held.reserve(request, this.#scheduler.runningCount === 0, nowUs);
+  }
+
+  fill(request: SimRequest, nowUs: number): void {
+    this.#held.fill(request, nowUs);
+  }
+
+  letGo(request: SimRequest, nowUs: number): void {
+    this.#held.letGo(request, nowUs);
+  }
+
+  transferred(flight: number): void {
+    this.#jobs.driver?.end(flight);
+  }
+
+  visitState(visitor: StateVisitor, requestOf: (row: number) => SimRequest): void {
+    this.manager.visitState(visitor);
+    this.#jobs.visitState(visitor);
+    this.#held.visitState(visitor);
+    const sequenceOf = (id: SequenceId): Sequence | undefined => this.manager.sequence(id);
+    this.#scheduler.visitState(visitor, { nameOf: ({ number }) => number, requestOf, sequenceOf });
+  }
+
+  checkIntegrity(): void {
+    this.#scheduler.checkIntegrity();
+    this.manager.checkIntegrity();
+  }
+
+  #sumUp(plan: StepPlan<SimRequest>): void {
+    const { sums } = this.#step;
+    sums.clear();
+    sums.addDecodes(plan.decodes, plan.decodeContextTokens);
+    const prefill = this.#prefill;
+    for (let seat = plan.firstPrefill(); seat !== -1; seat = plan.nextPrefill(seat)) {
+      // after a preemption the tokens generated before are computed again, as part of the prompt
+      prefill.promptTokens = plan.knownTokensOf(seat);
+      const request = plan.request(seat);
+      const from = plan.from(seat);
+      if (request.foundBlocks === -1) request.foundBlocks = Math.floor(from / this.config.blockTokens);
+      prefill.progressTokens = from;
+      prefill.newTokens = plan.tokensOf(seat);
+      prefill.outputTokens = request.maxOutputTokens;
+      sums.add(prefill);
+    }
+  }
+}
+
+function linksOf(loads: LoadTiming): LinkModel {
+  const links = loads.kind === 'deferred' ? loads.links : {};
+  return new LinkModel(links, { baseLatencyUs: 10, bandwidthBytesPerS: 25e9 });
+}
