@@ -52,7 +52,7 @@ export async function rehearse(
   job: Omit<RunnerJob, 'traffic' | 'logPath'>,
 ): Promise<KnownLinks> {
   const logPath = path.join(scratch, 'rehearsal.log');
-  const { stepOverheadUs } = await runner.run({
+  const { stepOverheadUs = 0 } = await runner.run({
     ...job,
     traffic: rehearsalTraffic(blockTokens),
     logPath,

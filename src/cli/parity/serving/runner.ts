@@ -37,9 +37,11 @@ export interface RealRun {
   readonly latency: LatencyModel;
   /**
    * Median of what a step took longer than that: planning, handing in, and timers. A rehearsal measures it for
-   * the run.
+   * the run. Default 0.
    */
-  readonly stepOverheadUs: number;
+  readonly stepOverheadUs?: number;
+  /** What `latency` is, for the report. Default: the latency model of the options. */
+  readonly latencyName?: string;
   readonly adapter: { readonly name: string; readonly software: boolean };
   /** Blocks that came up with wrong bytes: none, or the hardware is at fault. */
   readonly wrongBlocks: number;
