@@ -70,6 +70,7 @@ function newCountingPort(blocks: number): KVPort {
     loadFromBack: () => true,
     loadEstimate: () => undefined,
     recompute: () => true,
+    computing: () => {},
     allocate: (sequence, from, to) => {
       if (open + to - from > blocks) return false;
       open += to - from;

@@ -21,7 +21,7 @@ const special = ['<|endoftext|>', '<|im_start|>', '<|im_end|>'];
 const vocabulary = 512;
 const contextTokens = 8192;
 
-const config: ModelConfig = {
+const tiny: ModelConfig = {
   layers: 3,
   hidden: 128,
   heads: 4,
@@ -47,11 +47,15 @@ are you today? I am here to help you with your questions. Tell me a story about 
 upon a time there lived an old captain, whose little ship knew every island between the harbour and the northern
 light. Summer after summer they carried letters, apples, books and wonderful instruments.`;
 
-export function makeTinyModel(directory: string): void {
+/** What a bench may have otherwise than the model of the repository. */
+export type TinyShape = Partial<Pick<ModelConfig, 'layers' | 'heads' | 'kvHeads' | 'ffn' | 'contextTokens'>>;
+
+export function makeTinyModel(directory: string, shape: TinyShape = {}): void {
+  const config: ModelConfig = { ...tiny, ...shape };
   fs.mkdirSync(directory, { recursive: true });
   const write = (name: string, json: object): void =>
     fs.writeFileSync(nodePath.join(directory, name), `${JSON.stringify(json, null, 1)}\n`);
-  write('config.json', configJson());
+  write('config.json', configJson(config));
   write('tokenizer.json', tokenizerJson());
   write('tokenizer_config.json', {
     tokenizer_class: 'PreTrainedTokenizerFast',
@@ -62,10 +66,10 @@ export function makeTinyModel(directory: string): void {
       "'<|im_end|>' + '\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}" +
       '{% endif %}',
   });
-  fs.writeFileSync(nodePath.join(directory, 'model.safetensors'), safetensors());
+  fs.writeFileSync(nodePath.join(directory, 'model.safetensors'), safetensors(config));
 }
 
-function configJson(): object {
+function configJson(config: ModelConfig): object {
   return {
     architectures: ['LlamaForCausalLM'],
     model_type: 'llama',
@@ -124,7 +128,7 @@ function scaleOf(name: string, shape: readonly number[]): number {
   return gain / Math.sqrt(fanIn);
 }
 
-function safetensors(): Uint8Array {
+function safetensors(config: ModelConfig): Uint8Array {
   const header: Record<string, object> = {};
   const parts: Uint8Array[] = [];
   let at = 0;

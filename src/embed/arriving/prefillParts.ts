@@ -152,6 +152,7 @@ function handOut(
   arriving.computed = part.end;
   arriving.handedOut += part.end - part.start;
   arriving.handedOutUs = context.nowUs();
+  context.manager.computing(true, arriving.handedOutUs);
   sequence.cachedTokens = part.end - arriving.handedOut;
   return part;
 }
@@ -173,6 +174,7 @@ function noteDone(context: RequestContext, arriving: ArrivingPrefix): void {
     const nowUs = context.nowUs();
     context.pace.stepEnded(part.end - part.start, squares, nowUs - Math.max(handedOutUs, arriving.doneUs));
     arriving.doneUs = nowUs;
+    if (arriving.part === null) context.manager.computing(false, nowUs);
   };
   void context
     .device()

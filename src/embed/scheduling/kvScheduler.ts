@@ -12,6 +12,7 @@ import { resolveSchedulerConfig } from '../../runtime/batching/config.ts';
 import { configError } from '../../runtime/errors.ts';
 import {
   type AbortResult,
+  type ComputeEstimate,
   type DecisionSink,
   ManagerPort,
   type RequestProgress,
@@ -86,6 +87,11 @@ export class KVScheduler {
 
   get counters(): Readonly<SchedulerCounters> {
     return this.#scheduler.counters;
+  }
+
+  /** How long steps take, by those so far; undefined before the first, and unless loads are overlapped. */
+  get computeEstimate(): ComputeEstimate | undefined {
+    return this.#scheduler.computeEstimate;
   }
 
   get isClosed(): boolean {

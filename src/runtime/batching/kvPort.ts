@@ -76,6 +76,8 @@ export interface KVPort {
    * its blocks down, as far as nobody else holds them.
    */
   preempt(sequence: Sequence, offload: boolean, nowUs: number): void;
+  /** The engine begins to compute a step, or has ended it. */
+  computing(isComputing: boolean, nowUs: number): void;
   /** Whether blocks of the sequence are still on their way, or wait for a slot. */
   isUnsettled(sequence: Sequence): boolean;
   /** Leading blocks that are in place: all before the first that failed or is missing. */
@@ -192,6 +194,10 @@ export class ManagerPort implements KVPort {
     if (offload) this.#manager.demote(sequence, nowUs);
     else this.#manager.preempt(sequence, nowUs);
     this.#afterCall?.(nowUs);
+  }
+
+  computing(isComputing: boolean, nowUs: number): void {
+    this.#manager.computing(isComputing, nowUs);
   }
 
   isUnsettled(sequence: Sequence): boolean {

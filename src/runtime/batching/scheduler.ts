@@ -9,6 +9,7 @@
  */
 
 import { TierKVError } from '../errors.ts';
+import type { ComputeEstimate } from '../planning/loadOrRecompute.ts';
 import type { StateVisitor } from '../snapshot/index.ts';
 import { type ResolvedSchedulerConfig, resolveSchedulerConfig, type SchedulerConfig } from './config.ts';
 import { SchedulerCore, type SchedulerCounters } from './core.ts';
@@ -95,6 +96,11 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
    */
   get lookAgainUs(): number {
     return this.#core.lookAgainUs;
+  }
+
+  /** How long steps take, by those so far; undefined before the first, and unless loads are overlapped. */
+  get computeEstimate(): ComputeEstimate | undefined {
+    return this.#core.pace.estimate(this.config.maxBatchedTokens);
   }
 
   /** Whether a step is planned and has not ended. */
@@ -210,6 +216,7 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
     core.sink?.decision(SchedulerDecision.PLAN, plan.requests, plan.tokens, plan.decodes);
     this.#isComputing = plan.tokens > 0;
     core.plannedAtUs = nowUs;
+    if (this.#isComputing && this.config.prefixLoads === 'overlapped') core.port.computing(true, nowUs);
     if (!this.#isComputing) core.restIdle();
     core.sink?.done?.();
     return plan;
@@ -237,7 +244,10 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
     core.outcome.clear();
     core.counters.steps++;
     this.#isComputing = false;
-    if (this.config.prefixLoads === 'overlapped') core.learnPace();
+    if (this.config.prefixLoads === 'overlapped') {
+      core.learnPace();
+      core.port.computing(false, nowUs);
+    }
     endStep(core, this.#stopped);
     core.sink?.done?.();
     return core.outcome;
@@ -256,6 +266,7 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
     this.#input(SchedulerInput.STEP_FAILED, nowUs, 0);
     core.outcome.clear();
     this.#isComputing = false;
+    if (this.config.prefixLoads === 'overlapped') core.port.computing(false, nowUs);
     failStep(core);
     core.plan.clear();
     core.sink?.done?.();

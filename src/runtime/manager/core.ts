@@ -85,6 +85,9 @@ export class Core {
   readonly sink: DecisionSink | null;
   listener: ManagerListener = {};
   nowUs = 0;
+  /** Time that was computed, but for what began at `computesSinceUs`, -1 for nothing. */
+  computeUs = 0;
+  computesSinceUs = -1;
   sequencesOpened = 0;
   /** How often entries have lost their bytes so far, over all sequences. */
   disturbances = 0;
@@ -135,6 +138,11 @@ export class Core {
       writeBudget === undefined ? null : new WriteBudget(writeBudget, capacityBytes),
     );
     this.counters = new Counters(this.tiers);
+  }
+
+  /** How long the engine has computed so far, in microseconds, as far as the manager was told. */
+  computedUs(): number {
+    return this.computeUs + (this.computesSinceUs === -1 ? 0 : this.nowUs - this.computesSinceUs);
   }
 
   log(op: DecisionOp, a: number, b = 0, c = 0, d = 0, e = 0): void {

@@ -367,6 +367,17 @@ export abstract class SequenceCalls extends ManagerViews {
     }
   }
 
+  /**
+   * The engine begins to compute, or has ended: loads that wait for kernels are not slow. It decides nothing
+   * but estimates, so no log has it.
+   */
+  computing(isComputing: boolean, nowUs: number): void {
+    const { core } = this;
+    this.now(nowUs);
+    core.computeUs = core.computedUs();
+    core.computesSinceUs = isComputing ? nowUs : -1;
+  }
+
   /** The open block's slot was cleared: nothing of another owner lies in it. */
   cleared(sequence: Sequence, i: number): void {
     if (sequence.state[i] === Entry.OPEN) this.core.replicas.foreign[sequence.replica[i]] = 0;

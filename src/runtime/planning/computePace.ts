@@ -22,15 +22,15 @@ export class ComputePace {
     this.#fit.add([tokens, 1, squares], Math.max(1, durationUs));
   }
 
+  visitState(visitor: StateVisitor): void {
+    this.#fit.visitState(visitor);
+  }
+
   /** @returns undefined before the first step. @param stepTokens most tokens of one step */
   estimate(stepTokens: number): ComputeEstimate | undefined {
     const weights = this.#fit.weights();
     if (weights === null) return undefined;
     const [usPerToken, usPerStep, usPerTokenSquared] = weights;
     return { usPerToken, usPerTokenSquared, usPerStep, stepTokens };
-  }
-
-  visitState(visitor: StateVisitor): void {
-    this.#fit.visitState(visitor);
   }
 }

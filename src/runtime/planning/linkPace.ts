@@ -1,8 +1,18 @@
 /**
- * How long loads over one link take, learnt from those that have ended: bytes and time of each stretch in
- * which the link was busy, as S + bytes / B. A stretch ends when nothing is under way any more, or, where it
- * lasts, behind a burst of ends. While loads are under way and later than they should be, the link counts as
- * slower than it was: what has not moved for so long is expected to take as long again.
+ * How long loads over one link take, learnt from those that have ended: of each stretch in which the link was
+ * busy its bytes, how long it took, and how long the engine computed meanwhile, as
+ *
+ *     S + bytes / B + g x compute       g: 0 where loads go beside kernels, 1 where they wait for them
+ *
+ * Front and back meet, so loads that go beside kernels take about as long as those, and no fit could tell g
+ * from B. So S and B are those of stretches without kernels. A stretch with kernels says only that its own
+ * time lies between all of it and what is left of it without theirs; where S and B say so too, it is g that
+ * learns from it.
+ *
+ * A stretch ends when nothing is under way any more, or, where it lasts, behind a burst of ends. While loads
+ * are under way and later than they should be, the link counts as slower than it was: what has not moved for
+ * so long is expected to take as long again. What nobody has measured for a while counts for less and less,
+ * so that a link that was slow once is tried again.
  */
 
 import type { StateVisitor } from '../snapshot/index.ts';
@@ -10,6 +20,8 @@ import type { LoadEstimate } from './loadOrRecompute.ts';
 import { RecentFit } from './recentFit.ts';
 
 const KEEP = 0.9;
+/** Of what a stretch says of g. */
+const LEARNT = 1 / 8;
 /** A link that nobody has measured counts as a fast disk, until it is late. */
 const UNKNOWN_US_PER_BYTE = 1e6 / 1e9;
 const STRETCH_US = 20_000;
@@ -17,34 +29,41 @@ const STRETCH_US = 20_000;
 const STRETCH_MOST_US = 10 * STRETCH_US;
 /** A gap of so much of a stretch ends a burst. */
 const GAP_SHARE = 1 / 8;
+/** After so long without a measure, times count half. */
+const HALF_LIFE_US = 10_000_000;
 
 export class LinkPace {
   readonly #fit: RecentFit = new RecentFit(2, KEEP);
+  #behindCompute = 0;
   #bytesUnderWay = 0;
   /** Of the stretch: when it began, whether the link was idle before, what has arrived, and when the last. */
   #sinceUs = 0;
+  #computedBeforeUs = 0;
   #fromIdle = 0;
   #bytesArrived = 0;
   #lastUs = 0;
+  #computedUs = 0;
 
   /** Bytes of loads that have begun and have not ended. */
   get bytesUnderWay(): number {
     return this.#bytesUnderWay;
   }
 
-  began(bytes: number, nowUs: number): void {
-    if (this.#bytesUnderWay === 0) this.#open(nowUs, 1);
+  /** @param computedUs how long the engine has computed so far, in all */
+  began(bytes: number, nowUs: number, computedUs: number): void {
+    if (this.#bytesUnderWay === 0) this.#open(nowUs, computedUs, 1);
     this.#bytesUnderWay += bytes;
   }
 
   /** @param arrived whether the load brought its bytes */
-  ended(bytes: number, nowUs: number, arrived: boolean): void {
+  ended(bytes: number, nowUs: number, computedUs: number, arrived: boolean): void {
     const elapsedUs = this.#lastUs - this.#sinceUs;
     const isBurstOver = nowUs - this.#lastUs > elapsedUs * GAP_SHARE;
     if (elapsedUs > (isBurstOver ? STRETCH_US : STRETCH_MOST_US)) this.#close();
     this.#bytesUnderWay -= bytes;
     if (arrived) this.#bytesArrived += bytes;
     this.#lastUs = nowUs;
+    this.#computedUs = computedUs;
     if (this.#bytesUnderWay === 0) this.#close();
   }
 
@@ -54,36 +73,55 @@ export class LinkPace {
    */
   estimate(nowUs: number, ownBytes = 0): LoadEstimate {
     const [usPerByte, startUs] = this.#fit.weights() ?? [UNKNOWN_US_PER_BYTE, 0];
-    const silentUs = this.#bytesUnderWay === 0 ? 0 : nowUs - this.#lastUs;
-    const isLate = silentUs > startUs + this.#bytesUnderWay * usPerByte;
-    const paceUs = isLate ? Math.max(usPerByte, silentUs / this.#bytesUnderWay) : usPerByte;
+    const silentUs = nowUs - this.#lastUs;
+    const isIdle = this.#bytesUnderWay === 0;
+    const isLate = !isIdle && silentUs > startUs + this.#bytesUnderWay * usPerByte;
+    const lateUs = isLate ? Math.max(usPerByte, silentUs / this.#bytesUnderWay) : usPerByte;
+    const trust = isIdle ? HALF_LIFE_US / (HALF_LIFE_US + silentUs) : 1;
     const others = Math.max(0, this.#bytesUnderWay - ownBytes);
     return {
-      startUs: (ownBytes === 0 ? startUs : 0) + others * paceUs,
-      bandwidthBytesPerS: 1e6 / Math.max(paceUs, 1e-9),
+      startUs: (ownBytes === 0 ? startUs * trust : 0) + others * lateUs,
+      bandwidthBytesPerS: 1e6 / Math.max(lateUs * trust, 1e-9),
+      behindCompute: this.#behindCompute,
     };
   }
 
-  #open(nowUs: number, fromIdle: 0 | 1): void {
+  visitState(visitor: StateVisitor): void {
+    this.#fit.visitState(visitor);
+    this.#behindCompute = visitor.number(this.#behindCompute);
+    this.#bytesUnderWay = visitor.number(this.#bytesUnderWay);
+    this.#sinceUs = visitor.number(this.#sinceUs);
+    this.#computedBeforeUs = visitor.number(this.#computedBeforeUs);
+    this.#fromIdle = visitor.number(this.#fromIdle);
+    this.#bytesArrived = visitor.number(this.#bytesArrived);
+    this.#lastUs = visitor.number(this.#lastUs);
+    this.#computedUs = visitor.number(this.#computedUs);
+  }
+
+  #open(nowUs: number, computedUs: number, fromIdle: 0 | 1): void {
     this.#sinceUs = nowUs;
     this.#lastUs = nowUs;
+    this.#computedBeforeUs = computedUs;
+    this.#computedUs = computedUs;
     this.#fromIdle = fromIdle;
     this.#bytesArrived = 0;
   }
 
   #close(): void {
-    if (this.#bytesArrived > 0) {
-      this.#fit.add([this.#bytesArrived, this.#fromIdle], Math.max(1, this.#lastUs - this.#sinceUs));
-    }
-    this.#open(this.#lastUs, 0);
+    if (this.#bytesArrived > 0) this.#learn();
+    this.#open(this.#lastUs, this.#computedUs, 0);
   }
 
-  visitState(visitor: StateVisitor): void {
-    this.#fit.visitState(visitor);
-    this.#bytesUnderWay = visitor.number(this.#bytesUnderWay);
-    this.#sinceUs = visitor.number(this.#sinceUs);
-    this.#fromIdle = visitor.number(this.#fromIdle);
-    this.#bytesArrived = visitor.number(this.#bytesArrived);
-    this.#lastUs = visitor.number(this.#lastUs);
+  #learn(): void {
+    const features = [this.#bytesArrived, this.#fromIdle];
+    const mostUs = Math.max(1, this.#lastUs - this.#sinceUs);
+    const computedUs = Math.min(this.#computedUs - this.#computedBeforeUs, mostUs - 1);
+    const weights = this.#fit.weights();
+    const expectedUs = weights === null ? 0 : weights[0] * features[0] + weights[1] * features[1];
+    const ownUs = Math.min(Math.max(expectedUs, mostUs - computedUs), mostUs);
+    if (computedUs === 0 || ownUs !== expectedUs) this.#fit.add(features, ownUs);
+    if (computedUs === 0 || weights === null) return;
+    const behind = (mostUs - ownUs) / computedUs;
+    this.#behindCompute += (behind - this.#behindCompute) * LEARNT;
   }
 }

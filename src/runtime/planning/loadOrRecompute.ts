@@ -2,11 +2,12 @@
  * Load or recompute: of n blocks that lie below HBM, the first m are computed from the front while the others
  * are loaded from the back, until the two meet. Both run at the same time, so what counts is the later end:
  *
- *     minimise over m   max( C(m), S + (n - m) x bytes / B )       C(m) = a t + b t^2, t the tokens of m
- *     blocks, and c for each step that they take
+ *     minimise over m   max( C(m), S + (n - m) x bytes / B + g x C(m) )
  *
- * (Cake, arXiv 2410.03065.) C grows with m and the load shrinks, so the best m is where the two cross, or a
- * neighbour of it. The estimates change while a load runs, so the decision is made again with what is left:
+ *     C(m) = a t + b t^2, t the tokens of m blocks, and c for each step that they take
+ *
+ * (Cake, arXiv 2410.03065.) g is 0 there. Where loads wait for kernels, as on a device with one queue for both,
+ * it is up to 1, and then there is little between loading all and computing all. The estimates change while a load runs, so the decision is made again with what is left:
  * `computedTokens` are behind, and neither they nor blocks that have arrived count any more.
  */
 
@@ -27,6 +28,8 @@ export interface LoadEstimate {
   /** Until the first byte moves. */
   readonly startUs: number;
   readonly bandwidthBytesPerS: number;
+  /** By how much of what is computed meanwhile the load is later: 0 (default) to 1, where it waits for it. */
+  readonly behindCompute?: number;
 }
 
 export interface PrefixLeft {
@@ -64,32 +67,44 @@ export function loadOrRecompute(left: PrefixLeft, compute: ComputeEstimate, load
   requirePositive('stepTokens', compute.stepTokens ?? 1);
   requireFinite('startUs', load.startUs);
   requirePositive('bandwidthBytesPerS', load.bandwidthBytesPerS);
-  // The smallest m of which computing ends no earlier than the load.
-  let low = 0;
-  let high = left.blocks;
-  while (low < high) {
-    const middle = Math.floor((low + high) / 2);
-    const { computeUs, loadUs } = planOf(middle, left, compute, load);
-    if (computeUs >= loadUs) high = middle;
-    else low = middle + 1;
+  requireFinite('behindCompute', load.behindCompute ?? 0);
+  let best = 0;
+  let bestUs = Number.POSITIVE_INFINITY;
+  for (let m = 0; m <= left.blocks; m++) {
+    const computeUs = computeTime(m, left, compute);
+    if (computeUs >= bestUs) break; // and so is every larger m
+    const endUs = Math.max(computeUs, loadTime(m, left, load, computeUs));
+    if (endUs >= bestUs) continue;
+    best = m;
+    bestUs = endUs;
   }
-  const crossing = planOf(low, left, compute, load);
-  const before = planOf(Math.max(0, low - 1), left, compute, load);
-  return before.endUs <= crossing.endUs ? before : crossing;
+  return planOf(best, left, compute, load);
 }
 
 /** What it takes to compute `m` blocks and load the others. */
 export function planOf(m: number, left: PrefixLeft, compute: ComputeEstimate, load: LoadEstimate): LoadPlan {
-  const { blocks, blockTokens, blockBytes, computedTokens } = left;
-  const end = computedTokens + m * blockTokens;
-  const { usPerToken, usPerTokenSquared, usPerStep = 0, stepTokens = Number.POSITIVE_INFINITY } = compute;
-  const tokens = end - computedTokens;
+  const computeUs = computeTime(m, left, compute);
+  const loadUs = loadTime(m, left, load, computeUs);
+  return { compute: m, load: left.blocks - m, computeUs, loadUs, endUs: Math.max(computeUs, loadUs) };
+}
+
+function computeTime(m: number, { blockTokens, computedTokens }: PrefixLeft, by: ComputeEstimate): number {
+  const { usPerToken, usPerTokenSquared, usPerStep = 0, stepTokens = Number.POSITIVE_INFINITY } = by;
+  const tokens = m * blockTokens;
   const steps = Math.ceil(Math.max(tokens / stepTokens, Math.min(tokens, 1)));
-  const squares = squaresOf(computedTokens, end);
-  const computeUs = usPerStep * steps + usPerToken * tokens + usPerTokenSquared * squares;
-  const bytes = (blocks - m) * blockBytes;
-  const loadUs = bytes === 0 ? 0 : load.startUs + (bytes * 1e6) / load.bandwidthBytesPerS;
-  return { compute: m, load: blocks - m, computeUs, loadUs, endUs: Math.max(computeUs, loadUs) };
+  const squares = squaresOf(computedTokens, computedTokens + tokens);
+  return usPerStep * steps + usPerToken * tokens + usPerTokenSquared * squares;
+}
+
+function loadTime(
+  m: number,
+  { blocks, blockBytes }: PrefixLeft,
+  over: LoadEstimate,
+  computeUs: number,
+): number {
+  if (m === blocks) return 0;
+  const { startUs, bandwidthBytesPerS, behindCompute = 0 } = over;
+  return startUs + ((blocks - m) * blockBytes * 1e6) / bandwidthBytesPerS + behindCompute * computeUs;
 }
 
 /** b of a t + b t^2 counts so often for tokens from `start` to `end`. */

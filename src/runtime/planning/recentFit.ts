@@ -1,6 +1,6 @@
 /**
  * y = w . x with weights that are never negative, fitted to recent samples: each new one makes all before it
- * count a little less. What is minimised is the relative error, so that short samples count as much as long
+ * count a little less, and much less when it is far from what they say. What is minimised is the relative error, so that short samples count as much as long
  * ones. Features are few, so every subset of them is solved by its normal equations, and the one with the
  * smallest error whose weights are all positive is taken; of equals, the one with fewer features. Additions,
  * products and square roots only: the same samples give the same bits everywhere.
@@ -11,6 +11,9 @@ import type { StateVisitor } from '../snapshot/index.ts';
 
 /** Below this share of its column, what elimination leaves of a feature says nothing that others do not. */
 const PIVOT_LEAST = 1e-7;
+/** Times as long, or as short, as expected; older samples then count so much less. */
+const SURPRISE = 3;
+const KEEP_SURPRISED = 0.1;
 /** A larger subset has to explain so much more of what is left. */
 const GAIN_LEAST = 1e-9;
 
@@ -36,15 +39,24 @@ export class RecentFit {
   add(x: readonly number[], y: number): void {
     const n = this.#features;
     invariant(x.length === n && y > 0, 'a sample has all features, and is above 0');
+    const keep = this.#isSurprise(x, y) ? this.#keep * KEEP_SURPRISED : this.#keep;
     for (let i = 0; i < n; i++) {
       const xi = x[i] / y;
-      this.#sums[i] = this.#sums[i] * this.#keep + xi;
+      this.#sums[i] = this.#sums[i] * keep + xi;
       for (let j = 0; j < n; j++) {
-        this.#products[i * n + j] = this.#products[i * n + j] * this.#keep + (xi * x[j]) / y;
+        this.#products[i * n + j] = this.#products[i * n + j] * keep + (xi * x[j]) / y;
       }
     }
-    this.#samples = this.#samples * this.#keep + 1;
+    this.#samples = this.#samples * keep + 1;
     this.#isStale = true;
+  }
+
+  /** A sample that is nowhere near what the others say: things are not as they were. */
+  #isSurprise(x: readonly number[], y: number): boolean {
+    const weights = this.weights();
+    if (weights === null) return false;
+    const expected = weights.reduce((sum, weight, i) => sum + weight * x[i], 0);
+    return y > expected * SURPRISE || y * SURPRISE < expected;
   }
 
   /** One weight a feature, none negative; null before the first sample. */
@@ -52,6 +64,14 @@ export class RecentFit {
     if (this.#isStale) this.#weights = this.#best();
     this.#isStale = false;
     return this.#weights;
+  }
+
+  visitState(visitor: StateVisitor): void {
+    visitor.array(this.#products);
+    visitor.array(this.#sums);
+    this.#samples = visitor.number(this.#samples);
+    if (visitor.restores) this.#isStale = this.#samples > 0;
+    if (visitor.restores) this.#weights = null;
   }
 
   #best(): Float64Array | null {
@@ -97,14 +117,6 @@ export class RecentFit {
       solved[r] = value / rows[r][r];
     }
     return solved.map((value, i) => value / scale[i]);
-  }
-
-  visitState(visitor: StateVisitor): void {
-    visitor.array(this.#products);
-    visitor.array(this.#sums);
-    this.#samples = visitor.number(this.#samples);
-    // the same samples have the same weights
-    if (visitor.restores) this.#isStale = true;
   }
 }
 

@@ -1,6 +1,7 @@
 /** From the text of a policy to its program, by language. */
 
 import { configError } from '../../runtime/errors.ts';
+import { JavaScriptPolicy } from './javascript/index.ts';
 import { type PolicyLanguage, type PolicyProgram, policyLanguages } from './program.ts';
 import { StarlarkPolicy } from './starlark/policy/index.ts';
 import { WasmPolicy } from './wasm/index.ts';
@@ -18,6 +19,8 @@ export async function loadProgram(language: PolicyLanguage, source: string): Pro
       return new StarlarkPolicy(source);
     case 'wasm':
       return new WasmPolicy(source);
+    case 'javascript':
+      return await JavaScriptPolicy.load(source);
     default:
       throw configError('language', `is ${language}`, `Use one of ${policyLanguages.join(', ')}.`);
   }

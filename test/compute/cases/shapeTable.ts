@@ -48,9 +48,9 @@ const places = [1, 5, 16, 32].flatMap((blockTokens) =>
 );
 
 /**
- * Every head size with every number of query heads for a KV head and every format, twice: each time with a
- * window, a block size, KV heads and slabs drawn without replacement, so that each pair of those occurs too.
- * And thousands of tokens for every head size and format.
+ * Every head size with every number of query heads for a KV head and every format; then thousands of tokens
+ * for every head size and format; then the first list again. Windows, block sizes, KV heads and slabs are
+ * drawn without replacement, so that each combination of those occurs too.
  */
 export function allShapes(): CaseShape[] {
   const random = new SeededRandom(29);
@@ -61,30 +61,24 @@ export function allShapes(): CaseShape[] {
       left = random.distinctBelow(settings.length, settings.length).map((i) => settings[i]);
     return left.pop() as (typeof settings)[number];
   };
-  const shapes: CaseShape[] = [];
-  for (const headDim of headDims) {
-    for (const dtype of dtypes) {
-      for (const group of [...groups, ...groups]) {
-        const { kvHeads, ...setting } = drawn();
-        const seed = shapes.length + 1;
+  const heads = headDims.flatMap((headDim) => dtypes.map((dtype) => ({ headDim, dtype })));
+  const grouped = (): CaseShape[] =>
+    heads.flatMap((head) =>
+      groups.map((group) => {
+        const setting = drawn();
         const lengths = [1, 15, 16, 17, 129, 390];
         const positions = lengths.map((length) => [length - 1]);
         positions[5] = edges(setting.window, setting.blockTokens, 390);
-        const heads = { headDim, kvHeads, qHeads: kvHeads * group };
-        shapes.push({ ...heads, ...setting, dtype, lengths, positions, layers: 2, seed });
-      }
-    }
-  }
-  for (const headDim of headDims) {
-    for (const dtype of dtypes) {
-      for (const window of [0, 4097]) {
-        const heads = { headDim, kvHeads: 1, qHeads: 4, blockTokens: 16 };
-        const lengths = window === 0 ? [2048, 8191] : [8192];
-        shapes.push({ ...heads, dtype, lengths, window, seed: shapes.length + 1 });
-      }
-    }
-  }
-  return shapes;
+        return { ...head, ...setting, qHeads: setting.kvHeads * group, lengths, positions, layers: 2 };
+      }),
+    );
+  const long = heads.flatMap((head) =>
+    [0, 4097].map((window): CaseShape => {
+      const lengths = window === 0 ? [2048, 8191] : [8192];
+      return { ...head, kvHeads: 1, qHeads: 4, blockTokens: 16, lengths, window };
+    }),
+  );
+  return [...grouped(), ...long, ...grouped()].map((shape, i) => ({ ...shape, seed: i + 1 }));
 }
 
 /** Positions whose row, or whose window, begins or ends beside an edge of a block or of a split. */

@@ -1,6 +1,14 @@
 /** Mistakes that a kernel could have, each as a change of its text. Every one of them must be caught. */
 
-export type MutatedKernel = 'lanes' | 'workgroups' | 'write' | 'write f16' | 'read' | 'copy' | 'convert';
+export type MutatedKernel =
+  | 'lanes'
+  | 'workgroups'
+  | 'write'
+  | 'write f16'
+  | 'write int8'
+  | 'read'
+  | 'copy'
+  | 'convert';
 
 export interface Mutation {
   readonly kernel: MutatedKernel;
@@ -75,6 +83,17 @@ const ofF16: readonly Change[] = [
   ['place: halves in the wrong order', 'bits.x | (bits.y << 16u)', 'bits.y | (bits.x << 16u)'],
 ];
 
+const ofInt8: readonly Change[] = [
+  ['place: V over K', 'select(0u, kvUnits, isV)', '0u'],
+  ['place: K as V', 'select(kOffset, vOffset, isV)', 'kOffset'],
+  ['stride: another head of the source', 'head * sourceHead', '0u'],
+  ['bits: rounds towards zero', 'round(value * inverse)', 'trunc(value * inverse)'],
+  ['bits: wraps round instead of ending at 127', '127.0 / largest', '129.0 / largest'],
+  ['scale: of 4 elements', /max\(max\(sizes\.x.*?w\)\)/g, 'sizes.x'],
+  ['scale: left out', /^.*= scale;.*$/gm, ''],
+  ['scale: over the last elements', '[to + headDim4]', '[to + headDim4 - 1u]'],
+];
+
 const ofReading: readonly Change[] = [
   ['place: K as V', 'select(0u, kvUnits, isV)', '0u'],
   ['stride: another head', 'rowAt(table, position, head)', 'rowAt(table, position, 0u)'],
@@ -109,6 +128,7 @@ const all: readonly (readonly [kernel: MutatedKernel, changes: readonly Change[]
   ['workgroups', [...ofAttention, ...ofWorkgroups]],
   ['write', ofWriting],
   ['write f16', ofF16],
+  ['write int8', ofInt8],
   ['read', ofReading],
   ['copy', ofCopies],
   ['convert', ofConversion],

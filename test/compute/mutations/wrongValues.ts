@@ -5,7 +5,8 @@ import { kvLayout } from '../../../src/runtime/geometry/index.ts';
 import { wrongBytesOfConversion } from '../blocks/convertedBlocks.ts';
 import { filled, wrongBytesOfCopies } from '../blocks/copiedBlocks.ts';
 import { openCase, runCase } from '../cases/attentionRun.ts';
-import { attendedInF64, boundOf, type CaseShape, pagedCase } from '../cases/pagedCase.ts';
+import { int8Findings } from '../cases/int8Rows.ts';
+import { attendedInF64, boundOf, type CaseShape, type PagedCase, pagedCase } from '../cases/pagedCase.ts';
 import type { MutatedKernel, Mutation } from './mutations.ts';
 
 const shape: CaseShape = {
@@ -25,6 +26,7 @@ const subjects: Readonly<Record<MutatedKernel, (device: GPUDevice) => Promise<nu
   workgroups: (device) => wrongAttended(device, 'workgroups'),
   write: (device) => wrongWritten(device, 'f32'),
   'write f16': (device) => wrongWritten(device, 'f16'),
+  'write int8': wrongInt8,
   read: wrongRead,
   copy: (device) => {
     const layout = kvLayout({ layers: 2, kvHeads: 2, headDim: 8, dtype: 'f32', blockTokens: 5 });
@@ -80,17 +82,28 @@ async function wrongAttended(device: GPUDevice, kernel: 'lanes' | 'workgroups'):
   return wrong;
 }
 
-async function wrongWritten(device: GPUDevice, dtype: 'f32' | 'f16'): Promise<number> {
-  const lengths = [21, 3];
-  const positions = lengths.map((length) => [...Array(length).keys()]);
-  const one = pagedCase({ ...shape, dtype, lengths, positions: [[...positions[0], NO_TOKEN], positions[1]] });
+const lengths = [21, 3];
+const [long, short] = lengths.map((length) => [...Array(length).keys()]);
+const allTokens = { lengths, positions: [[...long, NO_TOKEN], short] };
+
+async function written(device: GPUDevice, one: PagedCase): Promise<readonly Uint8Array[]> {
   const run = await openCase(device, one, { writes: true });
   await run.run();
   const slabs = await run.slabs();
   run.destroy();
-  return slabs.reduce((sum, bytes, i) => {
+  return slabs;
+}
+
+async function wrongWritten(device: GPUDevice, dtype: 'f32' | 'f16'): Promise<number> {
+  const one = pagedCase({ ...shape, ...allTokens, dtype });
+  return (await written(device, one)).reduce((sum, bytes, i) => {
     return sum + bytes.filter((byte, at) => byte !== one.slabBytes[i][at]).length;
   }, 0);
+}
+
+async function wrongInt8(device: GPUDevice): Promise<number> {
+  const one = pagedCase({ ...shape, ...allTokens, dtype: 'i8' });
+  return int8Findings(one, await written(device, one)).wrong;
 }
 
 async function wrongRead(device: GPUDevice): Promise<number> {

@@ -5,13 +5,14 @@ import { JobKind } from '../../transfer/jobTable.ts';
 import { type Core, HBM } from '../core.ts';
 
 export function loadBegan(core: Core, row: number): void {
-  linkOf(core, row)?.began(core.unitBytes(core.jobs.sizeClass[row]), core.nowUs);
+  linkOf(core, row)?.began(core.unitBytes(core.jobs.sizeClass[row]), core.nowUs, core.computedUs());
 }
 
 /** Call it before the job's source is let go. @param arrived whether it brought its bytes */
 export function loadEnded(core: Core, row: number, arrived: boolean): void {
   if (core.jobs.overdue[row] === 1) return; // its deadline was its end
-  linkOf(core, row)?.ended(core.unitBytes(core.jobs.sizeClass[row]), core.nowUs, arrived);
+  const bytes = core.unitBytes(core.jobs.sizeClass[row]);
+  linkOf(core, row)?.ended(bytes, core.nowUs, core.computedUs(), arrived);
 }
 
 function linkOf({ jobs, replicas, links }: Core, row: number): LinkPace | undefined {

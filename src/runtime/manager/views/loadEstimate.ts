@@ -31,6 +31,7 @@ export function loadEstimate(
     if (state === Entry.LOADING) ownBytes[tier] += size;
   }
   let startUs = 0;
+  let behindCompute = 0;
   let allBytes = bytes[HBM];
   let seconds = bytes[HBM] / SEAL_BYTES_PER_S;
   for (let tier = HBM + 1; tier < core.tiers; tier++) {
@@ -39,8 +40,9 @@ export function loadEstimate(
     startUs += link.startUs;
     allBytes += bytes[tier];
     seconds += bytes[tier] / link.bandwidthBytesPerS;
+    behindCompute = Math.max(behindCompute, link.behindCompute ?? 0);
   }
-  return allBytes === 0 ? undefined : { startUs, bandwidthBytesPerS: allBytes / seconds };
+  return allBytes === 0 ? undefined : { startUs, bandwidthBytesPerS: allBytes / seconds, behindCompute };
 }
 
 /** HBM for a block that is being sealed there. */

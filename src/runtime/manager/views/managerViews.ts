@@ -183,6 +183,11 @@ export abstract class ManagerViews {
     return loadEstimate(this.core, sequence, from, to, nowUs);
   }
 
+  /** How long loads from the tier at `position`, below HBM, take now. */
+  linkEstimate(position: number, nowUs: number): LoadEstimate {
+    return this.core.links[position].estimate(nowUs);
+  }
+
   /** Whether `count` more units of a size class would fit HBM beside what cannot be evicted. */
   canAllocate(count: number, sizeClass = 0, owner = 0): boolean {
     return this.hasRoomFor(count * this.core.unitBytes(sizeClass), owner);
