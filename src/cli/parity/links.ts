@@ -30,12 +30,21 @@ export function readLinks(file: string): KnownLinks {
   return { profiles: links, origin: `of ${file} (${device})`, stepOverheadUs: 0 };
 }
 
-/** Blocks of the tiers of a rehearsal: few, so that they overflow soon. */
-export const rehearsalBlocks = { hbm: 64, ddr: 64, nvme: 512 } as const;
-
 const PROMPTS = 48;
-/** Blocks of the longest prompt: a quarter of HBM. */
-const LONGEST = 16;
+/** Blocks of the longest prompt, and its tokens. */
+const LONGEST = 48;
+const LONGEST_TOKENS = 8192;
+
+function longestBlocks(blockTokens: number): number {
+  return Math.min(LONGEST, Math.max(4, Math.floor(LONGEST_TOKENS / blockTokens)));
+}
+
+/** Blocks of the tiers of a rehearsal: few, so that they overflow soon. */
+export function rehearsalBlocks(blockTokens: number): { hbm: number; ddr: number; nvme: number } {
+  const longest = longestBlocks(blockTokens);
+  return { hbm: 4 * longest, ddr: 4 * longest, nvme: 32 * longest };
+}
+
 const ANSWER_TOKENS = 8;
 /** So many prompts later a prompt is asked anew: it lies in DDR by then, or in NVMe. */
 const COMES_BACK = [10, 30];
@@ -90,11 +99,12 @@ export function linksOfRehearsals(rehearsals: readonly Rehearsal[], blockBytes: 
 
 /** Prompts of all lengths, each of blocks of its own, and between them some that were asked before. */
 function rehearsalTraffic(blockTokens: number): Traffic {
+  const longest = longestBlocks(blockTokens);
   const order = Array.from({ length: PROMPTS }, (_, i) => [i, ...COMES_BACK.map((ago) => i - ago)]);
   const prompts = order.flat().filter((prompt) => prompt >= 0);
   const request = (prompt: number, number: number): WorkloadRequest => {
-    const blocks = 1 + ((prompt * 7) % LONGEST);
-    const runs = Int32Array.of(prompt * LONGEST, blocks);
+    const blocks = 1 + ((prompt * 7) % longest);
+    const runs = Int32Array.of(prompt * longest, blocks);
     const namespace = 'rehearsal';
     return {
       id: `rehearsal_${number}`,

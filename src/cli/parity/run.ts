@@ -66,8 +66,9 @@ export function runnersOf(options: ParityOptions, engine?: ParityEngine): Runner
 
 /** The same tiers, as small as a rehearsal wants them. */
 function rehearsalBytes({ tierBytes, layout }: ParityOptions): TierBytes {
+  const blocks = rehearsalBlocks(layout.blockTokens);
   const bytes = (tier: keyof TierBytes): number =>
-    tierBytes[tier] === 0 ? 0 : rehearsalBlocks[tier] * layout.blockBytes;
+    tierBytes[tier] === 0 ? 0 : blocks[tier] * layout.blockBytes;
   return { hbm: bytes('hbm'), ddr: bytes('ddr'), nvme: bytes('nvme') };
 }
 
