@@ -1,8 +1,14 @@
-/** What stands behind an opcode in the code: read where it matters, gone past where it does not. */
+/**
+ * What stands behind an opcode in the code. It is read no other way than engines read it: where a newer format
+ * would have more bytes there, it is refused, or what we take for a number could be an instruction to them.
+ */
 
 import { type ByteReader, type FunctionType, refuse, valueTypes } from '../binary/index.ts';
 import { VOID } from './additions.ts';
 import type { Immediate } from './instructions.ts';
+
+/** Of 8 bytes, as the power of 2. */
+const MAX_ALIGNMENT = 3;
 
 /** @param at place of the instruction in the module */
 export function skipImmediate(reader: ByteReader, immediate: Immediate, globals: number, at: number): void {
@@ -20,14 +26,14 @@ export function skipImmediate(reader: ByteReader, immediate: Immediate, globals:
       if (reader.unsigned() >= globals) refuse('has no such global', at);
       break;
     case 'types':
-      reader.list(() => (reader.byte() in valueTypes ? 0 : refuse('selects no number', at)));
+      if (reader.unsigned() !== 1 || !(reader.byte() in valueTypes)) refuse('selects no number', at);
       break;
     case 'memory':
-      reader.unsigned();
+      if (reader.unsigned() > MAX_ALIGNMENT) refuse('reads or writes another memory', at);
       reader.skipNumber();
       break;
     case 'byte':
-      reader.byte();
+      readZero(reader, at);
       break;
     case 'number':
       reader.skipNumber();
@@ -38,6 +44,11 @@ export function skipImmediate(reader: ByteReader, immediate: Immediate, globals:
     case 'f64':
       reader.take(8);
   }
+}
+
+/** The number of the only memory or table. */
+export function readZero(reader: ByteReader, at: number): void {
+  if (reader.byte() !== 0) refuse('uses another memory or table than its first', at);
 }
 
 /** What a block takes and leaves: nothing, one value, or as a type of the module says. */

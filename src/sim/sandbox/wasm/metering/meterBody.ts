@@ -22,7 +22,7 @@ import {
   refuse,
 } from '../binary/index.ts';
 import { type Additions, stopReasons, writeSpend } from './additions.ts';
-import { readBlockType, skipImmediate } from './immediates.ts';
+import { readBlockType, readZero, skipImmediate } from './immediates.ts';
 import { extended, extendedInstructionOf, instructionOf, op } from './instructions.ts';
 
 const MAX_LOCALS = 1_000;
@@ -162,7 +162,7 @@ export class BodyMeter {
         this.#call(opcode, start);
         return true;
       case op.memoryGrow:
-        this.#reader.byte();
+        readZero(this.#reader, this.#at());
         this.#pay(1).byte(op.call).unsigned(this.#additions.grow);
         this.#push(1);
         return true;
@@ -181,7 +181,8 @@ export class BodyMeter {
     this.#height = this.#above(instruction.pops);
     if (second <= extended.lastTruncation) this.#pay(1).append(this.#reader.since(start));
     else {
-      this.#reader.take(second === extended.memoryCopy ? 2 : 1);
+      readZero(this.#reader, this.#at());
+      if (second === extended.memoryCopy) readZero(this.#reader, this.#at());
       const { copy, fill } = this.#additions;
       this.#pay(1)
         .byte(op.call)
@@ -219,7 +220,7 @@ export class BodyMeter {
   #call(opcode: number, start: number): void {
     const number = this.#reader.unsigned();
     const { types, functions } = this.#module;
-    if (opcode === op.callIndirect) this.#reader.byte();
+    if (opcode === op.callIndirect) readZero(this.#reader, this.#at());
     const type = types[opcode === op.call ? functions[number] : number];
     if (type === undefined) refuse('calls a function that is not there', this.#at());
     this.#pay(1).append(this.#reader.since(start));
