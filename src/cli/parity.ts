@@ -6,7 +6,9 @@
 import { Command } from 'commander';
 import { formatSeconds, renderSvg, startProgressBar, writeJsonFile, writeText } from './output/index.ts';
 import { addParityOptions, parseParityOptions } from './parity/options.ts';
+import { loadEngine } from './parity/serving/engine.ts';
 import { interruptible, temporaryDirectory } from './process/index.ts';
+import { textOption } from './simulate/input/numbers.ts';
 import type { Options } from './simulate/input/options.ts';
 
 const helpEnd = `
@@ -14,6 +16,9 @@ The traffic is served on real tiers, by the runtime's scheduler, as it arrives; 
 the times of steps from a latency model. Then the recorded inputs are given to the simulator's manager and
 scheduler: the log has to come out byte for byte. Then the simulator serves the same traffic free, with the
 links as tierkv calibrate measures them.
+
+With --engine an engine that computes serves instead, and the times of its steps are fitted to those that it
+made. Its blocks have its own size, so --block-bytes and --block-tokens stay as they are, and so does the model.
 
 Each block has --block-bytes whatever the model; a block of a trace with block ids has their tokens.
 Without a trace and without --workload the traffic is conversations that come back, half a minute of them.
@@ -29,15 +34,17 @@ export function parityCommand(): Command {
   return addParityOptions(command)
     .addHelpText('after', helpEnd)
     .action(async (trace: string | undefined, given: Options) => {
-      const options = parseParityOptions(trace, given);
-      const { runParity, standInOf } = await import('./parity/run.ts');
+      const named = textOption(given, 'engine');
+      const engine = named === undefined ? undefined : await loadEngine(named);
+      const options = parseParityOptions(trace, given, engine);
+      const { runParity, runnersOf } = await import('./parity/run.ts');
       const { renderParity } = await import('./parity/report/index.ts');
       using scratch = temporaryDirectory('tierkv-parity-', options.dir);
       using bar = startProgressBar('requests');
       const startMs = performance.now();
       const { expected } = options.traffic;
       const { report, chart } = await interruptible((signal) =>
-        runParity(options, standInOf(options, scratch.path, options.tierBytes), scratch.path, {
+        runParity(options, runnersOf(options, engine), scratch.path, {
           signal,
           notice: (line) => bar.say(line.startsWith('tierkv: ') ? line : `tierkv: ${line}`),
           stage: (name) =>

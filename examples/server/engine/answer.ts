@@ -13,6 +13,8 @@ export interface GenerationRequest {
   readonly sampling: SamplingOptions;
   /** Text at which the answer ends; not part of it. */
   readonly stop: readonly string[];
+  /** Tokens that the answer has, whatever the model would say: for traffic whose answers are recorded. */
+  readonly recorded?: ArrayLike<number>;
   /** Go on where the model would end its answer. */
   readonly ignoreEnd?: boolean;
 }

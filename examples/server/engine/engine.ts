@@ -164,12 +164,13 @@ export class Engine {
 
   /**
    * Requests that have not ended are cancelled, and what is cached is saved, so that the next start finds it.
+   * @param saves false: nobody goes on with it
    * @returns blocks that the files hold
    */
-  async close(): Promise<number> {
+  async close(saves = true): Promise<number> {
     for (const answer of [...this.#answers.values()]) this.cancel(answer);
     await this.#loop;
-    const saved = await this.cache.close();
+    const saved = await this.cache.close(saves);
     this.checkpoint.tensors.close();
     return saved;
   }
@@ -233,7 +234,7 @@ export class Engine {
     const index = end - answer.promptTokens;
     this.#options.onLogits?.(answer.id, index, logits);
     if (index === answer.tokens.length) {
-      const token = sampleToken(logits, answer.request.sampling, index);
+      const token = answer.request.recorded?.[index] ?? sampleToken(logits, answer.request.sampling, index);
       answer.take(token, !answer.request.ignoreEnd && this.#ends.has(token));
       this.counters.noteToken(answer, nowMs);
     }

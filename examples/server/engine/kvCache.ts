@@ -72,9 +72,9 @@ export class KvCache {
   }
 
   /** What is cached goes to the files, and the next start finds it. @returns blocks that the files hold */
-  async close(): Promise<number> {
+  async close(saves = true): Promise<number> {
     this.scheduler.close();
-    const saved = await this.kv.save();
+    const saved = saves ? await this.kv.save() : 0;
     await this.kv.close();
     return saved;
   }

@@ -17,6 +17,7 @@ import { openSimulation } from '../simulate/input/workload.ts';
 import { mooncakeBlockTokens } from '../trace/index.ts';
 import { addPresetOptions, seedOption } from '../workload/options.ts';
 import { defaultSpec } from './serving/defaultTraffic.ts';
+import type { ParityEngine } from './serving/engine.ts';
 import type { StandInConfig } from './serving/standIn.ts';
 import { type Traffic, trafficOf } from './serving/traffic.ts';
 
@@ -57,6 +58,7 @@ export function addParityOptions(command: Command): Command {
     )
     .option('--coefficients <file>', 'coefficients of the latency model (default: as shipped)');
   return command
+    .option('--engine <module>', 'engine that serves, in place of a stand-in for a model')
     .option('--hbm-blocks <n>', 'blocks in GPU memory', '400')
     .option('--ddr-blocks <n>', 'blocks in host memory, 0 for none', '600')
     .option('--nvme-blocks <n>', 'blocks on disk, 0 for none', '4000')
@@ -75,7 +77,11 @@ export function addParityOptions(command: Command): Command {
 }
 
 /** @throws {TierKVError} naming the option at fault */
-export function parseParityOptions(trace: string | undefined, given: Options): ParityOptions {
+export function parseParityOptions(
+  trace: string | undefined,
+  given: Options,
+  engine?: ParityEngine,
+): ParityOptions {
   const options: Options = { ...given, timeout: '-1' };
   for (const name of ['log', 'json', 'plot']) {
     const target = textOption(options, name);
@@ -91,8 +97,7 @@ export function parseParityOptions(trace: string | undefined, given: Options): P
   const isDefault = trace === undefined && options.workload === undefined;
   const open = (): SimulatedWorkload => (isDefault ? openDefault(options) : openNamed(trace, options));
   const machine = engineHardware(options);
-  const blockTokens = wholeOption(options, 'blockTokens', 1, 2 ** 20) ?? blockTokensOf(open);
-  const layout = layoutOf(parseBytes('--block-bytes', String(options.blockBytes)), blockTokens);
+  const layout = engine?.layout ?? layoutOf(options, open);
   const bytesOf = (name: string, min: number): number =>
     whole(options, name, min, BLOCKS_MAX) * layout.blockBytes;
   const tierBytes = {
@@ -145,8 +150,10 @@ function blockTokensOf(open: () => SimulatedWorkload): number {
   return prompt?.kind === 'blocks' ? prompt.blockTokens : 16;
 }
 
-/** A layout of one layer and one head whose blocks have so many bytes. */
-function layoutOf(blockBytes: number, blockTokens: number): KVLayout {
+/** A layout of one layer and one head whose blocks have the bytes of --block-bytes. */
+function layoutOf(options: Options, open: () => SimulatedWorkload): KVLayout {
+  const blockTokens = wholeOption(options, 'blockTokens', 1, 2 ** 20) ?? blockTokensOf(open);
+  const blockBytes = parseBytes('--block-bytes', String(options.blockBytes));
   const perTokenBytes = blockBytes / blockTokens;
   if (perTokenBytes % 8 !== 0 || blockBytes < 1024) {
     throw configError(

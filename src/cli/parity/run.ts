@@ -14,6 +14,7 @@ import {
   type ParityReport,
   parityChart,
 } from './report/index.ts';
+import type { ParityEngine } from './serving/engine.ts';
 import type { ParityRunner, RunnerJob } from './serving/runner.ts';
 import { StandIn } from './serving/standIn.ts';
 
@@ -25,7 +26,7 @@ export interface ParityListener extends Pick<RunnerJob, 'signal' | 'notice' | 'p
 type TierBytes = ParityOptions['tierBytes'];
 
 /** The runtime of the options with a stand-in for the model. @param dir where the disk tier lies */
-export function standInOf(options: ParityOptions, dir: string, tierBytes: TierBytes): ParityRunner {
+function standInOf(options: ParityOptions, dir: string, tierBytes: TierBytes): ParityRunner {
   const { layout, eviction, scheduler, latency, adapter } = options;
   const { hbm, ddr, nvme } = tierBytes;
   return new StandIn({
@@ -46,6 +47,16 @@ export function standInOf(options: ParityOptions, dir: string, tierBytes: TierBy
   });
 }
 
+/** Who serves on tiers of these sizes, with its disk tier in `dir`. */
+export type Runners = (dir: string, tierBytes: TierBytes) => ParityRunner;
+
+/** The engine's, or the stand-in's where there is none. */
+export function runnersOf(options: ParityOptions, engine?: ParityEngine): Runners {
+  if (engine === undefined) return (dir, tierBytes) => standInOf(options, dir, tierBytes);
+  const { eviction, scheduler, adapter } = options;
+  return (dir, tierBytes) => engine.runner({ tierBytes, eviction, scheduler, adapter, dir });
+}
+
 /** The same tiers, as small as a rehearsal wants them. */
 function rehearsalBytes({ tierBytes, layout }: ParityOptions): TierBytes {
   const bytes = (tier: keyof TierBytes): number =>
@@ -59,13 +70,14 @@ function rehearsalBytes({ tierBytes, layout }: ParityOptions): TierBytes {
  */
 export async function runParity(
   options: ParityOptions,
-  runner: ParityRunner,
+  runners: Runners,
   scratch: string,
   listener: ParityListener,
 ): Promise<{ report: ParityReport; chart: VegaLiteSpec }> {
   const started = performance.now();
   const { signal } = listener;
-  const links = await linksOf(options, scratch, listener);
+  const links = await linksOf(options, runners, scratch, listener);
+  const runner = runners(scratch, options.tierBytes);
   listener.stage('serving');
   const logPath = options.logPath ?? path.join(scratch, 'parity.log');
   const run = await runner.run({ ...listener, traffic: options.traffic, logPath });
@@ -78,7 +90,7 @@ export async function runParity(
     schema: 'tierkv.parity/1',
     runner: runner.name,
     adapter: run.adapter,
-    latencyModel: options.latencyModel,
+    latencyModel: run.latencyName ?? options.latencyModel,
     links,
     requests: run.requests.length,
     exact: { identical, lines, bytes, firstDifference },
@@ -96,13 +108,18 @@ export async function runParity(
   return { report, chart };
 }
 
-function linksOf(options: ParityOptions, scratch: string, listener: ParityListener): Promise<KnownLinks> {
+function linksOf(
+  options: ParityOptions,
+  runners: Runners,
+  scratch: string,
+  listener: ParityListener,
+): Promise<KnownLinks> {
   const { linksPath, tierBytes, layout } = options;
   if (linksPath !== undefined) return Promise.resolve(readLinks(linksPath));
   if (tierBytes.ddr + tierBytes.nvme === 0) return Promise.resolve({ profiles: {}, origin: 'none' });
   listener.stage('measuring the links in a rehearsal');
   const dir = path.join(scratch, 'rehearsal');
   fs.mkdirSync(dir);
-  const runner = standInOf(options, dir, rehearsalBytes(options));
+  const runner = runners(dir, rehearsalBytes(options));
   return rehearse(runner, layout, dir, { ...listener, notice: () => {} });
 }

@@ -6,6 +6,7 @@
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import {
   type Answer,
@@ -15,9 +16,11 @@ import {
   type GenerationRequest,
 } from '../../../examples/server/engine/index.ts';
 import { tinyModelDirectory } from '../../../examples/server/tinyModel/make.ts';
-import { LogReader, LogWriter, replayLog } from '../../../src/runtime/index.ts';
+import type { EngineStores } from '../../../src/backends/engine/index.ts';
+import { LogReader, LogWriter, replayLog, type StoreResult } from '../../../src/runtime/index.ts';
 import { FaultDevice, FaultHost, FaultPlan, SeededRandom, testSeed } from '../../../src/testing/index.ts';
 import { digestOf, PlainRun, type Traced } from './plainRun.ts';
+import { answersOf, expectSame, randomTokens, requestOf } from './streams.ts';
 
 const blockBytes = 3 * 2 * 2 * 16 * 32 * 4;
 const streams = 64;
@@ -33,40 +36,24 @@ const directories: string[] = [];
 
 beforeAll(async () => {
   plain = await PlainRun.open();
-  const prefixes = Array.from({ length: 8 }, (_, i) => randomTokens(20 + 4 * i));
+  const prefixes = Array.from({ length: 8 }, (_, i) => randomTokens(random, 20 + 4 * i));
   const first = Array.from({ length: streams }, (_, i) =>
-    requestOf([...prefixes[i % prefixes.length], ...randomTokens(1 + random.below(16))], i),
+    requestOf([...prefixes[i % prefixes.length], ...randomTokens(random, 1 + random.below(16))], i),
   );
-  const firstAnswers = await answersOf(first);
+  const firstAnswers = await answersOf(plain, first);
   const second = first.map((request, i) =>
-    requestOf([...request.prompt, ...firstAnswers[i].tokens, ...randomTokens(1 + random.below(12))], 100 + i),
+    requestOf(
+      [...request.prompt, ...firstAnswers[i].tokens, ...randomTokens(random, 1 + random.below(12))],
+      100 + i,
+    ),
   );
   turns = [first, second];
-  expected = [firstAnswers, await answersOf(second)];
+  expected = [firstAnswers, await answersOf(plain, second)];
 }, 600_000);
 afterAll(async () => {
   await plain[Symbol.asyncDispose]();
   for (const directory of directories) rmSync(directory, { recursive: true });
 });
-
-function randomTokens(count: number): number[] {
-  return Array.from({ length: count }, () => 3 + random.below(509));
-}
-
-/** Half of the streams are greedy, the others sample, each in its own way. */
-function requestOf(prompt: readonly number[], n: number): GenerationRequest {
-  const sampling =
-    n % 2 === 0
-      ? { temperature: 0, topK: 0, topP: 1, seed: 0 }
-      : { temperature: 0.5 + (n % 5) / 4, topK: n % 3 === 0 ? 20 : 0, topP: n % 4 === 1 ? 0.9 : 1, seed: n };
-  return { prompt, tenant: `tenant ${n % 3}`, maxTokens: 6 + (n % 5), sampling, stop: [] };
-}
-
-async function answersOf(requests: readonly GenerationRequest[]): Promise<Traced[]> {
-  const answers: Traced[] = [];
-  for (const request of requests) answers.push(await plain.answer(request));
-  return answers;
-}
 
 interface Served {
   readonly engine: Engine;
@@ -113,12 +100,22 @@ function directory(): string {
   return made;
 }
 
-/** Fails with the first stream and token that differ, and the seed. */
-function expectSame(found: readonly Traced[], wanted: readonly Traced[], what: string): void {
-  found.forEach(({ tokens, logits }, i) => {
-    const hint = `${what}, stream ${i}, seed ${seed}`;
-    expect(tokens, `tokens of ${hint}`).toEqual(wanted[i].tokens);
-    expect(logits, `logits of ${hint}`).toEqual(wanted[i].logits);
+/** A device that takes each block a little later, so that there is something to compute meanwhile. */
+function slowed(hbm: EngineStores['hbm'], msPerBlock: number): EngineStores['hbm'] {
+  const write: EngineStores['hbm']['write'] = async (items, ended = () => {}) => {
+    const ends: StoreResult[] = [];
+    for (const [i, item] of items.entries()) {
+      await sleep(msPerBlock);
+      ends.push(...(await hbm.write([item], (_, end) => ended(i, end))));
+    }
+    return ends;
+  };
+  return new Proxy(hbm, {
+    get: (store, name) => {
+      if (name === 'write') return write;
+      const value = Reflect.get(store, name, store);
+      return typeof value === 'function' ? value.bind(store) : value;
+    },
   });
 }
 
@@ -126,7 +123,7 @@ describe('tokens and logits are bit-identical to a run without any cache', () =>
   it('with everything in HBM', async () => {
     const { engine, serve } = await openEngine({});
     for (const [turn, requests] of turns.entries()) {
-      expectSame(await serve(requests), expected[turn], `turn ${turn}`);
+      expectSame(await serve(requests), expected[turn], `turn ${turn}, seed ${seed}`);
     }
     expect(engine.counters.cachedTokens).toBeGreaterThan(1000);
     await engine.close();
@@ -139,8 +136,8 @@ describe('tokens and logits are bit-identical to a run without any cache', () =>
       nvme: { dir: directory(), bytes: 1200 * blockBytes },
     };
     const before = await openEngine(small);
-    expectSame(await before.serve(turns[0]), expected[0], 'turn 0');
-    expectSame(await before.serve(turns[1]), expected[1], 'turn 1');
+    expectSame(await before.serve(turns[0]), expected[0], `turn 0, seed ${seed}`);
+    expectSame(await before.serve(turns[1]), expected[1], `turn 1, seed ${seed}`);
     const { counters } = before.engine.cache.kv.metrics();
     expect(before.engine.cache.scheduler.counters.preemptions).toBeGreaterThan(0);
     expect(counters['reloads.ddr']).toBeGreaterThan(0);
@@ -149,7 +146,7 @@ describe('tokens and logits are bit-identical to a run without any cache', () =>
     expect(await before.engine.close()).toBeGreaterThan(0);
 
     const after = await openEngine(small);
-    expectSame(await after.serve(turns[1]), expected[1], 'turn 1 after a restart');
+    expectSame(await after.serve(turns[1]), expected[1], `turn 1 after a restart, seed ${seed}`);
     expect(after.engine.cache.kv.metrics().counters['reloads.nvme']).toBeGreaterThan(0);
     expect(after.engine.counters.cachedTokens).toBeGreaterThan(1000);
     await after.engine.close();
@@ -177,11 +174,38 @@ describe('tokens and logits are bit-identical to a run without any cache', () =>
       }),
     });
     for (const [turn, requests] of turns.entries()) {
-      expectSame(await serve(requests), expected[turn], `turn ${turn}`);
+      expectSame(await serve(requests), expected[turn], `turn ${turn}, seed ${seed}`);
     }
     expect(fired).toBeGreaterThan(10);
     const { counters } = engine.cache.kv.metrics();
     expect(counters['loadsFailed.corrupt']).toBeGreaterThan(0);
+    await engine.close();
+  });
+
+  it('while prompts are computed from the front and loaded from the back, also where loads fail', async () => {
+    const plan = new FaultPlan({ seed, rates: { flipped: 0.03 } });
+    const surroundings = { plan, wait: async (): Promise<void> => {}, onFault: (): void => {} };
+    const { engine, serve } = await openEngine(
+      {
+        hbmBytes: 60 * blockBytes,
+        ddrBytes: 1200 * blockBytes,
+        wrapStores: ({ hbm, ddr }) => ({
+          hbm: slowed(new FaultDevice(hbm, surroundings), 2),
+          ...(ddr === undefined ? {} : { ddr }),
+        }),
+      },
+      { prefixLoads: 'overlapped' },
+    );
+    for (const round of ['once', 'again']) {
+      for (const [turn, requests] of turns.entries()) {
+        expectSame(await serve(requests), expected[turn], `turn ${turn}, ${round}, seed ${seed}`);
+      }
+    }
+    const { counters } = engine.cache.kv.metrics();
+    expect(counters['reloads.ddr'], 'blocks came from the back').toBeGreaterThan(0);
+    expect(counters.recomputed, 'blocks were computed from the front').toBeGreaterThan(0);
+    expect(counters['loadsFailed.corrupt']).toBeGreaterThan(0);
+    engine.cache.scheduler.checkIntegrity();
     await engine.close();
   });
 
@@ -190,7 +214,7 @@ describe('tokens and logits are bit-identical to a run without any cache', () =>
     const answers = serve(turns[0]);
     await new Promise((resolve) => setTimeout(resolve, 300));
     engine.cache.kv.device.destroy();
-    expectSame(await answers, expected[0], 'turn 0');
+    expectSame(await answers, expected[0], `turn 0, seed ${seed}`);
     expect(engine.cache.kv.devicesLost).toBe(1);
     await engine.close();
   });

@@ -33,6 +33,22 @@ export interface DecoderLimits {
   readonly contextTokens: number;
 }
 
+/** Layers [first, end) whose K and V lie in blocks of their own, and the layout of these. */
+export interface DecoderGroup {
+  readonly first: number;
+  readonly end: number;
+  readonly layout: KVLayout;
+}
+
+/** Where the K and V of a group's layers lie in a step. */
+export interface GroupPlaces {
+  /** As in the step. */
+  readonly rows: Uint32Array;
+  /** The same, but `NO_TOKEN` in place of a position whose K and V are there and not to be written. */
+  readonly written: Uint32Array;
+  readonly entries: Uint32Array;
+}
+
 export interface DecoderStep {
   readonly tokens: Uint32Array;
   /** [row]: position, first entry of its sequence's table, 0, 0. */
@@ -41,6 +57,12 @@ export interface DecoderStep {
   readonly entries: Uint32Array;
   /** Rows whose logits are wanted. */
   readonly samples: Uint32Array;
+}
+
+interface GroupAttention extends DecoderGroup {
+  readonly reading: PagedAttention;
+  /** Another one only where some rows attend and are not written. */
+  readonly writing: PagedAttention;
 }
 
 type Bound = readonly [pipeline: GPUComputePipeline, group: GPUBindGroup, columns: number];
@@ -56,8 +78,10 @@ export class Decoder {
   readonly #columns: number;
   readonly #vocabulary: number;
   readonly #buffers: ReturnType<typeof makeBuffers>;
-  readonly #attention: PagedAttention;
-  readonly #perRow: readonly Dispatch[];
+  readonly #groups: readonly GroupAttention[];
+  readonly #embed: Dispatch;
+  /** By group. */
+  readonly #layers: readonly (readonly Dispatch[])[];
   readonly #finalNorm: Bound;
   readonly #head: Dispatch;
 
@@ -67,7 +91,7 @@ export class Decoder {
     buffers: ReturnType<typeof makeBuffers>,
     kernels: Kernels,
     weights: Weights,
-    attention: PagedAttention,
+    groups: readonly GroupAttention[],
   ) {
     const { device } = on;
     this.#device = device;
@@ -75,8 +99,7 @@ export class Decoder {
     this.#vocabulary = checkpoint.config.vocabulary;
     this.#columns = paddedVocabulary(this.#vocabulary);
     this.#buffers = buffers;
-    this.#attention = attention;
-    const paged = attention.bind(buffers.qkv, buffers.attended);
+    this.#groups = groups;
     const { config } = checkpoint;
     const { counts, x, normed, qkv, attended, gateUp, active, logits } = buffers;
     const bind = (pipeline: GPUComputePipeline, columns: number, ...bound: GPUBuffer[]): Bound => {
@@ -87,36 +110,40 @@ export class Decoder {
       tiles: kernel.map(({ rows, pipeline }) => ({ rows, bound: bind(pipeline, columns, ...bound, counts) })),
     });
     const { hidden, heads, kvHeads, headDim, ffn } = config;
-    const perRow: Dispatch[] = [
-      bind(kernels.embed, hidden / 64, weights.embedding, buffers.tokens, x, counts),
-    ];
-    weights.layers.forEach((layer, i) => {
+    this.#embed = bind(kernels.embed, hidden / 64, weights.embedding, buffers.tokens, x, counts);
+    const dispatchesOf = (i: number, { first, reading, writing }: GroupAttention): Dispatch[] => {
+      const layer = weights.layers[i];
+      const read = reading.bind(buffers.qkv, buffers.attended);
+      const write = writing === reading ? read : writing.bind(buffers.qkv, buffers.attended);
       const norm = (weight: GPUBuffer): Bound =>
         bind(kernels.norm, 0, x, weight, normed, buffers.samples, counts);
       const qkvColumns = ((heads + 2 * kvHeads) * headDim) / 4;
       const turned = ((heads + kvHeads) * headDim) / 2;
-      perRow.push(
+      return [
         norm(layer.attentionNorm),
         product(kernels.qkv, qkvColumns / 32, normed, layer.qkv, qkv),
         bind(kernels.rope, turned / 32, qkv, buffers.positions, buffers.turns, counts),
         (pass) => {
-          attention.write(pass, i, paged);
-          attention.attend(pass, i, paged);
+          writing.write(pass, i - first, write);
+          reading.attend(pass, i - first, read);
         },
         product(kernels.output, hidden / 4 / 32, attended, layer.output, x),
         norm(layer.ffnNorm),
         product(kernels.gateUp, ffn / 2 / 32, normed, layer.gateUp, gateUp),
         bind(kernels.swiglu, ffn / 4 / 32, gateUp, active, counts),
         product(kernels.down, hidden / 4 / 32, active, layer.down, x),
-      );
-    });
-    this.#perRow = perRow;
+      ];
+    };
+    this.#layers = groups.map((group) =>
+      Array.from({ length: group.end - group.first }, (_, i) => dispatchesOf(group.first + i, group)).flat(),
+    );
     this.#finalNorm = bind(kernels.finalNorm, 0, x, weights.finalNorm, normed, buffers.samples, counts);
     this.#head = product(kernels.head, this.#columns / 4 / 32, normed, weights.head, logits);
   }
 
   /**
    * @param slabs of the pool whose blocks the layout describes
+   * @param groups where layers lie in blocks of their own; by default all are in one
    * @throws TKV_CONFIG naming what the attention kernels cannot do on this device
    */
   static async open(
@@ -125,31 +152,41 @@ export class Decoder {
     layout: KVLayout,
     slabs: readonly GPUBuffer[],
     limits: DecoderLimits,
+    groups: readonly DecoderGroup[] = [{ first: 0, end: layout.layers, layout }],
   ): Promise<Decoder> {
     const { device } = on;
     const { heads, window } = checkpoint.config;
-    const attention = await PagedAttention.open({
-      device,
-      slabs,
-      layout,
-      qHeads: heads,
-      window,
-      rowsMax: limits.rows,
-      entriesMax: limits.entries,
-      contextTokens: limits.contextTokens,
-    });
+    const attentionOf = (group: DecoderGroup): Promise<PagedAttention> =>
+      PagedAttention.open({
+        device,
+        slabs,
+        layout: group.layout,
+        qHeads: heads,
+        window,
+        rowsMax: limits.rows,
+        entriesMax: limits.entries,
+        contextTokens: limits.contextTokens,
+      });
+    const attentions: GroupAttention[] = [];
+    for (const group of groups) {
+      const reading = await attentionOf(group);
+      const writing = groups.length === 1 ? reading : await attentionOf(group);
+      attentions.push({ ...group, reading, writing });
+    }
     const kernels = await compileKernels(device, checkpoint.config);
     const buffers = makeBuffers(device, checkpoint, limits);
     const weights = uploadWeights(device, checkpoint);
-    return new Decoder(on, checkpoint, buffers, kernels, weights, attention);
+    return new Decoder(on, checkpoint, buffers, kernels, weights, attentions);
   }
 
   /**
    * Submits a step. Its work is in the queue when the call returns.
+   * @param placesOf where there are groups: their places, which may be waited for while the device computes
+   * the group before. What it rejects with ends the step
    * @returns the logits of the rows that sample, one vocabulary behind the other. Rejects when the device is
    * lost
    */
-  async run(step: DecoderStep): Promise<Float32Array> {
+  async run(step: DecoderStep, placesOf?: (group: number) => Promise<GroupPlaces>): Promise<Float32Array> {
     const { queue } = this.#device;
     const buffers = this.#buffers;
     const rows = step.tokens.length;
@@ -160,12 +197,24 @@ export class Decoder {
       0,
       Uint32Array.from(step.tokens, (_, row) => step.rows[4 * row]),
     );
-    this.#attention.setStep(step);
     queue.writeBuffer(buffers.samples, 0, new Uint32Array(step.samples));
     queue.writeBuffer(buffers.counts, 0, Uint32Array.of(rows, samples, 0, 0));
-    const encoder = this.#device.createCommandEncoder({ label: 'step' });
-    const pass = encoder.beginComputePass();
-    for (const each of this.#perRow) dispatch(pass, each, rows);
+    let encoder = this.#device.createCommandEncoder({ label: 'step' });
+    let pass = encoder.beginComputePass();
+    dispatch(pass, this.#embed, rows);
+    for (const [g, { reading, writing }] of this.#groups.entries()) {
+      if (placesOf === undefined) reading.setStep(step);
+      else {
+        pass.end();
+        queue.submit([encoder.finish()]);
+        const { rows: read, written, entries } = await placesOf(g);
+        reading.setStep({ rows: read, entries });
+        writing.setStep({ rows: written, entries });
+        encoder = this.#device.createCommandEncoder({ label: `step, group ${g}` });
+        pass = encoder.beginComputePass();
+      }
+      for (const each of this.#layers[g]) dispatch(pass, each, rows);
+    }
     const bytes = samples * this.#columns * 4;
     if (samples > 0) {
       dispatch(pass, this.#finalNorm, samples);

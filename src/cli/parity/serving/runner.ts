@@ -35,6 +35,8 @@ export interface RealRun {
   readonly requests: readonly ServedRequest[];
   /** How long a step takes, for the prediction. */
   readonly latency: LatencyModel;
+  /** What that is, for the report. Default: the latency model of the options. */
+  readonly latencyName?: string;
   readonly adapter: { readonly name: string; readonly software: boolean };
   /** Blocks that came up with wrong bytes: none, or the hardware is at fault. */
   readonly wrongBlocks: number;

@@ -6,6 +6,13 @@
 import type { GoRandom } from '../../../sim/random/index.ts';
 import type { PolicyBundle, PolicySlot } from '../../bundle/policyBundle.ts';
 import {
+  type Candidate,
+  type Individual,
+  NumberSpace,
+  nameOfSpec,
+  type SlotGuides,
+} from '../bundles/index.ts';
+import {
   askCma,
   askStrategy,
   type CmaState,
@@ -17,8 +24,6 @@ import {
   tellCma,
   tellStrategy,
 } from '../numeric/index.ts';
-import { type Candidate, type Individual, nameOfSpec } from './individual.ts';
-import { NumberSpace, type SlotGuides } from './space.ts';
 
 export interface NumericState {
   readonly method: 'cma' | 'strategy';
@@ -31,18 +36,16 @@ export interface NumericState {
   best: number;
   /** Generations since the best was found. */
   idle: number;
-  /** How often each kind of bundle was started on. */
-  starts: Record<string, number>;
 }
 
 const SIGMA = 0.2;
 const SETTLED = 0.004;
-const IDLE_MAX = 8;
+const IDLE_MAX = 5;
 /** Kinds among which the next start is chosen. */
 const CHOICE = 6;
 
 export function newNumeric(method: NumericState['method'], population: number): NumericState {
-  return { method, population, base: null, cma: null, strategy: null, best: 0, idle: 0, starts: {} };
+  return { method, population, base: null, cma: null, strategy: null, best: 0, idle: 0 };
 }
 
 export interface NumericContext {
@@ -51,6 +54,8 @@ export interface NumericContext {
   find(id: string): Individual;
   /** All that ran, the best first. */
   readonly ranking: readonly Individual[];
+  /** How often each kind of bundle was started on, by any emitter; counted on. */
+  readonly starts: Record<string, number>;
 }
 
 /** What kind of policy stands in each slot: template, language, or tree. */
@@ -69,7 +74,7 @@ function isSettled({ cma, strategy, idle }: NumericState): boolean {
 }
 
 /** The best bundle of each kind; among the first of them the one that was started on least often. */
-function start(state: NumericState, { guides, slots, ranking }: NumericContext): void {
+function start(state: NumericState, { guides, slots, ranking, starts }: NumericContext): void {
   const seen = new Map<string, Individual>();
   for (const individual of ranking) {
     if (seen.size === CHOICE) break;
@@ -79,8 +84,8 @@ function start(state: NumericState, { guides, slots, ranking }: NumericContext):
   }
   let chosen: readonly [string, Individual] | undefined;
   for (const entry of seen) {
-    const count = state.starts[entry[0]] ?? 0;
-    if (chosen === undefined || count < (state.starts[chosen[0]] ?? 0)) chosen = entry;
+    const count = starts[entry[0]] ?? 0;
+    if (chosen === undefined || count < (starts[chosen[0]] ?? 0)) chosen = entry;
   }
   state.cma = null;
   state.strategy = null;
@@ -88,7 +93,7 @@ function start(state: NumericState, { guides, slots, ranking }: NumericContext):
   if (chosen === undefined) return;
   const [kind, { id, bundle, score }] = chosen;
   const space = spaceOf(bundle, guides, slots);
-  state.starts[kind] = (state.starts[kind] ?? 0) + 1;
+  starts[kind] = (starts[kind] ?? 0) + 1;
   state.base = id;
   state.best = score;
   state.idle = 0;
