@@ -5,18 +5,21 @@
  * evolved rule is the best on prefix_heavy; and JSON with --json. Four instances of qwen2.5-7b-instruct on
  * one H100 each, 67,659 blocks, snapshots refreshed every 5 s.
  *
- *   node bench/routerSearch.ts FOLDER [--seeds 1,2,42] [--models roofline,blackbox] [--json]
+ *   node bench/routerSearch.ts FOLDER [--seeds 1,2,42] [--models roofline,blackbox] [--as starlark] [--json]
  *
- * FOLDER holds the workload files glia_40qps.yaml and prefix_heavy.yaml.
+ * FOLDER holds the workload files glia_40qps.yaml and prefix_heavy.yaml. With --as the policies are the bundles
+ * of examples/policies: data (parameters or a tree), starlark or wasm; then ties go to the lowest instance.
  */
 
 import path from 'node:path';
 import { parseArgs } from 'node:util';
 import { Command } from 'commander';
+import { openPolicy } from '../src/cli/evaluate/index.ts';
 import { engineSetup } from '../src/cli/simulate/input/engine.ts';
 import { engineHardware } from '../src/cli/simulate/input/latency.ts';
 import { addSimulateOptions, type Options } from '../src/cli/simulate/input/options.ts';
 import { openSimulation } from '../src/cli/simulate/input/workload.ts';
+import { type BoundBundle, bindBundle } from '../src/evolve/binding/index.ts';
 import { type PolicyChoice, PolicyControlPlane } from '../src/sim/control/index.ts';
 import { newSimulation } from '../src/sim/deployment/index.ts';
 import { Status } from '../src/sim/metrics/index.ts';
@@ -34,6 +37,27 @@ const policies: Readonly<Record<string, PolicyChoice>> = {
   LLQ: { policy: 'llq' },
 };
 const names = Object.keys(policies);
+/** Files of examples/policies by the names above. */
+const files: Readonly<Record<string, string>> = {
+  evolved: 'evolved',
+  '1:1': 'oneToOne',
+  LOR: 'lor',
+  Glia: 'glia',
+  LLQ: 'llq',
+};
+
+/** Undefined for the policies by name. */
+async function bundleOf(name: string, way: string | undefined): Promise<BoundBundle | undefined> {
+  if (way === undefined) return undefined;
+  const endings: Readonly<Record<string, string>> = {
+    data: 'bundles/$.json',
+    starlark: 'starlark/$.star',
+    wasm: 'wasm/$.wasm',
+  };
+  if (!Object.hasOwn(endings, way)) throw new Error(`--as is ${way}. Use data, starlark or wasm`);
+  const folder = path.join(import.meta.dirname, '..', 'examples', 'policies');
+  return bindBundle(openPolicy(path.join(folder, endings[way].replace('$', files[name]))));
+}
 
 function optionsFor(file: string, seed: string, latencyModel: string): Options {
   const command = addSimulateOptions(new Command());
@@ -45,7 +69,13 @@ function optionsFor(file: string, seed: string, latencyModel: string): Options {
 }
 
 /** E2E mean / 2 + E2E P95 / 2 of the completed requests in ms. */
-function scoreOf(file: string, seed: string, latencyModel: string, routing: PolicyChoice): number {
+function scoreOf(
+  file: string,
+  seed: string,
+  latencyModel: string,
+  routing: PolicyChoice,
+  bundle: BoundBundle | undefined,
+): number {
   const options = optionsFor(file, seed, latencyModel);
   const machine = engineHardware(options);
   const { engine, limits } = engineSetup(options, machine);
@@ -53,8 +83,13 @@ function scoreOf(file: string, seed: string, latencyModel: string, routing: Poli
   const { blockTokens } = engine;
   const { maxSequences } = limits;
   const control = new PolicyControlPlane(
-    { routing, signals: { snapshotIntervalUs: 5_000_000, cacheSignalUs: 50_000 }, topK: -1 },
-    { key: BigInt(seed), blockTokens, maxSequences },
+    {
+      routing,
+      ...bundle?.control,
+      signals: { snapshotIntervalUs: 5_000_000, cacheSignalUs: 50_000 },
+      topK: -1,
+    },
+    { key: BigInt(seed), blockTokens, maxSequences, policies: bundle?.policies ?? {} },
   );
   const { latency } = machine;
   const pool = { configId: 'default', role: 'monolithic', model: '', replicas: 4 } as const;
@@ -90,6 +125,7 @@ const { values: args, positionals } = parseArgs({
   options: {
     seeds: { type: 'string', default: '1,2,3,4,5,6,7,8,42,456' },
     models: { type: 'string', default: 'roofline,blackbox,trained-physics,calibrated' },
+    as: { type: 'string' },
     json: { type: 'boolean', default: false },
   },
 });
@@ -105,7 +141,8 @@ for (const model of args.models.split(',')) {
   for (const workload of workloads) {
     const file = path.join(folder, `${workload}.yaml`);
     for (const name of names) {
-      measured[workload][name] = seeds.map((seed) => scoreOf(file, seed, model, policies[name]));
+      const bundle = await bundleOf(name, args.as);
+      measured[workload][name] = seeds.map((seed) => scoreOf(file, seed, model, policies[name], bundle));
     }
   }
   results[model] = measured;

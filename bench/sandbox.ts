@@ -38,7 +38,7 @@ const score: Signature = {
   name: 'score',
   inputs: [
     { name: 'request', kind: 'record', fields: { promptTokens: 'int' } },
-    { name: 'cluster', kind: 'record', fields: { nowUs: 'int' } },
+    { name: 'cluster', kind: 'record', fields: { minInFlight: 'int' } },
     { name: 'instances', kind: 'records', fields },
   ],
   decision: { kind: 'numbers', of: 'instances' },
@@ -48,11 +48,11 @@ type Decide = (turn: number, count: number) => number;
 
 /** Writes candidates that change with each turn, and sums the scores so that no call can be left out. */
 function deciding(policy: PolicyFunction): Decide {
-  const [request, , instances] = policy.inputs;
+  const [request, cluster, instances] = policy.inputs;
   return (turn, count) => {
     request.values[0] = turn & 1023;
     instances.resize(count);
-    fill(instances.values, turn, count);
+    cluster.values[0] = fill(instances.values, turn, count);
     const scores = policy.call();
     let sum = 0;
     for (let i = 0; i < count; i++) sum += scores[i];
@@ -60,13 +60,17 @@ function deciding(policy: PolicyFunction): Decide {
   };
 }
 
-function fill(into: Float64Array, turn: number, count: number): void {
+/** @returns the fewest in flight */
+function fill(into: Float64Array, turn: number, count: number): number {
+  let least = Infinity;
   for (let i = 0; i < count; i++) {
+    least = Math.min(least, (turn + i) & 7);
     into[4 * i] = ((turn + i) & 3) / 4;
     into[4 * i + 1] = (turn + 3 * i) & 15;
     into[4 * i + 2] = (turn + i) & 7;
     into[4 * i + 3] = ((turn + i) & 31) / 31;
   }
+  return least;
 }
 
 const rows = new Float64Array(64);

@@ -29,6 +29,16 @@ const entries: readonly CommandEntry[] = [
     load: async () => (await import('./sweep.ts')).sweepCommand(),
   },
   {
+    name: 'evaluate',
+    summary: 'score policies on suites of workloads, and say what went wrong and why',
+    load: async () => (await import('./evaluate.ts')).evaluateCommand(),
+  },
+  {
+    name: 'evolve',
+    summary: 'search for policies that beat every preset, without any language model',
+    load: async () => (await import('./evolve.ts')).evolveCommand(),
+  },
+  {
     name: 'parity',
     summary: 'serve traffic for real, and compare it with its replay and its simulation',
     load: async () => (await import('./parity.ts')).parityCommand(),

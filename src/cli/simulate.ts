@@ -5,7 +5,7 @@
 
 import { Command } from 'commander';
 import { requireWritableTarget } from './output/index.ts';
-import { addSimulateOptions, type Options } from './simulate/input/options.ts';
+import { addSimulateOptions, type Options, simulateOptionsOf } from './simulate/input/options.ts';
 
 const helpEnd = `
 Flags and defaults are those of BLIS (inference-sim). Its two models of time are reproduced with its step
@@ -20,7 +20,8 @@ export function simulateCommand(): Command {
     .argument('[workload]', 'specification or recorded trace (default: a preset, see --workload)');
   return addSimulateOptions(command)
     .addHelpText('after', helpEnd)
-    .action(async (workload: string | undefined, options: Options) => {
+    .action(async (workload: string | undefined, _given: Options, self: Command) => {
+      const options = simulateOptionsOf(self);
       for (const name of ['metricsPath', 'requests', 'resultsPath', 'decisions', 'chromeTrace', 'plot']) {
         const target = options[name];
         if (typeof target === 'string') requireWritableTarget(target);

@@ -27,7 +27,12 @@ export function sweepCommand(): Command {
   return new Command('sweep')
     .description('Simulate a grid of deployments, and name the cheapest that meets the targets.')
     .argument('[simulate...]', 'arguments of tierkv simulate, behind --')
-    .requiredOption('--grid <option=values>', 'values of one option, as rate=10,20; repeatable', collect, [])
+    .requiredOption(
+      '--grid <option=values>',
+      'values of one option, as rate=10,20, or of a field of the deployment, as pools[0].replicas=1,2; repeatable',
+      collect,
+      [],
+    )
     .option('--target-ttft <ms>', 'bound on the 99th percentile of the time to the first token')
     .option('--target-itl <ms>', 'bound on that of the time between tokens')
     .option('--target-e2e <ms>', 'bound on that of the whole request')

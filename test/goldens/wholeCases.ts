@@ -5,12 +5,8 @@ import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { gunzipSync } from 'node:zlib';
 import { Command } from 'commander';
-import {
-  type BuildExtras,
-  type BuiltSimulation,
-  buildSimulation,
-  runToEnd,
-} from '../../src/cli/simulate/build.ts';
+import { buildSimulation, runToEnd } from '../../src/cli/simulate/build.ts';
+import type { BuildExtras, BuiltSimulation } from '../../src/cli/simulate/built.ts';
 import { addSimulateOptions, type Options } from '../../src/cli/simulate/input/options.ts';
 import { goodputTargets } from '../../src/cli/simulate/input/targets.ts';
 import { clusterMetrics, type MetricsOutput } from '../../src/sim/report/index.ts';

@@ -19,6 +19,7 @@ import {
 } from '../../evolve/fitness/index.ts';
 import { configError, TierKVError } from '../../runtime/errors.ts';
 import { unknownName } from '../../sim/control/index.ts';
+import { simulateArguments } from '../sweep/point.ts';
 
 /** What a suite is made of: every workload with every model of time and seed. */
 interface SuiteSource {
@@ -93,13 +94,34 @@ export const planNames: readonly string[] = Object.keys(plans);
 
 const own: string = fileURLToPath(new URL('../../../data/suites/', import.meta.url));
 
+/** What is different from the plan that was asked for. */
+export interface PlanChanges {
+  readonly latencyModels?: readonly string[];
+  /** For all suites. */
+  readonly seeds?: readonly number[];
+  readonly perturbation?: number;
+}
+
 /** @param asked a name of `planNames`, or the path of a JSON file */
-export function loadPlan(asked: string): EvaluationPlan {
-  if (!asked.endsWith('.json')) {
-    if (!planNames.includes(asked)) throw unknownName('--plan', asked, planNames);
-    return expand(plans[asked], own);
+export function loadPlan(asked: string, changes: PlanChanges = {}): EvaluationPlan {
+  if (asked.endsWith('.json')) {
+    return expand(changed(readPlan(asked), changes), path.dirname(path.resolve(asked)));
   }
-  return expand(readPlan(asked), path.dirname(path.resolve(asked)));
+  if (!planNames.includes(asked)) throw unknownName('--plan', asked, planNames);
+  return expand(changed(plans[asked], changes), own);
+}
+
+function changed(source: PlanSource, { latencyModels, seeds, perturbation }: PlanChanges): PlanSource {
+  const suite = (of: SuiteSource): SuiteSource => ({
+    seeds: seeds ?? of.seeds,
+    perturbation: perturbation ?? of.perturbation,
+  });
+  const { train, validation, hidden } = source.suites;
+  return {
+    ...source,
+    latencyModels: latencyModels ?? source.latencyModels,
+    suites: { train: suite(train), validation: suite(validation), hidden: suite(hidden) },
+  };
 }
 
 function casesOf(
@@ -121,11 +143,22 @@ function casesOf(
 
 function expand(source: PlanSource, folder: string): EvaluationPlan {
   const cases = (name: SuiteName): SuiteCase[] => casesOf(source, source.suites[name], folder);
+  checkArguments(cases('train')[0]);
   return {
     suites: { train: cases('train'), validation: cases('validation'), hidden: cases('hidden') },
     scoring: source.scoring,
     baseline: source.baseline,
   };
+}
+
+/** Finds arguments that `tierkv simulate` refuses before a run does. */
+function checkArguments({ args }: SuiteCase): void {
+  try {
+    simulateArguments(args);
+  } catch (error) {
+    const why = error instanceof Error ? error.message.replace(/^error: /, '') : String(error);
+    throw configError('args', `are refused: ${why}`, 'Give arguments of tierkv simulate.');
+  }
 }
 
 type Fields = Readonly<Record<string, unknown>>;

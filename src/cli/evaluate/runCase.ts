@@ -3,8 +3,16 @@
 import { type BoundBundle, bindBundle } from '../../evolve/binding/index.ts';
 import { type PolicyBundle, policyId } from '../../evolve/bundle/index.ts';
 import { type RawMetrics, RunWatch, rawMetrics, type SuiteCase } from '../../evolve/fitness/index.ts';
-import { observers, type SimulationObserver } from '../../sim/cluster/index.ts';
-import { type BuiltSimulation, buildSimulation, runToEnd } from '../simulate/build.ts';
+import {
+  type ForcedDecisions,
+  observers,
+  type Simulation,
+  type SimulationObserver,
+} from '../../sim/cluster/index.ts';
+import type { TargetsByClass } from '../../sim/report/index.ts';
+import { buildSimulation } from '../simulate/build.ts';
+import type { BuiltSimulation } from '../simulate/built.ts';
+import type { Options } from '../simulate/input/options.ts';
 import { goodputTargets } from '../simulate/input/targets.ts';
 import { simulateArguments } from '../sweep/point.ts';
 import { drawFactors, perturbed } from './perturb.ts';
@@ -23,39 +31,56 @@ export class Binder {
 export interface RunCase {
   readonly metrics: RawMetrics;
   readonly built: BuiltSimulation;
+  readonly targets: TargetsByClass;
+}
+
+/** Makes the simulation of a case, as often as it is asked. */
+export function caseBuilder(
+  bound: BoundBundle,
+  { args, seed, perturbation }: SuiteCase,
+): {
+  readonly options: Options;
+  build(observer: SimulationObserver, forced?: ForcedDecisions): BuiltSimulation;
+} {
+  const { workload, options } = simulateArguments([...args, '--seed', String(seed)]);
+  const factors = drawFactors(BigInt(seed), perturbation);
+  return {
+    options,
+    // policies of a bundle may look at blocks, so keys are made from the first
+    build: (observer, forced) =>
+      buildSimulation(workload, options, {
+        bundle: bound,
+        observer,
+        skipsKeys: false,
+        ...(forced === undefined ? {} : { forced }),
+        ...(perturbation === 0 ? {} : { adjust: (spec) => perturbed(spec, factors) }),
+      }),
+  };
 }
 
 /**
- * @param watch observers of the run, made anew should it have to start again
+ * @param watchers observers of the run
+ * @param begun told of the simulation before its first event
  * @throws PolicyError of the bundle's programs, TierKVError for arguments at fault
  */
 export function runCase(
   bound: BoundBundle,
-  { args, seed, perturbation }: SuiteCase,
-  watch: () => readonly SimulationObserver[] = () => [],
+  suiteCase: SuiteCase,
+  watchers: readonly SimulationObserver[] = [],
+  begun: (simulation: Simulation) => void = () => {},
 ): RunCase {
-  const { workload, options } = simulateArguments([...args, '--seed', String(seed)]);
-  const factors = drawFactors(BigInt(seed), perturbation);
-  let counting: RunWatch | undefined;
-  const built = runToEnd((skipsKeys) => {
-    let simulation: BuiltSimulation['simulation'] | undefined;
-    const replicas = Number(options.numInstances);
-    const runWatch = new RunWatch(
-      () => simulation?.instances.map(({ engine }) => engine.tiers()) ?? [],
-      replicas,
-    );
-    counting = runWatch;
-    const made = buildSimulation(workload, options, {
-      bundle: bound,
-      observer: observers([runWatch, ...watch()]),
-      skipsKeys,
-      ...(perturbation === 0 ? {} : { adjust: (spec) => perturbed(spec, factors) }),
-    });
-    simulation = made.simulation;
-    return made;
-  });
-  const targets = goodputTargets(options, built.opened.spec);
-  // made by the build that ran to its end
-  const metrics = rawMetrics(built.simulation, counting as unknown as RunWatch, targets);
-  return { metrics, built };
+  const { options, build } = caseBuilder(bound, suiteCase);
+  const running: { simulation: Simulation | null } = { simulation: null };
+  const watch = new RunWatch(
+    () => running.simulation?.instances.map(({ engine }) => engine.tiers()) ?? [],
+    Number(options.numInstances),
+  );
+  const built = build(observers([watch, ...watchers]));
+  const { simulation } = built;
+  running.simulation = simulation;
+  begun(simulation);
+  simulation.run();
+  simulation.close();
+  const targets = goodputTargets(built.options, built.opened.spec);
+  return { metrics: rawMetrics(simulation, watch, targets), built, targets };
 }

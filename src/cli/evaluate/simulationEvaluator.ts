@@ -19,8 +19,10 @@ import {
   type SuiteCase,
   type SuiteName,
 } from '../../evolve/fitness/index.ts';
-import { TierKVError } from '../../runtime/errors.ts';
+import { invariant, TierKVError } from '../../runtime/errors.ts';
+import { unknownName } from '../../sim/control/index.ts';
 import { CaseCache } from './caseCache.ts';
+import type { ExplainOptions, Explanation } from './explain.ts';
 import { type PoolLimits, WorkerPool } from './pool.ts';
 
 export interface EvaluatorOptions {
@@ -60,18 +62,48 @@ export class SimulationEvaluator implements Evaluator {
     signal?: AbortSignal,
   ): Promise<readonly Evaluation[]> {
     const cases = this.plan.suites[suite];
-    const base = this.#cases(readBundle(this.plan.baseline), cases, signal);
-    const outcomes = bundles.map((bundle) => this.#checked(bundle, cases, signal));
-    const baseline = await base;
+    const [baseline, ...outcomes] = await Promise.all([
+      this.#cases(readBundle(this.plan.baseline), cases, signal),
+      ...bundles.map((bundle) => this.#checked(bundle, cases, signal)),
+    ]);
     const failed = baseline.find((outcome) => 'error' in outcome);
     if (failed !== undefined && 'error' in failed) {
-      await Promise.all(outcomes);
       throw new TierKVError('TKV_CONFIG', `baseline: ${failed.error.message}`, { field: 'baseline' });
     }
     const metrics = baseline.map((outcome) => ('metrics' in outcome ? outcome.metrics : {}));
-    return Promise.all(
-      bundles.map(async (bundle, i) => this.#evaluation(bundle, cases, await outcomes[i], metrics)),
+    return bundles.map((bundle, i) => this.#evaluation(bundle, cases, outcomes[i], metrics));
+  }
+
+  /**
+   * Tells one case of a suite: what went wrong and why.
+   * @throws TKV_CONFIG for a case that the suite lacks; the errors of the bundle stand in `error`
+   */
+  async explain(
+    bundle: PolicyBundle,
+    suite: SuiteName,
+    caseId: string,
+    options: Omit<ExplainOptions, 'baseline'>,
+  ): Promise<{ readonly explanation: Explanation } | { readonly error: EvaluationError }> {
+    const each = this.plan.suites[suite].find(({ id }) => id === caseId);
+    if (each === undefined) {
+      const known = this.plan.suites[suite].map(({ id }) => id);
+      throw unknownName('case', caseId, known);
+    }
+    const [base] = await this.#cases(readBundle(this.plan.baseline), [each], undefined);
+    const answer = await this.#pool.run(
+      {
+        bundle: readBundle(bundle),
+        case: each,
+        explain: { ...options, ...('metrics' in base ? { baseline: base.metrics } : {}) },
+      },
+      () => false,
     );
+    if (answer === undefined)
+      throw new TierKVError('TKV_STATE', 'The evaluator is closed. Open another one.');
+    if ('error' in answer) return answer;
+    const { explanation } = answer.result;
+    invariant(explanation !== undefined, 'a task with explain is explained');
+    return { explanation };
   }
 
   async close(): Promise<void> {

@@ -1,78 +1,21 @@
 /** From the options of `tierkv simulate` to a simulation that is ready to run. */
 
-import type { BoundBundle } from '../../evolve/binding/index.ts';
 import { configError } from '../../runtime/errors.ts';
-import type { Conservation, Simulation, SimulationObserver } from '../../sim/cluster/index.ts';
-import { type ControlConfig, PolicyControlPlane, type Role } from '../../sim/control/index.ts';
-import {
-  type Deployment,
-  type MakeEngine,
-  newSimulation,
-  type PoolConfig,
-} from '../../sim/deployment/index.ts';
-import { type EngineConfig, KeysNeeded } from '../../sim/instance/index.ts';
-import type { WorkloadSpec } from '../../sim/workload/index.ts';
+import type { Conservation } from '../../sim/cluster/index.ts';
+import { PolicyControlPlane, type Role } from '../../sim/control/index.ts';
+import { type Deployment, newSimulation, type PoolConfig } from '../../sim/deployment/index.ts';
+import { KeysNeeded } from '../../sim/instance/index.ts';
 import { withOptionNames } from '../process/index.ts';
+import { type BuildExtras, type BuiltSimulation, optionNames, readsNoKeys, withPolicies } from './built.ts';
+import { buildDeployed } from './deployment/index.ts';
 import { controlSetup } from './input/control.ts';
 import { engineSetup } from './input/engine.ts';
-import { type EngineHardware, engineHardware } from './input/latency.ts';
+import { engineHardware } from './input/latency.ts';
 import { real, whole } from './input/numbers.ts';
 import type { Options } from './input/options.ts';
 import { scalingSetup } from './input/scaling.ts';
-import { type OpenedSimulation, openSimulation } from './input/workload.ts';
+import { openSimulation } from './input/workload.ts';
 import { simulationKey } from './key.ts';
-
-/** The options behind the names that the library gives to what it checks. */
-const optionNames: Readonly<Record<string, string>> = {
-  tp: '--tp',
-  dp: '--dp',
-  model: '--model',
-  GPU: '--hardware',
-  blockTokens: '--block-size-in-tokens',
-  memoryUtilization: '--gpu-memory-utilization',
-  hbmBlocks: '--total-kv-blocks',
-  'ddr.blocks': '--kv-cpu-blocks',
-  maxBatchedTokens: '--max-num-batched-tokens',
-  maxSequences: '--max-num-seqs',
-  longPrefillTokens: '--long-prefill-token-threshold',
-  replicas: '--num-instances',
-  'default.replicas': '--num-instances',
-};
-
-export interface BuiltSimulation {
-  readonly simulation: Simulation;
-  readonly opened: OpenedSimulation;
-  readonly deployment: Deployment;
-  readonly machine: EngineHardware;
-  /** Name of the order in which requests wait. */
-  readonly scheduler: string;
-}
-
-export interface BuildExtras {
-  /** Policies of a bundle; they go before those of the options. */
-  readonly bundle?: BoundBundle;
-  /** Changes a specification before requests are generated from it. */
-  readonly adjust?: (spec: WorkloadSpec) => WorkloadSpec;
-  readonly observer?: SimulationObserver;
-  readonly makeEngine?: MakeEngine;
-  /** Default true. */
-  readonly skipsKeys?: boolean;
-}
-
-/** Whether the control plane decides without looking at the blocks of a prompt. */
-function readsNoKeys({ routing, shadow, decider }: ControlConfig): boolean {
-  const plain = ['round-robin', 'least-loaded', 'always-busiest', 'llq', 'lor'];
-  return plain.includes(routing.policy) && shadow.model === 'none' && decider.policy === 'never';
-}
-
-/** The engine with the scheduler and the eviction of a bundle. */
-function withPolicies(engine: EngineConfig, { scheduler, eviction }: BoundBundle): EngineConfig {
-  return {
-    ...engine,
-    scheduler: { ...engine.scheduler, ...scheduler },
-    ...(eviction === undefined ? {} : { eviction }),
-  };
-}
 
 /** Instances by role: prefill first, then decode, then those that do all. */
 function poolsOf(options: Options): [Role, number][] {
@@ -120,6 +63,7 @@ export function buildSimulation(
   options: Options,
   extras: BuildExtras = {},
 ): BuiltSimulation {
+  if (options.deployment !== undefined) return buildDeployed(trace, options, extras);
   return withOptionNames(optionNames, () => {
     const { bundle: bound, adjust, ...parts } = extras;
     const machine = engineHardware(options);
@@ -173,6 +117,7 @@ export function buildSimulation(
       skipsKeys: (extras.skipsKeys ?? true) && bound === undefined && readsNoKeys(control),
     });
     const scheduler = engine.scheduler.queueOrder ?? 'fcfs';
-    return { simulation, opened, deployment, machine, scheduler };
+    const gpus = (): number => simulation.instances.length * machine.tp * machine.dp;
+    return { simulation, opened, deployment, machine, scheduler, options, gpus };
   });
 }

@@ -11,7 +11,8 @@ import {
 } from '../../sim/report/index.ts';
 import type { WorkloadRequest } from '../../sim/workload/index.ts';
 import { printable, renderSvg, startProgressBar, writeResults, writeText } from '../output/index.ts';
-import { type BuiltSimulation, buildSimulation, runToEnd } from './build.ts';
+import { buildSimulation, runToEnd } from './build.ts';
+import type { BuiltSimulation } from './built.ts';
 import { textOption, whole } from './input/numbers.ts';
 import type { Options } from './input/options.ts';
 import { goodputTargets } from './input/targets.ts';
@@ -70,7 +71,7 @@ export async function runSimulate(workload: string | undefined, options: Options
   );
   const { simulation, opened } = built;
   const { table, instances } = simulation;
-  const targets = goodputTargets(options, opened.spec);
+  const targets = goodputTargets(built.options, opened.spec);
   const cluster = clusterMetrics(table, instances, targets, options.metricsPath !== undefined);
   const perInstance =
     instances.length === 1 ? [] : instances.map(({ id }, i) => metricsOutput(table, instances, id, i, false));

@@ -3,7 +3,7 @@
 import { Command } from 'commander';
 import { clusterMetrics } from '../../sim/report/index.ts';
 import { buildSimulation, runToEnd } from '../simulate/build.ts';
-import { addSimulateOptions, type Options } from '../simulate/input/options.ts';
+import { addSimulateOptions, type Options, simulateOptionsOf } from '../simulate/input/options.ts';
 
 export interface Point {
   /** Values of the grid, by option. */
@@ -39,17 +39,17 @@ export function simulateArguments(args: readonly string[]): {
     .exitOverride()
     .configureOutput({ writeErr: () => {} });
   command.parse([...args], { from: 'user' });
-  return { workload: command.args[0], options: command.opts() };
+  return { workload: command.args[0], options: simulateOptionsOf(command) };
 }
 
 export function runPoint({ values, args }: Point): PointResult {
   const { workload, options } = simulateArguments(args);
-  const { simulation, machine } = runToEnd((skipsKeys) => buildSimulation(workload, options, { skipsKeys }));
+  const { simulation, gpus } = runToEnd((skipsKeys) => buildSimulation(workload, options, { skipsKeys }));
   const { table, instances } = simulation;
   const metrics = clusterMetrics(table, instances, {}, false);
   return {
     values,
-    gpus: instances.length * machine.tp * machine.dp,
+    gpus: gpus(),
     completed: metrics.completed_requests,
     injected: table.size,
     responsesPerS: metrics.responses_per_sec,

@@ -27,7 +27,9 @@ export function cheapest(results: readonly PointResult[], targets: SweepTargets)
 }
 
 export function pointText({ values }: PointResult): string {
-  const text = Object.entries(values).map(([name, value]) => `--${name} ${value}`);
+  const text = Object.entries(values).map(([name, value]) =>
+    name.includes('.') ? `${name}=${value}` : `--${name} ${value}`,
+  );
   return text.join(' ');
 }
 

@@ -36,7 +36,10 @@ export function pointsOf(axes: readonly string[], args: readonly string[]): Poin
     }
   }
   return points.map((values) => {
-    const more = Object.entries(values).flatMap(([name, value]) => [`--${name}`, value]);
+    // a name with a dot is a field of the deployment file
+    const more = Object.entries(values).flatMap(([name, value]) =>
+      name.includes('.') ? ['--set', `${name}=${value}`] : [`--${name}`, value],
+    );
     const all = [...args, ...more];
     simulateArguments(all);
     return { values, args: all };

@@ -26,7 +26,7 @@ import {
   policySlots,
   type TreeNode,
 } from '../bundle/index.ts';
-import { rankingEngine, rankOfCode, rankOfTree } from './arrivalEngine.ts';
+import { rankerOfCode, rankerOfTree, rankingEngine } from './arrivalEngine.ts';
 import { CodeAdmission, CodePriority, CodeRouting, CodeScaling } from './codePolicies.ts';
 import type { LoadedCode } from './slotProgram.ts';
 import { TreeAdmission, TreePriority, TreeRouting, TreeScaling } from './treePolicies.ts';
@@ -123,8 +123,8 @@ function engineOf(
   spec: PolicyBundle['instanceScheduler'],
   code: LoadedCode | undefined,
 ): MakeEngine | undefined {
-  if (code !== undefined) return rankingEngine(() => rankOfCode(code));
-  if (spec?.type === 'decisionTree') return rankingEngine(() => rankOfTree(spec.root));
+  if (code !== undefined) return rankingEngine(() => rankerOfCode(code));
+  if (spec?.type === 'decisionTree') return rankingEngine(() => rankerOfTree(spec.root));
   return undefined;
 }
 
@@ -135,7 +135,7 @@ async function check(code: Partial<Record<PolicySlot, LoadedCode>>): Promise<voi
     priority: (loaded) => new CodePriority(loaded),
     routing: (loaded) => new CodeRouting(loaded),
     autoScale: (loaded) => new CodeScaling(loaded),
-    instanceScheduler: rankOfCode,
+    instanceScheduler: rankerOfCode,
   };
   for (const slot of policySlots) {
     const loaded = code[slot];

@@ -1,5 +1,6 @@
 /** Search over policy bundles without any language model. */
 
+export * from './bundles/index.ts';
 export * from './numeric/index.ts';
 export * from './programs/index.ts';
 export * from './run/index.ts';

@@ -5,7 +5,7 @@
 
 import type { PolicyBundle } from '../bundle/index.ts';
 import type { Evaluation, EvaluationError } from '../fitness/evaluation.ts';
-import { sizeOf } from '../search/index.ts';
+import { policyNodes } from '../fitness/index.ts';
 
 export interface ScenarioAnswer {
   /** Workload, model of time, seed. */
@@ -61,7 +61,7 @@ export function answerOf(
   return {
     status: 'success',
     combined_score: combinedScore(score),
-    metrics: finite({ ...metrics, ...gains, score, policy_nodes: sizeOf(bundle) }),
+    metrics: finite({ ...metrics, ...gains, score, policy_nodes: policyNodes(bundle) }),
     per_scenario: cases.map((each) => ({
       id: each.id,
       score: combinedScore(each.score),

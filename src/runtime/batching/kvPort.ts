@@ -35,8 +35,18 @@ export interface KVPort {
   canAllocate(blocks: number): boolean;
   /** Whether blocks that a request of `other` lets go are room for `owner`: quotas may say no. */
   mayTakeFrom(other: number, owner: number): boolean;
-  /** Matches and pins at most `matchLimit` of the `count` leading blocks, in the owner's name (default 0). */
-  open(keys: BlockKeys, count: number, matchLimit: number, nowUs: number, owner?: number): Sequence;
+  /**
+   * Matches and pins at most `matchLimit` of the `count` leading blocks, in the owner's name (default 0).
+   * @param room blocks that the sequence will come to have, as far as is known
+   */
+  open(
+    keys: BlockKeys,
+    count: number,
+    matchLimit: number,
+    nowUs: number,
+    owner?: number,
+    room?: number,
+  ): Sequence;
   /** Starts to bring the matched blocks to HBM that lie below it. False when they do not fit. */
   load(sequence: Sequence, nowUs: number): boolean;
   /** The same for the blocks [from, to), the last first. */
@@ -128,8 +138,8 @@ export class ManagerPort implements KVPort {
     return this.#manager.mayTakeFrom(other, owner, HBM);
   }
 
-  open(keys: BlockKeys, count: number, matchLimit: number, nowUs: number, owner = 0): Sequence {
-    return this.#manager.open(keys.words, count, nowUs, matchLimit, owner);
+  open(keys: BlockKeys, count: number, matchLimit: number, nowUs: number, owner = 0, room = 0): Sequence {
+    return this.#manager.open(keys.words, count, nowUs, matchLimit, owner, room);
   }
 
   load(sequence: Sequence, nowUs: number): boolean {

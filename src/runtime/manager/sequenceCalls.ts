@@ -32,9 +32,17 @@ export abstract class SequenceCalls extends ManagerViews {
    * anything else may take a slot. Counts hits and misses over `count` blocks. At most `matchLimit` blocks
    * are matched, so that a caller can leave the block of a prompt's last token to be computed again.
    * @param owner whose room its blocks take, below `config.owners`
+   * @param room blocks that it will come to have, as far as the caller knows; a hint that saves copies
    */
-  open(keys: Uint32Array, count: number, nowUs: number, matchLimit: number = count, owner = 0): Sequence {
-    return this.#open(keys, count, nowUs, matchLimit, owner, 0, 0) as Sequence;
+  open(
+    keys: Uint32Array,
+    count: number,
+    nowUs: number,
+    matchLimit: number = count,
+    owner = 0,
+    room = 0,
+  ): Sequence {
+    return this.#open(keys, count, nowUs, matchLimit, owner, 0, 0, room) as Sequence;
   }
 
   /**
@@ -51,7 +59,7 @@ export abstract class SequenceCalls extends ManagerViews {
     sizeClass = 0,
     owner = 0,
   ): Sequence | null {
-    return this.#open(keys, count, nowUs, matchLimit, owner, units, sizeClass);
+    return this.#open(keys, count, nowUs, matchLimit, owner, units, sizeClass, units);
   }
 
   #open(
@@ -62,6 +70,7 @@ export abstract class SequenceCalls extends ManagerViews {
     owner: number,
     units: number,
     sizeClass: number,
+    room: number,
   ): Sequence | null {
     const core = this.core;
     invariant(keys.length >= count * 4, 'four key words a block');
@@ -79,7 +88,7 @@ export abstract class SequenceCalls extends ManagerViews {
       return null;
     }
     const visit = core.visitOf(count, matched);
-    const sequence = new Sequence(++core.sequencesOpened as SequenceId, visit, owner);
+    const sequence = new Sequence(++core.sequencesOpened as SequenceId, visit, owner, room);
     core.sequences.set(sequence.id, sequence);
     sequence.extendTo(matched);
     const before = core.sink === null ? null : Float64Array.from(core.counters.hits);

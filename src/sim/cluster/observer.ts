@@ -2,6 +2,7 @@
 
 import type {
   AdmissionDecision,
+  Priority,
   RoutingDecision,
   ScaleDecision,
   ShadowDivergence,
@@ -26,8 +27,13 @@ export interface SimulationObserver {
   step?(record: StepSpan): void;
   arrived?(request: SimRequest, nowUs: number): void;
   admission?(request: SimRequest, decision: AdmissionDecision, nowUs: number): void;
+  prioritised?(request: SimRequest, priority: Priority, nowUs: number): void;
   /** `null`: no instance could take it. */
   routing?(request: SimRequest, decision: RoutingDecision | null, nowUs: number): void;
+  /** It joined the batch of the instance, for the first time or again. */
+  joined?(request: SimRequest, instance: number, nowUs: number): void;
+  /** It gave its blocks up and waits again. */
+  preempted?(request: SimRequest, instance: number, nowUs: number): void;
   /** The KV of a request has come to its decode instance. */
   handedOff?(handoff: Handoff): void;
   diverged?(divergence: ShadowDivergence): void;
@@ -52,7 +58,10 @@ export function observers(all: readonly SimulationObserver[]): SimulationObserve
     ...tell('step'),
     ...tell('arrived'),
     ...tell('admission'),
+    ...tell('prioritised'),
     ...tell('routing'),
+    ...tell('joined'),
+    ...tell('preempted'),
     ...tell('handedOff'),
     ...tell('diverged'),
     ...tell('scaled'),

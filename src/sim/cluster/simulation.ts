@@ -189,6 +189,7 @@ export class Simulation implements InstanceHost {
     const found = Math.max(request.foundBlocks, 0);
     const divergence = control.scheduled(request, instance, found, this.nowUs);
     if (divergence !== null) observer.diverged?.(divergence);
+    observer.joined?.(request, instance, this.nowUs);
   }
 
   started(request: SimRequest, instance: number): void {
@@ -203,7 +204,8 @@ export class Simulation implements InstanceHost {
     observer.step({ instance, startUs, endUs, tokens, decodes, prefills, transferUs });
   }
 
-  gaveWay(): void {
+  gaveWay(request: SimRequest, instance: number): void {
+    this.#core.observer.preempted?.(request, instance, this.nowUs);
     if (this.#core.parts.keys.skips) throw new KeysNeeded('a request gave way in a run without block keys');
   }
 

@@ -13,7 +13,7 @@ export interface InstanceHost {
   scheduleStep(instance: number, timeUs: number): void;
   stepped(instance: number, startUs: number, endUs: number, step: EngineStep): void;
   /** A request gave its blocks up. */
-  gaveWay(): void;
+  gaveWay(request: SimRequest, instance: number): void;
   /** The request joined the batch. */
   admitted(request: SimRequest, instance: number): void;
   /** Its first token is on its way. */

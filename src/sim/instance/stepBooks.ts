@@ -72,7 +72,7 @@ export class StepBooks {
   }
 
   #gaveWay(request: SimRequest): void {
-    this.#host.gaveWay();
+    this.#host.gaveWay(request, this.#instance);
     this.#table.status[request.number] = Status.QUEUED;
     this.#table.preemptions[request.number]++;
     const last = this.#times.steps - 1;

@@ -87,7 +87,7 @@ it.skipIf(noPython || noOpenEvolve)(
   'OpenEvolve ends 16 iterations with a better policy than it began with, whatever hangs',
   async () => {
     const report = reportOf(
-      await python([path.join(here, 'openevolve_run.py'), path.join(out, 'open'), ...serve]),
+      await python([path.join(here, 'openevolve_run.py'), path.join(out, 'open'), '2', 'hit_rate', ...serve]),
     );
     expect(report.bestScore).toBeGreaterThan(1.1 + 0.1);
     expect(report.programs).toBeGreaterThan(10);
@@ -100,10 +100,44 @@ it.skipIf(noPython || noOpenEvolve)(
 it.skipIf(noPython || noGepa)(
   'GEPA ends with a better policy than it began with, by both of its doors',
   async () => {
-    const report = reportOf(await python([path.join(here, 'gepa_run.py'), ...serve]));
+    const report = reportOf(await python([path.join(here, 'gepa_run.py'), '2', '160', ...serve]));
     const { first, best, anything } = report as { first: number; best: number; anything: number };
     expect(best).toBeGreaterThan(first + 0.1);
     expect(anything).toBeGreaterThan(first + 0.1);
+    expect(report.proposals).toBeGreaterThanOrEqual(16);
+  },
+  240_000,
+);
+
+/** The command line over a small plan. */
+function simulations(): string[] {
+  const plan = path.join(out, 'plan.json');
+  const workload = path.join(here, 'two-groups.yaml');
+  writeFileSync(plan, JSON.stringify({ workloads: [workload], latencyModels: ['roofline'] }));
+  const main = fileURLToPath(new URL('../../../src/cli/main.ts', import.meta.url));
+  return [process.execPath, main, 'evaluate', '--serve', '--plan', plan, '--regrets', '0'];
+}
+
+it.skipIf(noPython || noOpenEvolve)(
+  'OpenEvolve finds a better policy over simulations, in 16 iterations',
+  async () => {
+    const run = path.join(here, 'openevolve_run.py');
+    const args = [run, path.join(out, 'simulated'), '30', 'cache_hit_rate', ...simulations()];
+    const { firstScore, bestScore, timeouts } = reportOf(await python(args));
+    expect(bestScore).toBeGreaterThan(Number(firstScore) + 0.05);
+    expect(timeouts).toBe(0);
+  },
+  240_000,
+);
+
+it.skipIf(noPython || noGepa)(
+  'GEPA finds a better policy over simulations, in 16 proposals',
+  async () => {
+    const args = [path.join(here, 'gepa_run.py'), '30', '120', ...simulations()];
+    const report = reportOf(await python(args));
+    const { first, best, anything } = report as { first: number; best: number; anything: number };
+    expect(best).toBeGreaterThan(first + 0.05);
+    expect(anything).toBeGreaterThan(first + 0.05);
     expect(report.proposals).toBeGreaterThanOrEqual(16);
   },
   240_000,

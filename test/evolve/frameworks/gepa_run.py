@@ -1,4 +1,6 @@
-"""GEPA, the real one, offline: gepa.optimize and optimize_anything. Arguments: command of the evaluator."""
+"""GEPA, the real one, offline: gepa.optimize and optimize_anything. Arguments: seconds for a candidate, evaluations,
+and the command of the evaluator.
+"""
 
 import json
 import re
@@ -19,13 +21,14 @@ def scripted_lm(prompt):
     """Raises the weight that it is shown; the third text does not compile, the fifth hangs."""
     text = prompt if isinstance(prompt, str) else json.dumps(prompt)
     calls["count"] += 1
-    source = program(min(0.99, weight_of(text) + 0.07), "hang" if calls["count"] == 5 else "")
+    step = (0.05, 0.4, 0.15)[calls["count"] % 3]
+    source = program(min(0.95, weight_of(text) + step), "hang" if calls["count"] == 5 else "")
     if calls["count"] == 3:
         source = re.sub(r"def rate\(instance\)", "def rate(instance", source)
     return f"```\n{source}```"
 
 
-client = Client(sys.argv[1:], deadline_s=2.0)
+client = Client(sys.argv[3:], deadline_s=float(sys.argv[1]))
 adapter = TierKVAdapter(client)
 seed = program(0.1)
 first = client.evaluate({"routing": seed})["combined_score"]
@@ -36,7 +39,7 @@ result = gepa.optimize(
     adapter=adapter,
     reflection_lm=scripted_lm,
     frontier_type="hybrid",
-    max_metric_calls=160,
+    max_metric_calls=int(sys.argv[2]),
     seed=0,
     display_progress_bar=False,
 )

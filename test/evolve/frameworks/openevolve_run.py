@@ -1,4 +1,7 @@
-"""OpenEvolve, the real one, offline over 16 iterations. Arguments: output directory, command of the evaluator."""
+"""OpenEvolve, the real one, offline over 16 iterations.
+
+Arguments: output directory, seconds for a candidate, feature of the archive, command of the evaluator.
+"""
 
 import json
 import logging
@@ -17,7 +20,7 @@ here = Path(__file__).parent
 evaluator = out / "evaluator.py"
 evaluator.write_text(
     "from tierkv_evolve.openevolve import configure, evaluate, evaluate_stage1, evaluate_stage2\n"
-    f"configure(slot='routing', initial={str(initial)!r}, deadline_s=2.0, command={sys.argv[2:]!r})\n"
+    f"configure(slot='routing', initial={str(initial)!r}, deadline_s={float(sys.argv[2])}, command={sys.argv[4:]!r})\n"
 )
 
 
@@ -34,9 +37,9 @@ def main():
     config.diff_based_evolution = False
     config.llm.models = [LLMModelConfig(name="scripted", init_client=scripted_llm.make, random_seed=42)]
     config.llm.evaluator_models = []
-    config.database.feature_dimensions = ["complexity", "hit_rate"]
+    config.database.feature_dimensions = ["complexity", sys.argv[3]]
     config.database.num_islands = 2
-    config.evaluator.timeout = 30
+    config.evaluator.timeout = 120
     config.evaluator.parallel_evaluations = 2
     config.evaluator.cascade_thresholds = [0.5]
     result = run_evolution(str(initial), str(evaluator), config, iterations=16, output_dir=str(out / "run"), cleanup=False)
@@ -44,7 +47,9 @@ def main():
         json.loads(path.read_text()) for path in sorted((out / "run").glob("checkpoints/*/programs/*.json"))
     ]
     failed = [each for each in programs if each["metrics"].get("combined_score") == 0]
+    scores = [each["metrics"]["combined_score"] for each in programs if each["code"] == initial.read_text()]
     report = {
+        "firstScore": scores[0],
         "bestScore": result.best_score,
         "bestWeight": weight_of(result.best_code),
         "programs": len(programs),

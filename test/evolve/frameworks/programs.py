@@ -8,7 +8,7 @@ def program(weight, remark=""):
         "# EVOLVE-BLOCK-START\n"
         f"WEIGHT = {weight:.3f}  # {remark}\n"
         "def rate(instance):\n"
-        "    return WEIGHT * instance.prefixAffinity\n"
+        "    return (1.0 - WEIGHT) * instance.prefixAffinity + WEIGHT / (1.0 + instance.inFlight)\n"
         "# EVOLVE-BLOCK-END\n\n"
         "def score(request, cluster, instances):\n"
         "    return [rate(instance) for instance in instances]\n"

@@ -17,7 +17,7 @@ class Scripted:
         await asyncio.sleep(0)
         text = messages[-1]["content"]
         draw = hashlib.sha256((text + str(more.get("seed"))).encode()).digest()
-        weight = min(0.99, weight_of(text) + 0.02 + draw[0] / 1500)
+        weight = min(0.95, weight_of(text) + 0.02 + draw[0] / 500)
         remark = "hang" if draw[1] < 24 else ""
         source = program(weight, remark)
         if 24 <= draw[1] < 48:

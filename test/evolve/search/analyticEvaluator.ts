@@ -6,7 +6,8 @@
 
 import type { PolicyBundle, PolicySpec, TreeNode } from '../../../src/evolve/bundle/policyBundle.ts';
 import type { Evaluation, Evaluator, SuiteName } from '../../../src/evolve/fitness/evaluation.ts';
-import { contentKey, isBranch, type SlotGuides, sizeOf } from '../../../src/evolve/search/index.ts';
+import { policyNodes } from '../../../src/evolve/fitness/index.ts';
+import { contentKey, isBranch, type SlotGuides } from '../../../src/evolve/search/index.ts';
 import type { ParameterRules } from '../../../src/sim/control/registry/index.ts';
 import { GoRandom } from '../../../src/sim/random/index.ts';
 import {
@@ -124,7 +125,7 @@ function evaluateOne(bundle: PolicyBundle, suite: SuiteName): Evaluation {
     const level =
       bundle.priority?.type === 'parameterized' ? Number(bundle.priority.parameters.level ?? 0) : 0;
     const score = -error - Math.abs(level - 7);
-    return { policyId, score, objectives: [score, -sizeOf(bundle)], metrics: { highest } };
+    return { policyId, score, objectives: [score, -policyNodes(bundle)], metrics: { highest } };
   } catch (error) {
     if (!(error instanceof PolicyError)) throw error;
     const { kind, problem } = error;

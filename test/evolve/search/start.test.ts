@@ -1,8 +1,7 @@
 import { expect, it } from 'vitest';
 import { bindBundle } from '../../../src/evolve/binding/index.ts';
 import { type PolicyBundle, policyId, policySlots, readBundle } from '../../../src/evolve/bundle/index.ts';
-import { firstPolicies, NumberSpace, slotGuides } from '../../../src/evolve/search/index.ts';
-import { varyBundle } from '../../../src/evolve/search/run/varyBundle.ts';
+import { firstPolicies, NumberSpace, slotGuides, varyBundle } from '../../../src/evolve/search/index.ts';
 import { GoRandom } from '../../../src/sim/random/index.ts';
 
 const seed = Number(process.env.TIERKV_SEED ?? 17);

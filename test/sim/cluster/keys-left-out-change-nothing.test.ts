@@ -5,7 +5,8 @@
 
 import { Command } from 'commander';
 import { describe, expect, it } from 'vitest';
-import { type BuiltSimulation, buildSimulation, runToEnd } from '../../../src/cli/simulate/build.ts';
+import { buildSimulation, runToEnd } from '../../../src/cli/simulate/build.ts';
+import type { BuiltSimulation } from '../../../src/cli/simulate/built.ts';
 import { addSimulateOptions } from '../../../src/cli/simulate/input/options.ts';
 import { KeysNeeded } from '../../../src/sim/instance/index.ts';
 import { clusterMetrics } from '../../../src/sim/report/index.ts';

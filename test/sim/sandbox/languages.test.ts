@@ -12,7 +12,7 @@ const score: Signature = {
   name: 'score',
   inputs: [
     { name: 'request', kind: 'record', fields: { promptTokens: 'int' } },
-    { name: 'cluster', kind: 'record', fields: { nowUs: 'int' } },
+    { name: 'cluster', kind: 'record', fields: { minInFlight: 'int' } },
     {
       name: 'instances',
       kind: 'records',
@@ -45,7 +45,8 @@ test('one rule gives the same bits in every language', async () => {
       random.next(),
     ]);
     const [first, ...others] = policies.map((policy) => {
-      const [, , instances] = policy.inputs;
+      const [, cluster, instances] = policy.inputs;
+      cluster.values[0] = Math.min(...rows.map(([, , inFlight]) => inFlight));
       instances.resize(count);
       instances.values.set(rows.flat());
       return [...policy.call().subarray(0, count)];

@@ -24,11 +24,18 @@ export interface EngineSetup {
 /** Blocks where the memory of the machine does not tell how many fit, as upstream has it. */
 const BLOCKS_FALLBACK = 1_000_000;
 
-/** @param fallback policies of a bundle, for options that were not given */
+/** Where a deployment file has tiers of its own. */
+export type MakeTiers = (blockBytes: number) => Tiers;
+
+/**
+ * @param fallback policies of a bundle, for options that were not given
+ * @param makeTiers the lower tiers, where options do not say them
+ */
 export function engineSetup(
   options: Options,
   machine: EngineHardware,
   fallback: { readonly scheduler?: string; readonly preemption?: string } = {},
+  makeTiers?: MakeTiers,
 ): EngineSetup {
   const scheduler = textOption(options, 'scheduler') ?? fallback.scheduler ?? 'fcfs';
   const victimRule = textOption(options, 'preemptionPolicy') ?? fallback.preemption ?? 'fcfs';
@@ -36,7 +43,7 @@ export function engineSetup(
   const blockBytes = Math.trunc(kvBytesPerToken(machine.model, machine.tp) * blockTokens);
   const hbmBlocks =
     wholeOption(options, 'totalKvBlocks', 1, 2 ** 24) ?? fittingBlocks(options, machine, blockTokens);
-  const { lowerTiers, loads } = tiersOf(options, blockTokens, blockBytes);
+  const { lowerTiers, loads } = makeTiers?.(blockBytes) ?? tiersOf(options, blockTokens, blockBytes);
   const always = oneOf('--kv-load', String(options.kvLoad), ['when-faster', 'always']) === 'always';
   const maxSequences = whole(options, 'maxNumSeqs', 1, 2 ** 20);
   const preemption = oneOf('--preemption-mode', String(options.preemptionMode), preemptionNames);
@@ -98,7 +105,7 @@ function modelTokens(options: Options, { model }: EngineHardware, capacityTokens
   return model.maxModelTokens === 0 ? 0 : Math.min(model.maxModelTokens, capacityTokens);
 }
 
-interface Tiers {
+export interface Tiers {
   readonly lowerTiers: readonly LowerTier[];
   readonly loads: LoadTiming;
 }

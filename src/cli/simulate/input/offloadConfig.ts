@@ -31,6 +31,16 @@ export function offloadTiers(
   const root = readYaml(readText(file), file);
   const node = root.section('kv_offload');
   if (node === undefined) throw root.error('kv_offload', 'is missing', 'Put the tiers under it');
+  const tiers = offloadTiersOf(node, blockBytes);
+  root.close();
+  return tiers;
+}
+
+/** @param node what a file has under `kv_offload` */
+export function offloadTiersOf(
+  node: SpecNode,
+  blockBytes: number,
+): { lowerTiers: LowerTier[]; loads: LoadTiming } {
   const cpuBytes = node.integer('cpu_bytes_to_use', { min: 1 }, 0);
   const cpuBlocks = Math.floor(cpuBytes / blockBytes);
   if (cpuBlocks < 1) {
@@ -56,7 +66,6 @@ export function offloadTiers(
     });
   }
   node.close();
-  root.close();
   return { lowerTiers, loads: { kind: 'deferred', links, prefetch: true } };
 }
 

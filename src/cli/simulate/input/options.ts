@@ -4,7 +4,8 @@
  * is; what upstream does not have stands apart. Numbers are read and checked where they are used.
  */
 
-import type { Command } from 'commander';
+import { Command } from 'commander';
+import { configError } from '../../../runtime/errors.ts';
 import { addPresetOptions } from '../../workload/options.ts';
 
 /** Options as they were given; absent ones are undefined. */
@@ -12,7 +13,7 @@ export type Options = Readonly<Record<string, string | boolean | undefined>>;
 
 function engineOptions(command: Command): Command {
   return command
-    .requiredOption('--model <name>', 'model, with or without organisation, or the path of a config.json')
+    .option('--model <name>', 'model, with or without organisation, or the path of a config.json')
     .option('--hardware <name>', "GPU or the path of its file (default: the model's, else H100)")
     .option('--tp <n>', "tensor parallel GPUs (default: the model's, else 1)")
     .option('--dp <n>', 'data parallel ranks of a mixture of experts')
@@ -139,6 +140,11 @@ function workloadOptions(command: Command): Command {
     .option('--horizon <us>', 'end of the simulation')
     .option('--timeout <s>', 'deadline of every request in seconds; negative: none')
     .option('--profile <profile>', 'load over time, as ramp:from=2,to=20,duration=600')
+    .option(
+      '--session-mode <name>',
+      'recorded sessions: fixed, at their recorded times, or closed-loop, after the round before has ended',
+      'fixed',
+    )
     .option('--as-upstream', 'leave the last token of an answer out of its conversation, to compare runs');
 }
 
@@ -160,8 +166,37 @@ function outputOptions(command: Command): Command {
     .option('--log <level>', 'accepted for upstream; nothing is logged');
 }
 
+/** Options that say what is deployed. */
+function deployedOptions(command: Command): Command {
+  return handoffOptions(gatewayOptions(clusterOptions(kvOptions(engineOptions(command)))));
+}
+
 export function addSimulateOptions(command: Command): Command {
-  return outputOptions(
-    workloadOptions(handoffOptions(gatewayOptions(clusterOptions(kvOptions(engineOptions(command)))))),
-  );
+  const collect = (setting: string, before: string | undefined): string =>
+    before === undefined ? setting : `${before}\n${setting}`;
+  command
+    .option('--deployment <file>', 'whole deployment in YAML, in place of all options that describe one')
+    .option('--set <field=value>', 'a field of the deployment, as pools[0].replicas=4; repeatable', collect);
+  return outputOptions(workloadOptions(deployedOptions(command)));
+}
+
+/**
+ * The options of a parsed command line.
+ * @throws TKV_CONFIG where the deployment is missing, or said twice
+ */
+export function simulateOptionsOf(command: Command): Options {
+  const options: Options = command.opts();
+  if (options.deployment === undefined) {
+    if (options.set !== undefined) {
+      throw configError('--set', 'has no --deployment', 'Name the file whose field it is.');
+    }
+    if (options.model !== undefined) return options;
+    throw configError('--model', 'is missing', 'Name a model, or a file with --deployment.');
+  }
+  for (const option of deployedOptions(new Command()).options) {
+    if (command.getOptionValueSource(option.attributeName()) !== 'cli') continue;
+    const remedy = 'Write it into the file, or change the file with --set.';
+    throw configError(option.long ?? option.flags, 'is given beside --deployment', remedy);
+  }
+  return options;
 }

@@ -2,7 +2,7 @@
 
 import { readFileSync } from 'node:fs';
 import type { SimulationKey } from '../../../sim/cluster/index.ts';
-import type { BuiltSimulation } from '../build.ts';
+import type { BuiltSimulation } from '../built.ts';
 import type { Options } from '../input/options.ts';
 
 /** The key with its seeds as text, since JSON has no integers of 64 bits. */

@@ -149,9 +149,3 @@ function literalsOf(module: FunctionNode): { value: number }[] {
     return expression.kind === 'float' || expression.kind === 'integer' ? [expression] : [];
   });
 }
-
-/** Size of a program in nodes of its tree; 0 where it does not parse. */
-export function sizeOfProgram(source: string): number {
-  const module = tryParse(source);
-  return module === undefined ? 0 : programNodes(module);
-}

@@ -5,7 +5,6 @@ export {
   mutateProgram,
   numbersOf,
   type ProgramChild,
-  sizeOfProgram,
   withNumbers,
 } from './evolveProgram.ts';
 export type { Fields } from './fields.ts';

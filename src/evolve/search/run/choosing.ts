@@ -4,7 +4,7 @@
  */
 
 import type { Evaluation, Evaluator } from '../../fitness/evaluation.ts';
-import type { Individual } from './individual.ts';
+import type { Individual } from '../bundles/index.ts';
 
 export interface Chosen {
   readonly individual: Individual;

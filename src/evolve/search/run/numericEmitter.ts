@@ -6,6 +6,13 @@
 import type { GoRandom } from '../../../sim/random/index.ts';
 import type { PolicyBundle, PolicySlot } from '../../bundle/policyBundle.ts';
 import {
+  type Candidate,
+  type Individual,
+  NumberSpace,
+  nameOfSpec,
+  type SlotGuides,
+} from '../bundles/index.ts';
+import {
   askCma,
   askStrategy,
   type CmaState,
@@ -17,8 +24,6 @@ import {
   tellCma,
   tellStrategy,
 } from '../numeric/index.ts';
-import { type Candidate, type Individual, nameOfSpec } from './individual.ts';
-import { NumberSpace, type SlotGuides } from './space.ts';
 
 export interface NumericState {
   readonly method: 'cma' | 'strategy';
@@ -31,18 +36,16 @@ export interface NumericState {
   best: number;
   /** Generations since the best was found. */
   idle: number;
-  /** How often each kind of bundle was started on. */
-  starts: Record<string, number>;
 }
 
 const SIGMA = 0.2;
 const SETTLED = 0.004;
-const IDLE_MAX = 8;
+const IDLE_MAX = 5;
 /** Kinds among which the next start is chosen. */
 const CHOICE = 6;
 
 export function newNumeric(method: NumericState['method'], population: number): NumericState {
-  return { method, population, base: null, cma: null, strategy: null, best: 0, idle: 0, starts: {} };
+  return { method, population, base: null, cma: null, strategy: null, best: 0, idle: 0 };
 }
 
 export interface NumericContext {
@@ -51,11 +54,17 @@ export interface NumericContext {
   find(id: string): Individual;
   /** All that ran, the best first. */
   readonly ranking: readonly Individual[];
+  /** How often each kind of bundle was started on, by any emitter; counted on. */
+  readonly starts: Record<string, number>;
 }
 
 /** What kind of policy stands in each slot: template, language, or tree. */
 export function kindOf(bundle: PolicyBundle, slots: readonly PolicySlot[]): string {
   return slots.map((slot) => nameOfSpec(bundle[slot])).join(' ');
+}
+
+function spaceOf(bundle: PolicyBundle, guides: SlotGuides, slots: readonly PolicySlot[]): NumberSpace {
+  return new NumberSpace(bundle, guides, slots, 'inUse');
 }
 
 function isSettled({ cma, strategy, idle }: NumericState): boolean {
@@ -65,26 +74,26 @@ function isSettled({ cma, strategy, idle }: NumericState): boolean {
 }
 
 /** The best bundle of each kind; among the first of them the one that was started on least often. */
-function start(state: NumericState, { guides, slots, ranking }: NumericContext): void {
+function start(state: NumericState, { guides, slots, ranking, starts }: NumericContext): void {
   const seen = new Map<string, Individual>();
   for (const individual of ranking) {
     if (seen.size === CHOICE) break;
     const kind = kindOf(individual.bundle, slots);
-    if (seen.has(kind) || new NumberSpace(individual.bundle, guides, slots).dimensions === 0) continue;
+    if (seen.has(kind) || spaceOf(individual.bundle, guides, slots).dimensions === 0) continue;
     seen.set(kind, individual);
   }
   let chosen: readonly [string, Individual] | undefined;
   for (const entry of seen) {
-    const count = state.starts[entry[0]] ?? 0;
-    if (chosen === undefined || count < (state.starts[chosen[0]] ?? 0)) chosen = entry;
+    const count = starts[entry[0]] ?? 0;
+    if (chosen === undefined || count < (starts[chosen[0]] ?? 0)) chosen = entry;
   }
   state.cma = null;
   state.strategy = null;
   state.base = null;
   if (chosen === undefined) return;
   const [kind, { id, bundle, score }] = chosen;
-  const space = new NumberSpace(bundle, guides, slots);
-  state.starts[kind] = (state.starts[kind] ?? 0) + 1;
+  const space = spaceOf(bundle, guides, slots);
+  starts[kind] = (starts[kind] ?? 0) + 1;
   state.base = id;
   state.best = score;
   state.idle = 0;
@@ -101,7 +110,7 @@ export function askNumeric(
   if (state.base === null || isSettled(state)) start(state, context);
   if (state.base === null) return { candidates: [], points: [] };
   const { id, bundle } = context.find(state.base);
-  const space = new NumberSpace(bundle, context.guides, context.slots);
+  const space = spaceOf(bundle, context.guides, context.slots);
   let points: number[][] = [];
   if (state.cma !== null) points = askCma(state.cma, random);
   else if (state.strategy !== null) points = askStrategy(state.strategy, random);

@@ -12,28 +12,31 @@ import { GoRandom, partitionSeed } from '../../../sim/random/index.ts';
 import type { PolicyBundle } from '../../bundle/policyBundle.ts';
 import type { Evaluator } from '../../fitness/evaluation.ts';
 import {
+  type Candidate,
+  contentKey,
+  type Individual,
+  individualOf,
+  type SlotGuides,
+} from '../bundles/index.ts';
+import {
   cellOf,
   elitesOf,
-  type FeatureAxis,
   hypervolume,
   migrate,
   newBranch,
   newIslands,
   offer,
-  pickElite,
   qdScore,
   stepBranch,
   survivors,
 } from '../selection/index.ts';
-import { type Candidate, contentKey, type Individual, individualOf, type Origin } from './individual.ts';
+import { Breeding } from './breeding.ts';
+import { axesOf, referenceOf } from './measures.ts';
 import { askNumeric, type NumericContext, newNumeric, tellNumeric } from './numericEmitter.ts';
-import type { SlotGuides } from './space.ts';
 import { type GenerationRecord, type SearchPlan, type SearchState, STATE_VERSION } from './state.ts';
-import { varyBundle } from './varyBundle.ts';
 
 /** Shares of a generation; what is left goes to variation from the archive. */
 const shares = { cma: 0.35, strategy: 0.15, pareto: 0.15, branch: 0.1 } as const;
-const COMPOUND = 0.25;
 const MIGRANTS = 2;
 
 export class Search {
@@ -82,6 +85,7 @@ export class Search {
         newNumeric('cma', Math.max(4, count(shares.cma))),
         newNumeric('strategy', count(shares.strategy)),
       ],
+      starts: {},
       archive: newIslands(axesOf(plan, ran), plan.islands),
       front: [],
       branch: newBranch({ id: best.id, score: best.score }, plan.tolerance),
@@ -148,16 +152,18 @@ export class Search {
       slots: plan.slots,
       find: (id) => this.find(id),
       ranking: this.ranking,
+      starts: this.#state.starts,
     };
     const asked = numeric.map((state) => askNumeric(state, context, stream(state.method)));
     const count = (share: number): number => Math.max(2, Math.round(share * plan.population));
-    const pareto = this.#fromFront(count(shares.pareto), stream('pareto'));
-    const branch = this.#fromBranch(count(shares.branch), stream('branch'));
+    const breeding = new Breeding(this.#state, this.#guides, (id) => this.find(id));
+    const pareto = breeding.fromFront(count(shares.pareto), stream('pareto'));
+    const branch = breeding.fromBranch(count(shares.branch), stream('branch'));
     const taken = asked.reduce(
       (sum, { candidates }) => sum + candidates.length,
       pareto.length + branch.length,
     );
-    const islands = this.#fromIslands(Math.max(2, plan.population - taken), stream('variation'));
+    const islands = breeding.fromIslands(Math.max(2, plan.population - taken), stream('variation'));
     const candidates = [
       ...asked.flatMap((each) => each.candidates),
       ...pareto,
@@ -272,67 +278,6 @@ export class Search {
     });
   }
 
-  #child(
-    parent: Individual,
-    other: Individual | undefined,
-    count: number,
-    origin: Origin,
-    random: GoRandom,
-  ): Candidate | undefined {
-    const { slots } = this.#state.plan;
-    const child = varyBundle(parent.bundle, other?.bundle, count, { slots, guides: this.#guides, random });
-    if (child === undefined) return undefined;
-    const parents = child.usesOther && other !== undefined ? [parent.id, other.id] : [parent.id];
-    return { bundle: child.bundle, origin, parents, changes: child.changes };
-  }
-
-  #fromIslands(count: number, random: GoRandom): { candidate: Candidate; island: number }[] {
-    const { islands } = this.#state.archive;
-    const made: { candidate: Candidate; island: number }[] = [];
-    for (let i = 0; i < 4 * count && made.length < count; i++) {
-      const island = i % islands.length;
-      const parent = pickElite(islands[island], random);
-      const other = pickElite(islands[island], random);
-      if (parent === undefined) continue;
-      const changes = random.float64() < COMPOUND ? 2 : 1;
-      const mate = other === undefined ? undefined : this.find(other.id);
-      const candidate = this.#child(this.find(parent.id), mate, changes, 'variation', random);
-      if (candidate !== undefined) made.push({ candidate, island });
-    }
-    return made;
-  }
-
-  /** Parents by tournament; the population stands in the order of rank and crowding. */
-  #fromFront(count: number, random: GoRandom): Candidate[] {
-    const { front } = this.#state;
-    if (front.length === 0) return [];
-    const draw = (): Individual =>
-      this.find(front[Math.min(random.intn(front.length), random.intn(front.length))]);
-    const made: Candidate[] = [];
-    for (let i = 0; i < 4 * count && made.length < count; i++) {
-      const candidate = this.#child(draw(), draw(), 1, 'pareto', random);
-      if (candidate !== undefined) made.push(candidate);
-    }
-    return made;
-  }
-
-  #fromBranch(count: number, random: GoRandom): Candidate[] {
-    const { branch, front } = this.#state;
-    const made: Candidate[] = [];
-    for (let i = 0; i < 4 * count && made.length < count; i++) {
-      const other = front.length === 0 ? undefined : this.find(front[random.intn(front.length)]);
-      const candidate = this.#child(
-        this.find(branch.current.id),
-        other,
-        1 + random.intn(2),
-        'branch',
-        random,
-      );
-      if (candidate !== undefined) made.push(candidate);
-    }
-    return made;
-  }
-
   /** The branch goes on from the best of its candidates; it starts again from one island's best after the other. */
   #walk(tried: readonly Individual[]): void {
     const { branch, archive } = this.#state;
@@ -342,25 +287,4 @@ export class Search {
     const restartAt = elitesOf(island)[0] ?? branch.best;
     stepBranch(branch, best && { id: best.id, score: best.score }, restartAt);
   }
-}
-
-/** Axes over what the presets show, with half as much again at both ends; sizes begin at 0. */
-function axesOf({ features, bins }: SearchPlan, presets: readonly Individual[]): FeatureAxis[] {
-  return features.map((name) => {
-    const values = presets.map(({ metrics }) => metrics[name] ?? 0).filter(Number.isFinite);
-    const low = Math.min(...values);
-    const high = Math.max(...values);
-    const margin = high > low ? (high - low) / 2 : Math.max(0.5, Math.abs(high) / 2);
-    if (name === 'policy_nodes') return { name, min: 0, max: 2 * high + 40, bins };
-    return { name, min: low - margin, max: high + margin, bins };
-  });
-}
-
-/** The worst that a preset has in each objective, and a tenth of the range below. */
-function referenceOf(presets: readonly Individual[]): number[] {
-  return presets[0].objectives.map((_, m) => {
-    const values = presets.map(({ objectives }) => objectives[m]);
-    const low = Math.min(...values);
-    return low - 0.1 * (Math.max(...values) - low || 1);
-  });
 }

@@ -6,8 +6,8 @@
 
 import { configError } from '../../../runtime/errors.ts';
 import type { PolicySlot } from '../../bundle/policyBundle.ts';
+import type { Individual } from '../bundles/index.ts';
 import type { BranchState, IslandsState } from '../selection/index.ts';
-import type { Individual } from './individual.ts';
 import type { NumericState } from './numericEmitter.ts';
 
 export const STATE_VERSION = 1;
@@ -53,6 +53,8 @@ export interface SearchState {
   readonly individuals: Individual[];
   readonly history: GenerationRecord[];
   readonly numeric: NumericState[];
+  /** How often each kind of bundle was started on by those. */
+  readonly starts: Record<string, number>;
   readonly archive: IslandsState;
   /** Ids of the population from which the Pareto emitter draws, the best first. */
   front: string[];

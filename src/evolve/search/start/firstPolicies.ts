@@ -16,9 +16,9 @@ const starlark = (source: string): PolicySpec => ({ type: 'code', language: 'sta
 const plain: Readonly<Partial<Record<PolicySlot, Readonly<Record<string, PolicySpec>>>>> = {
   routing: {
     program: starlark(`def rate(request, cluster, instance):
-    cached = instance.prefixAffinity
-    crowded = instance.inFlight / (1.0 + cluster.inFlight)
-    return 1.0 * cached / (1.0 + 1.0 * crowded) + 0.5 / (1.0 + instance.load)
+    crowded = 1.0 * instance.inFlight - cluster.minInFlight
+    cached = 0.5 * instance.prefixAffinity / (1.0 + 0.5 * crowded)
+    return cached + 0.5 / (1.0 + instance.inFlight)
 
 def score(request, cluster, instances):
     return [rate(request, cluster, instance) for instance in instances]
@@ -26,9 +26,13 @@ def score(request, cluster, instances):
     tree: {
       type: 'decisionTree',
       root: {
-        condition: { feature: 'instance.inFlight', comparison: '>', value: 24 },
-        trueChild: { action: 'load-balance', value: 1 },
-        falseChild: { action: 'prefix-affinity', value: 1 },
+        condition: { feature: 'instance.prefixAffinity', comparison: '>', value: 0.3 },
+        trueChild: {
+          condition: { feature: 'instance.inFlight', comparison: '>', value: 8 },
+          trueChild: { action: 'load-balance', value: 1 },
+          falseChild: { action: 'prefix-affinity', value: 1 },
+        },
+        falseChild: { action: 'load-balance', value: 1 },
       },
     },
   },

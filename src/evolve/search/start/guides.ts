@@ -3,7 +3,7 @@
 import { type PolicySlot, policySlots } from '../../bundle/policyBundle.ts';
 import { slotContracts, treeFeatures } from '../../bundle/slots.ts';
 import type { Feature, FeatureTable } from '../../features/index.ts';
-import type { SlotGuide, SlotGuides } from '../run/index.ts';
+import type { SlotGuide, SlotGuides } from '../bundles/index.ts';
 import type { TreeAction, TreeFeature, TreeVocabulary } from '../trees/index.ts';
 
 type AnyFeature = Feature<never>;

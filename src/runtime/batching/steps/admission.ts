@@ -12,6 +12,9 @@ import { Phase, type RequestState, type ServingRequest } from '../state/request.
 import { beginMeeting, HAS_MET, NO_ROOM, onlyWaits, tokensWhileMeeting } from './meeting.ts';
 import { yieldHeldBlocks } from './preemption.ts';
 
+/** Blocks of generated tokens for which a request's table has room from the beginning. */
+const AHEAD_BLOCKS = 64;
+
 /** Requests whose blocks have all come, or failed, are back in the queue at their old place. */
 export function returnLoaded<R extends ServingRequest>(core: SchedulerCore<R>): void {
   for (const state of core.holders) {
@@ -76,7 +79,8 @@ function open<R extends ServingRequest>(core: SchedulerCore<R>, state: RequestSt
   const tokens = core.chunk(state.known - matched * blockTokens);
   if (!port.canOpen(keys, matched, core.blocksFor(matched * blockTokens + tokens), owner)) return false;
   const full = Math.min(keys.length, Math.floor(state.known / blockTokens));
-  const sequence = port.open(keys, full, matched, core.nowUs, owner);
+  const room = Math.min(core.blocksFor(state.limitTokens - 1), core.blocksFor(state.known) + AHEAD_BLOCKS);
+  const sequence = port.open(keys, full, matched, core.nowUs, owner, room);
   state.sequence = sequence;
   state.blocks = sequence.matched;
   state.sealed = sequence.matched;

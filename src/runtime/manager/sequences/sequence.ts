@@ -61,13 +61,13 @@ export class Sequence {
   disturbances = 0;
   #length = 0;
 
-  constructor(id: SequenceId, visit: Visit, owner: number) {
+  /** @param room blocks that it may come to have: up to there its table is never replaced */
+  constructor(id: SequenceId, visit: Visit, owner: number, room = 0) {
     this.id = id;
     this.visit = visit;
     this.matched = visit.matched;
     this.owner = owner;
-    const capacity = visit.blocks;
-    const size = Math.max(capacity, 4);
+    const size = Math.max(visit.blocks, room, 4);
     this.replica = new Int32Array(size).fill(-1);
     this.content = new Int32Array(size).fill(-1);
     this.state = new Uint8Array(size);

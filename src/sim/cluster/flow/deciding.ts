@@ -23,6 +23,7 @@ export function admit(core: ClusterCore, request: SimRequest, nowUs: number): vo
       return;
     case 'admit': {
       const priority = control.prioritise(request, nowUs);
+      core.observer.prioritised?.(request, priority, nowUs);
       if (core.gateway === null) scheduleRouting(core, request, priority, nowUs);
       else core.gateway.enqueue(request, priority, nowUs);
     }

@@ -5,14 +5,15 @@
 
 import type { RequestStream, WorkloadRequest } from '../../workload/index.ts';
 
-/** A place between two requests, and what follows once somebody has looked. */
+/** A place between two requests: the one before it, and the next place once somebody has looked. */
 interface Place {
-  following: { readonly request: WorkloadRequest | undefined; readonly place: Place } | null;
+  readonly request: WorkloadRequest | undefined;
+  next: Place | null;
 }
 
 export class RequestTape implements RequestStream {
   readonly #source: RequestStream;
-  #place: Place = { following: null };
+  #place: Place = { request: undefined, next: null };
   /** Requests taken so far. */
   #taken = 0;
 
@@ -26,12 +27,11 @@ export class RequestTape implements RequestStream {
 
   next(): WorkloadRequest | undefined {
     const place = this.#place;
-    place.following ??= { request: this.#source.next(), place: { following: null } };
-    const { request, place: next } = place.following;
-    if (request === undefined) return undefined;
+    const next = (place.next ??= { request: this.#source.next(), next: null });
+    if (next.request === undefined) return undefined;
     this.#place = next;
     this.#taken++;
-    return request;
+    return next.request;
   }
 
   /** Another reader at this place. */

@@ -9,12 +9,17 @@ const HBM = 0;
 
 export function countersOf(manager: KVManager, scheduler: Readonly<SchedulerCounters>): EngineCounters {
   const { openedBlocks, preemptions, hitBlocks } = scheduler;
-  const hits = Array.from(manager.counters.hits);
+  const { hits: found, offloads, reloads: byTier, thrashed } = manager.counters;
+  const hits: number[] = [0];
+  let lower = 0;
+  let reloads = byTier[HBM];
+  for (let tier = HBM + 1; tier < found.length; tier++) {
+    hits.push(found[tier]);
+    lower += found[tier];
+    reloads += byTier[tier];
+  }
   // what was matched in a lower tier is a hit there; the scheduler counts what it admitted
-  const lower = hits.slice(1).reduce((sum, count) => sum + count, 0);
   hits[HBM] = Math.max(0, hitBlocks - lower);
-  const { offloads, reloads: byTier, thrashed } = manager.counters;
-  const reloads = byTier.reduce((sum, count) => sum + count, 0);
   const thrashing = reloads === 0 ? 0 : thrashed / reloads;
   return { hits, openedBlocks, preemptions, offloads, reloads, thrashing };
 }

@@ -18,7 +18,7 @@ import { type Image, ImageMemory } from './image.ts';
 /** Functions called and jumps back between two questions of the engine; a constant of its build. */
 const STEPS_PER_POLL = 10_000;
 /** Of the engine's own stack. Engines around it have room for several times as much. */
-const STACK_BYTES = 64 * 1024;
+const STACK_BYTES = 32 * 1024;
 const UNIT_BYTES = 8;
 /** 16 MiB, of which the engine takes about 5 for its stack and itself. */
 const PAGES = 256;
@@ -70,6 +70,11 @@ export class Engine {
     return Math.max(0, room - this.#limits.memoryLimit * UNIT_BYTES);
   }
 
+  /** Whether a program broke the engine, so that no other one can run in it. */
+  get isBroken(): boolean {
+    return this.#isBroken;
+  }
+
   get stepsUsed(): number {
     return Math.min(this.#polls * STEPS_PER_POLL, this.#limits.stepLimit);
   }
@@ -80,6 +85,7 @@ export class Engine {
       const problem = `the program has ${source.length} characters, over ${MAX_SOURCE}. Make it shorter`;
       throw new PolicyError('compile', problem);
     }
+    this.#give(null);
     this.#limits = new Meter();
     this.#polls = 0;
     let result: ReturnType<QuickJSContext['evalCode']>;
@@ -99,15 +105,25 @@ export class Engine {
 
   /** Gives the engine to an owner: as it was left, or new with the limits of a budget. */
   enter(owner: object, limits: Meter): void {
-    if (this.#isBroken) throw broken();
     this.#limits = limits;
     if (this.#resident === owner) return;
-    if (this.#resident !== null) this.#images.set(this.#resident, this.#image.save());
-    const image = this.#images.get(owner);
-    this.#image.load(image ?? ImageMemory.empty);
-    this.#resident = owner;
+    const isNew = !this.#images.has(owner);
+    this.#give(owner);
     // the handle keeps it for as long as the memory is this owner's
-    if (image === undefined) this.run(`new ArrayBuffer(${this.#ballast()})`, 'ballast');
+    if (isNew) this.run(`new ArrayBuffer(${this.#ballast()})`, 'ballast');
+  }
+
+  /** Lets go of what its owner remembers: nobody calls the owner again. */
+  forget(): void {
+    this.#resident = null;
+  }
+
+  /** Changes the memory to that of an owner, or to a new one. @throws PolicyError where the engine broke */
+  #give(owner: object | null): void {
+    if (this.#isBroken) throw broken();
+    if (this.#resident !== null) this.#images.set(this.#resident, this.#image.save());
+    this.#image.load((owner === null ? undefined : this.#images.get(owner)) ?? ImageMemory.empty);
+    this.#resident = owner;
   }
 
   /** What the owner who has the engine remembers. */
@@ -182,7 +198,9 @@ export class Engine {
       const problem = `the call takes more than ${this.#limits.stepLimit} steps. Loop over fewer elements`;
       return new PolicyError('step_limit', problem, facts);
     }
-    if (name === 'InternalError' && message === 'out of memory') {
+    // where there is no room for an error, nothing is thrown
+    const isFull = message === 'null' && this.memoryUsed > 0.9 * this.#limits.memoryLimit;
+    if ((name === 'InternalError' && message === 'out of memory') || isFull) {
       const limit = this.#limits.memoryLimit * UNIT_BYTES;
       return new PolicyError('memory_limit', `the program takes more than ${limit} bytes. Keep less`, facts);
     }
@@ -204,12 +222,12 @@ export class Engine {
     ) as ThrownError;
     if (typeof name !== 'string') {
       const message = typeof value === 'object' ? JSON.stringify(value) : String(value);
-      return { name: 'thrown', message: message.slice(0, 200), line: undefined };
+      return { name: 'thrown', message: oneLine(message), line: undefined };
     }
     const place = /policy\.js:(\d+)/.exec(String(stack));
     return {
-      name: name.slice(0, 40),
-      message: String(message).slice(0, 200),
+      name: oneLine(name),
+      message: oneLine(String(message)),
       line: place === null ? undefined : Number(place[1]),
     };
   }
@@ -219,6 +237,10 @@ interface ThrownError {
   readonly name?: unknown;
   readonly message?: unknown;
   readonly stack?: unknown;
+}
+
+function oneLine(text: string): string {
+  return text.slice(0, 200).replace(/\s+/g, ' ');
 }
 
 function broken(cause?: unknown): PolicyError {

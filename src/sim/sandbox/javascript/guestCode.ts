@@ -5,14 +5,31 @@
 
 import { decidedInput, type InputShape, mentions, type Signature } from '../calls/index.ts';
 
+/** Longest array, or what is used as one, that a method runs over: it does so without asking for steps. */
+const LONGEST = 10_000;
+
 /** Runs first. Dates, promises, proxies and regular expressions are not there at all. */
 export const takenAway: string = `'use strict';
-for (const name of ['eval', 'SharedArrayBuffer', 'Atomics', 'WeakRef', 'FinalizationRegistry']) {
-  delete globalThis[name];
-}
-Object.defineProperty(Math, 'random', {
-  value() { throw new TypeError('a policy has no Math.random. Decide by what it is given'); },
-});
+(() => {
+  for (const name of ['eval', 'SharedArrayBuffer', 'Atomics', 'WeakRef', 'FinalizationRegistry']) {
+    delete globalThis[name];
+  }
+  Object.defineProperty(Math, 'random', {
+    value() { throw new TypeError('a policy has no Math.random. Decide by what it is given'); },
+  });
+  const { apply, ownKeys } = Reflect;
+  for (const name of ownKeys(Array.prototype)) {
+    const { value: method, ...rest } = Reflect.getOwnPropertyDescriptor(Array.prototype, name);
+    if (typeof method !== 'function' || name === 'constructor' || name === 'push' || name === 'at') continue;
+    const guarded = { [name](...values) {
+      if (this !== undefined && this !== null && this.length > ${LONGEST}) {
+        throw new RangeError('an array is longer than ${LONGEST} elements. Keep it shorter');
+      }
+      return apply(method, this, values);
+    } }[name];
+    Object.defineProperty(Array.prototype, name, { ...rest, value: guarded });
+  }
+})();
 `;
 
 /** Numbers that the host sees in the engine's memory: rows of each input, results, then the inputs. */

@@ -17,19 +17,25 @@ export class JavaScriptPolicy implements PolicyProgram {
   readonly #engine: Engine;
   readonly #source: string;
 
-  private constructor(engine: Engine, source: string) {
+  /**
+   * Programs that share an engine take turns in it, which copies its memory at each turn.
+   *
+   * @throws PolicyError compile, with the line
+   */
+  constructor(engine: Engine, source: string) {
     this.#engine = engine;
     this.#source = source;
+    engine.check(source);
   }
 
   /**
+   * A program with an engine of its own.
+   *
    * @throws PolicyError compile, with the line
    * @throws TKV_CONFIG where quickjs-emscripten is not installed
    */
   static async load(source: string): Promise<JavaScriptPolicy> {
-    const engine = await newEngine();
-    engine.check(source);
-    return new JavaScriptPolicy(engine, source);
+    return new JavaScriptPolicy(await newEngine(), source);
   }
 
   instantiate(budget: Budget = {}): PolicyInstance {

@@ -203,7 +203,11 @@ function readTargets(root: SpecNode): Record<string, SloTargets> {
  * @throws {TierKVError} TKV_INPUT with file, line, path of the key and a remedy.
  */
 export function parseWorkloadSpec(text: string, file: string, options: ParseOptions = {}): WorkloadSpec {
-  const root = readYaml(text, file);
+  return readWorkloadSpec(readYaml(text, file), file, options);
+}
+
+/** A spec that is a part of another file. @throws {TierKVError} as `parseWorkloadSpec` */
+export function readWorkloadSpec(root: SpecNode, file: string, options: ParseOptions = {}): WorkloadSpec {
   const version = root.choice('version', ['', '1', '2'], '');
   const reading: Reading = {
     version1: version !== '2',

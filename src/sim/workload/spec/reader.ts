@@ -180,6 +180,19 @@ export class SpecNode {
     });
   }
 
+  /** A text, a number, a flag, or a mapping of numbers, where another reader knows what it may be. */
+  plain(key: string): string | number | boolean | Record<string, number> {
+    const value = this.#value(key);
+    if (isMap(value)) {
+      const section = this.section(key) as SpecNode; // it is a mapping
+      return Object.fromEntries(section.keys().map((name) => [name, section.number(name, {}, 0)]));
+    }
+    const scalar = this.#scalar(key);
+    if (typeof scalar === 'bigint') return Number(scalar);
+    if (typeof scalar === 'number' || typeof scalar === 'boolean') return scalar;
+    return this.text(key);
+  }
+
   /** The keys of this mapping, for maps whose keys are data. */
   keys(): string[] {
     return [...this.#entries.keys()];

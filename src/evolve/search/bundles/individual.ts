@@ -2,8 +2,7 @@
 
 import { type PolicyBundle, type PolicySpec, policySlots } from '../../bundle/policyBundle.ts';
 import type { Evaluation, EvaluationError } from '../../fitness/evaluation.ts';
-import { sizeOfProgram } from '../programs/index.ts';
-import { nodesOf } from '../trees/index.ts';
+import { policyNodes } from '../../fitness/index.ts';
 
 /** What made a bundle. */
 export type Origin = 'preset' | 'cma' | 'strategy' | 'variation' | 'pareto' | 'branch';
@@ -49,7 +48,7 @@ export function individualOf(
     parents,
     score: finite(score),
     objectives: objectives.map(finite),
-    metrics: { ...metrics, policy_nodes: sizeOf(bundle) },
+    metrics: { ...metrics, policy_nodes: policyNodes(bundle) },
     ...(error === undefined ? {} : { error }),
   };
 }
@@ -59,27 +58,6 @@ export function individualOf(
  */
 export function contentKey(bundle: PolicyBundle): string {
   return JSON.stringify(policySlots.map((slot) => bundle[slot] ?? null));
-}
-
-/** Numbers, nodes of trees and nodes of programs: what a bundle costs whoever has to understand it. */
-export function sizeOf(bundle: PolicyBundle): number {
-  return policySlots.reduce((sum, slot) => sum + sizeOfSpec(bundle[slot]), 0);
-}
-
-function sizeOfSpec(spec: PolicySpec | undefined): number {
-  switch (spec?.type) {
-    case undefined:
-      return 0;
-    case 'parameterized':
-      return Object.values(spec.parameters).reduce<number>(
-        (sum, value) => sum + (typeof value === 'object' ? Object.keys(value).length : 1),
-        1,
-      );
-    case 'decisionTree':
-      return nodesOf(spec.root).length;
-    case 'code':
-      return spec.language === 'starlark' ? sizeOfProgram(spec.source) : Math.ceil(spec.source.length / 8);
-  }
 }
 
 /** Template, language, or `tree`; `-` for an empty slot. */

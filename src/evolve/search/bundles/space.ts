@@ -28,6 +28,8 @@ export type SlotGuides = Readonly<Partial<Record<PolicySlot, SlotGuide>>>;
 interface Axis {
   readonly scale: Scale;
   readonly value: number;
+  /** Whether it is a weight, of which 0 means that its scorer is not asked. */
+  readonly isWeight?: boolean;
   put(spec: PolicySpec, value: number): PolicySpec;
 }
 
@@ -38,14 +40,24 @@ export class NumberSpace {
   readonly #bundle: PolicyBundle;
   readonly #axes: readonly (readonly [PolicySlot, Axis])[];
 
-  /** @param slots those whose numbers are searched */
-  constructor(bundle: PolicyBundle, guides: SlotGuides, slots: readonly PolicySlot[] = policySlots) {
+  /**
+   * @param slots those whose numbers are searched
+   * @param reach `all` numbers that there may be, or those `inUse`: no choices, no weights of 0, nothing that
+   *   is off. In few dimensions a search gets on faster; what is off is turned on by variation.
+   */
+  constructor(
+    bundle: PolicyBundle,
+    guides: SlotGuides,
+    slots: readonly PolicySlot[] = policySlots,
+    reach: 'all' | 'inUse' = 'all',
+  ) {
     this.#bundle = bundle;
     this.#axes = slots.flatMap((slot) => {
       const spec = bundle[slot];
       const guide = guides[slot];
       if (spec === undefined || guide === undefined) return [];
-      return axesOf(spec, guide).map((axis) => [slot, axis] as const);
+      const axes = axesOf(spec, guide);
+      return (reach === 'all' ? axes : axes.filter(isInUse)).map((axis) => [slot, axis] as const);
     });
   }
 
@@ -73,6 +85,12 @@ export class NumberSpace {
     });
     return { ...this.#bundle, ...specs };
   }
+}
+
+function isInUse({ scale, value, isWeight }: Axis): boolean {
+  if (scale.kind === 'choice') return false;
+  if (scale.kind === 'logarithmic' && value === scale.beyond) return false;
+  return isWeight !== true || value > 0;
 }
 
 function axesOf(spec: PolicySpec, guide: SlotGuide): Axis[] {
@@ -139,7 +157,8 @@ function weightAxes(
       // one weight at least has to stay
       return Object.keys(changed).length === 0 ? spec : putParameter(spec, parameter, changed);
     };
-    return { scale: { kind: 'linear', min: 0, max, isInteger: false }, value: weights[name] ?? 0, put };
+    const scale: Scale = { kind: 'linear', min: 0, max, isInteger: false };
+    return { scale, value: weights[name] ?? 0, isWeight: true, put };
   });
 }
 

@@ -11,7 +11,7 @@ export type Scale =
       readonly min: number;
       readonly max: number;
       readonly isInteger: boolean;
-      /** What the uppermost tenth stands for: "no limit". */
+      /** What the uppermost tenth stands for: "no limit", or "off". */
       readonly beyond?: number;
     }
   /** One of `count` numbers from 0 on. */
@@ -19,6 +19,8 @@ export type Scale =
 
 /** From here on a default means "no limit". */
 const UNLIMITED = 2 ** 40;
+/** From this greatest value on, a default of 0 stands for "off". */
+const WIDE = 2 ** 16;
 /** Ratio of the ends of a scale of which the rule gives no upper end. */
 const SPAN = 64;
 const BELOW_BEYOND = 0.9;
@@ -30,6 +32,9 @@ export function scaleOfRule(rule: NumberRule): Scale {
   const { default: usual } = rule;
   if (usual >= UNLIMITED) {
     return { kind: 'logarithmic', min: 1, max: 4096, isInteger, beyond: usual };
+  }
+  if (usual === 0 && least === 0 && rule.max !== undefined && rule.max >= WIDE) {
+    return { kind: 'logarithmic', min: 1, max: rule.max, isInteger, beyond: 0 };
   }
   // a bound that may not be reached itself
   const inside = (from: number, to: number): number =>
@@ -58,7 +63,7 @@ export function toUnit(scale: Scale, value: number): number {
     case 'linear':
       return within((value - scale.min) / (scale.max - scale.min));
     case 'logarithmic': {
-      if (scale.beyond !== undefined && value >= scale.beyond) return 1;
+      if (value === scale.beyond) return 1;
       const clipped = Math.min(scale.max, Math.max(scale.min, value));
       const unit = elementary.log(clipped / scale.min) / elementary.log(scale.max / scale.min);
       return within(scale.beyond === undefined ? unit : unit * BELOW_BEYOND);

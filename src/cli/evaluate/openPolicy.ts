@@ -1,0 +1,44 @@
+/** A policy as it is named on the command line: a bundle, a program for one slot, or a preset. */
+
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import {
+  type PolicyBundle,
+  type PolicyLanguage,
+  type PolicySlot,
+  parseBundle,
+  policySlots,
+  preset,
+} from '../../evolve/bundle/index.ts';
+import { unknownName } from '../../sim/control/index.ts';
+import { readText, unreadable } from '../input/index.ts';
+
+const languages: Readonly<Record<string, PolicyLanguage>> = {
+  '.star': 'starlark',
+  '.wasm': 'wasm',
+  '.js': 'javascript',
+};
+
+/**
+ * @param asked a file `.json` (a bundle), `.star`, `.wasm` or `.js` (a program), or the name of a preset
+ * @param slot of a program
+ * @throws TKV_CONFIG, TKV_INPUT, TKV_IO with what is wrong and the nearest name
+ */
+export function openPolicy(asked: string, slot: string = 'routing'): PolicyBundle {
+  const extension = path.extname(asked);
+  if (extension === '.json') return parseBundle(readText(asked), asked);
+  if (!Object.hasOwn(languages, extension)) return preset(asked);
+  const found = policySlots.find((each): each is PolicySlot => each === slot);
+  if (found === undefined) throw unknownName('--slot', slot, policySlots);
+  const language = languages[extension];
+  const source = language === 'wasm' ? bytesOf(asked) : readText(asked);
+  return { name: path.basename(asked), [found]: { type: 'code', language, source } };
+}
+
+function bytesOf(file: string): string {
+  try {
+    return readFileSync(file).toString('base64');
+  } catch (error) {
+    throw unreadable(file, error);
+  }
+}

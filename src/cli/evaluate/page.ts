@@ -1,0 +1,59 @@
+/** What `tierkv evaluate` prints of evaluations. */
+
+import type { Evaluation } from '../../evolve/fitness/index.ts';
+import { renderTable } from '../output/index.ts';
+
+export function signed(value: number): string {
+  return `${value >= 0 ? '+' : ''}${value.toFixed(4)}`;
+}
+
+function gain(value: number): string {
+  return `${value >= 0 ? '+' : ''}${(100 * value).toFixed(1)} %`;
+}
+
+/** A row a case, and one over all. */
+export function evaluationTable(evaluation: Evaluation, objectives: readonly string[]): string {
+  const { cases = [], score, objectives: overall, metrics } = evaluation;
+  const columns = ['case', 'score', ...objectives, 'latency', 'TTFT P99', 'SLO met', 'hits', 'rejected'];
+  const row = (name: string, value: number, gains: readonly number[], of: typeof metrics): string[] => [
+    name,
+    signed(value),
+    ...gains.map(gain),
+    `${of.latency_ms.toFixed(0)} ms`,
+    `${of.ttft_p99_ms.toFixed(0)} ms`,
+    `${(100 * of.slo_attainment).toFixed(1)} %`,
+    `${(100 * of.cache_hit_rate).toFixed(1)} %`,
+    `${(100 * of.reject_rate).toFixed(1)} %`,
+  ];
+  const rows = cases.map((each) => row(each.id, each.score, each.objectives, each.metrics));
+  return renderTable(
+    columns.map((title, i) => ({ title, align: i === 0 ? ('left' as const) : ('right' as const) })),
+    [...rows, row('all', score, overall, metrics)],
+  );
+}
+
+/** One line an evaluation, the best first. */
+export function rankingTable(
+  entries: readonly { readonly name: string; readonly evaluation: Evaluation }[],
+  objectives: readonly string[],
+): string {
+  const ranked = [...entries].sort((a, b) => b.evaluation.score - a.evaluation.score);
+  const columns = ['policy', 'id', 'score', ...objectives, 'worst case', 'nodes', 'error'];
+  return renderTable(
+    columns.map((title, i) => ({ title, align: i < 2 ? ('left' as const) : ('right' as const) })),
+    ranked.map(({ name, evaluation }) => {
+      const { error, cases = [], policyId, score, objectives: gains, metrics } = evaluation;
+      if (error !== undefined) return [name, policyId, '-', ...gains.map(() => '-'), '-', '-', error.kind];
+      const worst = Math.min(...cases.map((each) => each.score));
+      return [
+        name,
+        policyId,
+        signed(score),
+        ...gains.map(gain),
+        signed(worst),
+        String(metrics.policy_nodes),
+        '',
+      ];
+    }),
+  );
+}

@@ -1,0 +1,186 @@
+/** What `tierkv evaluate` does with its policies. */
+
+import { type PolicyBundle, presets } from '../../evolve/bundle/index.ts';
+import { type Evaluation, type SuiteName, suiteNames } from '../../evolve/fitness/index.ts';
+import { defaultSummary, summaryStrategies } from '../../evolve/summary/index.ts';
+import { traceLevels } from '../../evolve/trace/index.ts';
+import { configError } from '../../runtime/errors.ts';
+import { latencyBackends } from '../../sim/latency/index.ts';
+import { startProgressBar, writeJsonFile, writeText } from '../output/index.ts';
+import { oneOf } from '../simulate/input/latency.ts';
+import { numberWithin, type Options } from '../workload/options.ts';
+import { openPolicy } from './openPolicy.ts';
+import { evaluationTable, rankingTable } from './page.ts';
+import { loadPlan, type PlanChanges } from './plans.ts';
+import type { PoolLimits } from './pool.ts';
+import { sensitivityText, type World } from './sensitivity.ts';
+import { SimulationEvaluator } from './simulationEvaluator.ts';
+
+interface Named {
+  readonly name: string;
+  readonly bundle: PolicyBundle;
+}
+
+/** Seeds of `--workloads perturbed`. */
+const perturbedSeeds = [201, 202, 203, 204, 205, 206];
+
+export async function runEvaluate(
+  asked: readonly string[],
+  options: Options,
+  limits: PoolLimits,
+): Promise<void> {
+  if (asked.length === 0 && options.presets === true) {
+    process.stdout.write(`${['baseline', ...presets.keys()].join('\n')}\n`);
+    return;
+  }
+  if (asked.length === 0) {
+    throw configError('policy', 'is missing', 'Name a bundle, a program or a preset; --presets lists them.');
+  }
+  const named = asked.map((name): Named => ({ name, bundle: openPolicy(name, String(options.slot)) }));
+  if (options.presets === true) {
+    for (const [name, bundle] of presets) named.push({ name, bundle });
+  }
+  const suite = oneOf('--suite', String(options.suite), suiteNames);
+  using bar = startProgressBar('simulations');
+  const open = (changes: PlanChanges = {}): SimulationEvaluator =>
+    new SimulationEvaluator({
+      plan: loadPlan(String(options.plan), changes),
+      limits,
+      ...(typeof options.cache === 'string' ? { cacheFolder: options.cache } : {}),
+      progress: (ended, known) => bar.update({ share: ended / known, done: ended }),
+    });
+  if (options.latency !== undefined || options.workloads !== undefined) {
+    process.stdout.write(await sensitivity(named, suite, options, open));
+    return;
+  }
+  const evaluator = open();
+  try {
+    const evaluations = await evaluator.evaluate(
+      named.map(({ bundle }) => bundle),
+      suite,
+    );
+    const text = await pageOf(named, evaluations, suite, evaluator, options);
+    writeResults(named, evaluations, evaluator, options, text);
+  } finally {
+    await evaluator.close();
+  }
+}
+
+function writeResults(
+  named: readonly Named[],
+  evaluations: readonly Evaluation[],
+  evaluator: SimulationEvaluator,
+  options: Options,
+  page: { readonly text: string; readonly summary: string | undefined },
+): void {
+  const results = evaluations.map((evaluation, i) => ({
+    name: named[i].name,
+    ...evaluation,
+    objectiveNames: evaluator.objectiveNames,
+  }));
+  const report = { results, ...(page.summary === undefined ? {} : { summary: page.summary }) };
+  const json: unknown = options.json;
+  if (json === true) process.stdout.write(`${JSON.stringify(report, null, 2)}\n`);
+  else {
+    if (typeof json === 'string') writeJsonFile(json, report);
+    process.stdout.write(page.text);
+  }
+}
+
+/** The page: one policy told, or a ranking of several. */
+async function pageOf(
+  named: readonly Named[],
+  evaluations: readonly Evaluation[],
+  suite: SuiteName,
+  evaluator: SimulationEvaluator,
+  options: Options,
+): Promise<{ readonly text: string; readonly summary: string | undefined }> {
+  const { objectiveNames } = evaluator;
+  const ranking =
+    named.length === 1
+      ? ''
+      : rankingTable(
+          named.map(({ name }, i) => ({ name, evaluation: evaluations[i] })),
+          objectiveNames,
+        );
+  const [{ bundle, name }] = named;
+  const [evaluation] = evaluations;
+  if (evaluation.error !== undefined) {
+    process.exitCode = 2;
+    const { kind, message } = evaluation.error;
+    const text = message.startsWith(`${kind}: `) ? message : `${kind}: ${message}`;
+    return { text: `${ranking}${name} has no score. ${text}\n`, summary: text };
+  }
+  const { cases = [] } = evaluation;
+  const worst = cases.reduce((a, b) => (b.score < a.score ? b : a));
+  const told = await evaluator.explain(bundle, suite, String(options.case ?? worst.id), {
+    summary: {
+      ...defaultSummary,
+      strategy: oneOf('--summary', String(options.summary), summaryStrategies),
+      maxTokens: whole(options, 'maxTokens', '--max-tokens', 100, 20_000),
+    },
+    regrets: whole(options, 'regrets', '--regrets', 0, 10_000),
+    level:
+      options.trace === undefined
+        ? 'minimal'
+        : oneOf('--trace-level', String(options.traceLevel), traceLevels),
+  });
+  if ('error' in told) return { text: `${ranking}${told.error.message}\n`, summary: undefined };
+  const { summary, trace } = told.explanation;
+  if (typeof options.trace === 'string') writeText(options.trace, `${trace.join('\n')}\n`);
+  const table = evaluationTable(evaluation, objectiveNames);
+  return { text: `${ranking}${name} on ${suite}\n${table}\n${summary}`, summary };
+}
+
+function whole(options: Options, name: string, flag: string, min: number, max: number): number {
+  return numberWithin(options, name, flag, { min, max, whole: true }) ?? min;
+}
+
+/** The same policies in several worlds. */
+async function sensitivity(
+  named: readonly Named[],
+  suite: SuiteName,
+  options: Options,
+  open: (changes: PlanChanges) => SimulationEvaluator,
+): Promise<string> {
+  const baselineToo: Named = { name: 'baseline', bundle: openPolicy('baseline') };
+  const all = named.some(({ name }) => name === 'baseline') ? named : [...named, baselineToo];
+  const changes = worldsOf(options);
+  const worlds: World[] = [];
+  for (const [name, change] of changes) {
+    const evaluator = open(change);
+    try {
+      const evaluations = await evaluator.evaluate(
+        all.map(({ bundle }) => bundle),
+        suite,
+      );
+      const scores = evaluations.map(({ error, score }) => (error === undefined ? score : undefined));
+      worlds.push({ name, scores });
+    } finally {
+      await evaluator.close();
+    }
+  }
+  return sensitivityText(
+    all.map(({ name }) => name),
+    worlds,
+  );
+}
+
+function worldsOf(options: Options): [string, PlanChanges][] {
+  const worlds: [string, PlanChanges][] = [];
+  if (options.latency !== undefined) {
+    const asked = String(options.latency);
+    const models = asked === 'all' ? latencyBackends : asked.split(',');
+    for (const model of models) {
+      oneOf('--latency', model, latencyBackends);
+      worlds.push([`${model}`, { latencyModels: [model] }]);
+    }
+  }
+  if (options.workloads !== undefined) {
+    oneOf('--workloads', String(options.workloads), ['perturbed']);
+    worlds.push(['as written', { perturbation: 0 }]);
+    for (const seed of perturbedSeeds)
+      worlds.push([`perturbed ${seed}`, { seeds: [seed], perturbation: 0.2 }]);
+  }
+  return worlds;
+}

@@ -1,0 +1,117 @@
+/** `tierkv evaluate --serve`: the evaluator as a process that frameworks talk to. */
+
+import type { AddressInfo } from 'node:net';
+import { type Answer, EvaluationService, type ServiceOptions } from '../../../evolve/serve/index.ts';
+import { defaultSummary } from '../../../evolve/summary/index.ts';
+import { configError } from '../../../runtime/errors.ts';
+import { loadPlan } from '../plans.ts';
+import type { PoolLimits } from '../pool.ts';
+import { SimulationEvaluator } from '../simulationEvaluator.ts';
+import { candidateOf } from './candidateFile.ts';
+import { serveHttp } from './http.ts';
+import { serveLines } from './stdio.ts';
+
+export interface ServeOptions {
+  /** Name or file of the plan. */
+  readonly plan: string;
+  /** Threads, time and heap of one simulation. */
+  readonly limits: PoolLimits;
+  readonly cacheFolder?: string;
+  /** Over HTTP where given, 0 for any free port; else lines on stdio. */
+  readonly http?: { readonly host: string; readonly port: number };
+  /** Routing decisions of a candidate's worst case that are tried otherwise, for the summary. */
+  readonly regrets: number;
+}
+
+/** A candidate may take as long as so many simulations at their limit. */
+const CASES_IN_TURN = 4;
+
+/** A summary of the case with the lowest score: what went wrong there, and why. */
+function artifactsOf(
+  evaluator: SimulationEvaluator,
+  regrets: number,
+): NonNullable<ServiceOptions['artifactsOf']> {
+  return async (bundle, { cases = [], error }, suite) => {
+    if (error !== undefined || cases.length === 0) return {};
+    const worst = cases.reduce((a, b) => (b.score < a.score ? b : a));
+    const explain = { summary: defaultSummary, regrets, level: 'minimal' } as const;
+    const told = await evaluator.explain(bundle, suite, worst.id, explain);
+    return 'error' in told ? {} : { trace_summary: told.explanation.summary };
+  };
+}
+
+function open({ plan, limits, cacheFolder, regrets }: ServeOptions): {
+  evaluator: SimulationEvaluator;
+  service: EvaluationService;
+} {
+  const evaluator = new SimulationEvaluator({
+    plan: loadPlan(plan),
+    limits,
+    ...(cacheFolder === undefined ? {} : { cacheFolder }),
+  });
+  const service = new EvaluationService({
+    evaluator,
+    // its cases follow each other on the threads
+    wallMs: limits.wallMs * CASES_IN_TURN,
+    artifactsOf: artifactsOf(evaluator, regrets),
+  });
+  return { evaluator, service };
+}
+
+/** Ends with the input, `shutdown`, or the signal. */
+export async function serve(options: ServeOptions, signal: AbortSignal): Promise<void> {
+  const { evaluator, service } = open(options);
+  try {
+    const { http } = options;
+    if (http === undefined) await serveLines(service, process.stdin, process.stdout, signal);
+    else await overHttp(service, http, signal);
+  } finally {
+    await evaluator.close();
+  }
+}
+
+/**
+ * What SkyDiscover reads of one candidate, whatever becomes of it.
+ * @throws TKV_CONFIG where not one candidate is named
+ */
+export async function answerOnce(
+  options: ServeOptions,
+  policies: readonly string[],
+  slot: string,
+  suite: string,
+): Promise<Pick<Answer, 'status' | 'combined_score' | 'metrics' | 'artifacts'>> {
+  if (policies.length !== 1) {
+    throw configError('policy', `is named ${policies.length} times`, 'Name the file of one candidate.');
+  }
+  const { evaluator, service } = open(options);
+  try {
+    const response = await service.handle({
+      id: 1,
+      method: 'evaluate',
+      params: { ...candidateOf(policies[0], slot), suite: suite === 'test' ? 'validation' : suite },
+    });
+    if ('error' in response) throw configError('policy', response.error.message, 'See the message.');
+    // `evaluate` is answered so
+    const { status, combined_score, metrics, artifacts } = response.result as Answer;
+    return { status, combined_score, metrics, artifacts };
+  } finally {
+    await evaluator.close();
+  }
+}
+
+async function overHttp(
+  service: EvaluationService,
+  { host, port }: { readonly host: string; readonly port: number },
+  signal: AbortSignal,
+): Promise<void> {
+  const server = await serveHttp(service, host, port);
+  const { port: bound } = server.address() as AddressInfo;
+  process.stderr.write(`listening on http://${host}:${bound}\n`);
+  await new Promise<void>((resolve) => {
+    if (signal.aborted) resolve();
+    signal.addEventListener('abort', () => resolve(), { once: true });
+  });
+  service.close();
+  server.closeAllConnections();
+  await new Promise((resolve) => server.close(resolve));
+}

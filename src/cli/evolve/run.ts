@@ -1,0 +1,110 @@
+/** A search from its first generation, or from where it was stopped, to the report. */
+
+import type { PolicyBundle, PolicySlot } from '../../evolve/bundle/index.ts';
+import { policySlots } from '../../evolve/bundle/index.ts';
+import {
+  choose,
+  firstPolicies,
+  judge,
+  Search,
+  type SearchPlan,
+  slotGuides,
+} from '../../evolve/search/index.ts';
+import { unknownName } from '../../sim/control/index.ts';
+import { loadPlan, SimulationEvaluator } from '../evaluate/index.ts';
+import type { EvolveOptions } from '../evolve.ts';
+import { renderSvg, startProgressBar } from '../output/index.ts';
+import { SearchDirectory } from './directory.ts';
+import { archiveChart, fitnessChart, frontChart } from './plots.ts';
+import { lineageText, reportOf, reportText } from './report.ts';
+
+/** Heap of a worker thread. */
+const HEAP_MIB = 1024;
+const MIGRATE_EVERY = 5;
+const BINS = 8;
+const TOLERANCE = 3;
+
+function slotsOf(text: string): PolicySlot[] {
+  return text.split(',').map((name) => {
+    const slot = policySlots.find((each) => each === name.trim());
+    if (slot === undefined) throw unknownName('--slots', name, policySlots);
+    return slot;
+  });
+}
+
+function planOf(options: EvolveOptions): SearchPlan {
+  return {
+    seed: options.seed,
+    population: options.population,
+    slots: slotsOf(options.slots),
+    islands: options.islands,
+    migrateEvery: MIGRATE_EVERY,
+    features: options.features.split(',').map((name) => name.trim()),
+    bins: BINS,
+    tolerance: TOLERANCE,
+  };
+}
+
+export async function evolve(options: EvolveOptions, signal: AbortSignal): Promise<void> {
+  const plan = planOf(options);
+  const suites = loadPlan(options.plan);
+  const directory = new SearchDirectory(options.out);
+  const saved = directory.load(plan, options.resume);
+  const first = firstPolicies(plan.slots);
+  using bar = startProgressBar('simulations');
+  const progress = { note: 'presets', generation: saved?.generation ?? 0 };
+  const evaluator = new SimulationEvaluator({
+    plan: suites,
+    limits: { workers: options.workers, wallMs: options.wallMs, heapMiB: HEAP_MIB },
+    progress: (done, asked) => {
+      const within = asked === 0 ? 0 : done / asked;
+      const share = Math.min(1, (progress.generation + within) / (options.generations + 1));
+      bar.update({ share, done, note: progress.note });
+    },
+  });
+  try {
+    const search =
+      saved === undefined
+        ? await Search.begin(plan, first, evaluator, slotGuides, signal)
+        : Search.resume(saved, evaluator, slotGuides);
+    if (saved === undefined) directory.save(search.state);
+    while (search.state.generation < options.generations) {
+      progress.generation = search.state.generation;
+      progress.note = `generation ${search.state.generation + 1}, best ${search.record.best.toFixed(4)}`;
+      const record = await search.step(signal);
+      directory.save(search.state);
+      bar.say(
+        `generation ${record.generation}: best ${record.best.toFixed(4)}, ` +
+          `${record.evaluations} evaluations, ${record.failures} of this generation failed`,
+      );
+    }
+    progress.note = 'judging';
+    await conclude(search, evaluator, first, options, directory, signal);
+  } finally {
+    await evaluator.close();
+  }
+}
+
+async function conclude(
+  search: Search,
+  evaluator: SimulationEvaluator,
+  first: readonly PolicyBundle[],
+  options: EvolveOptions,
+  directory: SearchDirectory,
+  signal: AbortSignal,
+): Promise<void> {
+  const finalists = search.ranking.slice(0, options.finalists);
+  const { chosen, all } = await choose(finalists, evaluator, signal);
+  const presets = search.state.individuals.filter(({ origin }) => origin === 'preset');
+  const judged = await judge(chosen.individual, presets, evaluator, signal);
+  const report = reportOf(search, chosen, all, judged, evaluator.plan);
+  directory.writeJson('best.json', chosen.individual.bundle);
+  directory.writeJson('report.json', report);
+  directory.write('lineage.jsonl', lineageText(search.state));
+  if (options.plots) {
+    directory.write('fitness.svg', await renderSvg(fitnessChart(search.state)));
+    directory.write('archive.svg', await renderSvg(archiveChart(search.state)));
+    directory.write('pareto.svg', await renderSvg(frontChart(search.state)));
+  }
+  process.stdout.write(reportText(report, first.length));
+}

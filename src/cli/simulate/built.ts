@@ -1,0 +1,69 @@
+/** A simulation that is ready to run, whatever it was built from, and what builders have in common. */
+
+import type { BoundBundle } from '../../evolve/binding/index.ts';
+import type { ForcedDecisions, Simulation, SimulationObserver } from '../../sim/cluster/index.ts';
+import type { ControlConfig } from '../../sim/control/index.ts';
+import type { Deployment, MakeEngine } from '../../sim/deployment/index.ts';
+import type { EngineConfig } from '../../sim/instance/index.ts';
+import type { WorkloadSpec } from '../../sim/workload/index.ts';
+import type { EngineHardware } from './input/latency.ts';
+import type { Options } from './input/options.ts';
+import type { OpenedSimulation } from './input/workload.ts';
+
+/** The options behind the names that the library gives to what it checks. */
+export const optionNames: Readonly<Record<string, string>> = {
+  tp: '--tp',
+  dp: '--dp',
+  model: '--model',
+  GPU: '--hardware',
+  blockTokens: '--block-size-in-tokens',
+  memoryUtilization: '--gpu-memory-utilization',
+  hbmBlocks: '--total-kv-blocks',
+  'ddr.blocks': '--kv-cpu-blocks',
+  maxBatchedTokens: '--max-num-batched-tokens',
+  maxSequences: '--max-num-seqs',
+  longPrefillTokens: '--long-prefill-token-threshold',
+  replicas: '--num-instances',
+  'default.replicas': '--num-instances',
+};
+
+export interface BuiltSimulation {
+  readonly simulation: Simulation;
+  readonly opened: OpenedSimulation;
+  readonly deployment: Deployment;
+  readonly machine: EngineHardware;
+  /** Name of the order in which requests wait. */
+  readonly scheduler: string;
+  /** The options of the run, with what a deployment file says of it. */
+  readonly options: Options;
+  /** GPUs of all instances, those included that an autoscaler has added. */
+  gpus(): number;
+}
+
+export interface BuildExtras {
+  /** Policies of a bundle; they go before those of the options. */
+  readonly bundle?: BoundBundle;
+  /** Changes a specification before requests are generated from it. */
+  readonly adjust?: (spec: WorkloadSpec) => WorkloadSpec;
+  readonly observer?: SimulationObserver;
+  readonly makeEngine?: MakeEngine;
+  /** Decisions that are taken out of the policies' hands. */
+  readonly forced?: ForcedDecisions;
+  /** Default true. */
+  readonly skipsKeys?: boolean;
+}
+
+/** Whether the control plane decides without looking at the blocks of a prompt. */
+export function readsNoKeys({ routing, shadow, decider }: ControlConfig): boolean {
+  const plain = ['round-robin', 'least-loaded', 'always-busiest', 'llq', 'lor'];
+  return plain.includes(routing.policy) && shadow.model === 'none' && decider.policy === 'never';
+}
+
+/** The engine with the scheduler and the eviction of a bundle. */
+export function withPolicies(engine: EngineConfig, { scheduler, eviction }: BoundBundle): EngineConfig {
+  return {
+    ...engine,
+    scheduler: { ...engine.scheduler, ...scheduler },
+    ...(eviction === undefined ? {} : { eviction }),
+  };
+}

@@ -1,0 +1,123 @@
+/** Autoscaling of a deployment file: the policy, when it looks, and how long replicas take to come and go. */
+
+import type { BoundBundle } from '../../../evolve/binding/index.ts';
+import type { ScalingSetup, SimulationKey } from '../../../sim/cluster/index.ts';
+import {
+  AutoScaler,
+  type DelayDistribution,
+  drainModes,
+  noTriggers,
+  type PolicyWorld,
+  Replicas,
+  type ScaleTriggers,
+  type ScalingActuationConfig,
+  warmupCurves,
+} from '../../../sim/control/index.ts';
+import { PartitionedRandom } from '../../../sim/random/index.ts';
+import type { SpecNode } from '../../../sim/workload/spec/reader.ts';
+import { placeIn, readPolicy } from './control.ts';
+import { inFile } from './fields.ts';
+import type { DeployedPool } from './pools.ts';
+
+const time = { min: 0, max: 1e12 };
+
+/**
+ * @param own policy of a policy bundle, which goes before that of the file
+ * @returns undefined without `autoscaling`
+ */
+export function readScaling(
+  root: SpecNode,
+  pools: readonly DeployedPool[],
+  key: SimulationKey,
+  own?: BoundBundle['scaling'],
+): ScalingSetup | undefined {
+  const node = root.section('autoscaling');
+  const scaled = pools.find(({ bounds }) => bounds.min < bounds.max);
+  if (node === undefined) {
+    if (scaled === undefined) return undefined;
+    const problem = `gives "${scaled.name}" room to scale, and there is no autoscaling`;
+    throw root.error('pools', problem, 'Add autoscaling, or say replicas as a number');
+  }
+  if (pools.length > 1) {
+    throw root.error('autoscaling', `has ${pools.length} pools`, 'A deployment that scales has one pool');
+  }
+  const [{ name, bounds, config }] = pools;
+  const policyNode = node.section('policy');
+  if (policyNode === undefined) throw node.error('policy', 'is missing', 'Write policy: {policy: hpa}');
+  const makesOwn = typeof own === 'function' ? own : undefined;
+  const named = typeof own === 'object' ? own : undefined;
+  const policy = named ?? readPolicy(policyNode);
+  const world = (seed: bigint): PolicyWorld => ({
+    blockTokens: config.engine.blockTokens,
+    maxSequences: config.limits.maxSequences,
+    stream: (stream) => new PartitionedRandom(seed).stream(stream),
+  });
+  const scaler = inFile(
+    (field) => placeIn(policyNode, field),
+    () =>
+      new AutoScaler(
+        {
+          policy,
+          mode: node.choice('mode', ['periodic', 'event'], 'periodic'),
+          pollIntervalUs: node.integer('poll_interval_us', { min: 1, max: 1e12 }, 30_000_000),
+          minReplicas: bounds.min,
+          maxReplicas: bounds.max,
+          upWindowUs: node.integer('up_window_us', time, 0),
+          downWindowUs: node.integer('down_window_us', time, 0),
+          triggers: readTriggers(node.section('triggers')),
+        },
+        world(key.simulationSeed),
+        makesOwn,
+      ),
+  );
+  const replicas = new Replicas(readActuation(node), bounds, config.replicas, world(key.jitterSeed));
+  node.close();
+  const capacityTokens = config.engine.hbmBlocks * config.engine.blockTokens;
+  return { configId: name, scaler, replicas, capacityTokens };
+}
+
+function readTriggers(node: SpecNode | undefined): ScaleTriggers {
+  if (node === undefined) return noTriggers;
+  const triggers: ScaleTriggers = {
+    queueDepth: node.number('queue_depth', { min: 0 }, noTriggers.queueDepth),
+    sloAttainment: node.number('slo_attainment', { min: 0, max: 1 }, noTriggers.sloAttainment),
+    utilizationHigh: node.number('utilization_high', { min: 0, max: 1 }, noTriggers.utilizationHigh),
+    utilizationLow: node.number('utilization_low', { min: 0, max: 1 }, noTriggers.utilizationLow),
+    rateChange: node.number('rate_change', { above: 1 }, noTriggers.rateChange),
+    sustainedUs: node.integer('sustained_us', time, 0),
+  };
+  node.close();
+  return triggers;
+}
+
+function readDelay(node: SpecNode, key: string): DelayDistribution {
+  const section = node.section(key);
+  const delay = {
+    meanUs: section?.number('mean_us', time, 0) ?? 0,
+    stddevUs: section?.number('stddev_us', time, 0) ?? 0,
+  };
+  section?.close();
+  return delay;
+}
+
+function readActuation(node: SpecNode): ScalingActuationConfig {
+  const warmup = node.section('warmup');
+  const drain = node.section('drain');
+  const actuation: ScalingActuationConfig = {
+    decisionDelay: readDelay(node, 'decision_delay'),
+    provisioningDelay: readDelay(node, 'provisioning_delay'),
+    modelLoadTime: readDelay(node, 'model_load_time'),
+    warmup: {
+      durationUs: warmup?.integer('duration_us', time, 0) ?? 0,
+      curve: warmup?.choice('curve', warmupCurves, 'linear') ?? 'linear',
+      initialPenaltyFactor: warmup?.number('initial_penalty_factor', { min: 1, max: 1000 }, 1) ?? 1,
+    },
+    drain: {
+      mode: drain?.choice('mode', drainModes, 'wait') ?? 'wait',
+      drainTimeoutUs: drain?.integer('timeout_us', time, 0) ?? 0,
+    },
+  };
+  warmup?.close();
+  drain?.close();
+  return actuation;
+}

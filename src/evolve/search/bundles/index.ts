@@ -1,0 +1,12 @@
+/** Bundles as search sees them: their numbers as a point, their children, and what became of each. */
+
+export {
+  type Candidate,
+  contentKey,
+  type Individual,
+  individualOf,
+  nameOfSpec,
+  type Origin,
+} from './individual.ts';
+export { NumberSpace, type SlotGuide, type SlotGuides } from './space.ts';
+export { type BundleChild, varyBundle } from './varyBundle.ts';

@@ -1,0 +1,186 @@
+/** Watches a run and records its decisions, and what the anomalies are found by. */
+
+import { keyToHex } from '../../runtime/keys/index.ts';
+import type { Handoff, Simulation, SimulationObserver, StepSpan } from '../../sim/cluster/index.ts';
+import {
+  type AdmissionDecision,
+  kvUtilization,
+  type Priority,
+  type RoutingDecision,
+  type ScaleDecision,
+  type ShadowDivergence,
+} from '../../sim/control/index.ts';
+import type { SimRequest } from '../../sim/instance/index.ts';
+import { type Status, statusNames } from '../../sim/metrics/index.ts';
+import { AnomalyWatch } from './anomalyWatch.ts';
+import type { RoutingRecord, TraceLevel, TraceRecord } from './records.ts';
+
+interface Moved {
+  offloads: number;
+  reloads: number;
+  thrashed: number;
+}
+
+function about({ id, tenantId, sloClass, promptTokens }: SimRequest): {
+  requestId: string;
+  tenantId: string;
+  priorityClass: string;
+  inputTokens: number;
+} {
+  return { requestId: id, tenantId, priorityClass: sloClass, inputTokens: promptTokens };
+}
+
+export class TraceRecorder implements SimulationObserver {
+  readonly records: TraceRecord[] = [];
+  /** By request row: its last routing decision. */
+  readonly routings: Map<number, RoutingRecord> = new Map();
+  readonly anomalies: AnomalyWatch = new AnomalyWatch();
+  readonly #level: TraceLevel;
+  #simulation: Simulation | undefined;
+  #admissions = 0;
+  #routings = 0;
+  readonly #moved: Moved[] = [];
+
+  constructor(level: TraceLevel) {
+    this.#level = level;
+  }
+
+  /** Called before the run. */
+  attach(simulation: Simulation): void {
+    this.#simulation = simulation;
+    this.anomalies.attach(simulation);
+  }
+
+  #keep(record: TraceRecord): void {
+    if (this.#level !== 'minimal') this.records.push(record);
+  }
+
+  #event(record: TraceRecord): void {
+    if (this.#level === 'full') this.records.push(record);
+  }
+
+  arrived(request: SimRequest, nowUs: number): void {
+    this.#event({ kind: 'arrived', timeUs: nowUs, ...about(request) });
+  }
+
+  admission(request: SimRequest, decision: AdmissionDecision, nowUs: number): void {
+    this.#keep({
+      kind: 'admission',
+      timeUs: nowUs,
+      decision: this.#admissions++,
+      ...about(request),
+      verdict: decision.verdict,
+      reason: decision.verdict === 'admit' ? '' : decision.reason,
+      durationUs: decision.verdict === 'delay' ? decision.durationUs : 0,
+    });
+  }
+
+  prioritised(request: SimRequest, { score, rank }: Priority, nowUs: number): void {
+    this.anomalies.prioritised(request, score);
+    this.#keep({ kind: 'priority', timeUs: nowUs, ...about(request), score, rank });
+  }
+
+  routing(request: SimRequest, decision: RoutingDecision | null, nowUs: number): void {
+    const number = this.#routings++;
+    if (decision !== null) this.anomalies.routed(request, decision);
+    const control = this.#simulation?.control;
+    if (control === undefined) return;
+    const { inFlight, pending, requestRate } = control.router.global;
+    const sentTo = decision === null ? [] : [decision.target, decision.prefillInstance];
+    const record: RoutingRecord = {
+      kind: 'routing',
+      timeUs: nowUs,
+      decision: number,
+      ...about(request),
+      prefixHash: request.promptBlocks === 0 ? '' : keyToHex(request.keys.words.subarray(0, 4)).slice(0, 16),
+      instances: control.cluster(nowUs).instances.map((instance) => ({
+        instance: instance.instance,
+        queueDepth: instance.queueDepth,
+        batchSize: instance.batchSize,
+        // as it was when the policy chose: the request itself is counted by now
+        inFlight: instance.inFlight - (sentTo.includes(instance.instance) ? 1 : 0),
+        kvUtilization: kvUtilization(instance),
+        reportAgeUs: nowUs - instance.reportedUs,
+        score: decision?.scores.find((each) => each.instance === instance.instance)?.score ?? null,
+      })),
+      routerState: { inFlight, pending, requestRate },
+      chosenInstance: decision?.target ?? -1,
+      reason: decision?.reason ?? 'no instance could take it',
+      topKCandidates: (decision?.topKCandidates ?? []).map(({ instance, score }) => ({ instance, score })),
+      expectedBlocks: decision?.expectedBlocks ?? 0,
+      expectedCacheHit: (decision?.expectedBlocks ?? 0) > 0,
+      actualTtftUs: -1,
+      actualE2eUs: -1,
+      cachedBlocks: -1,
+      cacheHit: false,
+      regretMs: -1,
+    };
+    this.routings.set(request.number, record);
+    this.#keep(record);
+  }
+
+  joined(request: SimRequest, instance: number, nowUs: number): void {
+    const waiting = this.anomalies.joined(request, instance, nowUs);
+    const cachedBlocks = Math.max(0, request.foundBlocks);
+    const routing = this.routings.get(request.number);
+    if (routing !== undefined && routing.cachedBlocks === -1) {
+      routing.cachedBlocks = cachedBlocks;
+      routing.cacheHit = cachedBlocks > 0;
+    }
+    this.#keep({ kind: 'batch', timeUs: nowUs, ...about(request), instance, cachedBlocks, waiting });
+  }
+
+  preempted(request: SimRequest, instance: number, nowUs: number): void {
+    this.anomalies.preempted(request, instance, nowUs);
+    this.#keep({ kind: 'preemption', timeUs: nowUs, ...about(request), instance });
+  }
+
+  scaled({ action, targetReplicas, reason }: ScaleDecision, before: number, nowUs: number): void {
+    this.anomalies.scaled(action, nowUs);
+    const counts = { previousCount: before, newCount: targetReplicas };
+    this.#keep({ kind: 'scale', timeUs: nowUs, action, ...counts, reason });
+  }
+
+  handedOff({ request, from, to }: Handoff): void {
+    const timeUs = this.#simulation?.nowUs ?? 0;
+    this.#keep({ kind: 'handoff', timeUs, requestId: request.id, from, to });
+  }
+
+  diverged({ timeUs, request, instance, expectedBlocks, actualBlocks }: ShadowDivergence): void {
+    const requestId = this.#simulation?.table.idOf(request) ?? String(request);
+    this.anomalies.diverged(requestId, timeUs, expectedBlocks, actualBlocks);
+    this.#keep({ kind: 'shadow_divergence', timeUs, requestId, instance, expectedBlocks, actualBlocks });
+  }
+
+  step(span: StepSpan): void {
+    const { instance, startUs, endUs, tokens, decodes, prefills, transferUs } = span;
+    this.#event({ kind: 'step', timeUs: startUs, instance, endUs, tokens, decodes, prefills, transferUs });
+    const engine = this.#simulation?.instances[instance]?.engine;
+    if (engine === undefined) return;
+    const { offloads, reloads, thrashing } = engine.counters;
+    const now = { offloads, reloads, thrashed: Math.round(thrashing * reloads) };
+    const before = this.#moved[instance] ?? { offloads: 0, reloads: 0, thrashed: 0 };
+    this.#moved[instance] = now;
+    this.anomalies.stepped(instance, startUs, now.thrashed - before.thrashed);
+    if (now.offloads === before.offloads && now.reloads === before.reloads) return;
+    this.#keep({
+      kind: 'transfer',
+      timeUs: startUs,
+      instance,
+      offloadedBlocks: now.offloads - before.offloads,
+      reloadedBlocks: now.reloads - before.reloads,
+      thrashedBlocks: now.thrashed - before.thrashed,
+      transferUs,
+    });
+  }
+
+  ended(request: SimRequest, status: Status, timeUs: number, instance: number): void {
+    const simulation = this.#simulation;
+    this.anomalies.ended(request);
+    this.#event({ kind: 'ended', timeUs, ...about(request), status: statusNames[status], instance });
+    const routing = this.routings.get(request.number);
+    if (routing === undefined || simulation === undefined) return;
+    routing.actualTtftUs = simulation.table.firstTokenUs[request.number];
+    routing.actualE2eUs = simulation.table.e2eUs[request.number];
+  }
+}

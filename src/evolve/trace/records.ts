@@ -1,0 +1,135 @@
+/** What a trace records of each decision. Times are simulated microseconds. */
+
+/** `minimal`: metrics alone. `decisions`: each decision with what was known. `full`: events as well. */
+export const traceLevels = ['minimal', 'decisions', 'full'] as const;
+export type TraceLevel = (typeof traceLevels)[number];
+
+interface OfRequest {
+  readonly timeUs: number;
+  readonly requestId: string;
+  readonly tenantId: string;
+  readonly priorityClass: string;
+  readonly inputTokens: number;
+}
+
+export interface AdmissionRecord extends OfRequest {
+  readonly kind: 'admission';
+  /** 0 for the first of the run; a delayed request is decided about again. */
+  readonly decision: number;
+  readonly verdict: 'admit' | 'reject' | 'delay';
+  readonly reason: string;
+  readonly durationUs: number;
+}
+
+export interface PriorityRecord extends OfRequest {
+  readonly kind: 'priority';
+  readonly score: number;
+  readonly rank: number;
+}
+
+/** An instance as the router saw it. */
+export interface InstanceState {
+  readonly instance: number;
+  readonly queueDepth: number;
+  readonly batchSize: number;
+  readonly inFlight: number;
+  readonly kvUtilization: number;
+  readonly reportAgeUs: number;
+  /** What the policy gave it; null for a policy that does not score. */
+  readonly score: number | null;
+}
+
+export interface RoutingRecord extends OfRequest {
+  readonly kind: 'routing';
+  /** 0 for the first of the run: the number under which it can be forced. */
+  readonly decision: number;
+  /** First block of the prompt, 16 hexadecimal digits; '' for a prompt without a full block. */
+  readonly prefixHash: string;
+  readonly instances: readonly InstanceState[];
+  readonly routerState: { readonly inFlight: number; readonly pending: number; readonly requestRate: number };
+  /** -1 where none could take it. */
+  readonly chosenInstance: number;
+  readonly reason: string;
+  readonly topKCandidates: readonly { readonly instance: number; readonly score: number }[];
+  /** By the router's shadow, or what instances told it. */
+  readonly expectedBlocks: number;
+  readonly expectedCacheHit: boolean;
+  // what came of it; -1 where it never came to that
+  actualTtftUs: number;
+  actualE2eUs: number;
+  cachedBlocks: number;
+  cacheHit: boolean;
+  /** How much sooner it would have ended on the best other instance; -1 where that was not tried. */
+  regretMs: number;
+}
+
+/** A request joined the batch of an instance. */
+export interface BatchRecord extends OfRequest {
+  readonly kind: 'batch';
+  readonly instance: number;
+  readonly cachedBlocks: number;
+  /** Requests that wait there still, by what the router knows. */
+  readonly waiting: number;
+}
+
+export interface PreemptionRecord extends OfRequest {
+  readonly kind: 'preemption';
+  readonly instance: number;
+}
+
+export interface ScaleRecord {
+  readonly kind: 'scale';
+  readonly timeUs: number;
+  readonly action: string;
+  readonly previousCount: number;
+  readonly newCount: number;
+  readonly reason: string;
+}
+
+/** Blocks that an instance moved between two of its steps. */
+export interface TransferRecord {
+  readonly kind: 'transfer';
+  readonly timeUs: number;
+  readonly instance: number;
+  readonly offloadedBlocks: number;
+  readonly reloadedBlocks: number;
+  /** Of the reloads, those that came soon after the block's own offload. */
+  readonly thrashedBlocks: number;
+  readonly transferUs: number;
+}
+
+export interface HandoffRecord {
+  readonly kind: 'handoff';
+  readonly timeUs: number;
+  readonly requestId: string;
+  readonly from: number;
+  readonly to: number;
+}
+
+export interface DivergenceRecord {
+  readonly kind: 'shadow_divergence';
+  readonly timeUs: number;
+  readonly requestId: string;
+  readonly instance: number;
+  readonly expectedBlocks: number;
+  readonly actualBlocks: number;
+}
+
+/** At the level `full`. */
+export interface EventRecord {
+  readonly kind: 'arrived' | 'step' | 'ended';
+  readonly timeUs: number;
+  readonly [field: string]: number | string;
+}
+
+export type TraceRecord =
+  | AdmissionRecord
+  | PriorityRecord
+  | RoutingRecord
+  | BatchRecord
+  | PreemptionRecord
+  | ScaleRecord
+  | TransferRecord
+  | HandoffRecord
+  | DivergenceRecord
+  | EventRecord;

@@ -1,0 +1,105 @@
+/**
+ * Counterfactual regret of routing decisions, in milliseconds: the run is forked before the decision, the
+ * request is sent elsewhere, and the fork runs to its end. Everything after the decision follows from it, also
+ * what the policy decides about others, so the figures are those of a whole run with that decision forced.
+ */
+
+import { Simulation } from '../../sim/cluster/index.ts';
+import { type RequestTable, Status } from '../../sim/metrics/index.ts';
+import { LOST_MS } from '../fitness/index.ts';
+import type { RoutingRecord } from './records.ts';
+
+export interface Alternative {
+  readonly instance: number;
+  /** Of the request itself; a minute where it does not complete. */
+  readonly e2eMs: number;
+  readonly ttftMs: number;
+  /** Mean over all requests of the run. */
+  readonly meanE2eMs: number;
+}
+
+export interface Regret {
+  readonly decision: number;
+  readonly requestId: string;
+  readonly chosen: Alternative;
+  /** By instance number. */
+  readonly others: readonly Alternative[];
+  /** Of the request: its end to end time less that on the best other instance, 0 where none is better. */
+  readonly regretMs: number;
+  /** Of all requests: the mean's difference to the best other instance by that; below 0 where none is better. */
+  readonly clusterRegretMs: number;
+}
+
+function outcome(table: RequestTable, row: number, instance: number): Alternative {
+  const e2e = (at: number): number =>
+    table.status[at] === Status.COMPLETED ? table.e2eUs[at] / 1000 : LOST_MS;
+  let sum = 0;
+  for (let at = 0; at < table.size; at++) sum += e2e(at);
+  return {
+    instance,
+    e2eMs: e2e(row),
+    ttftMs: table.firstTokenUs[row] < 0 ? LOST_MS : table.firstTokenUs[row] / 1000,
+    meanE2eMs: sum / Math.max(1, table.size),
+  };
+}
+
+/**
+ * Which decisions are worth a look: half of them those whose requests took longest to their first token, half
+ * spread evenly over the run. Without duplicates, in order of their numbers.
+ */
+export function sampleDecisions(routings: readonly RoutingRecord[], most: number): RoutingRecord[] {
+  const open = routings.filter(({ instances, chosenInstance, actualE2eUs }) => {
+    return instances.length > 1 && chosenInstance >= 0 && actualE2eUs >= 0;
+  });
+  const slowest = [...open]
+    .sort((a, b) => b.actualTtftUs - a.actualTtftUs || a.decision - b.decision)
+    .slice(0, Math.ceil(most / 2));
+  const chosen = new Set(slowest);
+  const spread = Math.max(1, most - chosen.size);
+  for (let i = 0; i < spread && chosen.size < most; i++) {
+    const record = open[Math.floor(((i + 0.5) * open.length) / spread)];
+    if (record !== undefined) chosen.add(record);
+  }
+  return [...chosen].sort((a, b) => a.decision - b.decision);
+}
+
+/**
+ * @param begin makes the run anew, before its first event, with block keys
+ * @param done the run as it was, at its end
+ * @param sampled routing decisions of that run, in order of their numbers
+ * @returns one entry for each, and `regretMs` set in each record
+ */
+export function regretsOf(
+  begin: () => Simulation,
+  done: Simulation,
+  sampled: readonly RoutingRecord[],
+  rowOf: (record: RoutingRecord) => number,
+): Regret[] {
+  if (sampled.length === 0) return [];
+  const run = begin();
+  return sampled.map((record): Regret => {
+    const { decision, requestId, chosenInstance, instances } = record;
+    if (run.decisions.routing < decision) run.runUntil(({ decisions }) => decisions.routing >= decision);
+    const snapshot = run.snapshot();
+    const row = rowOf(record);
+    const chosen = outcome(done.table, row, chosenInstance);
+    const others = instances
+      .filter(({ instance }) => instance !== chosenInstance)
+      .map(({ instance }) => {
+        const fork = Simulation.fork(snapshot, { forced: { routing: new Map([[decision, instance]]) } });
+        fork.run();
+        return outcome(fork.table, row, instance);
+      });
+    const best = Math.min(...others.map(({ e2eMs }) => e2eMs));
+    record.regretMs = Math.max(0, chosen.e2eMs - best);
+    const bestMean = Math.min(...others.map(({ meanE2eMs }) => meanE2eMs));
+    return {
+      decision,
+      requestId,
+      chosen,
+      others,
+      regretMs: record.regretMs,
+      clusterRegretMs: chosen.meanE2eMs - bestMean,
+    };
+  });
+}

@@ -1,0 +1,135 @@
+/** The evaluator on a small plan: the same for any number of threads, every failure in its own evaluation. */
+
+import fs from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { afterAll, describe, expect, test } from 'vitest';
+import { loadPlan, SimulationEvaluator } from '../../../src/cli/evaluate/index.ts';
+import { baseline, type PolicyBundle, preset } from '../../../src/evolve/bundle/index.ts';
+import { type Evaluation, FAILED_SCORE } from '../../../src/evolve/fitness/index.ts';
+
+const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'tierkv-evaluate-'));
+afterAll(() => fs.rmSync(folder, { recursive: true }));
+
+const workload = path.join(import.meta.dirname, '..', '..', '..', 'data', 'suites', 'shared-prefixes.yaml');
+const planFile = path.join(folder, 'small.json');
+fs.writeFileSync(
+  planFile,
+  JSON.stringify({
+    workloads: [workload],
+    latencyModels: ['roofline'],
+    args: [
+      '--model',
+      'qwen/qwen2.5-7b-instruct',
+      '--hardware',
+      'H100',
+      '--tp',
+      '1',
+      '--num-instances',
+      '3',
+      '--num-requests',
+      '60',
+    ],
+    suites: { train: { seeds: [1, 2], perturbation: 0.1 } },
+  }),
+);
+
+const star = (source: string): PolicyBundle => ({ routing: { type: 'code', language: 'starlark', source } });
+const broken = star(
+  'def score(request, cluster, instances):\n    return [1 // (i.number - 1) for i in instances]',
+);
+const endless = star(
+  'def score(request, cluster, instances):\n    return [[x for x in range(1 << 40)] for i in instances]',
+);
+const unreadable = { routing: { type: 'parameterized', template: 'nobody', parameters: {} } } as const;
+
+async function evaluate(
+  bundles: readonly PolicyBundle[],
+  limits: { workers?: number; wallMs?: number; cacheFolder?: string } = {},
+): Promise<readonly Evaluation[]> {
+  const { workers = 1, wallMs = 100_000, cacheFolder } = limits;
+  const evaluator = new SimulationEvaluator({
+    plan: loadPlan(planFile),
+    limits: { workers, wallMs, heapMiB: 1024 },
+    ...(cacheFolder === undefined ? {} : { cacheFolder }),
+  });
+  try {
+    return await evaluator.evaluate(bundles, 'train');
+  } finally {
+    await evaluator.close();
+  }
+}
+
+describe('an evaluation', () => {
+  test('is the same for any number of threads, and from the cache', async () => {
+    const bundles = [preset('routing/lor'), broken, preset('routing/llq'), unreadable, preset('routing/lor')];
+    const cacheFolder = path.join(folder, 'cache');
+    const one = await evaluate(bundles, { cacheFolder });
+    expect(await evaluate(bundles, { workers: 3 })).toEqual(one);
+    const kept = fs.readdirSync(cacheFolder).length;
+    expect(kept).toBe(6);
+    expect(await evaluate(bundles, { cacheFolder })).toEqual(one);
+    expect(fs.readdirSync(cacheFolder).length).toBe(kept);
+    expect(one[4]).toEqual(one[0]);
+  });
+
+  test('is 0 for the baseline, and has all names for what failed', async () => {
+    const [same, lor, failed, none] = await evaluate([baseline, preset('routing/lor'), endless, unreadable]);
+    expect(same.score).toBe(0);
+    expect(same.objectives).toEqual([0, 0, 0]);
+    expect(same.cases?.map(({ id }) => id)).toEqual([
+      'shared-prefixes/roofline/1',
+      'shared-prefixes/roofline/2',
+    ]);
+    expect(lor.score).not.toBe(0);
+    expect(failed.error?.kind).toBe('memory_limit');
+    expect(failed.error?.message).toMatch(/routing, line 2, request request_0/);
+    expect(failed.error?.line).toBe(2);
+    expect(none.error).toEqual({
+      kind: 'contract',
+      message: expect.stringMatching(/^routing\.template is not known/),
+    });
+    for (const { score, metrics } of [failed, none]) {
+      expect(score).toBe(FAILED_SCORE);
+      expect(Object.keys(metrics).sort()).toEqual(Object.keys(same.metrics).sort());
+    }
+  });
+});
+
+test('a run that takes too long is ended alone, and nothing of it is kept', async () => {
+  const cacheFolder = path.join(folder, 'late');
+  const evaluator = new SimulationEvaluator({
+    plan: loadPlan(planFile),
+    limits: { workers: 1, wallMs: 1, heapMiB: 1024 },
+    cacheFolder,
+  });
+  await expect(evaluator.evaluate([preset('routing/lor')], 'train')).rejects.toThrow(
+    /^baseline: the run took longer than 1 ms/,
+  );
+  await evaluator.close();
+  expect(fs.readdirSync(cacheFolder)).toEqual([]);
+  // with the baseline known, a candidate that is too slow has no score, and the next one has its own
+  const known = path.join(folder, 'known');
+  const [good] = await evaluate([preset('routing/lor')], { cacheFolder: known });
+  const late = new SimulationEvaluator({
+    plan: loadPlan(planFile),
+    limits: { workers: 1, wallMs: 1, heapMiB: 1024 },
+    cacheFolder: known,
+  });
+  const [slow, kept] = await late.evaluate([preset('routing/glia'), preset('routing/lor')], 'train');
+  await late.close();
+  expect(slow.error?.kind).toBe('infrastructure_timeout');
+  expect(kept).toEqual(good);
+});
+
+test('an evaluation that is called off ends with the reason', async () => {
+  const evaluator = new SimulationEvaluator({
+    plan: loadPlan(planFile),
+    limits: { workers: 1, wallMs: 100_000, heapMiB: 1024 },
+  });
+  const stop = new AbortController();
+  const asked = evaluator.evaluate([preset('routing/lor')], 'train', stop.signal);
+  stop.abort(new Error('enough'));
+  await expect(asked).rejects.toThrow('enough');
+  await evaluator.close();
+});

@@ -1,0 +1,123 @@
+/** `tierkv evolve` in processes of its own: its files, a kill in the middle, any number of threads, mistakes. */
+
+import { spawn, spawnSync } from 'node:child_process';
+import fs from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { readBundle } from '../../../src/evolve/bundle/index.ts';
+import type { SearchState } from '../../../src/evolve/search/index.ts';
+
+const main = fileURLToPath(new URL('../../../src/cli/main.ts', import.meta.url));
+const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'tierkv-evolve-'));
+const plan = path.join(folder, 'plan.json');
+const options = [
+  '--plan',
+  plan,
+  '--slots',
+  'routing',
+  '--population',
+  '8',
+  '--generations',
+  '3',
+  '--finalists',
+  '3',
+];
+
+const workload = `version: "1"
+seed: 1
+aggregate_rate: 80.0
+num_requests: 60
+clients:
+  - id: hot
+    tenant_id: shop
+    slo_class: standard
+    rate_fraction: 1.0
+    arrival: { process: gamma, cv: 4.0 }
+    input_distribution: { type: gaussian, params: { mean: 220, std_dev: 90, min: 30, max: 600 } }
+    output_distribution: { type: gaussian, params: { mean: 40, std_dev: 20, min: 5, max: 90 } }
+    prefix_group: hot
+    prefix_length: 2048
+`;
+
+beforeAll(() => {
+  fs.writeFileSync(path.join(folder, 'small.yaml'), workload);
+  const suite = (seed: number): object => ({ seeds: [seed], perturbation: 0.1 });
+  const suites = { train: suite(1), validation: suite(2), hidden: suite(3) };
+  fs.writeFileSync(plan, JSON.stringify({ workloads: ['small.yaml'], latencyModels: ['roofline'], suites }));
+});
+afterAll(() => fs.rmSync(folder, { recursive: true, force: true }));
+
+function evolve(out: string, ...more: string[]): { status: number | null; stdout: string; stderr: string } {
+  const args = [main, 'evolve', '--out', path.join(folder, out), ...options, ...more];
+  return spawnSync(process.execPath, args, { encoding: 'utf8' });
+}
+
+function stateOf(out: string): string {
+  return fs.readFileSync(path.join(folder, out, 'state.json'), 'utf8');
+}
+
+/** Ends the process without warning once the state of that generation is there. */
+async function killAfter(out: string, generation: number): Promise<void> {
+  const args = [main, 'evolve', '--out', path.join(folder, out), ...options, '--workers', '1', '--no-plots'];
+  const child = spawn(process.execPath, args, { stdio: 'ignore' });
+  const ended = new Promise((resolve) => child.once('exit', resolve));
+  const reached = (): boolean => {
+    try {
+      return (JSON.parse(stateOf(out)) as SearchState).generation >= generation;
+    } catch {
+      return false;
+    }
+  };
+  while (!reached() && child.exitCode === null) await new Promise((resolve) => setTimeout(resolve, 20));
+  child.kill('SIGKILL');
+  await ended;
+}
+
+it('goes on after a kill to what an uninterrupted search gives, on another number of threads', async () => {
+  const whole = evolve('whole', '--workers', '2');
+  expect(whole.stderr).not.toContain('tierkv:');
+  expect(whole.status).toBe(0);
+  await killAfter('killed', 1);
+  const half = JSON.parse(stateOf('killed')) as SearchState;
+  expect(half.generation).toBeLessThan(3);
+  const resumed = evolve('killed', '--resume', '--workers', '1');
+  expect(resumed.stderr).not.toContain('tierkv:');
+  expect(stateOf('killed')).toBe(stateOf('whole'));
+  for (const name of [
+    'best.json',
+    'report.json',
+    'lineage.jsonl',
+    'fitness.svg',
+    'archive.svg',
+    'pareto.svg',
+  ]) {
+    const read = (out: string): string => fs.readFileSync(path.join(folder, out, name), 'utf8');
+    expect(read('killed')).toBe(read('whole'));
+  }
+  expect(resumed.stdout).toBe(whole.stdout);
+  readBundle(JSON.parse(fs.readFileSync(path.join(folder, 'whole', 'best.json'), 'utf8')));
+  const lines = fs
+    .readFileSync(path.join(folder, 'whole', 'lineage.jsonl'), 'utf8')
+    .trim()
+    .split('\n');
+  expect(lines).toHaveLength((JSON.parse(stateOf('whole')) as SearchState).individuals.length);
+}, 120_000);
+
+it.each([
+  [['--slots', 'routin'], /--slots is not known.*routing/],
+  [['--population', '2'], /--population/],
+  [['--resume'], /finds no state/],
+  [['--plan', 'nothing'], /--plan is not known/],
+])('a mistake is one line and code 2: %j', (more, message) => {
+  const { status, stderr } = evolve('none', ...more);
+  expect(status).toBe(2);
+  expect(stderr.trim().split('\n')).toHaveLength(1);
+  expect(stderr).toMatch(message);
+});
+
+it('a search is neither overwritten nor gone on with under another plan', () => {
+  expect(evolve('whole').stderr).toMatch(/holds a search already.*--resume/);
+  expect(evolve('whole', '--resume', '--seed', '9').stderr).toMatch(/seed is 9, and was 1/);
+});

@@ -1,0 +1,179 @@
+/** `--deployment FILE`: the same simulation as from options, whole examples, and one line for each mistake. */
+
+import fs from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { endingOf } from '../../../src/cli/process/errorFunnel.ts';
+import { pointsOf, runPoints } from '../../../src/cli/sweep/run.ts';
+import { printed } from './printed.ts';
+
+let folder: string;
+beforeAll(() => {
+  folder = fs.mkdtempSync(path.join(os.tmpdir(), 'tierkv-deployment-'));
+});
+afterAll(() => {
+  fs.rmSync(folder, { recursive: true });
+});
+
+const examples = path.join(import.meta.dirname, '../../../examples/deployments');
+
+const base = `version: 1
+models:
+  - {name: qwen3-14b, hardware: H100, tp: 2, latency_model: calibrated}
+pools:
+  - name: chat
+    replicas: 2
+    engine: {total_kv_blocks: 400, max_num_seqs: 16, scheduler: sjf, kv_cpu_blocks: 800}
+control:
+  admission: {policy: token-bucket, capacity: 90000, refill_rate: 5000}
+  routing: {policy: weighted, scorers: {queue-depth: 2, kv-utilization: 1}, ties: random}
+  signals: {snapshot_interval_us: 20000}
+  priority: {policy: slo-class}
+seed: 5
+workload: {preset: chatbot, rate: 10, num_requests: 150}
+slo:
+  ttft: {standard: 300ms}
+`;
+
+const asOptions = [
+  '--model qwen3-14b --hardware H100 --tp 2 --latency-model calibrated --num-instances 2',
+  '--total-kv-blocks 400 --max-num-seqs 16 --scheduler sjf --kv-cpu-blocks 800',
+  '--admission-policy token-bucket --token-bucket-capacity 90000 --token-bucket-refill-rate 5000',
+  '--routing-policy weighted --routing-scorers queue-depth:2,kv-utilization:1',
+  '--snapshot-refresh-interval 20000 --seed 5 --workload chatbot --rate 10 --num-requests 150',
+  '--slo-ttft standard=300ms',
+].join(' ');
+
+function write(text: string): string {
+  const file = path.join(folder, 'deployment.yaml');
+  fs.writeFileSync(file, text);
+  return file;
+}
+
+const withFloor = (text: string): string => text.replace('calibrated}', 'calibrated, floor: true}');
+
+it('is the same simulation as its options', async () => {
+  const fromFile = await printed('--deployment', write(base));
+  expect(fromFile).toBe(await printed(...asOptions.split(' ')));
+  expect(fromFile).toContain('"injected_requests": ');
+  expect(await printed('--deployment', write(withFloor(base)))).toBe(
+    await printed(...asOptions.split(' '), '--floor'),
+  );
+});
+
+it('gives way to the command line in workload, seed and settings', async () => {
+  const file = write(base);
+  const more = ['--workload', 'summarization', '--rate', '4', '--num-requests', '40', '--seed', '9'];
+  const said = await printed(
+    '--deployment',
+    file,
+    ...more,
+    '--set',
+    'pools[0].replicas=1',
+    '--set',
+    'pools[0].engine.max_num_seqs=8',
+  );
+  const options = asOptions
+    .replace('--num-instances 2', '--num-instances 1')
+    .replace('--max-num-seqs 16', '--max-num-seqs 8')
+    .replace(/--seed.*--num-requests 150/, more.join(' '));
+  expect(said).toBe(await printed(...options.split(' ')));
+});
+
+it.each(fs.readdirSync(examples))('examples/deployments/%s serves every request', async (name) => {
+  const file = path.join(folder, 'metrics.json');
+  await printed('--deployment', path.join(examples, name), '--num-requests', '150', '--metrics-path', file);
+  const metrics = JSON.parse(fs.readFileSync(file, 'utf8')) as Record<string, number>;
+  expect(metrics.injected_requests).toBeGreaterThan(100);
+  expect(metrics.completed_requests).toBe(metrics.injected_requests);
+});
+
+it('can be swept over a field', async () => {
+  const axes = ['pools[0].replicas=1,2', 'rate=5,20'];
+  const points = pointsOf(axes, ['--deployment', write(base), '--num-requests', '60']);
+  const results = await runPoints(points, 2);
+  expect(results.map(({ values, gpus }) => [values['pools[0].replicas'], values.rate, gpus])).toEqual([
+    ['1', '5', 2],
+    ['1', '20', 2],
+    ['2', '5', 4],
+    ['2', '20', 4],
+  ]);
+  expect(results[3].e2eMeanMs).toBeLessThan(results[1].e2eMeanMs);
+});
+
+describe('a mistake is one line with file, line and key', () => {
+  const replaced = (what: string, by: string): string => base.replace(what, by);
+  it.each([
+    [
+      replaced('replicas: 2', 'replicsa: 2'),
+      /:6: pools\[0\].replicsa is not a key here. Did you mean "replicas"/,
+    ],
+    [
+      replaced('max_num_seqs: 16', 'max_num_seqs: 0'),
+      /:7: pools\[0\].engine.max_num_seqs is 0. Set it to an integer/,
+    ],
+    [
+      replaced('max_num_seqs', 'max_num_seq'),
+      /engine.max_num_seq is not a key here. Did you mean "max_num_seqs"/,
+    ],
+    [replaced('scheduler: sjf', 'scheduler: sfj'), /engine.scheduler is "sfj".*'sjf'/],
+    [replaced('name: qwen3-14b', 'name: qwen3-41b'), /:3: models\[0\].name .*qwen3-14b/],
+    [replaced('H100', 'H1000'), /H100/],
+    [replaced('tp: 2', 'tp: 3'), /:3: models\[0\].tp /],
+    [
+      replaced('token-bucket', 'token-buckt'),
+      /:9: control.admission.policy is not known.*Did you mean token-bucket/,
+    ],
+    [replaced('refill_rate', 'refil_rate'), /:9: control.admission.refil_rate is not known.*refillRate/],
+    [replaced('queue-depth: 2', 'queue-dept: 2'), /:10: control.routing.scorers .*queue-depth/],
+    [replaced('replicas: 2', 'role: prefill'), /pools has prefill pool "chat" and no decode pool/],
+    [replaced('replicas: 2', 'replicas: {min: 1, max: 4}'), /pools gives "chat" room to scale.*autoscaling/],
+    [replaced('version: 1', 'version: 2'), /:1: version is "2"/],
+    [replaced('preset: chatbot', 'preset: chatbott'), /chatbott.*chatbot/],
+    [
+      replaced('workload: {preset: chatbot,', 'workload: {preset: chatbot, file: x.yaml,'),
+      /workload names 2 of file/,
+    ],
+    [`${base}autoscaling: {policy: {policy: hpaa}}\n`, /autoscaling.policy.policy is not known.*hpa/],
+    [
+      `${base}autoscaling: {policy: {policy: hpa, targt: 3}}\n`,
+      /autoscaling.policy.targt is not known.*target/,
+    ],
+    ['models: []\nversion: 1\n', /models is empty/],
+    [replaced('total_kv_blocks: 400', 'total_kv_blocks: 0'), /engine.total_kv_blocks is 0/],
+    [replaced('replicas: 2', 'replicas: 0'), /pools\[0\].replicas is 0/],
+    [replaced('ttft: {', 'tftf: {'), /slo.tftf is not a key here. Did you mean "ttft"/],
+  ])('%#', async (text, says) => {
+    await expectMistake(['--deployment', write(text)], says);
+  });
+
+  it.each([
+    ['--deployment FILE --num-instances 4', /--num-instances is given beside --deployment/],
+    ['--deployment FILE --model qwen3-14b', /--model is given beside --deployment/],
+    ['--deployment FILE --set pools[3].replicas=2', /--set is "pools\[3\].replicas=2".*nowhere/],
+    ['--deployment FILE --set pools', /--set is "pools". Write field=value/],
+    ['--deployment FILE --set pools[0].replicsa=2', /pools\[0\].replicsa is not a key here/],
+    ['--set pools[0].replicas=2 --model qwen3-14b', /--set has no --deployment/],
+    ['--deployment missing.yaml', /missing.yaml cannot be read/],
+    ['--rate 5', /--model is missing/],
+  ])('%s', async (args, says) => {
+    const file = write(base);
+    await expectMistake(
+      args.split(' ').map((word) => (word === 'FILE' ? file : word)),
+      says,
+    );
+  });
+});
+
+async function expectMistake(args: readonly string[], says: RegExp): Promise<void> {
+  let ending: ReturnType<typeof endingOf> | undefined;
+  try {
+    await printed(...args);
+  } catch (error) {
+    ending = endingOf(error, 'tierkv simulate');
+  }
+  expect(ending?.text).toMatch(says);
+  expect(ending?.text.split('\n')).toHaveLength(1);
+  expect(ending?.exitCode).toBe(2);
+}

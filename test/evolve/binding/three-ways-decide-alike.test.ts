@@ -1,0 +1,51 @@
+import { describe, expect, test } from 'vitest';
+import { loadPlan } from '../../../src/cli/evaluate/index.ts';
+import { runCase } from '../../../src/cli/evaluate/runCase.ts';
+import { bindBundle } from '../../../src/evolve/binding/index.ts';
+import { type PolicyBundle, policyId } from '../../../src/evolve/bundle/index.ts';
+import type { RawMetrics } from '../../../src/evolve/fitness/index.ts';
+import type { SimulationObserver } from '../../../src/sim/cluster/index.ts';
+import { bundleOf, rules, ways } from './threeWays.ts';
+
+interface Run {
+  readonly targets: readonly number[];
+  readonly metrics: RawMetrics;
+}
+
+const [prefixes] = loadPlan('routing').suites.train;
+const tails = loadPlan('routing').suites.train.find(({ id }) => id.startsWith('heavy-tail'));
+
+async function run(bundle: PolicyBundle, workload: typeof prefixes): Promise<Run> {
+  // with reports every 5 s, as the plan has them, most of a short run would go by none
+  const more = ['--num-requests', '250', '--snapshot-refresh-interval', '300000'];
+  const short = { ...workload, args: [...workload.args, ...more] };
+  const targets: number[] = [];
+  const watch: SimulationObserver = {
+    routing: (_, decision) => void targets.push(decision?.target ?? -1),
+  };
+  const { metrics } = runCase(await bindBundle(bundle), short, [watch]);
+  return { targets, metrics };
+}
+
+describe.each(rules)('%s', (rule) => {
+  test('decides alike as data, in Starlark and in WASM', async () => {
+    for (const workload of [prefixes, tails ?? prefixes]) {
+      const [data, ...programs] = await Promise.all(ways.map((way) => run(bundleOf(rule, way), workload)));
+      expect(data.targets.length).toBe(250);
+      expect(new Set(data.targets).size).toBeGreaterThan(1);
+      for (const program of programs) {
+        expect(program.targets).toEqual(data.targets);
+        expect(program.metrics).toEqual(data.metrics);
+      }
+    }
+  });
+
+  test('has a name of its own in each way', () => {
+    expect(new Set(ways.map((way) => policyId(bundleOf(rule, way)))).size).toBe(3);
+  });
+});
+
+test('the five rules differ', async () => {
+  const runs = await Promise.all(rules.map((rule) => run(bundleOf(rule, 'data'), prefixes)));
+  expect(new Set(runs.map(({ targets }) => targets.join())).size).toBe(rules.length);
+});

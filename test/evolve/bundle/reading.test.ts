@@ -1,0 +1,129 @@
+import { describe, expect, test } from 'vitest';
+import {
+  bundleSchema,
+  descriptionText,
+  parseBundle,
+  policyId,
+  policySlots,
+  presets,
+  readBundle,
+  slotContracts,
+} from '../../../src/evolve/bundle/index.ts';
+
+function problemOf(json: string): string {
+  try {
+    parseBundle(json);
+  } catch (error) {
+    return error instanceof Error ? error.message : String(error);
+  }
+  return 'none';
+}
+
+const leaf = (node: string): string => `{"routing":{"type":"decisionTree","root":${node}}}`;
+
+describe('a bundle that cannot be is refused in one line with field and remedy', () => {
+  test.each([
+    ['{', /^bundle is no JSON: .* Correct it there\.$/],
+    ['[]', /^bundle is \[\], not an object\. Give it the fields admission/],
+    ['{"routng":{}}', /^routng is not known .*Did you mean routing\?$/],
+    ['{"routing":{}}', /^routing\.type is missing\. Set it to parameterized, code, decisionTree\.$/],
+    ['{"eviction":{"type":"code"}}', /^eviction\.type is "code"\. Set it to parameterized\.$/],
+    ['{"routing":{"type":"parameterized","template":"loor"}}', /^routing\.template .*Did you mean lor\?$/],
+    [
+      '{"admission":{"type":"parameterized","template":"tier-shed","parameters":{"treshold":1}}}',
+      /^admission\.parameters\.treshold .*Did you mean threshold\?$/,
+    ],
+    [
+      '{"admission":{"type":"parameterized","template":"tier-shed","parameters":{"threshold":-1}}}',
+      /^admission\.threshold is -1\. Give it an integer of at least 0/,
+    ],
+    [
+      '{"routing":{"type":"code","language":"python","source":""}}',
+      /^routing\.language .*Known: starlark, wasm, javascript\.$/,
+    ],
+    [leaf('{"action":"score"}'), /^routing\.root\.value is missing\. The action score takes a number/],
+    [leaf('{"action":"loor"}'), /^routing\.root\.action .*Did you mean lor\?$/],
+    [
+      leaf('{"condition":{"feature":"instance.inflight","comparison":"<","value":1}}'),
+      /^routing\.root\.condition\.feature .*Did you mean instance\.inFlight\?$/,
+    ],
+    [
+      leaf('{"condition":{"feature":"request.sloClass","comparison":"<","value":1}}'),
+      /^routing\.root\.condition\.feature is not known/,
+    ],
+    [
+      leaf('{"condition":{"feature":"instance.inFlight","comparison":"=","value":1}}'),
+      /^routing\.root\.condition\.comparison is "="\. Use one of < <= > >= == !=\.$/,
+    ],
+    [
+      '{"admission":{"type":"decisionTree","root":{"action":"admit","value":3}}}',
+      /^admission\.root\.value is 3\. The action admit takes none: leave it out\.$/,
+    ],
+    ['{"generation":-1}', /^generation is -1\. Give it an integer of at least 0\.$/],
+    ['{"mutations":[3]}', /^mutations\[0\] is 3\. Give it a text\.$/],
+  ])('%s', (json, message) => {
+    const problem = problemOf(json);
+    expect(problem).toMatch(message);
+    expect(problem.split('\n')).toHaveLength(1);
+  });
+
+  test('a tree has its limits', () => {
+    let node = '{"action":"lor"}';
+    for (let depth = 0; depth < 70; depth++) {
+      node = `{"condition":{"feature":"instance.load","comparison":"<","value":${depth}},"trueChild":${node},"falseChild":{"action":"llq"}}`;
+    }
+    expect(problemOf(leaf(node))).toMatch(/is beyond the size of a tree\. Keep to 4096 nodes, 64 deep\.$/);
+  });
+});
+
+describe('policyId', () => {
+  const lor = { type: 'parameterized', template: 'lor', parameters: {} } as const;
+
+  test('names what decides, and nothing else', () => {
+    const id = policyId({ routing: lor });
+    expect(id).toMatch(/^[0-9a-f]{16}$/);
+    expect(policyId({ routing: lor, name: 'x', generation: 3, parentId: 'y', mutations: ['z'] })).toBe(id);
+    expect(policyId({ routing: { ...lor, parameters: { ties: 'lowest' } } })).toBe(id);
+    expect(policyId({ routing: { ...lor, parameters: { ties: 'random' } } })).not.toBe(id);
+    expect(policyId({ routing: { ...lor, template: 'llq' } })).not.toBe(id);
+  });
+
+  test('stays what it was, so that kept results stay found', () => {
+    expect(policyId({ routing: lor })).toBe('b0cae49445f31e08');
+  });
+});
+
+describe('presets', () => {
+  test('are all named policies of the catalogue, each read back as it is written', () => {
+    const names = policySlots.flatMap((slot) =>
+      slotContracts[slot].templates.names.map((template) => `${slot}/${template}`),
+    );
+    expect([...presets.keys()]).toEqual(names);
+    expect(names.length).toBeGreaterThan(35);
+    for (const bundle of presets.values()) {
+      expect(readBundle(JSON.parse(JSON.stringify(bundle)))).toEqual(bundle);
+    }
+    expect(new Set([...presets.values()].map(policyId)).size).toBeGreaterThan(35);
+  });
+});
+
+describe('what describes policies', () => {
+  test('holds every feature, action and template', () => {
+    const text = descriptionText();
+    const schema = JSON.stringify(bundleSchema());
+    for (const slot of policySlots) {
+      const { templates, functions, actions } = slotContracts[slot];
+      for (const name of [...templates.names, ...Object.keys(actions)]) {
+        expect(text).toContain(`- ${name}`);
+        expect(schema).toContain(JSON.stringify(name));
+      }
+      for (const { arguments: inputs } of functions) {
+        for (const { features } of inputs) {
+          for (const [name, { kind }] of Object.entries(features)) {
+            expect(text).toContain(`- ${name}: ${kind}`);
+          }
+        }
+      }
+    }
+  });
+});

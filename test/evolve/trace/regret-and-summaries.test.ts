@@ -1,0 +1,175 @@
+/** What a run is told by: regret that a whole run confirms, anomalies that are there, summaries that fit. */
+
+import { describe, expect, test } from 'vitest';
+import { explainCase } from '../../../src/cli/evaluate/explain.ts';
+import { loadPlan } from '../../../src/cli/evaluate/index.ts';
+import { caseBuilder } from '../../../src/cli/evaluate/runCase.ts';
+import { bindBundle } from '../../../src/evolve/binding/index.ts';
+import { preset } from '../../../src/evolve/bundle/index.ts';
+import type { SuiteCase } from '../../../src/evolve/fitness/index.ts';
+import { defaultSummary, summaryStrategies } from '../../../src/evolve/summary/index.ts';
+import { type RoutingRecord, type TraceRecord, TraceRecorder } from '../../../src/evolve/trace/index.ts';
+import { smallPool, smallSimulation } from '../../sim/cluster/smallCluster.ts';
+
+const [prefixes] = loadPlan('routing').suites.train;
+const short: SuiteCase = { ...prefixes, args: [...prefixes.args, '--num-requests', '150'] };
+
+async function explain(strategy: (typeof summaryStrategies)[number], regrets = 4, maxTokens = 1500) {
+  const bound = await bindBundle(preset('routing/llq'));
+  return explainCase(bound, short, {
+    summary: { ...defaultSummary, strategy, maxTokens },
+    regrets,
+    level: 'decisions',
+  }).explanation;
+}
+
+describe('regret', () => {
+  test('by forking is that of a whole run with the decision forced', async () => {
+    const { regrets } = await explain('counterfactual', 3);
+    expect(regrets.length).toBe(3);
+    const bound = await bindBundle(preset('routing/llq'));
+    const { build } = caseBuilder(bound, short);
+    let compared = 0;
+    for (const { decision, requestId, others } of regrets) {
+      for (const { instance, e2eMs, ttftMs, meanE2eMs } of others) {
+        const forced = { routing: new Map([[decision, instance]]) };
+        const { simulation } = build({}, forced);
+        simulation.run();
+        const { table } = simulation;
+        const row =
+          Array.from({ length: table.size }, (_, i) => i).find((i) => table.idOf(i) === requestId) ?? -1;
+        expect(table.e2eUs[row] / 1000).toBe(e2eMs);
+        expect(table.firstTokenUs[row] / 1000).toBe(ttftMs);
+        const all = table.e2eUs.subarray(0, table.size).reduce((sum, us) => sum + us / 1000, 0);
+        expect(all / table.size).toBeCloseTo(meanE2eMs, 9);
+        compared++;
+      }
+    }
+    expect(compared).toBe(9);
+    // by the queue as it was seconds ago all went to instance 0
+    expect(Math.max(...regrets.map(({ regretMs }) => regretMs))).toBeGreaterThan(10);
+  });
+});
+
+describe('a trace', () => {
+  test('has a record of each decision, with what came of it', async () => {
+    const { trace } = await explain('issue_focused', 2);
+    const records = trace.map((line) => JSON.parse(line) as TraceRecord);
+    const of = (kind: string): TraceRecord[] => records.filter((record) => record.kind === kind);
+    expect(of('admission')).toHaveLength(150);
+    expect(of('priority')).toHaveLength(150);
+    expect(of('routing')).toHaveLength(150);
+    expect(of('batch').length).toBeGreaterThanOrEqual(150);
+    const routings = of('routing') as RoutingRecord[];
+    expect(routings.map(({ decision }) => decision)).toEqual(routings.map((_, i) => i));
+    expect(routings.every(({ actualTtftUs, cachedBlocks }) => actualTtftUs > 0 && cachedBlocks >= 0)).toBe(
+      true,
+    );
+    expect(routings.filter(({ regretMs }) => regretMs >= 0)).toHaveLength(2);
+    expect(routings.some(({ cacheHit }) => cacheHit)).toBe(true);
+    // requests in flight are those before the decision
+    expect(routings[0].instances.map(({ inFlight }) => inFlight)).toEqual([0, 0, 0, 0]);
+  });
+});
+
+describe('a summary', () => {
+  test.each(summaryStrategies)('%s has 500 to 1500 tokens and is the same each time', async (strategy) => {
+    const { summary } = await explain(strategy);
+    expect(summary.length / 4).toBeGreaterThan(500);
+    expect(summary.length / 4).toBeLessThan(1500);
+    expect((await explain(strategy)).summary).toBe(summary);
+    expect(summary).toMatch(/^## Outcome\npolicy [0-9a-f]{16} on shared-prefixes/);
+    expect(summary).toContain('## Suggested focus');
+    // the filters of search frameworks
+    expect(summary).not.toMatch(/[A-Za-z0-9]{32}/);
+    expect(summary).not.toMatch(/(token|key|secret|password)s?\s*[:=]/i);
+  });
+
+  test('keeps to fewer tokens when asked, in whole lines', async () => {
+    const whole = (await explain('issue_focused')).summary;
+    const { summary } = await explain('issue_focused', 4, 300);
+    expect(summary.length).toBeLessThanOrEqual(1201);
+    for (const line of summary.split('\n')) expect(whole).toContain(line);
+  });
+});
+
+describe('anomalies', () => {
+  const watched = (run: (recorder: TraceRecorder) => ReturnType<typeof smallSimulation>) => {
+    const recorder = new TraceRecorder('minimal');
+    const simulation = run(recorder);
+    recorder.attach(simulation);
+    simulation.run();
+    simulation.close();
+    return recorder;
+  };
+
+  test('a less urgent request that joins the batch first is an inversion, and fcfs makes it', () => {
+    const requests = [
+      { atUs: 0, prompt: 200, output: 40, sloClass: 'batch' },
+      { atUs: 1, prompt: 60, output: 4, sloClass: 'batch' },
+      { atUs: 2, prompt: 60, output: 4, sloClass: 'critical' },
+    ];
+    const run = (queueOrder: string): number => {
+      const pool = smallPool({ hbmBlocks: 64, maxSequences: 1 });
+      const engine = { ...pool.engine, scheduler: { ...pool.engine.scheduler, queueOrder } };
+      const recorder = watched((observer) => smallSimulation([{ ...pool, engine }], requests, {}, observer));
+      return recorder.anomalies
+        .found({})
+        .filter(({ type }) => type === 'priority_inversion')
+        .reduce((sum, { count }) => sum + count, 0);
+    };
+    expect(run('fcfs')).toBe(1);
+    expect(run('priority-fcfs')).toBe(0);
+  });
+
+  test('missed targets are named by class with examples', () => {
+    const requests = Array.from({ length: 12 }, (_, i) => ({
+      atUs: i,
+      prompt: 64,
+      output: 8,
+      sloClass: i % 2 === 0 ? 'critical' : 'batch',
+    }));
+    const recorder = watched((observer) => smallSimulation([smallPool()], requests, {}, observer));
+    const found = recorder.anomalies.found({ critical: { ttftUs: 1 }, batch: { ttftUs: 1e9 } });
+    expect(found.filter(({ type }) => type === 'slo_violation')).toEqual([
+      {
+        type: 'slo_violation',
+        timeUs: 0,
+        description: 'class critical: 6 requests missed their targets',
+        requests: ['request_0', 'request_2', 'request_4', 'request_6', 'request_8'],
+        count: 6,
+        severity: 'high',
+      },
+    ]);
+  });
+
+  test('preemptions in a burst are a storm', () => {
+    const requests = Array.from({ length: 16 }, (_, i) => ({ atUs: i, prompt: 8, output: 60 }));
+    const recorder = watched((observer) =>
+      smallSimulation([smallPool({ hbmBlocks: 40 })], requests, {}, observer),
+    );
+    const [storm] = recorder.anomalies.found({}).filter(({ type }) => type === 'preemption_storm');
+    expect(storm.count).toBeGreaterThanOrEqual(8);
+    expect(storm.requests.length).toBeGreaterThan(0);
+  });
+
+  test('a shadow that remembers too much diverges', () => {
+    const requests = Array.from({ length: 30 }, (_, i) => ({
+      atUs: 20_000 * i,
+      prompt: 40,
+      output: 2,
+      stream: i % 10,
+    }));
+    const recorder = watched((observer) =>
+      smallSimulation(
+        [smallPool({ hbmBlocks: 24 })],
+        requests,
+        { shadow: { model: 'approximate', blocks: 1000, eventDelayUs: 0, speculativeTtlUs: 0 } },
+        observer,
+      ),
+    );
+    const found = recorder.anomalies.found({}).filter(({ type }) => type === 'shadow_divergence');
+    expect(found.length).toBe(1);
+    expect(found[0].description).toMatch(/^the router expected more cached than there was/);
+  });
+});
