@@ -1,6 +1,6 @@
 /** `tierkv evolve` in processes of its own: its files, a kill in the middle, any number of threads, mistakes. */
 
-import { spawn, spawnSync } from 'node:child_process';
+import { execFileSync, spawn, spawnSync } from 'node:child_process';
 import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
@@ -103,7 +103,7 @@ it('goes on after a kill to what an uninterrupted search gives, on another numbe
     .trim()
     .split('\n');
   expect(lines).toHaveLength((JSON.parse(stateOf('whole')) as SearchState).individuals.length);
-}, 120_000);
+}, 300_000);
 
 it.each([
   [['--slots', 'routin'], /--slots is not known.*routing/],
@@ -120,4 +120,23 @@ it.each([
 it('a search is neither overwritten nor gone on with under another plan', () => {
   expect(evolve('whole').stderr).toMatch(/holds a search already.*--resume/);
   expect(evolve('whole', '--resume', '--seed', '9').stderr).toMatch(/seed is 9, and was 1/);
+});
+
+function lacksMatplotlib(): boolean {
+  try {
+    execFileSync('python3', ['-c', 'import matplotlib'], { stdio: 'ignore' });
+    return false;
+  } catch {
+    console.warn('SKIPPED: matplotlib is not here for the example that plots a search');
+    return true;
+  }
+}
+
+it.skipIf(lacksMatplotlib())('the Python example draws what a search left', () => {
+  const script = fileURLToPath(
+    new URL('../../../python/tierkv_evolve/examples/plot_search.py', import.meta.url),
+  );
+  const picture = path.join(folder, 'search.png');
+  execFileSync('python3', [script, path.join(folder, 'whole'), picture]);
+  expect(fs.readFileSync(picture).subarray(1, 4).toString()).toBe('PNG');
 });
