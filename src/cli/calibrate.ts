@@ -5,9 +5,11 @@
  */
 
 import { Command } from 'commander';
+import { configError } from '../runtime/errors.ts';
 import { fitLink, type LinkSample, linkSchema } from '../sim/latency/index.ts';
 import type { LinkRow } from './bench/links/index.ts';
 import { median } from './bench/measuring.ts';
+import type { RecordedFiles } from './calibrateRecorded.ts';
 import { formatBytes, renderTable, requireWritableTarget, writeJsonFile } from './output/index.ts';
 
 export interface LinkFigures {
@@ -29,8 +31,8 @@ export interface MeasuredProfile {
   readonly links: Readonly<Record<string, LinkFigures>>;
 }
 
-interface CalibrateOptions {
-  readonly out: string;
+interface CalibrateOptions extends Partial<RecordedFiles> {
+  readonly out?: string;
   readonly dir?: string;
   readonly adapter?: string;
   readonly quick: boolean;
@@ -41,18 +43,33 @@ The profile holds, for each of the six links: what a transfer of each size takes
 much longer one takes that travels alone, and the share of its bandwidth that a direction keeps while the
 opposite one is busy. It also says whether the adapter is software, whose times say nothing about a GPU's.
 
-Use it with: tierkv replay TRACE --driver modeled --links FILE
+Use it with: tierkv replay TRACE --driver modeled --links FILE, or tierkv parity --links FILE
+
+With --trace-data, --sim-results and --report it is upstream's calibrate instead: a recorded trace beside a
+simulation of it, request by request.
 `;
 
 export function calibrateCommand(): Command {
   return new Command('calibrate')
     .description('Measure the links between GPU memory, host memory and disk, and write them as a profile.')
-    .requiredOption('--out <file>', 'where to write the profile')
+    .option('--out <file>', 'where to write the profile')
     .option('--dir <dir>', 'directory on the disk to measure (default: a temporary one)')
     .option('--adapter <name>', 'hardware, software, or a part of the name of the adapter to measure')
     .option('--quick', 'fewer sizes and rounds', false)
+    .option('--trace-data <file>', "rows of a recorded TraceV2, for upstream's report instead of a profile")
+    .option('--trace-header <file>', 'its header')
+    .option('--sim-results <file>', 'what --results-path of a simulation of the trace wrote')
+    .option('--report <file>', 'where to write the report, as JSON')
     .addHelpText('after', helpEnd)
-    .action(async ({ out, dir, adapter: wanted, quick }: CalibrateOptions) => {
+    .action(async (given: CalibrateOptions) => {
+      const recorded = recordedFiles(given);
+      if (recorded !== undefined) {
+        const { reportRecorded } = await import('./calibrateRecorded.ts');
+        process.stdout.write(reportRecorded(recorded));
+        return;
+      }
+      const { out, dir, adapter: wanted, quick } = given;
+      if (out === undefined) throw configError('--out', 'is missing', 'Say where to write the profile.');
       requireWritableTarget(out);
       const { benchLinks, fullSizes, quickSizes } = await import('./bench/links/index.ts');
       const say = (line: string): void => void process.stderr.write(`tierkv: ${line}\n`);
@@ -65,6 +82,26 @@ export function calibrateCommand(): Command {
       writeJsonFile(out, profile);
       process.stdout.write(renderProfile(profile));
     });
+}
+
+/** Upstream's use of the command, which compares a recorded trace with a simulation of it. */
+function recordedFiles({
+  traceHeader,
+  traceData,
+  simResults,
+  report,
+  out,
+}: CalibrateOptions): RecordedFiles | undefined {
+  const given = { '--trace-data': traceData, '--sim-results': simResults, '--report': report };
+  if (Object.values(given).every((file) => file === undefined)) return undefined;
+  for (const [option, file] of Object.entries(given)) {
+    if (file === undefined)
+      throw configError(option, 'is missing', 'A report needs trace, results and itself.');
+  }
+  if (out !== undefined) throw configError('--out', 'excludes --report', 'Keep one of them.');
+  if (traceData === undefined || simResults === undefined || report === undefined) return undefined;
+  requireWritableTarget(report);
+  return { traceData, simResults, report, ...(traceHeader === undefined ? {} : { traceHeader }) };
 }
 
 /** @param rows of all links and pairs, at two sizes or more */

@@ -7,6 +7,7 @@ import {
   type AutoScaleContext,
   type AutoScalePolicy,
   type ClusterState,
+  type Outcome,
   type PlainState,
   type Priority,
   type PriorityPolicy,
@@ -45,8 +46,12 @@ abstract class CodePolicyBase {
   readonly name: string = NAME;
   protected readonly program: SlotProgram;
 
+  /** Present where the program wants to be told. */
+  readonly completed?: (outcome: Outcome) => void;
+
   constructor(program: SlotProgram) {
     this.program = program;
+    if (program.observes) this.completed = (outcome) => program.observe(outcome);
   }
 
   snapshot(): PlainState {
@@ -124,6 +129,8 @@ export class CodePriority extends CodePolicyBase implements PriorityPolicy {
 export class CodeRouting implements RoutingPolicy {
   readonly name: string = NAME;
   readonly readsCaches: boolean;
+  /** Present where the program wants to be told. */
+  readonly completed?: (outcome: Outcome) => void;
   readonly #program: SlotProgram;
   readonly #request: FeatureWriter<RequestFacts>;
   readonly #cluster: FeatureWriter<{ router: RouterState; instances: ClusterState['instances'] }>;
@@ -131,7 +138,9 @@ export class CodeRouting implements RoutingPolicy {
   readonly #memory: RouterMemory;
 
   constructor(code: LoadedCode) {
-    this.#program = new SlotProgram('routing', code);
+    const program = new SlotProgram('routing', code);
+    this.#program = program;
+    if (program.observes) this.completed = (outcome) => program.observe(outcome);
     this.#request = this.#program.writer(0, requestFeatures);
     this.#cluster = this.#program.writer(1, clusterFeatures);
     this.#instances = this.#program.writer(2, instanceFeatures);

@@ -3,7 +3,7 @@
  * far as the program can see them.
  */
 
-import type { PlainState, Stateful } from '../../sim/control/index.ts';
+import type { Outcome, PlainState, Stateful } from '../../sim/control/index.ts';
 import {
   type FeatureKind,
   type InputShape,
@@ -13,8 +13,14 @@ import {
   type PolicyInstance,
   type PolicyProgram,
 } from '../../sim/sandbox/index.ts';
-import { type CodePolicy, type PolicySlot, type SlotFunction, slotContracts } from '../bundle/index.ts';
-import type { Feature, FeatureTable } from '../features/index.ts';
+import {
+  type CodePolicy,
+  observerFunction,
+  type PolicySlot,
+  type SlotFunction,
+  slotContracts,
+} from '../bundle/index.ts';
+import { type Feature, type FeatureTable, outcomeFeatures } from '../features/index.ts';
 
 /** A code policy whose program was read. */
 export interface LoadedCode {
@@ -66,6 +72,7 @@ export class SlotProgram implements Stateful {
   readonly #slot: PolicySlot;
   readonly #instance: PolicyInstance;
   readonly #bound: PolicyFunction;
+  readonly #observer: { readonly bound: PolicyFunction; readonly writer: FeatureWriter<Outcome> } | null;
 
   /** @throws PolicyError contract, and what loading the program may throw */
   constructor(slot: PolicySlot, { code, program }: LoadedCode) {
@@ -74,6 +81,29 @@ export class SlotProgram implements Stateful {
     this.function = functionOf(slot, code, this.#instance);
     const { name, arguments: inputs, decision } = this.function;
     this.#bound = this.#instance.bind({ name, inputs: inputs.map(shapeOf), decision });
+    this.#observer = this.#bindObserver();
+  }
+
+  /** Whether the program wants to be told of outcomes. */
+  get observes(): boolean {
+    return this.#observer !== null;
+  }
+
+  /** Tells the program of an outcome, where it wants that. @throws PolicyError as `decide` does */
+  observe(outcome: Outcome): void {
+    if (this.#observer === null) return;
+    const { bound, writer } = this.#observer;
+    writer.write(0, outcome);
+    this.#call(bound, outcome.request.id, outcome.nowUs);
+  }
+
+  #bindObserver(): { readonly bound: PolicyFunction; readonly writer: FeatureWriter<Outcome> } | null {
+    const { name, arguments: inputs } = observerFunction;
+    if (!this.#instance.has(name)) return null;
+    const [input] = inputs;
+    const bound = this.#instance.bind({ name, inputs: [shapeOf(input)], decision: { kind: 'none' } });
+    const wants = (field: string): boolean => bound.reads(input.name, field);
+    return { bound, writer: new FeatureWriter(bound.inputs[0], outcomeFeatures, wants) };
   }
 
   /** The writer of the input at that place of the function. */
@@ -88,8 +118,12 @@ export class SlotProgram implements Stateful {
    * @throws PolicyError with the request and the simulated time
    */
   decide(requestId: string, nowUs: number): Float64Array {
+    return this.#call(this.#bound, requestId, nowUs);
+  }
+
+  #call(bound: PolicyFunction, requestId: string, nowUs: number): Float64Array {
     try {
-      return this.#bound.call();
+      return bound.call();
     } catch (error) {
       if (!(error instanceof PolicyError) || error.path !== undefined) throw error;
       throw new PolicyError(error.kind, error.problem, {

@@ -6,7 +6,7 @@
 import type { ParameterRule } from '../../sim/control/index.ts';
 import { Meter } from '../../sim/sandbox/index.ts';
 import { type PolicySlot, policySlots } from './policyBundle.ts';
-import { slotContracts } from './slots.ts';
+import { observerFunction, type SlotArgument, slotContracts } from './slots.ts';
 
 export interface SignalDescription {
   readonly name: string;
@@ -38,6 +38,8 @@ export interface SlotDescription {
 }
 
 export interface PolicyDescription {
+  /** Function that programs of admission, priority and routing may define beside their own. */
+  readonly observer: { readonly signature: string; readonly fields: readonly SignalDescription[] };
   readonly slots: readonly SlotDescription[];
   readonly limits: { readonly stepsPerCall: number; readonly memoryUnitsPerCall: number };
   readonly state: string;
@@ -47,6 +49,16 @@ const stateRule =
   'A function with one more parameter gets the state of its program there: in Starlark a dict that it may ' +
   'change, with numbers, texts, booleans, None, and lists, tuples and dicts of them. Nothing else is ' +
   'remembered from call to call.';
+
+function signalsOf(features: SlotArgument['features']): SignalDescription[] {
+  return Object.entries(features).map(([name, { kind, unit, freshness, about }]) => {
+    return { name, kind, unit, freshness, about };
+  });
+}
+
+function signalLine({ name, kind, unit, freshness, about }: SignalDescription): string {
+  return `- ${name}: ${kind}${unit === '' ? '' : ` in ${unit}`}, ${freshness}: ${about}`;
+}
 
 function describeSlot(slot: PolicySlot): SlotDescription {
   const { about, templates, functions, actions } = slotContracts[slot];
@@ -61,13 +73,7 @@ function describeSlot(slot: PolicySlot): SlotDescription {
       returns,
     })),
     arguments: Object.fromEntries(
-      inputs.map(({ name, features, isList }) => {
-        const fields = Object.entries(features).map(([field, feature]): SignalDescription => {
-          const { kind, unit, freshness, about: what } = feature;
-          return { name: field, kind, unit, freshness, about: what };
-        });
-        return [name, { isList, fields }];
-      }),
+      inputs.map(({ name, features, isList }) => [name, { isList, fields: signalsOf(features) }]),
     ),
     actions,
   };
@@ -75,7 +81,12 @@ function describeSlot(slot: PolicySlot): SlotDescription {
 
 export function describePolicies(): PolicyDescription {
   const { stepLimit, memoryLimit } = new Meter();
+  const [outcome] = observerFunction.arguments;
   return {
+    observer: {
+      signature: `${observerFunction.name}(${outcome.name}, state)`,
+      fields: signalsOf(outcome.features),
+    },
     slots: policySlots.map(describeSlot),
     limits: { stepsPerCall: stepLimit, memoryUnitsPerCall: memoryLimit },
     state: stateRule,
@@ -84,7 +95,7 @@ export function describePolicies(): PolicyDescription {
 
 /** The same as Markdown, ready for a prompt. */
 export function descriptionText(slots: readonly PolicySlot[] = policySlots): string {
-  const { slots: all, limits, state } = describePolicies();
+  const { slots: all, limits, state, observer } = describePolicies();
   const lines = [
     '# Policies of a tierkv cluster',
     '',
@@ -111,14 +122,19 @@ export function descriptionText(slots: readonly PolicySlot[] = policySlots): str
     }
     for (const [name, { isList, fields }] of Object.entries(inputs)) {
       lines.push('', `${name}${isList ? ' (a list of)' : ''}:`);
-      for (const { name: field, kind, unit, freshness, about: what } of fields) {
-        lines.push(`- ${field}: ${kind}${unit === '' ? '' : ` in ${unit}`}, ${freshness}: ${what}`);
-      }
+      lines.push(...fields.map(signalLine));
     }
     lines.push('', 'Actions of a decision tree:');
     for (const [action, { about: what, value, unit }] of Object.entries(actions)) {
       lines.push(`- ${action}${value === 'none' ? '' : ` value (${unit})`}: ${what}`);
     }
   }
+  lines.push(
+    '',
+    `## ${observer.signature}: programs of admission, priority and routing may define it`,
+    '',
+    'It is called as each routed request ends, and changes nothing but the state. outcome:',
+    ...observer.fields.map(signalLine),
+  );
   return `${lines.join('\n')}\n`;
 }

@@ -9,6 +9,7 @@ export { parseBundle, readBundle } from './readBundle.ts';
 export { treeComparisons } from './readTree.ts';
 export { bundleSchema } from './schema.ts';
 export {
+  observerFunction,
   type SlotAction,
   type SlotContract,
   type SlotFunction,

@@ -17,6 +17,7 @@ import {
   clusterFeatures,
   type FeatureTable,
   instanceFeatures,
+  outcomeFeatures,
   requestFeatures,
   routerFeatures,
   scalingFeatures,
@@ -80,6 +81,15 @@ const needs = (about: string, unit: string): SlotAction => ({ about, value: 'req
 const request = argument('request', requestFeatures);
 const cluster = argument('cluster', clusterFeatures);
 const instances = argument('instances', instanceFeatures, true);
+
+/** What a program of admission, priority or routing may define beside its function. */
+export const observerFunction: {
+  readonly name: string;
+  readonly arguments: readonly [SlotArgument];
+} = {
+  name: 'on_complete',
+  arguments: [argument('outcome', outcomeFeatures)],
+};
 
 export const slotContracts: Readonly<Record<PolicySlot, SlotContract>> = {
   admission: {

@@ -11,5 +11,6 @@ export {
   memoryNames,
   memoryOf,
 } from './instance.ts';
+export { outcomeFeatures } from './outcome.ts';
 export { type RequestFacts, requestFeatures } from './request.ts';
 export { scalingFeatures } from './scaling.ts';

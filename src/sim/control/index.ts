@@ -15,6 +15,7 @@ export {
 } from './disaggregation/index.ts';
 export { type EnqueueResult, type FlowControl, type GatewayEntry, gateways } from './flowControl/index.ts';
 export * from './instances.ts';
+export type { Outcome } from './outcome.ts';
 export * from './plane/index.ts';
 export * from './policy.ts';
 export { type PriorityPolicy, priorityPolicies, SloPriorities } from './priority/index.ts';

@@ -5,6 +5,7 @@
  */
 
 import type { GoRandom, SourceState } from '../random/index.ts';
+import type { Outcome } from './outcome.ts';
 
 export type ParameterValue = number | string | boolean | Readonly<Record<string, number>>;
 
@@ -49,6 +50,8 @@ export interface Stateful {
 
 export interface NamedPolicy extends Stateful {
   readonly name: string;
+  /** Told of each routed request as it ends; what a policy learns from outcomes, it learns here. */
+  completed?(outcome: Outcome): void;
 }
 
 /** What a policy without memory has in the place of one. */

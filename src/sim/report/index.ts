@@ -14,5 +14,11 @@ export {
 } from './groups.ts';
 export { clusterMetrics, hitRateOf, type MetricsOutput, metricsOutput } from './metricsOutput.ts';
 export { Occupancy, type OccupancySample } from './occupancy.ts';
+export {
+  compareRecorded,
+  type MetricComparison,
+  type RecordedComparison,
+  type RequestTiming,
+} from './recordedComparison.ts';
 export { type RequestRow, requestRow } from './requestRows.ts';
 export { type LinkMetrics, type TierMetrics, type TransferMetrics, transferMetrics } from './tierMetrics.ts';

@@ -49,6 +49,8 @@ describe('a mistake', () => {
     ['--metrics-path /no/such/dir/m.json', /\/no\/such\/dir\/m.json cannot be written/],
     ['--horizon -1', /--horizon is -1/],
     ['--timeout 0', /--timeout is 0/],
+    ['--session-mode closed', /--session-mode is "closed".*fixed, closed-loop/],
+    ['--session-mode closed-loop', /--session-mode is closed-loop, which is for recorded traces/],
   ])('%s', async (args, says) => {
     const { exitCode, text } = await failure(args);
     expect(text).toMatch(says);

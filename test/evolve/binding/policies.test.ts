@@ -3,9 +3,14 @@
 import { describe, expect, test } from 'vitest';
 import { bindBundle } from '../../../src/evolve/binding/index.ts';
 import type { PolicyBundle, PolicySlot, TreeNode } from '../../../src/evolve/bundle/index.ts';
-import type { AdmissionPolicy, PriorityPolicy, RoutingPolicy } from '../../../src/sim/control/index.ts';
+import {
+  type AdmissionPolicy,
+  PolicyControlPlane,
+  type PriorityPolicy,
+  type RoutingPolicy,
+} from '../../../src/sim/control/index.ts';
 import { PolicyError } from '../../../src/sim/sandbox/index.ts';
-import { cluster, instance, request, router, world } from '../../sim/control/fixtures.ts';
+import { cluster, instance, probe, request, router, world } from '../../sim/control/fixtures.ts';
 
 const star = (slot: PolicySlot, source: string, entrypoint?: string): PolicyBundle => ({
   [slot]: { type: 'code', language: 'starlark', source, ...(entrypoint === undefined ? {} : { entrypoint }) },
@@ -171,6 +176,67 @@ describe('routing', () => {
     const choice = policy.choose(context());
     expect(choice.index).toBe(1);
     expect([...(choice.scores as Float64Array).slice(0, 2)]).toEqual([-100, -2]);
+  });
+});
+
+describe('outcomes', () => {
+  test('a program learns from them, and what it learnt is part of its state', async () => {
+    const source = [
+      'def on_complete(outcome, state):',
+      '    if not outcome.completed:',
+      '        return',
+      '    state[outcome.instance] = outcome.ttftUs',
+      'def score(request, cluster, instances, state):',
+      '    return [-state.get(i.number, 0) for i in instances]',
+    ].join('\n');
+    const bundle = star('routing', source);
+    const { policies } = await bindBundle(bundle);
+    const plane = (): PolicyControlPlane => {
+      const made = new PolicyControlPlane({}, { key: 1n, blockTokens: 16, maxSequences: 8, policies });
+      for (const number of [0, 1]) {
+        made.addInstance(probe(number));
+        made.setRoutable(number, true);
+      }
+      return made;
+    };
+    const first = plane();
+    const serve = (
+      control: PolicyControlPlane,
+      number: number,
+      nowUs: number,
+      how: 'completed' | 'timedOut',
+    ) => {
+      const asked = request({ number, arrivalUs: nowUs });
+      control.arrived(asked, nowUs);
+      const target = control.route(asked, control.prioritise(asked, nowUs), nowUs)?.target ?? -1;
+      control.firstToken(asked, target, nowUs + 500);
+      control.ended(asked, target, how, 3, nowUs + 900);
+      return target;
+    };
+    expect(serve(first, 0, 10, 'timedOut')).toBe(0);
+    expect(serve(first, 1, 20, 'completed')).toBe(0);
+    const second = plane();
+    second.restore(structuredClone(first.snapshot()));
+    expect(serve(first, 2, 30, 'completed')).toBe(1);
+    expect(serve(second, 2, 30, 'completed')).toBe(1);
+  });
+
+  test('an error in on_complete names the request', async () => {
+    const source =
+      'def on_complete(outcome, state):\n  return 1 // 0\ndef score(r, c, i):\n  return [0 for x in i]';
+    const policy = await routingOf(star('routing', source));
+    const outcome = {
+      request: request(),
+      instance: 0,
+      completed: true,
+      outputTokens: 1,
+      ttftUs: 1,
+      e2eUs: 2,
+      nowUs: 9,
+    };
+    expect(() => policy.completed?.(outcome)).toThrow(
+      /^policy_runtime: routing, line 2, request request_0, at 9 µs: /,
+    );
   });
 });
 

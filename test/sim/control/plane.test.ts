@@ -81,7 +81,7 @@ describe('the control plane', () => {
       [2, 200],
       [1, 100],
     ]);
-    made.firstToken(views[0], 0);
+    made.firstToken(views[0], 0, 0);
     made.ended(views[1], 1, 'timedOut', 0, 100_001);
     expect(counts()).toEqual([
       [2, 100],

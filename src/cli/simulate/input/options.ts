@@ -140,6 +140,11 @@ function workloadOptions(command: Command): Command {
     .option('--horizon <us>', 'end of the simulation')
     .option('--timeout <s>', 'deadline of every request in seconds; negative: none')
     .option('--profile <profile>', 'load over time, as ramp:from=2,to=20,duration=600')
+    .option(
+      '--session-mode <name>',
+      'recorded sessions: fixed, at their recorded times, or closed-loop, after the round before has ended',
+      'fixed',
+    )
     .option('--as-upstream', 'leave the last token of an answer out of its conversation, to compare runs');
 }
 

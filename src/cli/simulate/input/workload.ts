@@ -2,9 +2,17 @@
 
 import { configError } from '../../../runtime/errors.ts';
 import type { SimulatedWorkload } from '../../../sim/cluster/index.ts';
-import type { RequestStream, WorkloadRequest, WorkloadSpec } from '../../../sim/workload/index.ts';
+import {
+  type ClosedLoopTrace,
+  closedLoopTrace,
+  type RequestStream,
+  requestsOf,
+  type WorkloadRequest,
+  type WorkloadSpec,
+} from '../../../sim/workload/index.ts';
 import { type OpenedWorkload, type OpenOptions, openSpec, openWorkload } from '../../workload/open.ts';
 import { adjustmentOf, openOptions, presetSpec, seedOption } from '../../workload/options.ts';
+import { oneOf } from './latency.ts';
 import { textOption, wholeOption } from './numbers.ts';
 import type { Options } from './options.ts';
 
@@ -42,11 +50,17 @@ export function openSimulation(
         ? openPreset(options, adjust)
         : openSpec(spec, adjusted(options, adjust));
   const limit = wholeOption(options, 'numRequests', 0) ?? opened.spec?.numRequests ?? 0;
-  const sessions = opened.workload?.sessions;
+  const mode = oneOf('--session-mode', String(options.sessionMode ?? 'fixed'), ['fixed', 'closed-loop']);
+  const loop = mode === 'fixed' ? undefined : recordedLoop(file, opened, limit, options);
+  const sessions = opened.workload?.sessions ?? loop?.sessions;
   const asked = wholeOption(options, 'horizon', 1, 2 ** 63);
   const fromFile = recorded === undefined ? (opened.spec?.horizonUs ?? Infinity) : replayHorizonUs(opened);
   return {
-    workload: { stream: limited(opened, limit), sessions, sharesNothing: sharesNothing(opened) },
+    workload: {
+      stream: loop?.stream ?? limited(opened, limit),
+      sessions,
+      sharesNothing: sharesNothing(opened),
+    },
     spec: opened.spec,
     expected: limit > 0 ? limit : Infinity,
     seed: seedOption(options) ?? SEED,
@@ -54,12 +68,33 @@ export function openSimulation(
   };
 }
 
+/** Later rounds of recorded sessions wait for the ones before. */
+function recordedLoop(
+  file: string | undefined,
+  opened: OpenedWorkload,
+  limit: number,
+  options: Options,
+): ClosedLoopTrace {
+  if (opened.workload !== undefined) {
+    const problem = 'is closed-loop, which is for recorded traces, and this workload is generated';
+    throw configError('--session-mode', problem, 'Leave it out.');
+  }
+  const pauseMs = wholeOption(options, 'thinkTimeMs', 0, 1e9);
+  const pauseUs = pauseMs === undefined ? undefined : 1000 * pauseMs;
+  const loop = closedLoopTrace(requestsOf(limited(opened, limit)), pauseUs);
+  if (loop.sessions.seeds.length > 0) return loop;
+  throw configError('--session-mode', `is closed-loop, and ${file} has no sessions`, 'Leave it out.');
+}
+
 /** Clients without prefixes and sessions draw all their tokens from streams of their own. */
 function sharesNothing({ workload }: OpenedWorkload): boolean {
   if (workload === undefined || workload.sessions !== undefined) return false;
   return workload.clients.every(
-    ({ prefixGroup, prefixLength, reasoning }) =>
-      prefixGroup === '' && prefixLength === 0 && reasoning?.multiTurn === undefined,
+    ({ prefixGroup, prefixLength, reasoning, prefixes }) =>
+      prefixGroup === '' &&
+      prefixLength === 0 &&
+      reasoning?.multiTurn === undefined &&
+      prefixes === undefined,
   );
 }
 

@@ -23,6 +23,7 @@ import { checkControl } from './checkConfig.ts';
 import { recordOf } from './decisionRecord.ts';
 import { forcedAdmission, forcedChoice } from './forced.ts';
 import { InFlightBook } from './inFlightBook.ts';
+import { Learners } from './learners.ts';
 import { RouterBooks } from './routerBooks.ts';
 import { routersOf } from './routers.ts';
 
@@ -64,6 +65,7 @@ export class PolicyControlPlane implements ControlPlane {
   readonly #board: SignalBoard;
   readonly #books: RouterBooks;
   readonly #inFlight: InFlightBook = new InFlightBook();
+  readonly #learners: Learners;
   readonly #world: ControlWorld;
 
   /** @throws TKV_CONFIG with the field at fault */
@@ -83,6 +85,7 @@ export class PolicyControlPlane implements ControlPlane {
     this.#decider = prefillDecodeDeciders.make(this.config.decider, policyWorld());
     this.#gateway = this.config.gateway === null ? null : gateways.make(this.config.gateway, policyWorld());
     this.#routers = routersOf(this.config, policyWorld, routing);
+    this.#learners = new Learners([this.#admission, this.#priority, ...Object.values(this.#routers)]);
     this.#board = new SignalBoard(this.config.signals.snapshotIntervalUs);
     const readsCaches =
       this.#decider.readsCaches || Object.values(this.#routers).some((router) => router.readsCaches);
@@ -237,7 +240,8 @@ export class PolicyControlPlane implements ControlPlane {
     return { timeUs: nowUs, request: request.number, instance, expectedBlocks, actualBlocks: cachedBlocks };
   }
 
-  firstToken(request: RequestView, instance: number): void {
+  firstToken(request: RequestView, instance: number, nowUs: number): void {
+    this.#learners.firstToken(request, nowUs);
     this.#board.inFlight(instance, 0, -this.#inFlight.takeTokens(request.number, instance));
   }
 
@@ -251,7 +255,9 @@ export class PolicyControlPlane implements ControlPlane {
     }
     if (!nowhere) return;
     this.#books.ended(request, how, outputTokens, nowUs);
-    if (how !== 'redirected') this.#admission.ended?.(request, nowUs);
+    if (how === 'redirected') return;
+    this.#admission.ended?.(request, nowUs);
+    this.#learners.ended({ request, instance, completed: how === 'completed', outputTokens, nowUs });
   }
 
   abandoned(request: RequestView, nowUs: number): void {
@@ -279,6 +285,7 @@ export class PolicyControlPlane implements ControlPlane {
       board: this.#board.snapshot(),
       books: this.#books.snapshot(),
       inFlight: this.#inFlight.snapshot(),
+      learners: this.#learners.snapshot(),
     };
   }
 
@@ -298,5 +305,6 @@ export class PolicyControlPlane implements ControlPlane {
     this.#board.restore(saved.board);
     this.#books.restore(saved.books);
     this.#inFlight.restore(saved.inFlight);
+    this.#learners.restore(saved.learners);
   }
 }

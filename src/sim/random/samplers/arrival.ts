@@ -8,7 +8,7 @@ import { invariant } from '../../../runtime/errors.ts';
 import { gamma, log, pow } from '../elementary.ts';
 import type { GoRandom } from '../streams/index.ts';
 
-export type ArrivalProcess = 'poisson' | 'gamma' | 'weibull' | 'constant';
+export type ArrivalProcess = 'poisson' | 'gamma' | 'weibull' | 'constant' | 'pareto' | 'periodic';
 
 /** An arrival process as a spec writes it. `scale` is in microseconds. */
 export interface ArrivalSpec {
@@ -16,6 +16,8 @@ export interface ArrivalSpec {
   readonly cv?: number;
   readonly shape?: number;
   readonly scale?: number;
+  /** Of `periodic`: by which share of the period an arrival may be early or late, together. */
+  readonly jitter?: number;
 }
 
 export interface ArrivalSampler {
@@ -76,6 +78,39 @@ class WeibullGaps implements ArrivalSampler {
     return toGapUs(this.scale * pow(-log(u), 1 / this.shape));
   }
 }
+
+/** Many short gaps and a few very long ones: Pareto of a shape above 1. Not upstream's. */
+class ParetoGaps implements ArrivalSampler {
+  readonly #shape: number;
+  readonly #leastUs: number;
+  constructor(shape: number, meanUs: number) {
+    this.#shape = shape;
+    this.#leastUs = (meanUs * (shape - 1)) / shape;
+  }
+  next(random: GoRandom): number {
+    const u = random.float64() || SMALLEST_DOUBLE;
+    return toGapUs(this.#leastUs / pow(u, 1 / this.#shape));
+  }
+}
+
+/** One arrival a period, each early or late by itself. Not upstream's. */
+class PeriodicGaps implements ArrivalSampler {
+  readonly #periodUs: number;
+  readonly #jitter: number;
+  #late = 0;
+  constructor(periodUs: number, jitter: number) {
+    this.#periodUs = periodUs;
+    this.#jitter = jitter;
+  }
+  next(random: GoRandom): number {
+    const late = this.#jitter === 0 ? 0 : this.#jitter * (random.float64() - 0.5);
+    const gap = toGapUs(this.#periodUs * (1 + late - this.#late));
+    this.#late = late;
+    return gap;
+  }
+}
+
+const PARETO_SHAPE = 1.5;
 
 /**
  * A Gamma(shape, scale) variate: Marsaglia and Tsang (2000) for shape >= 1; below, a uniform U is drawn first
@@ -140,6 +175,10 @@ export function arrivalSampler(spec: ArrivalSpec, ratePerUs: number): ArrivalSam
       return new PoissonGaps(rate);
     case 'constant':
       return new ConstantGaps(toGapUs(1 / rate));
+    case 'pareto':
+      return new ParetoGaps(spec.shape ?? PARETO_SHAPE, 1 / rate);
+    case 'periodic':
+      return new PeriodicGaps(1 / rate, spec.jitter ?? 0);
     case 'gamma': {
       if (explicit) return new GammaGaps(spec.shape!, spec.scale!);
       const shape = 1 / (cv * cv);

@@ -17,6 +17,7 @@ import {
 import type { WorkloadRequest } from '../request.ts';
 import type { ClientSpec, WorkloadSpec } from '../spec/types.ts';
 import { VOCABULARY } from '../tokens.ts';
+import { behavedGaps } from './behavior/index.ts';
 import {
   Client,
   type ClientStream,
@@ -124,7 +125,7 @@ function clientStream(
   const spec = plan.clients[index];
   if (seed === undefined) return undefined;
   const prefix = plan.prefixes.get(spec.prefixGroup) ?? NO_PREFIX;
-  const client = new Client(index, spec, prefix, seed, plan.limits.horizonUs, pool, held);
+  const client = new Client(index, spec, prefix, seed, plan.seed, plan.limits.horizonUs, pool, held);
   if (plan.windowRates !== undefined)
     return new WindowedStream(client, plan.windowRates, plan.limits.keepInWindows === true);
   const gaps = gapsOf(client, plan.rates[index]);
@@ -138,7 +139,9 @@ function clientStream(
 
 function gapsOf(client: Client, ratePerUs: number): ArrivalSampler {
   const own = client.spec.ownArrivals;
-  if (own === undefined) return arrivalSampler(client.spec.arrival, ratePerUs);
+  if (own === undefined) {
+    return behavedGaps(arrivalSampler(client.spec.arrival, ratePerUs), client.spec.behavior);
+  }
   // one draw seeds a stream for these gaps, also where the gaps then come from the client's own stream
   const subSeed = client.random.int63();
   return own.kind === 'exactly'

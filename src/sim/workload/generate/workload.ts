@@ -13,11 +13,11 @@ import {
   admitUsers,
   ConcurrencyStream,
   type ConcurrencyUsers,
-  leadingSpans,
   type SessionKind,
   type SessionPlan,
 } from './closedLoop/index.ts';
 import { type Limits, MergedStream, type Plan, planWorkload } from './plan.ts';
+import { leadingSpans } from './spans.ts';
 
 const BLUEPRINT_SEED_OFFSET = 7_919n;
 
@@ -217,7 +217,7 @@ function sessionPlan(
     const turns = client.reasoning!.multiTurn!;
     const kind = kinds.push({
       client,
-      maxRounds: turns.maxRounds,
+      maxRounds: client.walk?.maxRounds ?? turns.maxRounds,
       thinkTimeUs: turns.thinkTimeUs,
       accumulate: turns.accumulate,
       prefix: survey.prefixes[index],

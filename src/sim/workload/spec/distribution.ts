@@ -177,7 +177,14 @@ export function binsOf(text: string, file: string): Record<string, number> {
   return bins;
 }
 
-const PROCESSES: readonly ArrivalProcess[] = ['poisson', 'gamma', 'weibull', 'constant'];
+const PROCESSES: readonly ArrivalProcess[] = [
+  'poisson',
+  'gamma',
+  'weibull',
+  'constant',
+  'pareto',
+  'periodic',
+];
 const WEIBULL_CV_MIN = 0.01;
 const WEIBULL_CV_MAX = 10.4;
 
@@ -194,7 +201,11 @@ export function readArrival(node: SpecNode, key: string, required: boolean): Arr
   const cv = section.optionalNumber('cv', { above: 0 });
   const shape = section.optionalNumber('shape', { above: 0 });
   const scale = section.optionalNumber('scale', { above: 0 });
+  const jitter = process === 'periodic' ? section.optionalNumber('jitter', { min: 0, max: 1 }) : undefined;
   section.close();
+  if (process === 'pareto' && shape !== undefined && shape <= 1) {
+    throw section.error('shape', `is ${shape}`, 'A Pareto process has a mean above 1 only; choose 1.2 to 3');
+  }
   const explicit = shape !== undefined && scale !== undefined;
   if (
     process === 'weibull' &&
@@ -213,5 +224,6 @@ export function readArrival(node: SpecNode, key: string, required: boolean): Arr
     ...(cv === undefined ? {} : { cv }),
     ...(shape === undefined ? {} : { shape }),
     ...(scale === undefined ? {} : { scale }),
+    ...(jitter === undefined ? {} : { jitter }),
   };
 }

@@ -3,7 +3,9 @@
  * deadlines.
  */
 
+import type { LengthSpec } from '../../random/index.ts';
 import { maxRequestTokens } from '../request.ts';
+import { type AdditionsSpec, readAdditions } from './additions/index.ts';
 import { readArrival, readLength } from './distribution.ts';
 import type { SpecNode } from './reader.ts';
 import {
@@ -27,6 +29,19 @@ function requiredLength(node: SpecNode, key: string, reading: Reading): TrafficS
   const length = readLength(node, key, reading.readFile);
   if (length === undefined) throw node.error(key, 'is missing', 'Give it a type and params');
   return length;
+}
+
+/** A session says the lengths of its first request; elsewhere the client does, or its archetype. */
+function lengthOf(
+  node: SpecNode,
+  key: string,
+  reading: Reading,
+  known: LengthSpec | undefined,
+  { walk }: AdditionsSpec,
+): LengthSpec {
+  if (known === undefined) return requiredLength(node, key, reading);
+  const own = readLength(node, key, reading.readFile);
+  return walk === undefined ? (own ?? known) : known;
 }
 
 function readSloClass(node: SpecNode, upgrade: boolean): SloClass {
@@ -97,7 +112,8 @@ export function readTraffic(
     );
   }
   const network = node.section('network');
-  const reasoning = readReasoning(node, reading);
+  const more = readAdditions(node, reading.readFile, concurrency);
+  const reasoning = readReasoning(node, reading) ?? more.reasoning;
   const multimodal = readMultimodal(node, reading);
   const timeoutUs = node.optionalInteger('timeout', { min: 0 });
   const closedLoop = node.flag('closed_loop');
@@ -123,8 +139,8 @@ export function readTraffic(
     adapter: node.text('adapter'),
     rateFraction,
     arrival: readArrival(node, 'arrival', concurrency === 0),
-    inputLength: requiredLength(node, 'input_distribution', reading),
-    outputLength: requiredLength(node, 'output_distribution', reading),
+    inputLength: lengthOf(node, 'input_distribution', reading, more.inputLength, more.additions),
+    outputLength: lengthOf(node, 'output_distribution', reading, more.outputLength, more.additions),
     prefixGroup,
     prefixLength,
     streaming: node.flag('streaming') ?? false,
@@ -141,6 +157,7 @@ export function readTraffic(
     ...(multimodal === undefined ? {} : { multimodal }),
     ...(timeoutUs === undefined ? {} : { timeoutUs }),
     ...(closedLoop === undefined ? {} : { closedLoop }),
+    ...more.additions,
   };
   network?.close();
   return traffic;

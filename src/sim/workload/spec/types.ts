@@ -5,6 +5,7 @@
  */
 
 import type { ArrivalSpec, LengthSpec } from '../../random/index.ts';
+import type { AdditionsSpec } from './additions/types.ts';
 
 export const SLO_CLASSES = ['', 'critical', 'standard', 'sheddable', 'batch', 'background'] as const;
 export type SloClass = (typeof SLO_CLASSES)[number];
@@ -52,7 +53,7 @@ export interface NetworkSpec {
 }
 
 /** What clients and cohorts have in common. */
-export interface TrafficSpec {
+export interface TrafficSpec extends AdditionsSpec {
   id: string;
   tenantId: string;
   sloClass: SloClass;

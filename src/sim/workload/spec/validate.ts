@@ -13,6 +13,30 @@ export function checkSpec(spec: WorkloadSpec, fail: Fail): void {
   checkRates(spec, fail);
   checkClasses(spec, fail);
   checkLoops(spec, fail);
+  checkAdditions(spec, fail);
+}
+
+/** Windows with parameters of their own are drawn as a whole, where behaviour and prefixes have no place. */
+function checkAdditions(spec: WorkloadSpec, fail: Fail): void {
+  const drawnWhole =
+    spec.clients.some(({ windows }) =>
+      windows.some(
+        ({ traceRate, arrival, inputLength, outputLength }) =>
+          traceRate !== undefined ||
+          arrival !== undefined ||
+          inputLength !== undefined ||
+          outputLength !== undefined,
+      ),
+    ) || spec.cohorts.some(({ spike }) => spike?.traceRate !== undefined);
+  const added = [...spec.clients, ...spec.cohorts].find(
+    ({ walk, behavior, prefixes, correlation }) => walk ?? behavior ?? prefixes ?? correlation,
+  );
+  if (!drawnWhole || added === undefined) return;
+  throw fail(
+    'clients',
+    `have windows with parameters of their own beside session, behavior, prefixes or correlation ("${added.id}")`,
+    'Put them into two specs',
+  );
 }
 
 function checkSources(spec: WorkloadSpec, fail: Fail): void {

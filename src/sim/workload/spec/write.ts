@@ -2,6 +2,7 @@
 
 import { stringify } from 'yaml';
 import type { ArrivalSpec, LengthSpec } from '../../random/index.ts';
+import { additionsOut } from './additions/index.ts';
 import type {
   ActiveWindow,
   ClientSpec,
@@ -99,10 +100,11 @@ function trafficOut(spec: TrafficSpec): Plain {
         ? undefined
         : compact({ rtt_ms: spec.network.rttMs, bandwidth_mbps: positive(spec.network.bandwidthMbps) }),
     multimodal: modalities(spec),
-    reasoning: reasoningOut(spec),
+    reasoning: spec.walk === undefined ? reasoningOut(spec) : undefined,
     timeout: spec.timeoutUs,
     slo_target_us: positive(spec.sloTargetUs),
     closed_loop: spec.closedLoop,
+    ...additionsOut(spec, lengthOut),
   };
 }
 

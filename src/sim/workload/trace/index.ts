@@ -1,5 +1,6 @@
 /** Recorded traces: readers over lines for every supported format, and TraceV2 in and out. */
 
+export { type ClosedLoopTrace, closedLoopTrace } from './closedLoop.ts';
 export * from './importers/index.ts';
 export type { Lines } from './lines.ts';
 export * from './servegen.ts';

@@ -15,15 +15,9 @@ import {
 import type { ModalityTokens, RequestOrigin, TokenSpan, WorkloadRequest } from '../../request.ts';
 import type { ActiveWindow, ClientSpec, ModalitySpec, MultimodalSpec } from '../../spec/types.ts';
 import { VOCABULARY } from '../../tokens.ts';
+import { type ChosenPrefix, PrefixChoice, PromptLengths, promptLengths } from '../behavior/index.ts';
+import type { Prefix } from '../prefix.ts';
 import type { HeldMemory } from './heldMemory.ts';
-
-/** The shared prefix of a group: nothing, or one span of the workload stream. */
-export interface Prefix {
-  readonly tokens: number;
-  readonly spans: readonly TokenSpan[];
-}
-
-export const NO_PREFIX: Prefix = { tokens: 0, spans: [] };
 
 /** A source of one client's requests in order of arrival; ids are given after merging. */
 export interface ClientStream {
@@ -53,12 +47,15 @@ export class Client {
   readonly inputLength: LengthSampler;
   readonly outputLength: LengthSampler;
   readonly #drawModalities: ((random: GoRandom) => ModalityTokens) | undefined;
+  readonly #choice: PrefixChoice | null;
 
+  /** @param workloadSeed names the streams of prefixes that clients choose among */
   constructor(
     index: number,
     spec: ClientSpec,
     prefix: Prefix,
     seed: bigint,
+    workloadSeed: bigint,
     horizonUs: number,
     pool: StreamPool,
     held: HeldMemory,
@@ -72,14 +69,26 @@ export class Client {
     this.seed = seed;
     this.#pool = pool;
     this.#stream = StreamPool.stream(seed);
-    this.inputLength = lengthSampler(spec.inputLength);
+    this.inputLength = promptLengths(lengthSampler(spec.inputLength), spec);
     this.outputLength = lengthSampler(spec.outputLength);
+    this.#choice =
+      spec.prefixes === undefined ? null : new PrefixChoice(spec.prefixes, this.origin, workloadSeed);
     this.#drawModalities = spec.multimodal === undefined ? undefined : modalityDrawer(spec.multimodal);
   }
 
   /** The generator of this client, at its place; valid until another client draws. */
   get random(): GoRandom {
     return this.#pool.seat(this.#stream);
+  }
+
+  /** What the next request or session begins with. */
+  prefixOf(random: GoRandom): ChosenPrefix {
+    return this.#choice === null ? this : this.#choice.choose(random);
+  }
+
+  /** An arrival comes so long after the one before. */
+  arrivedAfter(gapUs: number): void {
+    if (this.inputLength instanceof PromptLengths) this.inputLength.after(gapUs);
   }
 
   /** Draws lengths and passes over the tokens of one turn. */

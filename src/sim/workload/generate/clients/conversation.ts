@@ -72,10 +72,12 @@ export class SessionDrawer {
     { rounds: wanted, untilUs }: WantedRounds,
     inputLength: LengthSampler = this.#client.inputLength,
     outputLength: LengthSampler = this.#client.outputLength,
-    origin: WorkloadRequest['origin'] = this.#client.origin,
+    silentOrigin?: WorkloadRequest['origin'],
   ): WorkloadRequest[] {
-    const { prefix, spec } = this.#client;
+    const { spec } = this.#client;
     const sessionId = `sess_${random.int63()}`;
+    const { prefix, origin: ownOrigin } = this.#client.prefixOf(random);
+    const origin = silentOrigin ?? ownOrigin;
     const rounds: WorkloadRequest[] = [];
     const history: TokenSpan[] = []; // shared by all rounds, each of which sees what was there before it
     let historyTokens = 0;

@@ -3,7 +3,8 @@
  * and what merging such streams needs.
  */
 
-export { Client, type ClientStream, NO_PREFIX, originOf, type Prefix, spanTurn } from './client.ts';
+export { NO_PREFIX, type Prefix } from '../prefix.ts';
+export { Client, type ClientStream, originOf, spanTurn, type Turn } from './client.ts';
 export { ConversationStream } from './conversation.ts';
 export { EarliestFirst } from './earliest.ts';
 export { HeldMemory } from './heldMemory.ts';

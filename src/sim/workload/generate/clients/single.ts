@@ -6,15 +6,8 @@
 import type { ArrivalSampler } from '../../../random/index.ts';
 import { deadlineUs, type WorkloadRequest } from '../../request.ts';
 import { isClosedLoop } from '../../spec/types.ts';
-import {
-  type Client,
-  type ClientStream,
-  isActive,
-  lastEndUs,
-  type Prefix,
-  requireHits,
-  type Turn,
-} from './client.ts';
+import type { ChosenPrefix } from '../behavior/index.ts';
+import { type Client, type ClientStream, isActive, lastEndUs, requireHits, type Turn } from './client.ts';
 
 export class SingleStream implements ClientStream {
   readonly #client: Client;
@@ -32,7 +25,7 @@ export class SingleStream implements ClientStream {
   }
 
   next(): WorkloadRequest | undefined {
-    const { spec, horizonUs, prefix } = this.#client;
+    const { spec, horizonUs } = this.#client;
     const random = this.#client.random;
     while (this.#nowUs < horizonUs) {
       const gapUs = this.#gaps.next(random);
@@ -42,7 +35,9 @@ export class SingleStream implements ClientStream {
       if (isActive(this.#nowUs, spec.windows)) {
         this.#misses = 0;
         const deadline = deadlineUs(this.#nowUs, spec.timeoutUs, this.#session);
-        return singleRequest(this.#client, this.#nowUs, this.#client.drawRequest(random), prefix, deadline);
+        this.#client.arrivedAfter(gapUs);
+        const chosen = this.#client.prefixOf(random);
+        return singleRequest(this.#client, this.#nowUs, this.#client.drawRequest(random), chosen, deadline);
       }
       if (this.#nowUs >= this.#lastEndUs) return undefined;
       requireHits(++this.#misses, spec);
@@ -55,12 +50,12 @@ export function singleRequest(
   client: Client,
   arrivalUs: number,
   turn: Turn,
-  prefix: Prefix,
+  { prefix, origin }: ChosenPrefix,
   deadline: number,
 ): WorkloadRequest {
   return {
     id: '',
-    origin: client.origin,
+    origin,
     arrivalUs,
     inputTokens: prefix.tokens + turn.inputTokens,
     outputTokens: turn.outputTokens,
@@ -75,6 +70,6 @@ export function singleRequest(
     modalities: turn.modalities,
     reasonRatio: 0,
     thinkTimeUs: 0,
-    recordedPrefixGroup: client.origin.prefixGroup,
+    recordedPrefixGroup: origin.prefixGroup,
   };
 }

@@ -8,7 +8,8 @@
 import { arrivalSampler, type LengthSampler, lengthSampler } from '../../../random/index.ts';
 import { deadlineUs, type WorkloadRequest } from '../../request.ts';
 import { type ActiveWindow, isClosedLoop } from '../../spec/types.ts';
-import { type Client, type ClientStream, NO_PREFIX } from './client.ts';
+import { NO_PREFIX } from '../prefix.ts';
+import type { Client, ClientStream } from './client.ts';
 import { SessionDrawer } from './conversation.ts';
 import { EarliestFirst } from './earliest.ts';
 import { gapBytes, roundBytes } from './heldMemory.ts';
@@ -100,15 +101,10 @@ export class WindowedStream implements ClientStream {
     const turn = this.#client.drawTurn(this.#client.random, this.#inputLength, this.#outputLength);
     const { origin, prefix, spec } = this.#client;
     if (this.#keepPrefix) {
-      return singleRequest(
-        this.#client,
-        arrivalUs,
-        turn,
-        prefix,
-        deadlineUs(arrivalUs, spec.timeoutUs, isClosedLoop(spec)),
-      );
+      const deadline = deadlineUs(arrivalUs, spec.timeoutUs, isClosedLoop(spec));
+      return singleRequest(this.#client, arrivalUs, turn, { prefix, origin }, deadline);
     }
-    const request = singleRequest(this.#client, arrivalUs, turn, NO_PREFIX, 0);
+    const request = singleRequest(this.#client, arrivalUs, turn, { prefix: NO_PREFIX, origin }, 0);
     return origin.prefixGroup === '' ? request : { ...request, recordedPrefixGroup: '' };
   }
 

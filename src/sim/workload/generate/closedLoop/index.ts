@@ -2,7 +2,6 @@
 
 export { admitUsers, ConcurrencyStream, type ConcurrencyUsers } from './concurrency.ts';
 export {
-  leadingSpans,
   type RequestEnd,
   type SessionKind,
   SessionManager,

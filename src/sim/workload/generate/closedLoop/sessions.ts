@@ -5,10 +5,18 @@
  */
 
 import { invariant } from '../../../../runtime/errors.ts';
-import { type LengthSampler, lengthSampler, type PooledStream, StreamPool } from '../../../random/index.ts';
+import {
+  type GoRandom,
+  type LengthSampler,
+  lengthSampler,
+  type PooledStream,
+  StreamPool,
+} from '../../../random/index.ts';
 import { deadlineUs, type RequestOrigin, type TokenSpan, type WorkloadRequest } from '../../request.ts';
 import type { ClientSpec } from '../../spec/types.ts';
-import { originOf, type Prefix, spanTurn } from '../clients/index.ts';
+import { originOf, type Prefix, spanTurn, type Turn } from '../clients/index.ts';
+import { leadingSpans, tokensOf } from '../spans.ts';
+import { Walk } from './walk.ts';
 
 /** How follow-ups of a client's sessions are made. */
 export interface SessionKind {
@@ -21,6 +29,8 @@ export interface SessionKind {
 }
 
 export interface SessionPlan {
+  /** Later rounds of each session as a trace has them, in place of kinds and seeds. */
+  readonly recorded?: readonly (readonly WorkloadRequest[])[];
   readonly kinds: readonly SessionKind[];
   /** Kind and stream seed of each session, by session index. */
   readonly kindOf: Int32Array;
@@ -45,6 +55,9 @@ export interface SessionManagerState {
   readonly rounds: Int32Array;
   readonly ended: Uint8Array;
   readonly positions: Float64Array;
+  /** Of sessions that walk: their state, and how many rounds they have; 0 before that is drawn. */
+  readonly states: Int32Array;
+  readonly limits: Int32Array;
   readonly followUps: number;
 }
 
@@ -52,6 +65,7 @@ interface KindSamplers {
   readonly origin: RequestOrigin;
   readonly inputLength: LengthSampler;
   readonly outputLength: LengthSampler;
+  readonly walk: Walk | null;
 }
 
 export class SessionManager {
@@ -62,6 +76,8 @@ export class SessionManager {
   readonly #ended: Uint8Array;
   readonly #streams: PooledStream[] = [];
   readonly #positions: Float64Array;
+  readonly #states: Int32Array;
+  readonly #limits: Int32Array;
   #followUps = 0;
 
   constructor(plan: SessionPlan, pool: StreamPool = new StreamPool()) {
@@ -72,10 +88,13 @@ export class SessionManager {
       origin: originOf(client),
       inputLength: lengthSampler(client.inputLength),
       outputLength: lengthSampler(client.outputLength),
+      walk: client.walk === undefined ? null : new Walk(client.walk),
     }));
     this.#rounds = new Int32Array(sessions);
     this.#ended = new Uint8Array(sessions);
     this.#positions = new Float64Array(sessions);
+    this.#states = new Int32Array(sessions);
+    this.#limits = new Int32Array(sessions);
   }
 
   /**
@@ -86,46 +105,95 @@ export class SessionManager {
   next(request: WorkloadRequest, end: RequestEnd): WorkloadRequest | undefined {
     const { session } = request;
     if (session < 0 || this.#ended[session] === 1) return undefined;
-    const kind = this.#plan.kinds[this.#plan.kindOf[session]];
-    const budget = this.#plan.followUpBudget;
-    const arrivalUs = end.timeUs + kind.thinkTimeUs;
-    if (
-      end.outcome !== 'completed' ||
-      this.#rounds[session] >= kind.maxRounds - 1 ||
-      (budget >= 0 && this.#followUps >= budget) ||
-      arrivalUs > this.#plan.horizonUs
-    ) {
-      this.#ended[session] = 1;
-      const stream = this.#streams[session];
-      if (stream !== undefined) this.#pool.release(stream);
-      return undefined;
-    }
-    const { origin, inputLength, outputLength } = this.#samplers[this.#plan.kindOf[session]];
+    const { recorded, followUpBudget } = this.#plan;
+    const isOver = end.outcome !== 'completed' || (followUpBudget >= 0 && this.#followUps >= followUpBudget);
+    const next = isOver
+      ? undefined
+      : recorded !== undefined
+        ? this.#recorded(recorded[session], session, end)
+        : this.#drawn(request, end, this.#plan.kinds[this.#plan.kindOf[session]]);
+    if (next !== undefined) return next;
+    this.#ended[session] = 1;
+    const stream = this.#streams[session];
+    if (stream !== undefined) this.#pool.release(stream);
+    return undefined;
+  }
+
+  /** The next round as it was recorded, its pause after the end of the one before. */
+  #recorded(
+    rounds: readonly WorkloadRequest[],
+    session: number,
+    end: RequestEnd,
+  ): WorkloadRequest | undefined {
+    const next = rounds[this.#rounds[session]];
+    if (next === undefined) return undefined;
+    const arrivalUs = end.timeUs + next.thinkTimeUs;
+    if (arrivalUs > this.#plan.horizonUs) return undefined;
+    this.#rounds[session]++;
+    this.#followUps++;
+    const deadline = next.deadlineUs === 0 ? 0 : next.deadlineUs - next.arrivalUs + arrivalUs;
+    return { ...next, arrivalUs, deadlineUs: deadline, session };
+  }
+
+  #drawn(request: WorkloadRequest, end: RequestEnd, kind: SessionKind): WorkloadRequest | undefined {
+    const { session } = request;
+    const round = this.#rounds[session] + 1;
+    const { origin, inputLength, outputLength, walk } = this.#samplers[this.#plan.kindOf[session]];
+    const { horizonUs } = this.#plan;
+    if (round >= kind.maxRounds || end.timeUs + kind.thinkTimeUs > horizonUs) return undefined;
     const stream = (this.#streams[session] ??= {
       seed: this.#plan.seeds[session],
       position: this.#positions[session],
       seat: -1,
     });
     const random = this.#pool.seat(stream);
-    const newTokens = inputLength.next(random);
-    const outputTokens = outputLength.next(random);
-    const turn = spanTurn(stream.seed, random, newTokens, outputTokens);
+    if (walk === null) {
+      const newTokens = inputLength.next(random);
+      const turn = spanTurn(stream.seed, random, newTokens, outputLength.next(random));
+      const before = kind.accumulate ? contextOf(request, end.contextTokens) : kind.prefix.spans;
+      const beforeTokens = kind.accumulate ? request.inputTokens + end.contextTokens : kind.prefix.tokens;
+      const arrivalUs = end.timeUs + kind.thinkTimeUs;
+      return this.#followUp(request, kind, origin, arrivalUs, before, beforeTokens, turn, random);
+    }
+    if (this.#limits[session] === 0) this.#limits[session] = walk.drawRounds(random);
+    if (round >= this.#limits[session]) return undefined;
+    const step = walk.step(this.#states[session], round, random);
+    if (step === null) return undefined;
+    const arrivalUs = end.timeUs + step.pauseUs;
+    if (arrivalUs > horizonUs) return undefined;
+    this.#states[session] = step.state;
+    const turn = spanTurn(stream.seed, random, step.inputTokens, step.outputTokens);
+    const { prompt, output } = request;
+    invariant(prompt.kind === 'drawn' && output.kind === 'drawn', 'a session request has a drawn prompt');
+    const before = walk.contextOf(prompt.spans, output.spans, end.contextTokens);
+    const own = request.origin;
+    return this.#followUp(request, kind, own, arrivalUs, before, tokensOf(before), turn, random);
+  }
+
+  #followUp(
+    { session, sessionId }: WorkloadRequest,
+    { client }: SessionKind,
+    origin: RequestOrigin,
+    arrivalUs: number,
+    before: readonly TokenSpan[],
+    beforeTokens: number,
+    turn: Turn,
+    random: GoRandom,
+  ): WorkloadRequest {
     this.#positions[session] = random.position;
-    const before = kind.accumulate ? contextOf(request, end.contextTokens) : kind.prefix.spans;
-    const beforeTokens = kind.accumulate ? request.inputTokens + end.contextTokens : kind.prefix.tokens;
     const round = ++this.#rounds[session];
     const counter = ++this.#followUps;
     return {
-      id: `session_${request.sessionId}_round_${round}_${counter}`,
+      id: `session_${sessionId}_round_${round}_${counter}`,
       origin,
       arrivalUs,
-      inputTokens: beforeTokens + newTokens,
-      outputTokens,
+      inputTokens: beforeTokens + turn.inputTokens,
+      outputTokens: turn.outputTokens,
       prefixTokens: 0,
       prompt: { kind: 'drawn', spans: [...before, turn.input] },
       output: { kind: 'drawn', spans: [turn.output] },
-      deadlineUs: deadlineUs(arrivalUs, kind.client.timeoutUs, true),
-      sessionId: request.sessionId,
+      deadlineUs: deadlineUs(arrivalUs, client.timeoutUs, true),
+      sessionId,
       session,
       round,
       streaming: false,
@@ -141,6 +209,8 @@ export class SessionManager {
       rounds: this.#rounds.slice(),
       ended: this.#ended.slice(),
       positions: this.#positions.slice(),
+      states: this.#states.slice(),
+      limits: this.#limits.slice(),
       followUps: this.#followUps,
     };
   }
@@ -151,6 +221,8 @@ export class SessionManager {
     manager.#rounds.set(state.rounds);
     manager.#ended.set(state.ended);
     manager.#positions.set(state.positions);
+    manager.#states.set(state.states);
+    manager.#limits.set(state.limits);
     manager.#followUps = state.followUps;
     return manager;
   }
@@ -161,16 +233,4 @@ function contextOf(request: WorkloadRequest, generated: number): TokenSpan[] {
   const { prompt, output } = request;
   invariant(prompt.kind === 'drawn' && output.kind === 'drawn', 'a session request has a drawn prompt');
   return [...prompt.spans, ...leadingSpans(output.spans, generated)];
-}
-
-/** The spans of the first `tokens` tokens. */
-export function leadingSpans(spans: readonly TokenSpan[], tokens: number): TokenSpan[] {
-  const leading: TokenSpan[] = [];
-  let left = tokens;
-  for (const span of spans) {
-    if (left <= 0) break;
-    leading.push(span.tokens <= left ? span : { ...span, tokens: left });
-    left -= span.tokens;
-  }
-  return leading;
 }
