@@ -2,7 +2,6 @@
 
 import { existsSync, statSync } from 'node:fs';
 import type { Command } from 'commander';
-import type { KVSchedulerConfig } from '../../embed/index.ts';
 import { preemptionNames } from '../../runtime/batching/index.ts';
 import { configError } from '../../runtime/errors.ts';
 import { type KVLayout, kvLayout } from '../../runtime/index.ts';
@@ -17,19 +16,15 @@ import { openSimulation } from '../simulate/input/workload.ts';
 import { mooncakeBlockTokens } from '../trace/index.ts';
 import { addPresetOptions, seedOption } from '../workload/options.ts';
 import { defaultSpec } from './serving/defaultTraffic.ts';
-import type { ParityEngine } from './serving/engine.ts';
+import type { EngineSetting, ParityEngine } from './serving/engine.ts';
 import type { StandInConfig } from './serving/standIn.ts';
 import { type Traffic, trafficOf } from './serving/traffic.ts';
 
-export interface ParityOptions {
+export interface ParityOptions extends Omit<EngineSetting, 'dir'> {
   readonly traffic: Traffic;
   readonly latency: StandInConfig['latency'];
   readonly latencyModel: string;
   readonly layout: KVLayout;
-  readonly tierBytes: { readonly hbm: number; readonly ddr: number; readonly nvme: number };
-  readonly eviction: string;
-  readonly scheduler: KVSchedulerConfig;
-  readonly adapter: string | undefined;
   readonly dir: string | undefined;
   readonly linksPath: string | undefined;
   readonly logPath: string | undefined;

@@ -5,10 +5,11 @@ import type { Timeline } from '../driver/index.ts';
 import type { Instance, InstanceHost, PromptKeys } from '../instance/index.ts';
 import type { RequestTable } from '../metrics/index.ts';
 import type { RequestStream, SessionPlan } from '../workload/index.ts';
-import type { GatewayTiming, HandoffConfig } from './flow/index.ts';
+import type { GatewayTiming } from './flow/gatewayQueue.ts';
+import type { HandoffConfig } from './flow/handoffs.ts';
 import type { ForcedDecisions } from './forced.ts';
 import type { SimulationObserver } from './observer.ts';
-import type { ScalingSetup } from './scaling/index.ts';
+import type { ScalingSetup } from './scaling/scalingLoop.ts';
 import type { SimulationKey } from './simulationKey.ts';
 
 export interface SimulatedWorkload {

@@ -6,16 +6,20 @@
 
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
+import type { KVSchedulerConfig } from '../../../embed/index.ts';
 import { configError } from '../../../runtime/errors.ts';
 import type { KVLayout } from '../../../runtime/index.ts';
-import type { ParityOptions } from '../options.ts';
 import type { ParityRunner } from './runner.ts';
 
 /** What the runtime of a runner is opened with. */
-export type EngineSetting = Pick<ParityOptions, 'tierBytes' | 'eviction' | 'scheduler' | 'adapter'> & {
+export interface EngineSetting {
+  readonly tierBytes: { readonly hbm: number; readonly ddr: number; readonly nvme: number };
+  readonly eviction: string;
+  readonly scheduler: KVSchedulerConfig;
+  readonly adapter: string | undefined;
   /** Where the disk tier lies. */
   readonly dir: string;
-};
+}
 
 export interface ParityEngine {
   readonly name: string;
