@@ -9,7 +9,7 @@ import type { EngineCounters } from './engineCounters.ts';
 /** Events that may wait to be read. The runtime keeps as many that were read, so few keep little memory. */
 const capacity = 1024;
 /** Blocks whose last use is remembered, beside those that are in HBM. */
-const rememberedMost = 65_536;
+const rememberedMost = 16_384;
 
 /** Goes on until the runtime closes. */
 export async function watchLifetimes(kv: KVRuntime, counters: EngineCounters): Promise<void> {
