@@ -14,6 +14,7 @@
 import { type KVPort, ManagerPort, Scheduler, type ServingRequest } from '../src/runtime/batching/index.ts';
 import { BlockKeys, ExternalKeys, KVManager, Outcome, type SequenceId } from '../src/runtime/index.ts';
 import { Sequence } from '../src/runtime/manager/sequences/sequence.ts';
+import { newArrays } from '../src/runtime/manager/sequences/tableArrays.ts';
 import { SeededRandom } from '../src/testing/index.ts';
 
 const blockTokens = 16;
@@ -64,7 +65,7 @@ function newCountingPort(blocks: number): KVPort {
     canOpen: (_keys, _matched, wanted) => open + wanted <= blocks,
     canAllocate: (wanted) => open + wanted <= blocks,
     mayTakeFrom: () => true,
-    open: () => new Sequence(0 as SequenceId, { number: 0, blocks: 64, matched: 0 }, 0),
+    open: () => new Sequence(0 as SequenceId, { number: 0, blocks: 64, matched: 0 }, 0, newArrays(64)),
     load: () => true,
     loadFromBack: () => true,
     loadEstimate: () => undefined,

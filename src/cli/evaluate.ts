@@ -5,7 +5,7 @@
 
 import { availableParallelism } from 'node:os';
 import { Command } from 'commander';
-import type { PoolLimits } from './evaluate/pool.ts';
+import type { PoolLimits } from './evaluate/simulations/index.ts';
 import { requireWritableTarget } from './output/index.ts';
 import { interruptible } from './process/index.ts';
 import { numberWithin, type Options } from './workload/options.ts';

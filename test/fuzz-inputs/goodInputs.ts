@@ -102,6 +102,77 @@ const spec = (name: string): InputKind => ({
   ],
 });
 
+const sessionSpec = `version: "2"
+aggregate_rate: 10
+num_requests: 30
+clients:
+  - id: agent
+    tenant_id: a
+    rate_fraction: 1
+    arrival: {process: pareto, shape: 1.4}
+    input_distribution: {type: constant, params: {value: 90}}
+    output_distribution: {type: constant, params: {value: 9}}
+    prefixes: {reuse_probability: 0.5, groups: [{id: x, length: 40, popularity: 2}, {id: y, length: 20}]}
+    session:
+      agentic:
+        tool_call_probability: 0.6
+        max_tool_calls: 4
+        tool_latency_ms: {type: exponential, params: {mean: 30}}
+        tool_result_distribution: {type: constant, params: {value: 50}}
+      context_growth: bounded
+      context_limit: 400
+      prompt_growth_rate: 0.1
+      decode_variation: 0.3
+  - id: walk
+    rate_fraction: 1
+    arrival: {process: periodic, jitter: 0.5}
+    session:
+      markov:
+        states:
+          - name: one
+            input_distribution: {type: constant, params: {value: 30}}
+            output_distribution: {type: constant, params: {value: 3}}
+            next: {one: 2, end: 1}
+  - id: rude
+    tenant_id: b
+    rate_fraction: 2
+    arrival: {process: poisson}
+    archetype: {typical_prompt_size: small, prefix_reuse_affinity: 0.4, burst_propensity: 0.2}
+    behavior: {type: bursty, burst: {probability: 0.3, size: 3, interval_us: 50}, oversized: {share: 0.1, tokens: 500}}
+    correlation: {burst_size: 0.5}
+    output_distribution: {type: constant, params: {value: 9}}
+`;
+
+const deployment = `version: 1
+models:
+  - {name: large, config: llama-3.1-8b-instruct, hardware: H100, tp: 2, latency_model: calibrated, floor: true}
+  - {name: small, config: qwen3-14b, hardware: H100}
+pools:
+  - {name: prefill, model: large, role: prefill, replicas: 1}
+  - {name: decode, model: large, role: decode, replicas: 1}
+  - name: chat
+    model: small
+    replicas: 2
+    engine: {total_kv_blocks: 900, max_num_seqs: 8, scheduler: sjf, preemption_mode: recompute}
+    tiers:
+      cpu_bytes_to_use: 4000000000
+      secondary_tiers: [{type: fs, device_class: nvme_gen4, capacity_bytes: 90000000000}]
+      links: {ddrToHbm: {baseLatencyUs: 9, bandwidthBytesPerS: 20000000000}}
+control:
+  admission: {policy: token-bucket, capacity: 90000, refill_rate: 9000}
+  routing: {policy: weighted, scorers: {queue-depth: 2, kv-utilization: 1}}
+  decider: {policy: always}
+  gateway: {policy: banded, detector: concurrency, maxConcurrency: 20, tick_us: 500, ttl_us: 900000}
+  signals: {snapshot_interval_us: 20000, cache_signal_us: 9}
+  shadow: {model: approximate, blocks: 100}
+  history: {window_us: 5000000, windows: 9, burst_factor: 2}
+handoff: {base_latency_us: 40, bandwidth_gb_per_s: 30}
+seed: 5
+horizon_us: 9000000
+workload: {preset: chatbot, rate: 10, num_requests: 20}
+slo: {ttft: {standard: 300ms}, e2e: {standard: 9s}}
+`;
+
 export const inputKinds: readonly InputKind[] = [
   {
     name: 'mooncake trace',
@@ -181,6 +252,25 @@ export const inputKinds: readonly InputKind[] = [
   },
   ...['every-key.yaml', 'specs/mixed-slo.yaml', 'specs/multiturn-chat-demo.yaml'].map(spec),
   ...['specs/regression_workload_load_spikes.yaml', 'specs/prefix-churn.yaml'].map(spec),
+  {
+    name: 'spec with sessions and misbehaviour',
+    file: 'spec.yaml',
+    good: sessionSpec,
+    commands: [
+      (file) => [...describe(file), '--num-requests', '40'],
+      (file) => ['workload', 'convert', file, '--to', 'spec'],
+      (file) => ['simulate', file, '--model', 'qwen3-14b', '--num-requests', '12', '--horizon', '9000000'],
+    ],
+  },
+  {
+    name: 'deployment',
+    file: 'deployment.yaml',
+    good: deployment,
+    commands: [
+      (file) => ['simulate', '--deployment', file, '--num-requests', '12', '--horizon', '9000000'],
+      (file) => ['simulate', '--deployment', file, '--horizon', '9000', '--set', 'pools[0].replicas=2'],
+    ],
+  },
   {
     name: 'coefficients',
     file: 'coefficients.json',

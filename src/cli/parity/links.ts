@@ -1,8 +1,8 @@
 /**
  * The links of this machine as the prediction takes them: read from a profile, or measured now. They are
- * measured where they are used: a rehearsal serves other traffic on a runtime with small tiers, so that
- * blocks go over each link beside the steps and the digests of a server; a time for each block, a delay, and
- * whether blocks that are issued at once arrive at once, are fitted to what they took.
+ * measured where they are used: a rehearsal before the run and one after it serve other traffic on a runtime
+ * with small tiers, so that blocks go over each link beside the steps and the digests of a server; a time for
+ * each block, a delay, and whether blocks that are issued at once arrive at once, are fitted to what they took.
  */
 
 import path from 'node:path';
@@ -21,11 +21,13 @@ export interface KnownLinks {
   readonly profiles: LinkProfiles;
   /** Where they are from, for the report. */
   readonly origin: string;
+  /** What steps take longer than their model says; 0 where no rehearsal has measured it. */
+  readonly stepOverheadUs: number;
 }
 
 export function readLinks(file: string): KnownLinks {
   const { links, device } = parseLinkCalibration(readText(file), file);
-  return { profiles: links, origin: `of ${file} (${device})` };
+  return { profiles: links, origin: `of ${file} (${device})`, stepOverheadUs: 0 };
 }
 
 /** Blocks of the tiers of a rehearsal: few, so that they overflow soon. */
@@ -42,17 +44,48 @@ const GAP_US = 60_000;
 /** What a link of the engine carries as one copy. */
 const COPY_BYTES = 4 * 1024 * 1024;
 
+/** What a rehearsal measured. */
+export interface Rehearsal {
+  readonly transfers: readonly ObservedTransfer[];
+  readonly stepOverheadUs: number;
+}
+
 /** @param runner of the rehearsal's tiers */
 export async function rehearse(
   runner: ParityRunner,
-  { blockBytes, blockTokens }: KVLayout,
+  { blockTokens }: KVLayout,
   scratch: string,
   job: Omit<RunnerJob, 'traffic' | 'logPath'>,
-): Promise<KnownLinks> {
+): Promise<Rehearsal> {
   const logPath = path.join(scratch, 'rehearsal.log');
-  await runner.run({ ...job, traffic: rehearsalTraffic(blockTokens), logPath, progress: () => {} });
+  const { stepOverheadUs = 0 } = await runner.run({
+    ...job,
+    traffic: rehearsalTraffic(blockTokens),
+    logPath,
+    progress: () => {},
+  });
   const { observed } = await replayExactly(logPath, job.signal);
-  return { profiles: fitLinks(observed.transfers, blockBytes), origin: 'measured in a rehearsal' };
+  return { transfers: observed.transfers, stepOverheadUs };
+}
+
+/** The links under which all rehearsals together come out best. */
+export function linksOfRehearsals(rehearsals: readonly Rehearsal[], blockBytes: number): KnownLinks {
+  const names = [...new Set(rehearsals.flatMap(({ transfers }) => transfers.map(({ link }) => link)))];
+  const profiles = Object.fromEntries(
+    names.map((name) => {
+      const runs = rehearsals.map(({ transfers }) => transfers.filter(({ link }) => link === name));
+      return [
+        name,
+        fitLink(
+          runs.filter((run) => run.length > 0),
+          blockBytes,
+        ),
+      ];
+    }),
+  );
+  const overheads = rehearsals.map(({ stepOverheadUs }) => stepOverheadUs);
+  const stepOverheadUs = Math.round(overheads.reduce((sum, us) => sum + us, 0) / overheads.length);
+  return { profiles, origin: 'measured in rehearsals before and after', stepOverheadUs };
 }
 
 /** Prompts of all lengths, each of blocks of its own, and between them some that were asked before. */
@@ -107,8 +140,9 @@ const candidatesUs: readonly number[] = Array.from({ length: 49 }, (_, i) => 10 
 /**
  * The profile under which the observed transfers, each issued when it was, would have taken what they took:
  * with the least mean distance of logarithms, which slow ones do not move.
+ * @param runs of one link, each with a clock of its own
  */
-function fitLink(transfers: readonly ObservedTransfer[], blockBytes: number): LinkProfile {
+function fitLink(runs: readonly (readonly ObservedTransfer[])[], blockBytes: number): LinkProfile {
   let best: LinkProfile = { baseLatencyUs: 0, bandwidthBytesPerS: 1e9 };
   let least = Infinity;
   for (const perBlockUs of candidatesUs) {
@@ -116,7 +150,7 @@ function fitLink(transfers: readonly ObservedTransfer[], blockBytes: number): Li
       for (const batchBytes of [0, COPY_BYTES]) {
         const bandwidthBytesPerS = (blockBytes * 1e6) / perBlockUs;
         const profile = { baseLatencyUs: 0, bandwidthBytesPerS, delayUs, batchBytes };
-        const distance = distanceOf(transfers, profile, blockBytes);
+        const distance = runs.reduce((sum, run) => sum + distanceOf(run, profile, blockBytes), 0);
         if (distance < least) [best, least] = [profile, distance];
       }
     }
@@ -130,9 +164,4 @@ function distanceOf(transfers: readonly ObservedTransfer[], profile: LinkProfile
   for (const [i, us] of priced.entries())
     sum += Math.abs(Math.log(us / Math.max(transfers[i].durationUs, 1)));
   return sum / priced.length;
-}
-
-function fitLinks(transfers: readonly ObservedTransfer[], blockBytes: number): LinkProfiles {
-  const byLink = Map.groupBy(transfers, ({ link }) => link);
-  return Object.fromEntries([...byLink].map(([link, all]) => [link, fitLink(all, blockBytes)]));
 }

@@ -101,10 +101,11 @@ export function parseParityOptions(
     nvme: bytesOf('nvmeBlocks', 0),
   };
   const modes = preemptionNames.filter((name) => name !== 'restart');
+  const { latency, model, hardware, tp } = machine;
   return {
     traffic: trafficOf(open, real(options, 'speed', 1e-6, 1e6)),
-    latency: machine.latency,
-    latencyModel: `${machine.latency.backend} of ${machine.model.name} on ${machine.hardware.name} x ${machine.tp}`,
+    latency,
+    latencyModel: `${latency.backend} of ${model.name} on ${hardware.name} x ${tp}`,
     layout,
     tierBytes,
     eviction: oneOf('--eviction', String(options.eviction), evictionPolicyNames),

@@ -11,6 +11,7 @@ import type { LinkProfiles } from '../../sim/driver/index.ts';
 import { type EngineConfig, type LowerTier, SchedulerEngine } from '../../sim/instance/index.ts';
 import type { LatencyModel } from '../../sim/latency/index.ts';
 import { Status } from '../../sim/metrics/index.ts';
+import type { KnownLinks } from './links.ts';
 import { RunObserver } from './observer.ts';
 import type { ServedRequest } from './serving/runner.ts';
 import { requestKey, type Traffic } from './serving/traffic.ts';
@@ -52,7 +53,7 @@ export function predict(
   recorded: Recorded,
   traffic: Traffic,
   latency: LatencyModel,
-  links: LinkProfiles,
+  { profiles, stepOverheadUs }: KnownLinks,
 ): Prediction {
   const { config, scheduler } = recorded;
   const observed = new RunObserver(resolveConfig(config).tiers.map(({ tier }) => tier));
@@ -65,8 +66,8 @@ export function predict(
           role: 'monolithic',
           model: '',
           replicas: 1,
-          engine: engineOf(recorded, links),
-          latency: stepsOnly(latency),
+          engine: engineOf(recorded, profiles),
+          latency: stepsOnly(latency, stepOverheadUs),
           limits: { maxModelTokens, maxSequences, preemption },
         },
       ],
@@ -101,10 +102,10 @@ export function predict(
 }
 
 /** The runner measures from the scheduler's door: what lies before and behind it is none of its times. */
-function stepsOnly(latency: LatencyModel): LatencyModel {
+function stepsOnly(latency: LatencyModel, overheadUs: number): LatencyModel {
   return {
     backend: latency.backend,
-    stepTimeUs: (batch) => latency.stepTimeUs(batch),
+    stepTimeUs: (batch) => latency.stepTimeUs(batch) + overheadUs,
     explain: (batch) => latency.explain(batch),
     queueingTimeUs: () => 0,
     outputTokenProcessingUs: 0,

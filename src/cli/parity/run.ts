@@ -4,7 +4,14 @@ import fs from 'node:fs';
 import path from 'node:path';
 import type { VegaLiteSpec } from '../output/index.ts';
 import { replayExactly } from './exactReplay.ts';
-import { type KnownLinks, readLinks, rehearsalBlocks, rehearse } from './links.ts';
+import {
+  type KnownLinks,
+  linksOfRehearsals,
+  type Rehearsal,
+  readLinks,
+  rehearsalBlocks,
+  rehearse,
+} from './links.ts';
 import type { ParityOptions } from './options.ts';
 import { predict } from './prediction.ts';
 import {
@@ -76,15 +83,20 @@ export async function runParity(
 ): Promise<{ report: ParityReport; chart: VegaLiteSpec }> {
   const started = performance.now();
   const { signal } = listener;
-  const links = await linksOf(options, runners, scratch, listener);
-  const runner = runners(scratch, options.tierBytes);
+  const { linksPath, tierBytes } = options;
+  const given = linksPath === undefined ? undefined : readLinks(linksPath);
+  const rehearses = given === undefined && tierBytes.ddr + tierBytes.nvme > 0;
+  const before = rehearses ? await rehearsal('before', options, runners, scratch, listener) : [];
+  const runner = runners(scratch, tierBytes);
   listener.stage('serving');
   const logPath = options.logPath ?? path.join(scratch, 'parity.log');
   const run = await runner.run({ ...listener, traffic: options.traffic, logPath });
+  const after = rehearses ? await rehearsal('after', options, runners, scratch, listener) : [];
+  const links = given ?? linksOf(options, [...before, ...after]);
   listener.stage('replaying what was recorded');
   const exact = await replayExactly(logPath, signal);
   listener.stage('predicting');
-  const predicted = predict(exact, options.traffic, run.latency, links.profiles);
+  const predicted = predict(exact, options.traffic, run.latency, links);
   const { identical, lines, bytes, firstDifference, observed } = exact;
   const report: ParityReport = {
     schema: 'tierkv.parity/1',
@@ -108,18 +120,22 @@ export async function runParity(
   return { report, chart };
 }
 
-function linksOf(
+/** Other traffic on small tiers; as a list, to be joined with others. */
+async function rehearsal(
+  when: string,
   options: ParityOptions,
   runners: Runners,
   scratch: string,
   listener: ParityListener,
-): Promise<KnownLinks> {
-  const { linksPath, tierBytes, layout } = options;
-  if (linksPath !== undefined) return Promise.resolve(readLinks(linksPath));
-  if (tierBytes.ddr + tierBytes.nvme === 0) return Promise.resolve({ profiles: {}, origin: 'none' });
-  listener.stage('measuring the links in a rehearsal');
-  const dir = path.join(scratch, 'rehearsal');
+): Promise<Rehearsal[]> {
+  listener.stage(`measuring the links in a rehearsal ${when} the run`);
+  const dir = path.join(scratch, when);
   fs.mkdirSync(dir);
   const runner = runners(dir, rehearsalBytes(options));
-  return rehearse(runner, layout, dir, { ...listener, notice: () => {} });
+  return [await rehearse(runner, options.layout, dir, { ...listener, notice: () => {} })];
+}
+
+function linksOf({ layout }: ParityOptions, rehearsals: readonly Rehearsal[]): KnownLinks {
+  if (rehearsals.length === 0) return { profiles: {}, origin: 'none', stepOverheadUs: 0 };
+  return linksOfRehearsals(rehearsals, layout.blockBytes);
 }

@@ -29,6 +29,7 @@ import type { OwnerQuotas } from './residency/ownerQuotas.ts';
 import { Pace } from './residency/pace.ts';
 import { WriteBudget } from './residency/writeBudget.ts';
 import type { Sequence, SequenceId } from './sequences/sequence.ts';
+import { SpareArrays } from './sequences/tableArrays.ts';
 
 export const HBM = 0;
 
@@ -52,6 +53,7 @@ export class Core {
   /** Issued jobs that the driver has not taken yet. */
   readonly outbox: JobQueue = new JobQueue();
   readonly sequences: Map<SequenceId, Sequence> = new Map();
+  readonly spares: SpareArrays = new SpareArrays();
   /** Sequences that wait for nothing any more, to be told of at the end of the call. */
   readonly settled: Sequence[] = [];
   /** Transfers between tiers that have ended, to be told of at the end of the call. */
@@ -276,6 +278,7 @@ export class Core {
   touch(sequence: Sequence, content: number): void {
     this.policy.touch(content, sequence.visit);
     this.use?.used(content, this.nowUs);
+    this.listener.used?.(content);
   }
 
   #forgotten(content: number): void {
@@ -361,6 +364,12 @@ export class Core {
   end(row: number, outcome: number): void {
     this.agenda.ended.push(this.jobs.idOf(row));
     this.jobs.end(row, outcome);
+  }
+
+  /** The sequence has ended, and holds nothing any more. */
+  closed(sequence: Sequence): void {
+    this.sequences.delete(sequence.id);
+    this.spares.giveBack(sequence.retire());
   }
 
   /** An entry of the sequence has lost its bytes. */

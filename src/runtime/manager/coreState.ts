@@ -8,6 +8,7 @@ import type { StateVisitor } from '../snapshot/index.ts';
 import type { Core } from './core.ts';
 import { OwnerQuotas } from './residency/ownerQuotas.ts';
 import { Sequence } from './sequences/sequence.ts';
+import { newArrays } from './sequences/tableArrays.ts';
 
 export function visitCore(core: Core, visitor: StateVisitor): void {
   invariant(core.settled.length === 0 && core.moved.length === 0, 'state is shown between two calls');
@@ -50,7 +51,8 @@ function visitSequences(core: Core, visitor: StateVisitor): void {
     () => [...sequences.values()].map(({ id, visit, owner }) => ({ id, visit, owner })),
     (saved) => {
       sequences.clear();
-      for (const { id, visit, owner } of saved) sequences.set(id, new Sequence(id, visit, owner));
+      for (const { id, visit, owner } of saved)
+        sequences.set(id, new Sequence(id, visit, owner, newArrays(visit.blocks)));
     },
   );
   for (const sequence of sequences.values()) sequence.visitState(visitor);

@@ -88,7 +88,8 @@ export abstract class SequenceCalls extends ManagerViews {
       return null;
     }
     const visit = core.visitOf(count, matched);
-    const sequence = new Sequence(++core.sequencesOpened as SequenceId, visit, owner, room);
+    const id = ++core.sequencesOpened as SequenceId;
+    const sequence = new Sequence(id, visit, owner, core.spares.take(Math.max(count, room)));
     core.sequences.set(sequence.id, sequence);
     sequence.extendTo(matched);
     const before = core.sink === null ? null : Float64Array.from(core.counters.hits);
@@ -339,7 +340,7 @@ export abstract class SequenceCalls extends ManagerViews {
     core.counters.preemptions++;
     const replicas = sequence.replica.slice(0, sequence.length);
     for (let i = sequence.length - 1; i >= 0; i--) releaseBlock(core, sequence, i, false);
-    core.sequences.delete(sequence.id);
+    core.closed(sequence);
     sendDown(core, replicas);
     this.end(true);
   }
@@ -385,7 +386,7 @@ export abstract class SequenceCalls extends ManagerViews {
   #close(sequence: Sequence, cancel: boolean): void {
     const core = this.core;
     for (let i = sequence.length - 1; i >= 0; i--) releaseBlock(core, sequence, i, cancel);
-    core.sequences.delete(sequence.id);
+    core.closed(sequence);
     this.end(true);
   }
 

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { loadPlan } from '../../../src/cli/evaluate/index.ts';
-import { runCase } from '../../../src/cli/evaluate/runCase.ts';
+import { runCase } from '../../../src/cli/evaluate/simulations/runCase.ts';
 import { bindBundle } from '../../../src/evolve/binding/index.ts';
 import { type PolicyBundle, policyId } from '../../../src/evolve/bundle/index.ts';
 import type { RawMetrics } from '../../../src/evolve/fitness/index.ts';

@@ -1,9 +1,9 @@
 /** What a run is told by: regret that a whole run confirms, anomalies that are there, summaries that fit. */
 
 import { describe, expect, test } from 'vitest';
-import { explainCase } from '../../../src/cli/evaluate/explain.ts';
 import { loadPlan } from '../../../src/cli/evaluate/index.ts';
-import { caseBuilder } from '../../../src/cli/evaluate/runCase.ts';
+import { explainCase } from '../../../src/cli/evaluate/simulations/explain.ts';
+import { caseBuilder } from '../../../src/cli/evaluate/simulations/runCase.ts';
 import { bindBundle } from '../../../src/evolve/binding/index.ts';
 import { preset } from '../../../src/evolve/bundle/index.ts';
 import type { SuiteCase } from '../../../src/evolve/fitness/index.ts';

@@ -5,8 +5,7 @@ import { type Answer, EvaluationService, type ServiceOptions } from '../../../ev
 import { defaultSummary } from '../../../evolve/summary/index.ts';
 import { configError } from '../../../runtime/errors.ts';
 import { loadPlan } from '../plans.ts';
-import type { PoolLimits } from '../pool.ts';
-import { SimulationEvaluator } from '../simulationEvaluator.ts';
+import { type PoolLimits, SimulationEvaluator } from '../simulations/index.ts';
 import { candidateOf } from './candidateFile.ts';
 import { serveHttp } from './http.ts';
 import { serveLines } from './stdio.ts';

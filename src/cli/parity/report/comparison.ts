@@ -1,4 +1,4 @@
-/** Two runs side by side: what each found, how long transfers and requests took, and how far they are apart. */
+/** Two runs side by side: what each found, how long transfers and requests took, how far they are apart. */
 
 import type { ManagerConfig } from '../../../runtime/index.ts';
 import { tierName } from '../../../runtime/tier/tier.ts';

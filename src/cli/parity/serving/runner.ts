@@ -35,7 +35,12 @@ export interface RealRun {
   readonly requests: readonly ServedRequest[];
   /** How long a step takes, for the prediction. */
   readonly latency: LatencyModel;
-  /** What that is, for the report. Default: the latency model of the options. */
+  /**
+   * Median of what a step took longer than that: planning, handing in, timers. A rehearsal measures it for the
+   * run. Default 0.
+   */
+  readonly stepOverheadUs?: number;
+  /** What `latency` is, for the report. Default: the latency model of the options. */
   readonly latencyName?: string;
   readonly adapter: { readonly name: string; readonly software: boolean };
   /** Blocks that came up with wrong bytes: none, or the hardware is at fault. */

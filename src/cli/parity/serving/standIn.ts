@@ -61,6 +61,7 @@ export class StandIn implements ParityRunner {
     return {
       requests,
       latency,
+      stepOverheadUs: serving.stepOverheadUs,
       adapter: { name, software },
       wrongBlocks: kv.manager.counters.loadsFailed[Outcome.CORRUPT],
       interruptedSteps: serving.interruptedSteps,
@@ -70,6 +71,7 @@ export class StandIn implements ParityRunner {
 
 class Serving {
   interruptedSteps = 0;
+  readonly #overheadsUs: number[] = [];
   readonly #kv: KVRuntime;
   readonly #scheduler: KVScheduler;
   readonly #latency: LatencyModel;
@@ -93,6 +95,10 @@ class Serving {
     this.#job = job;
     this.#arrivals = new Arrivals(job.traffic.open());
     this.#startUs = kv.nowUs();
+  }
+
+  get stepOverheadUs(): number {
+    return this.#overheadsUs.toSorted((a, b) => a - b)[this.#overheadsUs.length >> 1] ?? 0;
   }
 
   async toTheEnd(): Promise<readonly ServedRequest[]> {
@@ -144,6 +150,7 @@ class Serving {
     }
     const { interrupted, finished } = this.#scheduler.stepEnded(sampled);
     const endUs = this.#nowUs();
+    this.#overheadsUs.push(Math.max(0, endUs - startUs - stepUs));
     if (interrupted) this.interruptedSteps++;
     else for (const { id } of sampled) this.#sampled(this.#open.get(id) as Open, endUs);
     for (const { id } of finished) this.#finish(id, endUs);

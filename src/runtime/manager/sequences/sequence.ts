@@ -11,6 +11,7 @@
 import type { Retention, Visit } from '../../policy/index.ts';
 import type { StateVisitor } from '../../snapshot/index.ts';
 import { Outcome } from '../../transfer/outcome.ts';
+import { noArrays, type TableArrays } from './tableArrays.ts';
 
 export type SequenceId = number & { readonly __sequence: never };
 
@@ -61,18 +62,29 @@ export class Sequence {
   disturbances = 0;
   #length = 0;
 
-  /** @param room blocks that it may come to have: up to there its table is never replaced */
-  constructor(id: SequenceId, visit: Visit, owner: number, room = 0) {
+  /** @param arrays of its table, empty; they are replaced when there are more blocks than entries */
+  constructor(id: SequenceId, visit: Visit, owner: number, arrays: TableArrays) {
     this.id = id;
     this.visit = visit;
     this.matched = visit.matched;
     this.owner = owner;
-    const size = Math.max(visit.blocks, room, 4);
-    this.replica = new Int32Array(size).fill(-1);
-    this.content = new Int32Array(size).fill(-1);
-    this.state = new Uint8Array(size);
-    this.outcome = new Uint8Array(size);
-    this.claim = new Int32Array(size).fill(-1);
+    this.replica = arrays.replica;
+    this.content = arrays.content;
+    this.state = arrays.state;
+    this.outcome = arrays.outcome;
+    this.claim = arrays.claim;
+  }
+
+  /** It has ended, and each of its blocks was cleared. @returns its arrays, which it has no more */
+  retire(): TableArrays {
+    const { replica, content, claim, state, outcome } = this;
+    this.replica = noArrays.replica;
+    this.content = noArrays.content;
+    this.state = noArrays.state;
+    this.outcome = noArrays.outcome;
+    this.claim = noArrays.claim;
+    this.#length = 0;
+    return { replica, content, claim, state, outcome };
   }
 
   /** Number of blocks in the table. */

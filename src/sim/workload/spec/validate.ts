@@ -34,7 +34,8 @@ function checkAdditions(spec: WorkloadSpec, fail: Fail): void {
   if (!drawnWhole || added === undefined) return;
   throw fail(
     'clients',
-    `have windows with parameters of their own beside session, behavior, prefixes or correlation ("${added.id}")`,
+    'have windows with parameters of their own beside session, behavior, prefixes or correlation ' +
+      `("${added.id}")`,
     'Put them into two specs',
   );
 }

@@ -1,9 +1,9 @@
 /** One case told: its decisions, what went wrong, what the alternatives would have given, and a page about it. */
 
-import type { BoundBundle } from '../../evolve/binding/index.ts';
-import type { RawMetrics, SuiteCase } from '../../evolve/fitness/index.ts';
-import { meetsTargets } from '../../evolve/fitness/index.ts';
-import { type RequestFact, type SummaryConfig, summarise } from '../../evolve/summary/index.ts';
+import type { BoundBundle } from '../../../evolve/binding/index.ts';
+import type { RawMetrics, SuiteCase } from '../../../evolve/fitness/index.ts';
+import { meetsTargets } from '../../../evolve/fitness/index.ts';
+import { type RequestFact, type SummaryConfig, summarise } from '../../../evolve/summary/index.ts';
 import {
   type Anomaly,
   type Regret,
@@ -11,9 +11,9 @@ import {
   sampleDecisions,
   type TraceLevel,
   TraceRecorder,
-} from '../../evolve/trace/index.ts';
-import { type RequestTable, statusNames } from '../../sim/metrics/index.ts';
-import type { TargetsByClass } from '../../sim/report/index.ts';
+} from '../../../evolve/trace/index.ts';
+import { type RequestTable, statusNames } from '../../../sim/metrics/index.ts';
+import type { TargetsByClass } from '../../../sim/report/index.ts';
 import { caseBuilder, runCase } from './runCase.ts';
 
 export interface ExplainOptions {

@@ -1,8 +1,8 @@
 /** What a worker is asked, and what it answers. */
 
-import type { BoundBundle } from '../../evolve/binding/index.ts';
-import type { PolicyBundle } from '../../evolve/bundle/index.ts';
-import type { RawMetrics, SuiteCase } from '../../evolve/fitness/index.ts';
+import type { BoundBundle } from '../../../evolve/binding/index.ts';
+import type { PolicyBundle } from '../../../evolve/bundle/index.ts';
+import type { RawMetrics, SuiteCase } from '../../../evolve/fitness/index.ts';
 import { type ExplainOptions, type Explanation, explainCase } from './explain.ts';
 import { runCase } from './runCase.ts';
 

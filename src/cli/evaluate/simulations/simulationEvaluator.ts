@@ -3,7 +3,7 @@
  * What comes out is the same for any number of threads, and with or without a cache.
  */
 
-import { type PolicyBundle, policyId, readBundle } from '../../evolve/bundle/index.ts';
+import { type PolicyBundle, policyId, readBundle } from '../../../evolve/bundle/index.ts';
 import {
   type CaseResult,
   caseScore,
@@ -18,9 +18,9 @@ import {
   type RawMetrics,
   type SuiteCase,
   type SuiteName,
-} from '../../evolve/fitness/index.ts';
-import { invariant, TierKVError } from '../../runtime/errors.ts';
-import { unknownName } from '../../sim/control/index.ts';
+} from '../../../evolve/fitness/index.ts';
+import { invariant, TierKVError } from '../../../runtime/errors.ts';
+import { unknownName } from '../../../sim/control/index.ts';
 import { CaseCache } from './caseCache.ts';
 import type { ExplainOptions, Explanation } from './explain.ts';
 import { type PoolLimits, WorkerPool } from './pool.ts';

@@ -3,8 +3,8 @@
  * search does not learn one workload by heart. The same key gives the same factors.
  */
 
-import { type LengthSpec, PartitionedRandom } from '../../sim/random/index.ts';
-import type { WorkloadSpec } from '../../sim/workload/index.ts';
+import { type LengthSpec, PartitionedRandom } from '../../../sim/random/index.ts';
+import type { WorkloadSpec } from '../../../sim/workload/index.ts';
 
 export interface Factors {
   readonly rate: number;

@@ -1,20 +1,20 @@
 /** One case of a suite with one bundle: a simulation, and its raw metrics. */
 
-import { type BoundBundle, bindBundle } from '../../evolve/binding/index.ts';
-import { type PolicyBundle, policyId } from '../../evolve/bundle/index.ts';
-import { type RawMetrics, RunWatch, rawMetrics, type SuiteCase } from '../../evolve/fitness/index.ts';
+import { type BoundBundle, bindBundle } from '../../../evolve/binding/index.ts';
+import { type PolicyBundle, policyId } from '../../../evolve/bundle/index.ts';
+import { type RawMetrics, RunWatch, rawMetrics, type SuiteCase } from '../../../evolve/fitness/index.ts';
 import {
   type ForcedDecisions,
   observers,
   type Simulation,
   type SimulationObserver,
-} from '../../sim/cluster/index.ts';
-import type { TargetsByClass } from '../../sim/report/index.ts';
-import { buildSimulation } from '../simulate/build.ts';
-import type { BuiltSimulation } from '../simulate/built.ts';
-import type { Options } from '../simulate/input/options.ts';
-import { goodputTargets } from '../simulate/input/targets.ts';
-import { simulateArguments } from '../sweep/point.ts';
+} from '../../../sim/cluster/index.ts';
+import type { TargetsByClass } from '../../../sim/report/index.ts';
+import { buildSimulation } from '../../simulate/build.ts';
+import type { BuiltSimulation } from '../../simulate/built.ts';
+import type { Options } from '../../simulate/input/options.ts';
+import { goodputTargets } from '../../simulate/input/targets.ts';
+import { simulateArguments } from '../../sweep/point.ts';
 import { drawFactors, perturbed } from './perturb.ts';
 
 /** Binds bundles, and keeps the last one: a bundle runs through all cases of a suite. */

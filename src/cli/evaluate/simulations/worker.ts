@@ -1,9 +1,9 @@
 /** A thread that runs cases, one after the other, as the pool hands them out. */
 
 import { parentPort } from 'node:worker_threads';
-import type { EvaluationError } from '../../evolve/fitness/index.ts';
-import { TierKVError } from '../../runtime/errors.ts';
-import { PolicyError } from '../../sim/sandbox/index.ts';
+import type { EvaluationError } from '../../../evolve/fitness/index.ts';
+import { TierKVError } from '../../../runtime/errors.ts';
+import { PolicyError } from '../../../sim/sandbox/index.ts';
 import { Binder } from './runCase.ts';
 import { runTask, type Task, type TaskResult } from './task.ts';
 

@@ -5,14 +5,14 @@
 
 import { mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { contentHash, type PolicyBundle, policyId } from '../../evolve/bundle/index.ts';
-import type { RawMetrics, SuiteCase } from '../../evolve/fitness/index.ts';
+import { contentHash, type PolicyBundle, policyId } from '../../../evolve/bundle/index.ts';
+import type { RawMetrics, SuiteCase } from '../../../evolve/fitness/index.ts';
 
 /** Most results in memory; the oldest go first. */
 const RESULTS_MAX = 10_000;
 
 function version(): string {
-  const packageJson = readFileSync(new URL('../../../package.json', import.meta.url), 'utf8');
+  const packageJson = readFileSync(new URL('../../../../package.json', import.meta.url), 'utf8');
   return (JSON.parse(packageJson) as { version: string }).version;
 }
 
