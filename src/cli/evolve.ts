@@ -15,6 +15,10 @@ the same options, and ends as if it had not been.
 `;
 
 export interface EvolveOptions {
+  /** Policies to begin with beside the presets. */
+  readonly policies: readonly string[];
+  /** Slot of those that are programs. */
+  readonly slot: string;
   readonly plan: string;
   readonly slots: string;
   readonly features: string;
@@ -33,6 +37,8 @@ export interface EvolveOptions {
 export function evolveCommand(): Command {
   return new Command('evolve')
     .description('Search for policies that beat every preset, without any language model.')
+    .argument('[policy...]', 'policies to begin with beside the presets, as tierkv evaluate takes them')
+    .option('--slot <name>', 'slot of those that are programs', 'routing')
     .requiredOption('--out <dir>', 'directory of the search; made where it is missing')
     .option('--plan <name|file.json>', 'workloads, models of time, suites and score', 'routing')
     .option('--slots <names>', 'slots that are searched', 'routing,priority,instanceScheduler')
@@ -47,11 +53,13 @@ export function evolveCommand(): Command {
     .option('--resume', 'go on from the state in the directory')
     .option('--no-plots', 'draw nothing')
     .addHelpText('after', helpEnd)
-    .action(async (given: Record<string, string | boolean | undefined>) => {
+    .action(async (policies: string[], given: Record<string, string | boolean | undefined>) => {
       const texts = given as Record<string, string | undefined>;
       const whole = (name: string, flag: string, otherwise: number, min: number, max: number): number =>
         numberWithin(texts, name, flag, { min, max, whole: true }) ?? otherwise;
       const options: EvolveOptions = {
+        policies,
+        slot: String(given.slot),
         plan: String(given.plan),
         slots: String(given.slots),
         features: String(given.features),

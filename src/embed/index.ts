@@ -6,7 +6,7 @@ export type { ReadyLayers } from './arriving/readyLayers.ts';
 export type { KVRuntimeConfig } from './config.ts';
 export { KVRuntime, type NextPartOptions, type PrefetchOptions } from './kvRuntime.ts';
 export type { LayerGroup } from './layerGroups.ts';
-export type { CacheEvent } from './outputs/events.ts';
+export type { BlockUse, CacheEvent, EventOptions } from './outputs/events.ts';
 export type { Metrics } from './outputs/metrics.ts';
 export { PagedAttentionCache } from './paged/pagedAttentionCache.ts';
 export type { RequestQueue, WaitingRequest } from './prompts/requestQueue.ts';

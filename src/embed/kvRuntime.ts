@@ -123,7 +123,10 @@ export class KVRuntime extends RuntimeViews implements AsyncDisposable {
       log?.close();
       throw inConfigNames(error);
     }
-    const events = new CacheEvents(manager.tiers.map((tier) => tierName(tier)));
+    const events = new CacheEvents(
+      manager.tiers.map((tier) => tierName(tier)),
+      (content) => manager.contentKey(content),
+    );
     const nowUs = (): number => stores.engine.nowUs();
     const migration = runtimeMigration(config.migration, manager, nowUs);
     const loop = new ManagerLoop(manager, stores.engine, {

@@ -16,7 +16,7 @@ import {
   type Sequence,
   TierKVError,
 } from '../runtime/index.ts';
-import type { CacheEvent, CacheEvents } from './outputs/events.ts';
+import type { BlockUse, CacheEvent, CacheEvents, EventOptions } from './outputs/events.ts';
 import { type Metrics, metricsOf } from './outputs/metrics.ts';
 import { placesOf } from './prompts/tenantReuse.ts';
 import { type Room, roomOf } from './requests/beginning.ts';
@@ -93,11 +93,12 @@ export abstract class RuntimeViews {
 
   /**
    * Which block was stored in which tier, and removed from it, from now on.
-   * @param options.capacity events that wait for a slow reader; beyond that the oldest are lost, which their
-   * numbers show
+   * @throws TKV_CONFIG for a capacity that is no number of events
    */
-  events(options: { readonly capacity?: number } = {}): AsyncIterableIterator<CacheEvent> {
-    return this.#events.read(given(options).capacity);
+  events(options?: EventOptions & { readonly uses?: false }): AsyncIterableIterator<CacheEvent>;
+  events(options: EventOptions): AsyncIterableIterator<CacheEvent | BlockUse>;
+  events(options: EventOptions = {}): AsyncIterableIterator<CacheEvent | BlockUse> {
+    return this.#events.read(given(options));
   }
 
   /** What a request would find: leading blocks by tier. Changes nothing, counts nothing. */

@@ -114,6 +114,19 @@ describe('what is found, and where it goes', () => {
     expect(await moves(kv, () => cacheBelow(kv, 1, 1))).toEqual(has('demotions.hbm', ...links('hbmToNvme')));
   });
 
+  it('blocks that are computed although a lower tier has them', async () => {
+    await using kv = await threeTiers();
+    const sequence = await computed(kv, 1);
+    const key = sequence.groups[0].keys.words.slice(0, 4);
+    kv.release(sequence);
+    kv.manager.evict(0, 20, kv.nowUs());
+    await kv.idle();
+    const table = kv.manager.open(key, 1, kv.nowUs());
+    const opened = (): unknown => kv.manager.recompute(table, 0, 1, kv.nowUs());
+    expect(await moves(kv, opened)).toEqual(has('recomputed'));
+    kv.manager.release(table, kv.nowUs());
+  });
+
   it('requests that join what is on its way, or find no room', async () => {
     await using kv = await threeTiers();
     await cacheBelow(kv, 1, 1);

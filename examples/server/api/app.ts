@@ -22,12 +22,15 @@ export interface AppOptions {
   readonly bodyBytesMax?: number;
   /** How long a client may leave a full stream unread. Default 60 s. */
   readonly patienceMs?: number;
+  /** After so long without text a stream says that it is alive. Default 15 s. */
+  readonly keepAliveMs?: number;
   /** Receives errors that clients are not told of. */
   readonly log?: (line: string) => void;
 }
 
 export function makeApp(engine: Engine, options: AppOptions): FastifyInstance {
-  const { model, apiKeys, maxWaiting = 256, bodyBytesMax = 2 ** 20, patienceMs = 60_000 } = options;
+  const { model, apiKeys, maxWaiting = 256, bodyBytesMax = 2 ** 20 } = options;
+  const { patienceMs = 60_000, keepAliveMs = 15_000 } = options;
   const log = options.log ?? (() => {});
   const text: ModelText = {
     name: model,
@@ -103,7 +106,8 @@ export function makeApp(engine: Engine, options: AppOptions): FastifyInstance {
     }
     reply.hijack();
     const headers = { 'x-request-id': request.id };
-    await stream(new EventStream(reply.raw, headers, patienceMs), kind, name, running, wanted.includeUsage);
+    const events = new EventStream(reply.raw, { headers, patienceMs, keepAliveMs });
+    await stream(events, kind, name, running, wanted.includeUsage);
     return undefined;
   };
 

@@ -1,6 +1,7 @@
 /**
  * Server-sent events to one client. `send` waits while the client reads more slowly than text comes, and a
- * client that does not read at all for a while is left.
+ * client that does not read at all for a while is left. While nothing is to be sent, a comment now and then
+ * says to clients and proxies that the stream is alive.
  *
  * Whether the client is still there is asked of the response: a request is closed as soon as its body has
  * been read.
@@ -8,13 +9,26 @@
 
 import type { ServerResponse } from 'node:http';
 
+export interface EventStreamOptions {
+  readonly headers: Readonly<Record<string, string>>;
+  /** How long a client may leave a full stream unread. */
+  readonly patienceMs: number;
+  /** After so long without an event a comment is sent. */
+  readonly keepAliveMs: number;
+}
+
 export class EventStream {
   readonly #response: ServerResponse;
   readonly #patienceMs: number;
+  readonly #keepAlive: NodeJS.Timeout;
 
-  constructor(response: ServerResponse, headers: Readonly<Record<string, string>>, patienceMs: number) {
+  constructor(response: ServerResponse, { headers, patienceMs, keepAliveMs }: EventStreamOptions) {
     this.#response = response;
     this.#patienceMs = patienceMs;
+    this.#keepAlive = setInterval(() => {
+      if (this.isOpen && !response.writableNeedDrain) response.write(': keep-alive\n\n');
+    }, keepAliveMs);
+    response.on('close', () => clearInterval(this.#keepAlive));
     response.on('error', () => response.destroy());
     response.writeHead(200, {
       ...headers,
@@ -32,6 +46,7 @@ export class EventStream {
   /** @param data an object, or the words that end the stream */
   async send(data: object | '[DONE]'): Promise<void> {
     if (!this.isOpen) return;
+    this.#keepAlive.refresh();
     const text = typeof data === 'string' ? data : JSON.stringify(data);
     if (this.#response.write(`data: ${text}\n\n`)) return;
     const response = this.#response;
@@ -49,6 +64,7 @@ export class EventStream {
   }
 
   end(): void {
+    clearInterval(this.#keepAlive);
     if (this.isOpen) this.#response.end();
   }
 }

@@ -46,6 +46,8 @@ export function metricsText(engine: Engine, model: string): string {
     request_prefill_time_seconds: done.prefillTime,
     request_decode_time_seconds: done.decodeTime,
     kv_block_lifetime_seconds: done.blockLifetime,
+    kv_block_idle_before_evict_seconds: done.blockIdleBeforeEvict,
+    kv_block_reuse_gap_seconds: done.blockReuseGap,
     kv_offload_store_bytes_total: moved('movedBytes', down),
     kv_offload_load_bytes_total: moved('movedBytes', up),
     kv_offload_store_time_total: moved('busySeconds', down),

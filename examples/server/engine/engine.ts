@@ -82,7 +82,7 @@ export class Engine {
     this.#vocabulary = checkpoint.config.vocabulary;
     this.contextTokens = limits.contextTokens;
     this.#ends = new Set(checkpoint.config.endTokens);
-    void watchLifetimes(cache.kv, this.counters.blockLifetime);
+    void watchLifetimes(cache.kv, this.counters);
   }
 
   /** @throws {TierKVError} for a model that is not whole or not supported, and as `KVRuntime.open` */

@@ -24,6 +24,8 @@ export class Histogram {
 /** Seconds. */
 const bounds = [0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120];
 
+const longBounds = [...bounds, 300, 600, 1800, 3600];
+
 export class EngineCounters {
   promptTokens = 0;
   generationTokens = 0;
@@ -37,7 +39,9 @@ export class EngineCounters {
   readonly prefillTime: Histogram = new Histogram(bounds);
   readonly decodeTime: Histogram = new Histogram(bounds);
   /** Of blocks in HBM. */
-  readonly blockLifetime: Histogram = new Histogram([...bounds, 300, 600, 1800, 3600]);
+  readonly blockLifetime: Histogram = new Histogram(longBounds);
+  readonly blockIdleBeforeEvict: Histogram = new Histogram(longBounds);
+  readonly blockReuseGap: Histogram = new Histogram(longBounds);
 
   noteToken({ times }: Answer, nowMs: number): void {
     this.generationTokens++;

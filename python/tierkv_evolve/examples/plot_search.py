@@ -16,7 +16,7 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-LOWEST = -1.0  # what scores far below the presets is drawn here
+LOWEST = -0.3  # what scores far below the presets is drawn here
 
 
 def read(folder: Path) -> tuple[dict, list[dict], dict]:

@@ -71,18 +71,24 @@ class Client:
         command = command or os.environ.get("TIERKV_EVOLVE_COMMAND") or DEFAULT_COMMAND
         self.command = shlex.split(command) if isinstance(command, str) else list(command)
         self.deadline_s = deadline_s
-        self._lock = threading.RLock()
         self._parallel = parallel
-        self._turns = threading.BoundedSemaphore(parallel)
-        self._alone = threading.Lock()
-        self._process: subprocess.Popen[str] | None = None
-        self._pending: dict[int, _Pending] = {}
+        self._begin_anew()
         self._next_id = 0
         self._starts = 0
         self._is_ready = False
         self._cache: dict[str, Answer] = {}
         self._zero_metrics: dict[str, float] = {}
         atexit.register(self.close)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._begin_anew)
+
+    def _begin_anew(self) -> None:
+        """Without a process: at first, and in a process that was forked, whose parent keeps the one there was."""
+        self._lock = threading.RLock()
+        self._turns = threading.BoundedSemaphore(self._parallel)
+        self._alone = threading.Lock()
+        self._process: subprocess.Popen[str] | None = None
+        self._pending: dict[int, _Pending] = {}
 
     # -- what callers ask
 

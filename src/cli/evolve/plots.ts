@@ -5,7 +5,7 @@ import type { VegaLiteSpec } from '../output/index.ts';
 
 const schema = 'https://vega.github.io/schema/vega-lite/v6.json';
 /** What scores far below the presets is drawn at the lower end. */
-const LOWEST = -1;
+const LOWEST = -0.3;
 
 /** Each bundle that ran by the generation that made it, and the best so far. */
 export function fitnessChart({ individuals, history }: SearchState): VegaLiteSpec {

@@ -1,7 +1,6 @@
 /** A search from its first generation, or from where it was stopped, to the report. */
 
-import type { PolicyBundle, PolicySlot } from '../../evolve/bundle/index.ts';
-import { policySlots } from '../../evolve/bundle/index.ts';
+import { baseline, type PolicyBundle, type PolicySlot, policySlots } from '../../evolve/bundle/index.ts';
 import {
   choose,
   firstPolicies,
@@ -10,8 +9,10 @@ import {
   type SearchPlan,
   slotGuides,
 } from '../../evolve/search/index.ts';
+import { configError } from '../../runtime/errors.ts';
 import { unknownName } from '../../sim/control/index.ts';
 import { loadPlan, SimulationEvaluator } from '../evaluate/index.ts';
+import { openPolicy } from '../evaluate/openPolicy.ts';
 import type { EvolveOptions } from '../evolve.ts';
 import { renderSvg, startProgressBar } from '../output/index.ts';
 import { SearchDirectory } from './directory.ts';
@@ -45,12 +46,24 @@ function planOf(options: EvolveOptions): SearchPlan {
   };
 }
 
+/** @throws TKV_CONFIG where policies come with a search that began without them */
+function givenPolicies({ policies, slot, resume }: EvolveOptions): PolicyBundle[] {
+  if (resume && policies.length > 0) {
+    throw configError(
+      'policy',
+      'comes with --resume',
+      'Leave it out: the state has what the search began with.',
+    );
+  }
+  return policies.map((name) => ({ ...baseline, ...openPolicy(name, slot), name }));
+}
+
 export async function evolve(options: EvolveOptions, signal: AbortSignal): Promise<void> {
   const plan = planOf(options);
+  const first = [...givenPolicies(options), ...firstPolicies(plan.slots)];
   const suites = loadPlan(options.plan);
   const directory = new SearchDirectory(options.out);
   const saved = directory.load(plan, options.resume);
-  const first = firstPolicies(plan.slots);
   using bar = startProgressBar('simulations');
   const progress = { note: 'presets', generation: saved?.generation ?? 0 };
   const evaluator = new SimulationEvaluator({
@@ -79,7 +92,7 @@ export async function evolve(options: EvolveOptions, signal: AbortSignal): Promi
       );
     }
     progress.note = 'judging';
-    await conclude(search, evaluator, first, options, directory, signal);
+    await conclude(search, evaluator, options, directory, signal);
   } finally {
     await evaluator.close();
   }
@@ -88,7 +101,6 @@ export async function evolve(options: EvolveOptions, signal: AbortSignal): Promi
 async function conclude(
   search: Search,
   evaluator: SimulationEvaluator,
-  first: readonly PolicyBundle[],
   options: EvolveOptions,
   directory: SearchDirectory,
   signal: AbortSignal,
@@ -106,5 +118,5 @@ async function conclude(
     directory.write('archive.svg', await renderSvg(archiveChart(search.state)));
     directory.write('pareto.svg', await renderSvg(frontChart(search.state)));
   }
-  process.stdout.write(reportText(report, first.length));
+  process.stdout.write(reportText(report, presets.length));
 }

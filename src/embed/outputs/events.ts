@@ -21,19 +21,38 @@ export type CacheEvent =
     }
   | { readonly type: 'removed'; readonly number: number; readonly tier: TierName; readonly key: string };
 
+/** A sequence has found a block or seals it. It has the number of the event before it. */
+export interface BlockUse {
+  readonly type: 'used';
+  readonly number: number;
+  readonly key: string;
+}
+
+export interface EventOptions {
+  /** Events that wait for a slow reader; beyond that the oldest are lost, which their numbers show. */
+  readonly capacity?: number | undefined;
+  /** Tell also when a sequence finds a block or seals it. Default false. */
+  readonly uses?: boolean | undefined;
+}
+
 const CAPACITY_DEFAULT = 65_536;
 
 export class CacheEvents {
   readonly #tiers: readonly TierName[];
   readonly #readers: Set<EventReader> = new Set();
+  /** Of these, readers that are told of uses. */
+  readonly #usesReaders: Set<EventReader> = new Set();
+  readonly #keyOf: (content: number) => Uint32Array;
   #number = 0;
 
-  constructor(tiers: readonly TierName[]) {
+  /** @param keyOf the key of a block by the manager's number of it */
+  constructor(tiers: readonly TierName[], keyOf: (content: number) => Uint32Array) {
     this.#tiers = tiers;
+    this.#keyOf = keyOf;
   }
 
   /** What the manager has to call; nothing while nobody reads. */
-  get listener(): Pick<ManagerListener, 'stored' | 'removed'> {
+  get listener(): Pick<ManagerListener, 'stored' | 'removed' | 'used'> {
     return {
       stored: (position, { key, parent, tokens, bytes }) => {
         if (this.#readers.size === 0) return void this.#number++;
@@ -59,15 +78,22 @@ export class CacheEvents {
           key: keyToHex(key),
         });
       },
+      used: (content) => {
+        if (this.#usesReaders.size === 0) return;
+        const key = keyToHex(this.#keyOf(content));
+        for (const reader of this.#usesReaders) reader.push({ type: 'used', number: this.#number, key });
+      },
     };
   }
 
-  /** @param capacity events that wait for the reader at most. @throws TKV_CONFIG */
-  read(capacity: number = CAPACITY_DEFAULT): AsyncIterableIterator<CacheEvent> {
-    const reader = new EventReader(requireInteger('capacity', capacity, 1), () =>
-      this.#readers.delete(reader),
-    );
+  /** @throws TKV_CONFIG naming `capacity` */
+  read({ capacity = CAPACITY_DEFAULT, uses = false }: EventOptions): EventReader {
+    const reader = new EventReader(requireInteger('capacity', capacity, 1), () => {
+      this.#readers.delete(reader);
+      this.#usesReaders.delete(reader);
+    });
     this.#readers.add(reader);
+    if (uses) this.#usesReaders.add(reader);
     return reader;
   }
 
@@ -80,10 +106,10 @@ export class CacheEvents {
   }
 }
 
-class EventReader implements AsyncIterableIterator<CacheEvent> {
+class EventReader implements AsyncIterableIterator<CacheEvent | BlockUse> {
   readonly #capacity: number;
   readonly #onEnd: () => void;
-  #events: CacheEvent[] = [];
+  #events: (CacheEvent | BlockUse)[] = [];
   #first = 0;
   #wake: (() => void) | null = null;
   #ended = false;
@@ -93,7 +119,7 @@ class EventReader implements AsyncIterableIterator<CacheEvent> {
     this.#onEnd = onEnd;
   }
 
-  push(event: CacheEvent): void {
+  push(event: CacheEvent | BlockUse): void {
     if (this.#events.length - this.#first === this.#capacity) this.#first++;
     this.#events.push(event);
     if (this.#first > this.#capacity) {
@@ -109,7 +135,7 @@ class EventReader implements AsyncIterableIterator<CacheEvent> {
     this.#wake?.();
   }
 
-  async next(): Promise<IteratorResult<CacheEvent>> {
+  async next(): Promise<IteratorResult<CacheEvent | BlockUse>> {
     while (this.#first === this.#events.length && !this.#ended) {
       await new Promise<void>((wake) => {
         this.#wake = wake;
@@ -120,7 +146,7 @@ class EventReader implements AsyncIterableIterator<CacheEvent> {
     return { done: false, value: this.#events[this.#first++] };
   }
 
-  async return(): Promise<IteratorResult<CacheEvent>> {
+  async return(): Promise<IteratorResult<CacheEvent | BlockUse>> {
     this.end();
     return { done: true, value: undefined };
   }

@@ -1,7 +1,7 @@
 /** The name of a bundle by its content, under which its evaluations are kept. */
 
 import { blake2s } from '../../runtime/keys/index.ts';
-import { type PolicyBundle, type PolicySpec, policySlots } from './policyBundle.ts';
+import { type PolicyBundle, policySlots } from './policyBundle.ts';
 import { slotContracts } from './slots.ts';
 
 /** JSON with the keys of every object in order, so that equal values have equal texts. */
@@ -19,9 +19,18 @@ export function contentHash(value: unknown): string {
   return Array.from(digest, (byte) => byte.toString(16).padStart(2, '0')).join('');
 }
 
+/** Weights by name as a list: the first of them may count otherwise than the rest, and sums go in their order. */
+function inOrder(parameters: Readonly<Record<string, unknown>>): Record<string, unknown> {
+  return Object.fromEntries(
+    Object.entries(parameters).map(([name, value]) => {
+      return [name, typeof value === 'object' && value !== null ? Object.entries(value) : value];
+    }),
+  );
+}
+
 /** The policies of a bundle with every parameter, which is what decides. */
-function decided(bundle: PolicyBundle): Record<string, PolicySpec> {
-  const slots: Record<string, PolicySpec> = {};
+function decided(bundle: PolicyBundle): Record<string, unknown> {
+  const slots: Record<string, unknown> = {};
   for (const slot of policySlots) {
     const spec = bundle[slot];
     if (spec?.type === 'parameterized') {
@@ -29,7 +38,7 @@ function decided(bundle: PolicyBundle): Record<string, PolicySpec> {
         ...spec.parameters,
         policy: spec.template,
       });
-      slots[slot] = { type: 'parameterized', template: policy, parameters };
+      slots[slot] = { type: 'parameterized', template: policy, parameters: inOrder(parameters) };
     } else if (spec !== undefined) slots[slot] = spec;
   }
   return slots;

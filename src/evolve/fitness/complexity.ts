@@ -2,6 +2,8 @@
 
 import { type PolicyBundle, type PolicySpec, policySlots, type TreeNode } from '../bundle/index.ts';
 
+const comments = { starlark: /#.*$/gm, javascript: /\/\/.*$/gm };
+
 function treeSize(node: TreeNode): number {
   return 'condition' in node ? 1 + treeSize(node.trueChild) + treeSize(node.falseChild) : 1;
 }
@@ -21,7 +23,7 @@ function specSize(spec: PolicySpec): number {
       // words and signs of the text, without comments; of a module its bytes in pieces of four
       return spec.language === 'wasm'
         ? Math.ceil(spec.source.length / 4)
-        : (spec.source.replaceAll(/(#|\/\/).*$/gm, '').match(/\w+|[^\s\w]/g)?.length ?? 0);
+        : (spec.source.replaceAll(comments[spec.language], '').match(/\w+|[^\s\w]/g)?.length ?? 0);
   }
 }
 

@@ -2,4 +2,5 @@
 
 export { type Answer, answerOf, combinedScore, type ScenarioAnswer } from './answer.ts';
 export { bundleOfTexts, checkFrozen, type Texts } from './candidate.ts';
-export { EvaluationService, type RequestId, type Response, type ServiceOptions } from './service.ts';
+export type { RequestId } from './requests.ts';
+export { EvaluationService, type Response, type ServiceOptions } from './service.ts';

@@ -6,7 +6,6 @@
  */
 
 import { configError, TierKVError } from '../../runtime/errors.ts';
-import { unknownName } from '../../sim/control/index.ts';
 import { PolicyError } from '../../sim/sandbox/index.ts';
 import { bindBundle } from '../binding/index.ts';
 import {
@@ -14,16 +13,22 @@ import {
   describePolicies,
   descriptionText,
   type PolicyBundle,
-  type PolicySlot,
-  policySlots,
   readBundle,
 } from '../bundle/index.ts';
 import type { Evaluation, EvaluationError, Evaluator, SuiteName } from '../fitness/evaluation.ts';
 import { type Answer, answerOf, failure } from './answer.ts';
 import { bundleOfTexts, checkFrozen, type Texts } from './candidate.ts';
-
-/** A number, a text, or null: what tells a client which of its requests is answered. */
-export type RequestId = number | string | null;
+import {
+  casesOf,
+  checked,
+  idOf,
+  type Method,
+  type Params,
+  type RequestId,
+  slotsOf,
+  suiteOf,
+  wallMsOf,
+} from './requests.ts';
 
 export type Response =
   | { readonly id: RequestId; readonly result: unknown }
@@ -40,12 +45,6 @@ export interface ServiceOptions {
 }
 
 const WALL_MS = 120_000;
-const methods = ['evaluate', 'validate', 'describe', 'baseline', 'cancel', 'status', 'shutdown'] as const;
-/** The hidden suite is for the final judgement; frameworks do not get at it. */
-const suites: readonly SuiteName[] = ['train', 'validation'];
-
-type Params = Readonly<Record<string, unknown>>;
-
 export class EvaluationService {
   readonly #options: ServiceOptions;
   readonly #running: Map<RequestId, AbortController> = new Map();
@@ -78,7 +77,7 @@ export class EvaluationService {
     for (const controller of this.#running.values()) controller.abort(timeout('the evaluator shuts down'));
   }
 
-  async #run(id: RequestId, method: (typeof methods)[number], params: Params): Promise<unknown> {
+  async #run(id: RequestId, method: Method, params: Params): Promise<unknown> {
     switch (method) {
       case 'evaluate':
         return this.#evaluate(id, params, (read) => read());
@@ -189,54 +188,6 @@ export class EvaluationService {
       return { valid: false, error: errorOf(error) };
     }
   }
-}
-
-function idOf(request: unknown): RequestId {
-  if (typeof request !== 'object' || request === null || !('id' in request)) return null;
-  const { id } = request;
-  return typeof id === 'number' || typeof id === 'string' ? id : null;
-}
-
-function checked(request: unknown): { method: (typeof methods)[number]; params: Params } {
-  if (typeof request !== 'object' || request === null || Array.isArray(request)) {
-    throw configError('request', 'is no object', 'Send {"id", "method", "params"}.');
-  }
-  const { method, params = {} } = request as { method?: unknown; params?: unknown };
-  const known = methods.find((name) => name === method);
-  if (known === undefined) throw unknownName('method', String(method), methods);
-  if (typeof params !== 'object' || params === null || Array.isArray(params)) {
-    throw configError('params', 'is no object', 'Send one, or leave it out.');
-  }
-  return { method: known, params: params as Params };
-}
-
-function suiteOf(value: unknown): SuiteName {
-  if (value === undefined) return 'train';
-  const suite = suites.find((name) => name === value);
-  if (suite === undefined) throw unknownName('params.suite', String(value), suites);
-  return suite;
-}
-
-function casesOf(value: unknown): readonly unknown[] | undefined {
-  if (value === undefined || Array.isArray(value)) return value;
-  throw configError('params.cases', 'is no list', 'Give it ids of cases, or leave it out.');
-}
-
-function wallMsOf(limits: unknown): number | undefined {
-  if (typeof limits !== 'object' || limits === null || !('wallMs' in limits)) return undefined;
-  const { wallMs } = limits;
-  if (typeof wallMs === 'number' && wallMs >= 1 && wallMs <= 86_400_000) return wallMs;
-  throw configError('params.limits.wallMs', `is ${String(wallMs)}`, 'Give it from 1 to 86400000 ms.');
-}
-
-function slotsOf(value: unknown): readonly PolicySlot[] {
-  if (value === undefined) return policySlots;
-  if (!Array.isArray(value)) throw configError('params.slots', 'is no list', 'Give it names of slots.');
-  return value.map((each) => {
-    const slot = policySlots.find((name) => name === each);
-    if (slot === undefined) throw unknownName('params.slots', String(each), policySlots);
-    return slot;
-  });
 }
 
 function timeout(why: string): PolicyError {

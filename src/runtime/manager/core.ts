@@ -278,6 +278,7 @@ export class Core {
   touch(sequence: Sequence, content: number): void {
     this.policy.touch(content, sequence.visit);
     this.use?.used(content, this.nowUs);
+    this.listener.used?.(content);
   }
 
   #forgotten(content: number): void {

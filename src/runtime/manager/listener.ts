@@ -1,6 +1,6 @@
 /**
  * What the manager tells whoever drives it, at the end of the call in which it came about. A listener may
- * call the manager again, except from `stored` and `removed`, which come in the middle of a call. It is no
+ * call the manager again, except from `stored`, `removed` and `used`, which come in the middle of a call. It is no
  * input: what it does with the news reaches the manager through calls, which are logged.
  */
 
@@ -18,6 +18,8 @@ export interface ManagerListener {
   roomFreed?(): void;
   /** A block can be found in the tier at `position` from now on, where it was not before. */
   stored?(position: number, block: StoredBlock): void;
+  /** A sequence uses the block of this number, which `contentKey` names: it was found, or is sealed. */
+  used?(content: number): void;
   /** The block with this key can be found in the tier at `position` no more. */
   removed?(position: number, key: Uint32Array): void;
 }

@@ -3,6 +3,7 @@
  * looked for in words of 32 bits, whatever the elements are, so that one loop over one kind of array does it.
  */
 
+import { invariant } from '../errors.ts';
 import type { TypedArray } from './stateVisitor.ts';
 
 export interface Packed<T extends TypedArray = TypedArray> {
@@ -15,6 +16,22 @@ export interface Packed<T extends TypedArray = TypedArray> {
 
 const WORD_BYTES = 4;
 
+const kinds = [
+  Float64Array,
+  Int32Array,
+  Uint32Array,
+  Int16Array,
+  Uint16Array,
+  Int8Array,
+  Uint8Array,
+] as const;
+
+function kindOf(array: TypedArray): (typeof kinds)[number] {
+  const kind = kinds.find((each) => array instanceof each);
+  invariant(kind !== undefined, 'state is in arrays of numbers');
+  return kind;
+}
+
 export function packed<T extends TypedArray>(array: T): Packed<T> {
   const { length } = array;
   const tail = length === 0 ? 0 : array[length - 1];
@@ -23,8 +40,7 @@ export function packed<T extends TypedArray>(array: T): Packed<T> {
 
 /** @returns the array that was packed: `into` itself where that has its length */
 export function unpack<T extends TypedArray>({ head, tail, length }: Packed<T>, into: T): T {
-  const Kind = into.constructor as new (length: number) => T;
-  const array = length === into.length ? into : new Kind(length);
+  const array = length === into.length ? into : (new (kindOf(into))(length) as T);
   array.set(head);
   array.fill(tail, head.length);
   return array;
@@ -32,7 +48,7 @@ export function unpack<T extends TypedArray>({ head, tail, length }: Packed<T>, 
 
 export function isPackedOf<T extends TypedArray>(value: unknown, array: T): value is Packed<T> {
   const { head } = (value ?? {}) as Partial<Packed>;
-  return head?.constructor === array.constructor;
+  return head !== undefined && head instanceof kindOf(array);
 }
 
 /** Elements before the equal ones at the end; some of those may be counted in. */

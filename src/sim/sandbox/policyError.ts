@@ -49,6 +49,13 @@ export class PolicyError extends TierKVError {
     this.simTimeUs = facts.simTimeUs;
   }
 
+  /** Errors of policies only, also of another copy of this package. */
+  static override [Symbol.hasInstance](value: unknown): boolean {
+    if (!(value instanceof TierKVError)) return false;
+    const kinds: readonly string[] = policyErrorKinds;
+    return kinds.includes(String((value as Partial<PolicyError>).kind));
+  }
+
   /** The same error with the request and the simulated time at which it happened. */
   at(requestId: string, simTimeUs: number): PolicyError {
     return new PolicyError(this.kind, this.problem, {

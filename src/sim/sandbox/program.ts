@@ -32,8 +32,9 @@ export interface PolicyInstance extends Stateful {
    * @throws PolicyError contract where the program lacks it or has it otherwise; memory_limit
    */
   bind(signature: Signature): PolicyFunction;
-  /** Of the last call, in the language's own steps and units. */
+  /** Of the last call, in the language's own steps. */
   readonly stepsUsed: number;
+  /** Units: what the last call allocated in Starlark, all that the instance has in the other languages. */
   readonly memoryUsed: number;
 }
 

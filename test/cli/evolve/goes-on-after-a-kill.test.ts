@@ -1,6 +1,6 @@
 /** `tierkv evolve` in processes of its own: its files, a kill in the middle, any number of threads, mistakes. */
 
-import { spawn, spawnSync } from 'node:child_process';
+import { execFileSync, spawn, spawnSync } from 'node:child_process';
 import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
@@ -59,8 +59,18 @@ function stateOf(out: string): string {
 }
 
 /** Ends the process without warning once the state of that generation is there. */
-async function killAfter(out: string, generation: number): Promise<void> {
-  const args = [main, 'evolve', '--out', path.join(folder, out), ...options, '--workers', '1', '--no-plots'];
+async function killAfter(out: string, generation: number, policy: string): Promise<void> {
+  const args = [
+    main,
+    'evolve',
+    policy,
+    '--out',
+    path.join(folder, out),
+    ...options,
+    '--workers',
+    '1',
+    '--no-plots',
+  ];
   const child = spawn(process.execPath, args, { stdio: 'ignore' });
   const ended = new Promise((resolve) => child.once('exit', resolve));
   const reached = (): boolean => {
@@ -76,10 +86,15 @@ async function killAfter(out: string, generation: number): Promise<void> {
 }
 
 it('goes on after a kill to what an uninterrupted search gives, on another number of threads', async () => {
-  const whole = evolve('whole', '--workers', '2');
+  const own = path.join(folder, 'own.star');
+  fs.writeFileSync(
+    own,
+    'def score(request, cluster, instances):\n    return [0.5 - i.load for i in instances]\n',
+  );
+  const whole = evolve('whole', own, '--workers', '2');
   expect(whole.stderr).not.toContain('tierkv:');
   expect(whole.status).toBe(0);
-  await killAfter('killed', 1);
+  await killAfter('killed', 1, own);
   const half = JSON.parse(stateOf('killed')) as SearchState;
   expect(half.generation).toBeLessThan(3);
   const resumed = evolve('killed', '--resume', '--workers', '1');
@@ -97,18 +112,21 @@ it('goes on after a kill to what an uninterrupted search gives, on another numbe
     expect(read('killed')).toBe(read('whole'));
   }
   expect(resumed.stdout).toBe(whole.stdout);
+  expect(fs.readFileSync(path.join(folder, 'whole', 'report.json'), 'utf8')).toContain(own);
   readBundle(JSON.parse(fs.readFileSync(path.join(folder, 'whole', 'best.json'), 'utf8')));
   const lines = fs
     .readFileSync(path.join(folder, 'whole', 'lineage.jsonl'), 'utf8')
     .trim()
     .split('\n');
   expect(lines).toHaveLength((JSON.parse(stateOf('whole')) as SearchState).individuals.length);
-}, 120_000);
+}, 300_000);
 
 it.each([
   [['--slots', 'routin'], /--slots is not known.*routing/],
   [['--population', '2'], /--population/],
   [['--resume'], /finds no state/],
+  [['routing/lor', '--resume'], /policy comes with --resume/],
+  [['routing/lorr'], /Did you mean routing.lor/],
   [['--plan', 'nothing'], /--plan is not known/],
 ])('a mistake is one line and code 2: %j', (more, message) => {
   const { status, stderr } = evolve('none', ...more);
@@ -120,4 +138,23 @@ it.each([
 it('a search is neither overwritten nor gone on with under another plan', () => {
   expect(evolve('whole').stderr).toMatch(/holds a search already.*--resume/);
   expect(evolve('whole', '--resume', '--seed', '9').stderr).toMatch(/seed is 9, and was 1/);
+});
+
+function lacksMatplotlib(): boolean {
+  try {
+    execFileSync('python3', ['-c', 'import matplotlib'], { stdio: 'ignore' });
+    return false;
+  } catch {
+    console.warn('SKIPPED: matplotlib is not here for the example that plots a search');
+    return true;
+  }
+}
+
+it.skipIf(lacksMatplotlib())('the Python example draws what a search left', () => {
+  const script = fileURLToPath(
+    new URL('../../../python/tierkv_evolve/examples/plot_search.py', import.meta.url),
+  );
+  const picture = path.join(folder, 'search.png');
+  execFileSync('python3', [script, path.join(folder, 'whole'), picture]);
+  expect(fs.readFileSync(picture).subarray(1, 4).toString()).toBe('PNG');
 });

@@ -86,6 +86,11 @@ describe('policyId', () => {
     expect(policyId({ routing: { ...lor, parameters: { ties: 'lowest' } } })).toBe(id);
     expect(policyId({ routing: { ...lor, parameters: { ties: 'random' } } })).not.toBe(id);
     expect(policyId({ routing: { ...lor, template: 'llq' } })).not.toBe(id);
+    const scored = (scorers: Record<string, number>): string =>
+      policyId({ routing: { type: 'parameterized', template: 'evolved', parameters: { scorers } } });
+    expect(scored({ 'prefix-affinity': 1, 'load-balance': 1 }), 'the first scorer counts otherwise').not.toBe(
+      scored({ 'load-balance': 1, 'prefix-affinity': 1 }),
+    );
   });
 
   test('stays what it was, so that kept results stay found', () => {

@@ -1,6 +1,7 @@
 """Many threads ask one client; some candidates hang, one stops the evaluator's process, one does not compile."""
 
 import json
+import multiprocessing
 import sys
 import threading
 
@@ -28,6 +29,19 @@ for thread in threads:
 for thread in threads:
     thread.join()
 again = client.evaluate({"routing": candidates["good 3"]})
+
+
+def in_child(queue):
+    queue.put(client.evaluate({"routing": program(0.65)})["combined_score"])
+
+
+fork = multiprocessing.get_context("fork")
+queue = fork.Queue()
+child = fork.Process(target=in_child, args=(queue,))
+child.start()
+forked = queue.get(timeout=60)
+child.join()
+after_fork = client.evaluate({"routing": program(0.66)})["combined_score"]
 client.close()
 try:
     Client([*command[:-1], "no-such-file.ts"], deadline_s=5.0).evaluate({"routing": program(0.5)})
@@ -39,6 +53,8 @@ result = {
     "scores": {name: answer["combined_score"] for name, answer in answers.items()},
     "kinds": {name: answer["error"]["kind"] for name, answer in answers.items() if answer.get("error")},
     "metrics": {name: sorted(answer["metrics"]) for name, answer in answers.items()},
+    "forked": forked,
+    "afterFork": after_fork,
     "again": again == answers["good 3"],
     "noEvaluator": error,
 }

@@ -49,6 +49,8 @@ it.skipIf(noPython)(
       scores: Record<string, number>;
       kinds: Record<string, string>;
       metrics: Record<string, string[]>;
+      forked: number;
+      afterFork: number;
       again: boolean;
       noEvaluator: string;
     };
@@ -64,6 +66,8 @@ it.skipIf(noPython)(
     });
     for (const names of Object.values(found.metrics)) expect(names).toEqual(found.metrics['good 0']);
     expect(found.again).toBe(true);
+    expect(found.forked).toBeCloseTo(1.65, 9);
+    expect(found.afterFork).toBeCloseTo(1.66, 9);
     expect(found.noEvaluator).toMatch(/ends with code 1 at once/);
   },
   120_000,

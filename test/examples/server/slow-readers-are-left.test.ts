@@ -19,7 +19,7 @@ const event = { text: 'x'.repeat(64 * 1024) };
 function sending(patienceMs: number, most: number): Promise<{ sent: number; isOpen: boolean }> {
   return new Promise((resolve) => {
     respond = async (response) => {
-      const events = new EventStream(response, {}, patienceMs);
+      const events = new EventStream(response, { headers: {}, patienceMs, keepAliveMs: 60_000 });
       let sent = 0;
       for (; events.isOpen && sent < most; sent++) await events.send(event);
       const { isOpen } = events;
@@ -31,7 +31,7 @@ function sending(patienceMs: number, most: number): Promise<{ sent: number; isOp
 
 function open(): ReturnType<typeof connect> {
   const socket = connect((server.address() as AddressInfo).port, '127.0.0.1');
-  socket.write('GET / HTTP/1.1\r\nhost: x\r\n\r\n');
+  socket.write('GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n');
   return socket;
 }
 
@@ -62,6 +62,29 @@ describe('an event stream', () => {
     expect(isOpen).toBe(false);
     expect(sent).toBeLessThan(1000);
     socket.destroy();
+  });
+
+  it('says that it is alive while there is nothing to send, and not between events', async () => {
+    const text = new Promise<string>((resolve) => {
+      respond = async (response) => {
+        const events = new EventStream(response, { headers: {}, patienceMs: 60_000, keepAliveMs: 20 });
+        await events.send({ first: 1 });
+        const comment = ': keep-alive\n\n';
+        while (!received.includes(comment)) await new Promise((turn) => setTimeout(turn, 5));
+        await events.send({ second: 2 });
+        events.end();
+      };
+      let received = '';
+      const socket = open();
+      socket.on('data', (part) => {
+        received += String(part);
+      });
+      socket.on('close', () => resolve(received)).on('end', () => socket.end());
+    });
+    const parts = (await text).split(/data: /);
+    expect(parts[1]).toMatch(/^\{"first":1\}\n\n/);
+    expect(parts[1]).toContain(': keep-alive\n\n');
+    expect(parts[2]).toMatch(/^\{"second":2\}\n\n/);
   });
 
   it('ends when the client leaves while it waits', async () => {

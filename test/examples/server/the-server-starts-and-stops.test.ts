@@ -6,6 +6,9 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, describe, expect, it } from 'vitest';
 import { serverOptions } from '../../../examples/server/api/index.ts';
+import { metricsText } from '../../../examples/server/api/metricsText.ts';
+import { Engine } from '../../../examples/server/engine/index.ts';
+import { tinyModelDirectory } from '../../../examples/server/tinyModel/make.ts';
 import { parseStepRecords } from '../../../src/sim/latency/index.ts';
 import { blockBytes, LiveServer, model, removeStateDirectories, stateDirectory } from './liveServer.ts';
 
@@ -76,6 +79,9 @@ describe('the metrics', () => {
       'request_prefill_time_seconds_count',
       'request_decode_time_seconds_count',
       'kv_block_lifetime_seconds_count',
+      'kv_block_idle_before_evict_seconds_count',
+      'kv_block_reuse_gap_seconds_count',
+      'kv_offload_allocation_failure_total',
       'kv_offload_store_bytes_total',
       'kv_offload_load_bytes_total',
       'kv_offload_store_time_total',
@@ -87,6 +93,37 @@ describe('the metrics', () => {
     const infinite = after.get('vllm:e2e_request_latency_seconds_bucket{le="+Inf"}');
     expect(infinite).toBe(after.get('vllm:e2e_request_latency_seconds_count'));
   });
+});
+
+it('a block that is dropped since others are still on their way down is a store that was skipped', async () => {
+  const engine = await Engine.open({
+    directory: tinyModelDirectory,
+    model: 'tiny@1',
+    cache: {
+      secretKey: new Uint8Array(32).fill(1),
+      hbmBytes: 28 * blockBytes,
+      ddrBytes: 64 * blockBytes,
+      leavingShare: 0.01,
+      migration: false,
+    },
+  });
+  const skipped = (): number =>
+    Number(/^vllm:kv_offload_stores_skipped_total\{.*\} (\d+)$/m.exec(metricsText(engine, 'tiny'))?.[1]);
+  expect(skipped()).toBe(0);
+  for (let round = 0; round < 6; round++) {
+    const answers = Array.from({ length: 6 }, (_, i) =>
+      engine.submit({
+        prompt: Array.from({ length: 60 }, (_, at) => 3 + ((round * 97 + i * 31 + at * 7) % 500)),
+        tenant: `tenant ${round} ${i}`,
+        maxTokens: 2,
+        sampling: { temperature: 0, topK: 0, topP: 1, seed: 0 },
+        stop: [],
+      }),
+    );
+    await Promise.all(answers.map((answer) => answer.text()));
+  }
+  expect(skipped()).toBeGreaterThan(0);
+  await engine.close();
 });
 
 describe('a restart', () => {

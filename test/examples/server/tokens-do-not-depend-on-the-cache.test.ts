@@ -223,12 +223,15 @@ describe('tokens and logits are bit-identical to a run without any cache', () =>
 describe('the decision log of a run', () => {
   it('replays to the same log, byte for byte, and not when an input is another one', async () => {
     const log = join(directory(), 'kv.log');
-    const { engine, serve } = await openEngine({
-      hbmBytes: 26 * blockBytes,
-      ddrBytes: 40 * blockBytes,
-      nvme: { dir: directory(), bytes: 400 * blockBytes },
-      log,
-    });
+    const { engine, serve } = await openEngine(
+      {
+        hbmBytes: 26 * blockBytes,
+        ddrBytes: 40 * blockBytes,
+        nvme: { dir: directory(), bytes: 400 * blockBytes },
+        log,
+      },
+      { prefixLoads: 'overlapped' },
+    );
     await serve(turns[0].slice(0, 32));
     await engine.close();
     const text = readFileSync(log, 'utf8');

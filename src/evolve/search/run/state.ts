@@ -37,7 +37,7 @@ export interface GenerationRecord {
   readonly best: number;
   readonly bestOfGeneration: number;
   readonly medianOfGeneration: number;
-  /** Volume that the Pareto front covers above the worst preset, null over more than four objectives. */
+  /** Volume that the Pareto front covers above the reference, null over more than four objectives. */
   readonly hypervolume: number | null;
   readonly qdScore: number;
   readonly filledCells: number;

@@ -167,6 +167,11 @@ export abstract class ManagerViews {
     matchLengths(this.core, keys, firsts, counts, out, requests);
   }
 
+  /** The key of a block that is there or on its way, by its number. */
+  contentKey(content: number): Uint32Array {
+    return this.core.contents.key(content);
+  }
+
   /**
    * Content numbers of the leading blocks that are ready or on their way. A number is reused once its content
    * is gone.

@@ -17,8 +17,11 @@ import { type Image, ImageMemory } from './image.ts';
 
 /** Functions called and jumps back between two questions of the engine; a constant of its build. */
 const STEPS_PER_POLL = 10_000;
-/** Of the engine's own stack. Engines around it have room for several times as much. */
-const STACK_BYTES = 32 * 1024;
+/**
+ * Of the engine's own stack: calls 80 deep, blocks 40 deep. Each exception lists all calls that are active, so
+ * that a deeper stack makes exceptions dear.
+ */
+const STACK_BYTES = 16 * 1024;
 const UNIT_BYTES = 8;
 /** 16 MiB, of which the engine takes about 5 for its stack and itself. */
 const PAGES = 256;

@@ -65,6 +65,10 @@ export class Machine {
     return this.#isOutOfSteps ? this.#stepLimit : this.#stepLimit - Number(this.#fuel.value);
   }
 
+  get pages(): number {
+    return this.memory.buffer.byteLength / PAGE_BYTES;
+  }
+
   /** Of its memory, in units. */
   get memoryUsed(): number {
     return this.memory.buffer.byteLength / UNIT_BYTES;
@@ -132,7 +136,7 @@ export class Machine {
     let length = words.length;
     while (length > 0 && words[length - 1] === 0) length--;
     return {
-      pages: this.memory.buffer.byteLength / PAGE_BYTES,
+      pages: this.pages,
       memory: words.slice(0, length),
       globals: this.#globals.map(({ value }) => (typeof value === 'bigint' ? String(value) : value)),
     };
@@ -150,7 +154,7 @@ export class Machine {
       readonly memory: Uint32Array;
       readonly globals: readonly (number | string)[];
     };
-    const missing = pages - this.memory.buffer.byteLength / PAGE_BYTES;
+    const missing = pages - this.pages;
     if (missing > 0) this.memory.grow(missing);
     const words = new Uint32Array(this.memory.buffer);
     words.set(memory);

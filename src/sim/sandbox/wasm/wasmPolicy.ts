@@ -115,7 +115,7 @@ class WasmPolicyInstance implements PolicyInstance {
     // the state is what `snapshot` made
     const { places } = state as { readonly places: PlainState };
     this.#places.restore(places);
-    if (Machine.pagesOf(this.#machine.snapshot()) > Machine.pagesOf(state)) {
+    if (this.#machine.pages > Machine.pagesOf(state)) {
       this.#machine = this.#newMachine();
       this.#alloc = this.#callee('alloc');
       for (const each of this.#functions) each.runOn(this.#machine, this.#callee(each.signature.name));

@@ -1,7 +1,7 @@
 /** Attacks that are known from other sandboxes, in each language, and the kinds of error that may end them. */
 
 import type { PolicyLanguage } from '../../../../src/sim/sandbox/index.ts';
-import { assemble, policyText } from '../wasm/fromText.ts';
+import { assemble, moduleWith, policyText } from '../wasm/fromText.ts';
 
 export interface Attack {
   readonly language: PolicyLanguage;
@@ -34,29 +34,15 @@ const module = (name: string, text: string, ...ends: string[]): Attack => ({
 const wasm = (name: string, body: string, ...ends: string[]): Attack =>
   module(name, policyText(`(func $run (export "run") (param i32) (result f64) ${body})`), ...ends);
 
-/** A module whose `run` has this body, without a text in between. */
-function rawModule(body: readonly number[]): Pick<Attack, 'language' | 'source'> {
-  const leb = (value: number): number[] =>
-    value < 128 ? [value] : [(value & 127) | 128, ...leb(Math.floor(value / 128))];
-  const section = (id: number, content: readonly number[]): number[] => [
-    id,
-    ...leb(content.length),
-    ...content,
-  ];
-  const name = (text: string): number[] => [text.length, ...Buffer.from(text)];
-  const bytes = Buffer.from([
-    ...[0, 0x61, 0x73, 0x6d, 1, 0, 0, 0],
-    ...section(1, [2, 0x60, 1, 0x7f, 1, 0x7c, 0x60, 1, 0x7f, 1, 0x7f]),
-    ...section(3, [2, 0, 1]),
-    ...section(5, [1, 0, 1]),
-    ...section(7, [3, ...name('run'), 0, 0, ...name('alloc'), 0, 1, ...name('memory'), 2, 0]),
-    ...section(10, [2, ...leb(body.length + 2), 0, ...body, 0x0b, 4, 0, 0x41, 8, 0x0b]),
-  ]);
-  return { language: 'wasm', source: bytes.toString('base64') };
-}
+const raw = (body: readonly number[]): Pick<Attack, 'language' | 'source'> => ({
+  language: 'wasm',
+  source: Buffer.from(moduleWith(body)).toString('base64'),
+});
+
+/** f64.const 0 */
+const zero = [0x44, 0, 0, 0, 0, 0, 0, 0, 0] as const;
 
 function nestedBlocks(count: number): number[] {
-  const zero = [0x44, 0, 0, 0, 0, 0, 0, 0, 0];
   return [...Array(count).fill([2, 0x40]).flat(), ...Array(count).fill(0x0b), ...zero];
 }
 
@@ -246,8 +232,16 @@ const modules: readonly Attack[] = [
     `${'(f64.const 1) '.repeat(1_900)} (call $run (local.get 0)) ${'f64.add '.repeat(1_900)}`,
     'policy_runtime',
   ),
-  { ...rawModule(nestedBlocks(900)), name: 'deep blocks', ends: ['decided'] },
-  { ...rawModule(nestedBlocks(50_000)), name: 'very deep blocks', ends: ['compile'] },
+  { ...raw([0x3f, 0x80, 0x00, 0x1a, ...zero]), name: 'a long number of the memory', ends: ['compile'] },
+  { ...raw([0x41, 0, 0x2b, 0x43, 0, 0]), name: 'another memory', ends: ['compile'] },
+  { ...raw([0x41, 0, 0x2b, 0x43, 0, 0x41, 0x0c, 0, ...zero]), name: 'code in an offset', ends: ['compile'] },
+  {
+    ...raw([0x41, 0, 0x41, 0, 0x11, 0, 0x80, 0, ...zero]),
+    name: 'a long number of the table',
+    ends: ['compile'],
+  },
+  { ...raw(nestedBlocks(900)), name: 'deep blocks', ends: ['decided'] },
+  { ...raw(nestedBlocks(50_000)), name: 'very deep blocks', ends: ['compile'] },
   { language: 'wasm', name: 'no base64', source: 'é', ends: ['compile'] },
   {
     language: 'wasm',

@@ -134,7 +134,7 @@ export class RandomScripts {
       case 7:
         return `run(${inner()})`;
       case 8:
-        return `new Array(${this.#random.pick(['3', '999', '99999', '4294967295'])}).fill(${inner()})`;
+        return `new Array(${this.#random.pick(['3', '999', '9999', '4294967295'])}).fill(${inner()})`;
       default:
         return inner();
     }

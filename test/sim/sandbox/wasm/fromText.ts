@@ -56,3 +56,23 @@ export function runOf(body: string, rest = '', pages = 1): Uint8Array {
     policyText(`${rest} (func $run (export "run") (param $in i32) (result f64) ${body})`, pages),
   );
 }
+
+/** A module whose `run` has these bytes as its body, without a text in between. */
+export function moduleWith(body: readonly number[]): Uint8Array {
+  const leb = (value: number): number[] =>
+    value < 128 ? [value] : [(value & 127) | 128, ...leb(Math.floor(value / 128))];
+  const section = (id: number, content: readonly number[]): number[] => [
+    id,
+    ...leb(content.length),
+    ...content,
+  ];
+  const name = (text: string): number[] => [text.length, ...Buffer.from(text)];
+  return Uint8Array.from([
+    ...[0, 0x61, 0x73, 0x6d, 1, 0, 0, 0],
+    ...section(1, [2, 0x60, 1, 0x7f, 1, 0x7c, 0x60, 1, 0x7f, 1, 0x7f]),
+    ...section(3, [2, 0, 1]),
+    ...section(5, [1, 0, 1]),
+    ...section(7, [3, ...name('run'), 0, 0, ...name('alloc'), 0, 1, ...name('memory'), 2, 0]),
+    ...section(10, [2, ...leb(body.length + 2), 0, ...body, 0x0b, 4, 0, 0x41, 8, 0x0b]),
+  ]);
+}

@@ -20,10 +20,10 @@ import {
   I32,
   type ModuleParts,
   refuse,
-  valueTypes,
 } from '../binary/index.ts';
-import { type Additions, stopReasons, VOID, writeSpend } from './additions.ts';
-import { extended, extendedInstructionOf, type Instruction, instructionOf, op } from './instructions.ts';
+import { type Additions, stopReasons, writeSpend } from './additions.ts';
+import { readBlockType, readZero, skipImmediate } from './immediates.ts';
+import { extended, extendedInstructionOf, instructionOf, op } from './instructions.ts';
 
 const MAX_LOCALS = 1_000;
 const MAX_NESTING = 1_000;
@@ -128,7 +128,7 @@ export class BodyMeter {
     }
     this.#height = this.#above(instruction.pops);
     if (this.#structured(opcode, start)) return;
-    this.#skip(instruction);
+    skipImmediate(this.#reader, instruction.immediate, this.#module.globals.length, this.#at());
     if (canonicalF32.has(opcode)) this.#canonical(1, f32NaN, op.f32Eq);
     else if (canonicalF64.has(opcode)) this.#canonical(2, f64NaN, op.f64Eq);
     this.#pay(1).append(this.#reader.since(start));
@@ -162,7 +162,7 @@ export class BodyMeter {
         this.#call(opcode, start);
         return true;
       case op.memoryGrow:
-        this.#reader.byte();
+        readZero(this.#reader, this.#at());
         this.#pay(1).byte(op.call).unsigned(this.#additions.grow);
         this.#push(1);
         return true;
@@ -181,7 +181,8 @@ export class BodyMeter {
     this.#height = this.#above(instruction.pops);
     if (second <= extended.lastTruncation) this.#pay(1).append(this.#reader.since(start));
     else {
-      this.#reader.take(second === extended.memoryCopy ? 2 : 1);
+      readZero(this.#reader, this.#at());
+      if (second === extended.memoryCopy) readZero(this.#reader, this.#at());
       const { copy, fill } = this.#additions;
       this.#pay(1)
         .byte(op.call)
@@ -192,7 +193,7 @@ export class BodyMeter {
 
   #open(opcode: number, start: number): void {
     if (this.#labels.length > MAX_NESTING) refuse(`nests deeper than ${MAX_NESTING} blocks`, this.#at());
-    const type = this.#readBlockType();
+    const type = readBlockType(this.#reader, this.#module.types, this.#at());
     this.#pay(1).append(this.#reader.since(start));
     this.#labels.push({ base: this.#above(type.params.length), type });
     if (opcode !== op.block) this.#endSegment();
@@ -219,59 +220,13 @@ export class BodyMeter {
   #call(opcode: number, start: number): void {
     const number = this.#reader.unsigned();
     const { types, functions } = this.#module;
-    if (opcode === op.callIndirect) this.#reader.byte();
+    if (opcode === op.callIndirect) readZero(this.#reader, this.#at());
     const type = types[opcode === op.call ? functions[number] : number];
     if (type === undefined) refuse('calls a function that is not there', this.#at());
     this.#pay(1).append(this.#reader.since(start));
     this.#height = this.#above(type.params.length);
     this.#push(type.results.length);
     this.#calls = true;
-  }
-
-  #readBlockType(): FunctionType {
-    const at = this.#at();
-    const type = this.#reader.signed33();
-    if (type >= 0) return this.#module.types[type] ?? refuse('has a block without a type', at);
-    const byte = type + 0x80;
-    if (byte === VOID) return { params: [], results: [] };
-    return byte in valueTypes
-      ? { params: [], results: [byte] }
-      : refuse('has a block of an unknown type', at);
-  }
-
-  #skip({ immediate }: Instruction): void {
-    const reader = this.#reader;
-    switch (immediate) {
-      case 'label':
-      case 'local':
-        reader.unsigned();
-        break;
-      case 'labels':
-        reader.list(() => reader.unsigned());
-        reader.unsigned();
-        break;
-      case 'global':
-        if (reader.unsigned() >= this.#module.globals.length) refuse('has no such global', this.#at());
-        break;
-      case 'types':
-        reader.list(() => (reader.byte() in valueTypes ? 0 : refuse('selects no number', this.#at())));
-        break;
-      case 'memory':
-        reader.unsigned();
-        reader.skipNumber();
-        break;
-      case 'byte':
-        reader.byte();
-        break;
-      case 'number':
-        reader.skipNumber();
-        break;
-      case 'f32':
-        reader.take(4);
-        break;
-      case 'f64':
-        reader.take(8);
-    }
   }
 
   /** Makes the value on top of the stack the canonical NaN where it is one: select(value, NaN, value == value). */

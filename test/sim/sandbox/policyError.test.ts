@@ -1,0 +1,14 @@
+import { expect, it } from 'vitest';
+import { TierKVError } from '../../../src/runtime/index.ts';
+import { PolicyError } from '../../../src/sim/sandbox/index.ts';
+
+it('an error of a policy is told from any other of this package, whichever copy made it', () => {
+  const ours = new PolicyError('step_limit', 'too long', { line: 3 });
+  expect(ours).toBeInstanceOf(PolicyError);
+  expect(ours).toBeInstanceOf(TierKVError);
+  const other = new TierKVError('TKV_INPUT', 'a bad trace');
+  expect(other).toBeInstanceOf(TierKVError);
+  expect(other instanceof PolicyError).toBe(false);
+  const copy: object = Object.assign(new Error(ours.message), { isTierKVError: true, kind: ours.kind });
+  expect(copy instanceof PolicyError).toBe(true);
+});
