@@ -16,57 +16,57 @@ const entries: readonly CommandEntry[] = [
   {
     name: 'replay',
     summary: 'replay a request trace through the tiers, with real bytes or a model of them',
-    load: async () => (await import('./replay.ts')).replayCommand(),
+    load: async () => (await import('./replay/command.ts')).replayCommand(),
   },
   {
     name: 'simulate',
     summary: 'simulate the serving of a workload on instances with tiered KV caches',
-    load: async () => (await import('./simulate.ts')).simulateCommand(),
+    load: async () => (await import('./simulate/command.ts')).simulateCommand(),
   },
   {
     name: 'sweep',
     summary: 'simulate a grid of deployments, and name the cheapest that meets the targets',
-    load: async () => (await import('./sweep.ts')).sweepCommand(),
+    load: async () => (await import('./sweep/command.ts')).sweepCommand(),
   },
   {
     name: 'evaluate',
     summary: 'score policies on suites of workloads, and say what went wrong and why',
-    load: async () => (await import('./evaluate.ts')).evaluateCommand(),
+    load: async () => (await import('./evaluate/command.ts')).evaluateCommand(),
   },
   {
     name: 'evolve',
     summary: 'search for policies that beat every preset, without any language model',
-    load: async () => (await import('./evolve.ts')).evolveCommand(),
+    load: async () => (await import('./evolve/command.ts')).evolveCommand(),
   },
   {
     name: 'parity',
     summary: 'serve traffic for real, and compare it with its replay and its simulation',
-    load: async () => (await import('./parity.ts')).parityCommand(),
+    load: async () => (await import('./parity/command.ts')).parityCommand(),
   },
   {
     name: 'workload',
     summary: 'generate, inspect and convert workloads of requests',
-    load: async () => (await import('./workload.ts')).workloadCommand(),
+    load: async () => (await import('./workload/command.ts')).workloadCommand(),
   },
   {
     name: 'latency',
     summary: 'predict, fit and check how long a step of the engine takes',
-    load: async () => (await import('./latency.ts')).latencyCommand(),
+    load: async () => (await import('./latency/command.ts')).latencyCommand(),
   },
   {
     name: 'disk',
     summary: 'inspect, check and export a disk tier, offline',
-    load: async () => (await import('./disk.ts')).diskCommand(),
+    load: async () => (await import('./disk/command.ts')).diskCommand(),
   },
   {
     name: 'bench',
     summary: 'measure the manager and what the links of this machine give',
-    load: async () => (await import('./bench.ts')).benchCommand(),
+    load: async () => (await import('./bench/command.ts')).benchCommand(),
   },
   {
     name: 'calibrate',
     summary: 'measure the links of this machine as a profile for the simulator',
-    load: async () => (await import('./calibrate.ts')).calibrateCommand(),
+    load: async () => (await import('./calibrate/command.ts')).calibrateCommand(),
   },
 ];
 

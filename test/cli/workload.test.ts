@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Command } from 'commander';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import { workloadCommand } from '../../src/cli/workload.ts';
+import { workloadCommand } from '../../src/cli/workload/command.ts';
 
 let folder = '';
 beforeEach(() => {

@@ -5,7 +5,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { tableMemory } from '../../../src/backends/arena/index.ts';
 import { benchLinks, type LinkRow, plotOf, renderRows } from '../../../src/cli/bench/links/index.ts';
 import { lookupRows } from '../../../src/cli/bench/manager.ts';
-import { profileOf } from '../../../src/cli/calibrate.ts';
+import { profileOf } from '../../../src/cli/calibrate/command.ts';
 import { renderSvg } from '../../../src/cli/output/chart.ts';
 import { parseLinkCalibration } from '../../../src/sim/latency/index.ts';
 

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import type { LinkRow } from '../../../src/cli/bench/links/index.ts';
-import { profileOf } from '../../../src/cli/calibrate.ts';
+import { profileOf } from '../../../src/cli/calibrate/command.ts';
 import { LinkModel } from '../../../src/sim/driver/index.ts';
 import { parseLinkCalibration } from '../../../src/sim/latency/index.ts';
 

@@ -2,7 +2,7 @@ import fs from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { beforeEach, expect, it, onTestFinished } from 'vitest';
-import { workloadCommand } from '../../../src/cli/workload.ts';
+import { workloadCommand } from '../../../src/cli/workload/command.ts';
 
 let folder: string;
 beforeEach(() => {

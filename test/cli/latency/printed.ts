@@ -1,7 +1,7 @@
 /** `tierkv latency` called in this process. */
 
 import { vi } from 'vitest';
-import { latencyCommand } from '../../../src/cli/latency.ts';
+import { latencyCommand } from '../../../src/cli/latency/command.ts';
 
 /** What the command prints to stdout. Rejects as the command does. */
 export async function printed(...args: string[]): Promise<string> {

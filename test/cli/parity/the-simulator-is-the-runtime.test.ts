@@ -7,9 +7,9 @@ import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { parityCommand } from '../../../src/cli/parity/command.ts';
 import { replayExactly } from '../../../src/cli/parity/exactReplay.ts';
 import type { ParityReport } from '../../../src/cli/parity/report/index.ts';
-import { parityCommand } from '../../../src/cli/parity.ts';
 import { endingOf } from '../../../src/cli/process/errorFunnel.ts';
 
 let folder: string;

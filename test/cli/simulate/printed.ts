@@ -1,6 +1,6 @@
 /** Runs `tierkv simulate` in this process, and gives what it printed. */
 
-import { simulateCommand } from '../../../src/cli/simulate.ts';
+import { simulateCommand } from '../../../src/cli/simulate/command.ts';
 
 export async function printed(...args: string[]): Promise<string> {
   const { write } = process.stdout;

@@ -7,9 +7,9 @@ import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
+import { parityCommand } from '../../../src/cli/parity/command.ts';
 import type { ParityReport } from '../../../src/cli/parity/report/index.ts';
 import { loadEngine } from '../../../src/cli/parity/serving/engine.ts';
-import { parityCommand } from '../../../src/cli/parity.ts';
 
 const engine = path.join(import.meta.dirname, '../../../examples/server/parity/engine.ts');
 const link = { baseLatencyUs: 50, bandwidthBytesPerS: 1e9 };

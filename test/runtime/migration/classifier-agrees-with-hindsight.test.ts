@@ -1,14 +1,14 @@
 /**
  * The classifier beside hindsight, on the excerpt of the conversation trace that the package carries and on a
- * made load. `bench/classifier.ts` prints the whole trace.
+ * made load. `bench/kv/classifier.ts` prints the whole trace.
  */
 
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { gunzipSync } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
-import { compareWithHindsight, type Use } from '../../../bench/classifier/hindsight.ts';
-import { syntheticUses } from '../../../bench/classifier/loads.ts';
+import { compareWithHindsight, type Use } from '../../../bench/kv/classifier/hindsight.ts';
+import { syntheticUses } from '../../../bench/kv/classifier/loads.ts';
 
 const options = { horizonS: 60, everyS: 15, cacheBlocks: 10_000 };
 

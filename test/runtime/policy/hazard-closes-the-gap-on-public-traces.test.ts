@@ -1,14 +1,14 @@
 /**
  * What the default policy has to reach on the public traces, with the same parameters everywhere. The traces
  * are not part of the package; without them these tests say so and do not run. The agent trace takes minutes:
- * `bench/policies.ts` runs it.
+ * `bench/kv/policies.ts` runs it.
  */
 
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
-import { loadTrace, type TraceName } from '../../../bench/policies/traces.ts';
+import { loadTrace, type TraceName } from '../../../bench/kv/policies/traces.ts';
 import { Optimum } from '../../../src/cli/replay/study/optimum.ts';
 import { runPool } from '../../../src/cli/replay/study/pool.ts';
 

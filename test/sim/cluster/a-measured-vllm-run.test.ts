@@ -5,7 +5,11 @@
  */
 
 import { expect, it } from 'vitest';
-import { fittedComparison, type MeasuredComparison, unfittedComparison } from '../../../bench/measuredRun.ts';
+import {
+  fittedComparison,
+  type MeasuredComparison,
+  unfittedComparison,
+} from '../../../bench/sim/measuredRun.ts';
 
 it.each<[string, () => MeasuredComparison, number]>([
   ['fitted to the first half, judged on the second', fittedComparison, 0.02],

@@ -1,0 +1,170 @@
+/**
+ * `tierkv calibrate`: measures the links of this machine and writes them as the profile that the simulator
+ * and `replay --links` read (schema tierkv.links/1, src/sim/latency/links.ts). Rows of scattered blocks with
+ * the usual checks are what the runtime does, so only they count.
+ */
+
+import { Command } from 'commander';
+import { configError } from '../../runtime/errors.ts';
+import { fitLink, type LinkSample, linkSchema } from '../../sim/latency/index.ts';
+import type { LinkRow } from '../bench/links/index.ts';
+import { median } from '../bench/measuring.ts';
+import { formatBytes, renderTable, requireWritableTarget, writeJsonFile } from '../output/index.ts';
+import type { RecordedFiles } from './recorded.ts';
+
+export interface LinkFigures {
+  /** Each size, and what one transfer of it takes of the link in a batch. */
+  readonly sizes: readonly LinkSample[];
+  /** How much longer one takes that travels alone. */
+  readonly delayUs: number;
+  /** Of its bandwidth, what a direction keeps while the opposite one is busy. */
+  readonly bothWaysShare: number;
+}
+
+export interface MeasuredProfile {
+  readonly schema: typeof linkSchema;
+  /** The adapter of HBM. */
+  readonly device: string;
+  readonly driver: string;
+  readonly date: string;
+  readonly software: boolean;
+  readonly links: Readonly<Record<string, LinkFigures>>;
+}
+
+interface CalibrateOptions extends Partial<RecordedFiles> {
+  readonly out?: string;
+  readonly dir?: string;
+  readonly adapter?: string;
+  readonly quick: boolean;
+}
+
+const helpEnd = `
+The profile holds, for each of the six links: what a transfer of each size takes of the link in a batch, how
+much longer one takes that travels alone, and the share of its bandwidth that a direction keeps while the
+opposite one is busy. It also says whether the adapter is software, whose times say nothing about a GPU's.
+
+Use it with: tierkv replay TRACE --driver modeled --links FILE, or tierkv parity --links FILE
+
+With --trace-data, --sim-results and --report it is upstream's calibrate instead: a recorded trace beside a
+simulation of it, request by request.
+`;
+
+export function calibrateCommand(): Command {
+  return new Command('calibrate')
+    .description('Measure the links between GPU memory, host memory and disk, and write them as a profile.')
+    .option('--out <file>', 'where to write the profile')
+    .option('--dir <dir>', 'directory on the disk to measure (default: a temporary one)')
+    .option('--adapter <name>', 'hardware, software, or a part of the name of the adapter to measure')
+    .option('--quick', 'fewer sizes and rounds', false)
+    .option('--trace-data <file>', "rows of a recorded TraceV2, for upstream's report instead of a profile")
+    .option('--trace-header <file>', 'its header')
+    .option('--sim-results <file>', 'what --results-path of a simulation of the trace wrote')
+    .option('--report <file>', 'where to write the report, as JSON')
+    .addHelpText('after', helpEnd)
+    .action(async (given: CalibrateOptions) => {
+      const recorded = recordedFiles(given);
+      if (recorded !== undefined) {
+        const { reportRecorded } = await import('./recorded.ts');
+        process.stdout.write(reportRecorded(recorded));
+        return;
+      }
+      const { out, dir, adapter: wanted, quick } = given;
+      if (out === undefined) throw configError('--out', 'is missing', 'Say where to write the profile.');
+      requireWritableTarget(out);
+      const { benchLinks, fullSizes, quickSizes } = await import('../bench/links/index.ts');
+      const say = (line: string): void => void process.stderr.write(`tierkv: ${line}\n`);
+      const full = { ...fullSizes, unitsOfKib: [16, 64, 256, 1024, 4096], runBytes: 64 * 1024 * 1024 };
+      const sizes = { ...(quick ? quickSizes : full), patterns: ['scattered'] } as const;
+      const { adapter, rows } = await benchLinks(sizes, dir, wanted, say);
+      const { name: device, source, software } = adapter;
+      const date = new Date().toISOString();
+      const profile = profileOf(rows, { device, driver: `webgpu (${source})`, date, software });
+      writeJsonFile(out, profile);
+      process.stdout.write(renderProfile(profile));
+    });
+}
+
+/** Upstream's use of the command, which compares a recorded trace with a simulation of it. */
+function recordedFiles({
+  traceHeader,
+  traceData,
+  simResults,
+  report,
+  out,
+}: CalibrateOptions): RecordedFiles | undefined {
+  const given = { '--trace-data': traceData, '--sim-results': simResults, '--report': report };
+  if (Object.values(given).every((file) => file === undefined)) return undefined;
+  for (const [option, file] of Object.entries(given)) {
+    if (file === undefined)
+      throw configError(option, 'is missing', 'A report needs trace, results and itself.');
+  }
+  if (out !== undefined) throw configError('--out', 'excludes --report', 'Keep one of them.');
+  if (traceData === undefined || simResults === undefined || report === undefined) return undefined;
+  requireWritableTarget(report);
+  return { traceData, simResults, report, ...(traceHeader === undefined ? {} : { traceHeader }) };
+}
+
+/** @param rows of all links and pairs, at two sizes or more */
+export function profileOf(
+  rows: readonly LinkRow[],
+  about: Omit<MeasuredProfile, 'schema' | 'links'>,
+): MeasuredProfile {
+  const scattered = rows.filter((row) => row.pattern === 'scattered');
+  const verifiedLinks = new Set(scattered.filter((row) => row.verified).map((row) => row.link));
+  const usual = scattered.filter((row) => row.verified || !verifiedLinks.has(row.link));
+  const oneWay = usual.filter((row) => !row.link.includes('+'));
+  const links: Record<string, LinkFigures> = {};
+  for (const link of new Set(oneWay.map((row) => row.link))) {
+    const measured = oneWay.filter((row) => row.link === link);
+    const sizes = measured.map(({ unitBytes, gbps }) => ({
+      bytes: unitBytes,
+      latencyUs: round(unitBytes / gbps / 1e3),
+    }));
+    const { baseLatencyUs, bandwidthBytesPerS } = fitLink(sizes);
+    const delaysUs = measured.map(
+      ({ unitBytes, aloneUs = 0 }) => aloneUs - baseLatencyUs - (unitBytes * 1e6) / bandwidthBytesPerS,
+    );
+    const shares = usual
+      .filter((row) => row.link.includes('+') && row.link.split('+').includes(link))
+      .map((row) => shareOf(row, oneWay));
+    links[link] = {
+      sizes,
+      delayUs: round(Math.max(0, Math.min(...delaysUs))),
+      bothWaysShare: round(shares.length === 0 ? 1 : median(shares)),
+    };
+  }
+  return { schema: linkSchema, ...about, links };
+}
+
+/** What a pair reaches, of what it would if neither way minded the other. Half of the bytes go each way. */
+function shareOf(pair: LinkRow, oneWay: readonly LinkRow[]): number {
+  const ways = oneWay.filter(
+    (row) => row.unitBytes === pair.unitBytes && pair.link.split('+').includes(row.link),
+  );
+  const idealGbps = 2 / Math.max(...ways.map(({ gbps }) => 1 / gbps));
+  return Math.min(1, pair.gbps / idealGbps);
+}
+
+function round(value: number): number {
+  return Number(value.toPrecision(4));
+}
+
+function renderProfile({ device, software, links }: MeasuredProfile): string {
+  const [first] = Object.values(links);
+  const right = (title: string) => ({ title, align: 'right' as const });
+  const table = renderTable(
+    [
+      { title: 'link, GB/s at' },
+      ...first.sizes.map(({ bytes }) => right(formatBytes(bytes))),
+      right('alone: + µs'),
+      right('both ways: share'),
+    ],
+    Object.entries(links).map(([link, { sizes, delayUs, bothWaysShare }]) => [
+      link,
+      ...sizes.map(({ bytes, latencyUs }) => (bytes / latencyUs / 1e3).toFixed(2)),
+      delayUs.toFixed(0),
+      bothWaysShare.toFixed(2),
+    ]),
+  );
+  return `${device}${software ? ', a SOFTWARE device' : ''}\n${table}`;
+}

@@ -1,0 +1,61 @@
+/**
+ * `tierkv disk`: a disk tier looked at offline, while no process owns it. Nothing in the directory is
+ * changed. This file turns command lines into calls and reports into output.
+ */
+
+import { Command } from 'commander';
+import { requireWritableTarget, writeJsonFile } from '../output/index.ts';
+
+export function diskCommand(): Command {
+  const command = new Command('disk').description(
+    'Inspect the directory of a disk tier, offline and without changing it.',
+  );
+  command
+    .command('stat')
+    .description('what the store is, how full it is, and what a start would find')
+    .argument('<dir>', 'directory of the disk tier')
+    .option('--json <file>', 'write it as JSON')
+    .action(async (dir: string, { json }: { json?: string }) => {
+      if (json !== undefined) requireWritableTarget(json);
+      const { describeStore, renderDescription } = await import('./describe.ts');
+      const description = await describeStore(dir);
+      if (json !== undefined) writeJsonFile(json, description);
+      process.stdout.write(renderDescription(description));
+    });
+  command
+    .command('fsck')
+    .description('read every record and the whole index, and list what is wrong')
+    .argument('<dir>', 'directory of the disk tier')
+    .option('--json <file>', 'write the report as JSON')
+    .addHelpText(
+      'after',
+      `
+A fault is something that should be right and is not. Leftovers are what a crash leaves of writes that were
+under way: the next start does not take them up, and they are no faults.
+
+Exit code: 0 without faults, 1 with any, 2 when the directory cannot be checked at all.
+Last line: faults N`,
+    )
+    .action(async (dir: string, { json }: { json?: string }) => {
+      if (json !== undefined) requireWritableTarget(json);
+      const { checkStore, renderCheck } = await import('./check.ts');
+      const report = await checkStore(dir);
+      if (json !== undefined) writeJsonFile(json, report);
+      process.stdout.write(renderCheck(report));
+      if (report.faults.length > 0) process.exitCode = 1;
+    });
+  command
+    .command('export')
+    .description('write what a start would find as JSON lines, one record a line, to stdout')
+    .argument('<dir>', 'directory of the disk tier')
+    .option('--out <file>', 'write the lines to a file')
+    .option(
+      '--payloads <dir>',
+      'write the bytes of each record to a file of this directory, which must exist',
+    )
+    .action(async (dir: string, options: { out?: string; payloads?: string }) => {
+      const { exportStore } = await import('./export.ts');
+      await exportStore(dir, options);
+    });
+  return command;
+}

@@ -1,0 +1,99 @@
+/**
+ * `tierkv evaluate POLICY...`: policies scored on a suite of workloads, and a page on what went wrong and why.
+ * The simulator is loaded only once it is asked for.
+ */
+
+import { availableParallelism } from 'node:os';
+import { Command } from 'commander';
+import { requireWritableTarget } from '../output/index.ts';
+import { interruptible } from '../process/index.ts';
+import { numberWithin, type Options } from '../workload/options.ts';
+import type { PoolLimits } from './simulations/index.ts';
+
+const helpEnd = `
+A POLICY is a bundle (.json), a program for one slot (.star, .wasm, .js with --slot), or a preset such as
+routing/lor; --presets lists them. "tierkv evaluate describe" prints what policies may read and do, ready for
+a prompt; with --schema the JSON schema of a bundle.
+
+Scores are gains over the plan's baseline: 0 is as good, 0.1 is a tenth better. With several policies a
+ranking is printed. With --latency all or --workloads perturbed it says whether the ranking holds when the
+model of time, or the workload, is another one.
+`;
+
+export function evaluateCommand(): Command {
+  return new Command('evaluate')
+    .description('Score policies on suites of workloads, and say what went wrong and why.')
+    .argument('[policy...]', 'bundle, program or preset; or describe')
+    .option('--slot <name>', 'slot of a program', 'routing')
+    .option('--presets', 'list the presets, or with policies score them as well')
+    .option('--plan <name>', 'routing, admission, or a .json file with workloads and objectives', 'routing')
+    .option('--suite <name>', 'train, validation or hidden', 'train')
+    .option('--case <id>', 'case that is told (default: the one with the lowest score)')
+    .option(
+      '--summary <strategy>',
+      'issue_focused, decision_audit, counterfactual, pattern_mining',
+      'issue_focused',
+    )
+    .option('--max-tokens <n>', 'longest summary', '1500')
+    .option('--regrets <n>', 'routing decisions that are tried otherwise (default: 6; for frameworks 1)')
+    .option('--trace <file.jsonl>', 'write the decisions of that case')
+    .option('--trace-level <name>', 'decisions, or full with events as well', 'decisions')
+    .option('--latency <models>', 'all, or models of time separated by commas: does the ranking hold?')
+    .option('--workloads <how>', 'perturbed: does the ranking hold for workloads that differ by up to 20 %?')
+    .option('--cache <folder>', 'keep results there')
+    .option('--workers <n>', 'threads (default: one a core)')
+    .option('--limit <s>', 'longest time of one simulation', '120')
+    .option('--json [file]', 'write the evaluations as JSON; without a file, print them in place of the page')
+    .option('--serve', 'answer frameworks: a request a line on stdin, an answer a line on stdout')
+    .option('--http <port>', 'with --serve: over HTTP instead; 0 for any free port')
+    .option('--host <name>', 'with --http', '127.0.0.1')
+    .option('--skydiscover', 'print the one JSON object that SkyDiscover reads')
+    .option('--schema', 'with describe: the JSON schema of a bundle')
+    .addHelpText('after', helpEnd)
+    .action(async (policies: string[], options: Options & { readonly json?: string | boolean }) => {
+      if (policies[0] === 'describe') {
+        const { describe } = await import('./describe.ts');
+        process.stdout.write(describe(options.schema === true, typeof options.json !== 'undefined'));
+        return;
+      }
+      const limits = {
+        workers: whole(options, 'workers', '--workers', 1, 1024) ?? availableParallelism(),
+        wallMs: 1000 * (numberWithin(options, 'limit', '--limit', { min: 0.001, max: 1e6 }) ?? 120),
+        heapMiB: 4096,
+      };
+      if (options.serve === true || options.skydiscover === true) {
+        await interruptible((signal) => toFrameworks(policies, options, limits, signal));
+        return;
+      }
+      for (const target of [options.json, options.trace]) {
+        if (typeof target === 'string') requireWritableTarget(target);
+      }
+      const { runEvaluate } = await import('./run.ts');
+      await runEvaluate(policies, { ...options, regrets: options.regrets ?? '6' }, limits);
+    });
+}
+
+/** `--serve` and `--skydiscover`. */
+async function toFrameworks(
+  policies: readonly string[],
+  options: Options,
+  limits: PoolLimits,
+  signal: AbortSignal,
+): Promise<void> {
+  const { answerOnce, serve } = await import('./serve/index.ts');
+  const port = whole(options, 'http', '--http', 0, 65_535);
+  const served = {
+    plan: String(options.plan),
+    limits,
+    regrets: whole(options, 'regrets', '--regrets', 0, 10_000) ?? 1,
+    ...(typeof options.cache === 'string' ? { cacheFolder: options.cache } : {}),
+    ...(port === undefined ? {} : { http: { host: String(options.host), port } }),
+  };
+  if (options.skydiscover !== true) return serve(served, signal);
+  const answer = await answerOnce(served, policies, String(options.slot), String(options.suite));
+  process.stdout.write(`${JSON.stringify(answer)}\n`);
+}
+
+function whole(options: Options, name: string, flag: string, min: number, max: number): number | undefined {
+  return numberWithin(options, name, flag, { min, max, whole: true });
+}

@@ -1,0 +1,80 @@
+/** `tierkv evolve`: a search for policies that beat every preset, without any language model. */
+
+import { availableParallelism } from 'node:os';
+import { Command } from 'commander';
+import { interruptible } from '../process/index.ts';
+import { numberWithin } from '../workload/options.ts';
+
+const helpEnd = `
+The search sees the train suite only. The best of it are scored on the validation suite, where the winner is
+chosen; what the hidden suite says of it and of every preset is reported and changes nothing.
+
+The directory of --out gets state.json after each generation, and at the end best.json (the winner, for tierkv
+evaluate), report.json, lineage.jsonl and the plots. A run that was stopped or killed goes on with --resume and
+the same options, and ends as if it had not been.
+`;
+
+export interface EvolveOptions {
+  /** Policies to begin with beside the presets. */
+  readonly policies: readonly string[];
+  /** Slot of those that are programs. */
+  readonly slot: string;
+  readonly plan: string;
+  readonly slots: string;
+  readonly features: string;
+  readonly out: string;
+  readonly resume: boolean;
+  readonly plots: boolean;
+  readonly generations: number;
+  readonly population: number;
+  readonly seed: number;
+  readonly workers: number;
+  readonly islands: number;
+  readonly finalists: number;
+  readonly wallMs: number;
+}
+
+export function evolveCommand(): Command {
+  return new Command('evolve')
+    .description('Search for policies that beat every preset, without any language model.')
+    .argument('[policy...]', 'policies to begin with beside the presets, as tierkv evaluate takes them')
+    .option('--slot <name>', 'slot of those that are programs', 'routing')
+    .requiredOption('--out <dir>', 'directory of the search; made where it is missing')
+    .option('--plan <name|file.json>', 'workloads, models of time, suites and score', 'routing')
+    .option('--slots <names>', 'slots that are searched', 'routing,priority,instanceScheduler')
+    .option('--generations <n>', 'generations after the presets (default: 30)')
+    .option('--population <n>', 'candidates of a generation (default: 32)')
+    .option('--seed <n>', 'seed of the search (default: 1)')
+    .option('--workers <n>', 'threads (default: one a core); the result does not depend on it')
+    .option('--islands <n>', 'islands of the archive (default: 3)')
+    .option('--features <names>', 'metrics that divide the archive', 'policy_nodes,load_cv')
+    .option('--finalists <n>', 'candidates that validation chooses from (default: 12)')
+    .option('--wall-ms <ms>', 'longest time of one simulation (default: 60000)')
+    .option('--resume', 'go on from the state in the directory')
+    .option('--no-plots', 'draw nothing')
+    .addHelpText('after', helpEnd)
+    .action(async (policies: string[], given: Record<string, string | boolean | undefined>) => {
+      const texts = given as Record<string, string | undefined>;
+      const whole = (name: string, flag: string, otherwise: number, min: number, max: number): number =>
+        numberWithin(texts, name, flag, { min, max, whole: true }) ?? otherwise;
+      const options: EvolveOptions = {
+        policies,
+        slot: String(given.slot),
+        plan: String(given.plan),
+        slots: String(given.slots),
+        features: String(given.features),
+        out: String(given.out),
+        resume: given.resume === true,
+        plots: given.plots !== false,
+        generations: whole('generations', '--generations', 30, 1, 100_000),
+        population: whole('population', '--population', 32, 8, 10_000),
+        seed: whole('seed', '--seed', 1, 0, Number.MAX_SAFE_INTEGER),
+        workers: whole('workers', '--workers', availableParallelism(), 1, 1024),
+        islands: whole('islands', '--islands', 3, 1, 100),
+        finalists: whole('finalists', '--finalists', 12, 1, 1000),
+        wallMs: whole('wallMs', '--wall-ms', 60_000, 1, 86_400_000),
+      };
+      const { evolve } = await import('./run.ts');
+      await interruptible((signal) => evolve(options, signal));
+    });
+}

@@ -1,0 +1,149 @@
+/**
+ * `tierkv latency predict|fit|check`: how long a batch takes on a GPU, coefficients from measurements, and
+ * how far they are off. This file turns the command line into options and reports into output.
+ */
+
+import { Command, InvalidArgumentError, Option } from 'commander';
+import { configError } from '../../runtime/errors.ts';
+import { latencyBackends, moeCommBackends } from '../../sim/latency/index.ts';
+import { renderSvg, requireWritableTarget, writeJsonFile, writeText } from '../output/index.ts';
+import type { FitRequestsOptions } from './fitRequests.ts';
+
+function numberOption(text: string): number {
+  const value = Number(text);
+  if (text.trim() === '' || !Number.isFinite(value)) throw new InvalidArgumentError('It must be a number.');
+  return value;
+}
+
+function collect(value: string, before: readonly string[]): string[] {
+  return [...before, value];
+}
+
+const defaultBatches = [
+  'decode=1@512',
+  'decode=64@512',
+  'decode=256@512',
+  'prefill=512',
+  'prefill=2048',
+  'prefill=8192',
+];
+
+function predictCommand(): Command {
+  return new Command('predict')
+    .description('Say how long batches take, what that is made of, and how many KV blocks fit.')
+    .requiredOption('--model <name>', 'model, with or without organisation, or the path of a config.json')
+    .option('--gpu <name>', "GPU or the path of its file (default: the model's, else H100)")
+    .option('--tp <n>', "tensor parallel GPUs (default: the model's, else 1)", numberOption)
+    .option('--dp <n>', 'data parallel ranks of a mixture of experts', numberOption, 1)
+    .addOption(
+      new Option('--backend <name>', 'model of time').choices([...latencyBackends]).default('calibrated'),
+    )
+    .option('--coefficients <file>', 'coefficients (default: as shipped for the backend and GPU)')
+    .addOption(
+      new Option('--moe-comm-backend <name>', 'how experts exchange tokens, trained-physics only')
+        .choices([...moeCommBackends])
+        .default(moeCommBackends[0]),
+    )
+    .option(
+      '--batch <batch>',
+      'decode=N@CONTEXT, prefill=NEW[@CACHED[/PROMPT]], with commas; repeatable',
+      collect,
+      [],
+    )
+    .option('--no-floor', 'also give times that the hardware cannot reach, as upstream does')
+    .option('--block-size <tokens>', 'tokens of a KV block', numberOption, 16)
+    .option('--gpu-memory-utilization <share>', 'share of the memory that may be used', numberOption, 0.9)
+    .option('--json <file>', 'write the report as JSON')
+    .action(async (raw) => {
+      const { predict, renderPrediction } = await import('./predict.ts');
+      const report = predict({
+        ...raw,
+        batch: raw.batch.length > 0 ? raw.batch : defaultBatches,
+        blockTokens: raw.blockSize,
+        memoryUtilization: raw.gpuMemoryUtilization,
+      });
+      if (raw.json !== undefined) writeJsonFile(raw.json, report);
+      process.stdout.write(renderPrediction(report));
+    });
+}
+
+function fitCommand(): Command {
+  return new Command('fit')
+    .description('Fit coefficients to measured steps and write them as a file.')
+    .addOption(
+      new Option('--backend <name>', 'what to fit').choices(['calibrated', 'linear']).default('calibrated'),
+    )
+    .option('--gpu <name>', 'GPU on which the steps were measured, or the path of its file', 'H100')
+    .option(
+      '--steps <file>',
+      "step log of vLLM's scheduler or step records, .csv or .csv.gz (default: H100, as shipped)",
+    )
+    .option('--runs <file>', 'totals of whole runs, .csv')
+    .option('--hold-out <experiment>', 'keep an experiment out and judge by it; repeatable', collect, [])
+    .option('--links <file>', 'link profile of tierkv calibrate, to go into the coefficients')
+    .option('--requests <file>', 'fit calibrated to the requests of one run instead, .csv')
+    .option('--model <name>', 'with --requests: the model that was served')
+    .option('--tp <n>', 'with --requests: tensor parallel GPUs', numberOption, 1)
+    .option('--max-num-seqs <n>', 'with --requests: requests in a batch', numberOption, 128)
+    .option('--max-num-batched-tokens <n>', 'with --requests: tokens of a step', numberOption, 2048)
+    .option('--fit-share <share>', 'with --requests: first share that the fit sees', numberOption, 0.5)
+    .requiredOption('--out <file>', 'where the coefficients go')
+    .action(async (raw) => {
+      requireWritableTarget(raw.out);
+      if (raw.requests !== undefined) return fitOneRun(raw);
+      const { fitCoefficients } = await import('./fit.ts');
+      const { file, fitted, heldOut } = fitCoefficients(raw);
+      writeJsonFile(raw.out, file);
+      const line = (what: string, score: typeof fitted): string =>
+        `${what}: ${score.count} steps, MAPE ${score.mapePercent.toFixed(2)}%, bias ` +
+        `${score.biasPercent.toFixed(2)}%\n`;
+      process.stdout.write(line('fitted on', fitted));
+      if (heldOut !== undefined) process.stdout.write(line('held out', heldOut));
+      process.stdout.write(`wrote ${raw.out}\n`);
+    });
+}
+
+async function fitOneRun(raw: Partial<FitRequestsOptions> & { out: string }): Promise<void> {
+  if (raw.model === undefined) {
+    throw configError('--model', 'is missing', 'With --requests, name the model that was served.');
+  }
+  const { fitToRequests } = await import('./fitRequests.ts');
+  const { file, fitted, judged } = fitToRequests(raw as FitRequestsOptions);
+  writeJsonFile(raw.out, file);
+  process.stdout.write(`fitted on ${fitted} requests\n`);
+  for (const { what, measuredMeanMs, meanErrorPercent, p90ErrorPercent } of judged) {
+    const errors = `mean ${meanErrorPercent.toFixed(1)}%, p90 ${p90ErrorPercent.toFixed(1)}%`;
+    process.stdout.write(`${what}: measured ${measuredMeanMs.toFixed(1)} ms, off by ${errors}\n`);
+  }
+  process.stdout.write(`wrote ${raw.out}\n`);
+}
+
+function checkCommand(): Command {
+  return new Command('check')
+    .description('Judge calibrated by measurements that its fit did not see.')
+    .option('--gpu <name>', 'GPU on which the steps were measured', 'H100')
+    .option('--steps <file>', "step log of vLLM's scheduler or step records (default: H100, as shipped)")
+    .option('--runs <file>', 'totals of whole runs, .csv')
+    .option('--plot <file>', 'draw predicted against measured as SVG')
+    .option('--json <file>', 'write the report as JSON')
+    .action(async (raw) => {
+      if (raw.plot !== undefined) requireWritableTarget(raw.plot);
+      if (raw.json !== undefined) requireWritableTarget(raw.json);
+      const { check } = await import('./check.ts');
+      const { checkChart, renderCheck } = await import('./renderCheck.ts');
+      const report = check(raw);
+      if (raw.plot !== undefined) {
+        writeText(raw.plot, await renderSvg(checkChart(report)));
+      }
+      if (raw.json !== undefined) writeJsonFile(raw.json, report);
+      process.stdout.write(renderCheck(report));
+    });
+}
+
+export function latencyCommand(): Command {
+  return new Command('latency')
+    .description('How long a step of an LLM server takes on a GPU.')
+    .addCommand(predictCommand())
+    .addCommand(fitCommand())
+    .addCommand(checkCommand());
+}

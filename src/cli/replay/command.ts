@@ -1,0 +1,188 @@
+/**
+ * `tierkv replay TRACE`: real chat traffic through the tiers. This file turns the command line into options
+ * and the report into output; the run itself is `replay/run.ts`, which is loaded only once the options are
+ * right.
+ */
+
+import { Command } from 'commander';
+import { configError } from '../../runtime/errors.ts';
+import { aboutPipe, keepPipe } from '../input/index.ts';
+import { formatBytesPerS, startProgressBar, writeJsonFile } from '../output/index.ts';
+import { interruptible, type TemporaryDirectory, temporaryDirectory } from '../process/index.ts';
+import type { ReplayListener, ReplayOptions, ReplayProgress } from './options.ts';
+import { linkDefaults, parseReplayOptions, type RawReplayOptions, replayDefaults } from './parseOptions.ts';
+import { type ReplayReport, renderReport } from './report/index.ts';
+import {
+  movesBytes,
+  parseStudyRun,
+  type RawStudyOptions,
+  renderStudy,
+  runStudy,
+  type Study,
+  type StudyRun,
+} from './study/index.ts';
+
+const helpEnd = `
+Blocks are the cache's units of --block-tokens tokens each. A lookup serves the leading blocks that are
+present in any tier; all blocks of a request then become the most recent in HBM, and what overflows a tier
+moves down to the next.
+Every block is real bytes that only this block can have, and each one that comes back is verified.
+
+With --policy, a table shows what the policies find beside LRU and the clairvoyant optimum: every request is
+looked up and computed whole, then HBM is trimmed once, and no bytes move. For one policy at one capacity the
+replay runs as well, under that policy; for "all", "optimum", several names, several capacities
+(--hbm-blocks 1000,3000) or a trace in another format (WEKA, token ids) there is the table alone.
+One pool alone: --ddr-blocks 0 --nvme-blocks 0.
+
+Exit code: 0 when every block was right, 1 when one was not, 2 for a mistake in the call or the trace.
+Last line: verifyFailures N
+`;
+
+export function replayCommand(): Command {
+  return new Command('replay')
+    .description(
+      'Replay a request trace (Mooncake JSON lines, plain, .gz or .zst) through HBM, DDR and NVMe.',
+    )
+    .argument('[trace]', 'trace file or pipe: timestamp, input_length, output_length, hash_ids in each line')
+    .option(
+      '--hbm-blocks <n>',
+      'blocks in GPU memory, at least 1; with --policy, a list',
+      replayDefaults.hbmBlocks,
+    )
+    .option('--ddr-blocks <n>', 'blocks in host memory, 0 for none', replayDefaults.ddrBlocks)
+    .option(
+      '--nvme-blocks <n>',
+      'blocks on disk, 0 for none; the last tier may be "all"',
+      replayDefaults.nvmeBlocks,
+    )
+    .option(
+      '--block-bytes <size>',
+      'bytes of a block, a multiple of 4, like 64KiB',
+      replayDefaults.blockBytes,
+    )
+    .option(
+      '--block-tokens <n>',
+      'tokens of a block, by which the hash ids were cut',
+      replayDefaults.blockTokens,
+    )
+    .option('--requests <n>', 'stop after this many requests')
+    .option('--dir <dir>', 'directory for the disk tier (default: a temporary one, removed at the end)')
+    .option('--driver <name>', 'real moves the bytes, modeled computes the times', replayDefaults.driver)
+    .option(
+      '--link-gbps <n>',
+      `with --driver modeled: bandwidth assumed of each link (default: ${linkDefaults.gbps})`,
+    )
+    .option(
+      '--link-latency-us <n>',
+      `with --driver modeled: latency assumed of each transfer (default: ${linkDefaults.latencyUs})`,
+    )
+    .option('--links <file>', 'with --driver modeled: links as tierkv calibrate measured them')
+    .option(
+      '--offload-threshold <share>',
+      'share of HBM above which cached blocks move down after each request; 1: only when room is needed',
+      replayDefaults.offloadThreshold,
+    )
+    .option(
+      '--policy <name>',
+      'eviction policy, a list of them, "all", or "optimum" (default: hazard, no table)',
+    )
+    .option('--plot <file.svg>', 'with --policy: draw the table')
+    .option('--log <file>', 'write the decision log, and the inputs that led to it')
+    .option(
+      '--inputs <file>',
+      'with --driver modeled, in place of a trace: the inputs that --log of a run wrote',
+    )
+    .option('--json <file>', 'write the report as JSON')
+    .option('--skip-bad', 'leave malformed trace lines out and count them', false)
+    .addHelpText('after', helpEnd)
+    .action(
+      async (tracePath: string | undefined, raw: RawReplayOptions & RawStudyOptions, command: Command) => {
+        if (tracePath === undefined && raw.inputs === undefined) {
+          command.error("error: missing required argument 'trace'");
+        }
+        const usual = command.getOptionValueSource('blockTokens') === 'default';
+        const study = parseStudyRun(usual ? { ...raw, blockTokens: '' } : raw);
+        if (study !== undefined && tracePath === undefined) {
+          throw configError('--policy', 'needs a trace', 'Name the trace beside it.');
+        }
+        const studied = study === undefined || tracePath === undefined ? undefined : { study, tracePath };
+        if (studied !== undefined && !movesBytes(studied.tracePath, studied.study)) {
+          await interruptible((signal) => studyAlone(studied.tracePath, studied.study, signal));
+          return;
+        }
+        let scratch: TemporaryDirectory | undefined;
+        const makeScratch = (): string => {
+          scratch = temporaryDirectory('tierkv-replay-');
+          return scratch.path;
+        };
+        try {
+          const options = parseReplayOptions(tracePath, raw, makeScratch);
+          const report = await interruptible((signal) => runOnFileOrPipe(options, signal));
+          const found =
+            studied === undefined
+              ? undefined
+              : await interruptible((s) => studyOf(studied.tracePath, studied.study, s));
+          if (options.jsonPath !== undefined) writeJsonFile(options.jsonPath, { ...report, ...found });
+          process.stdout.write(
+            `${found === undefined ? '' : `${renderStudy(found.policies)}\n`}${renderReport(report)}`,
+          );
+          if (report.verifyFailures > 0) process.exitCode = 1;
+        } finally {
+          scratch?.[Symbol.dispose]();
+        }
+      },
+    );
+}
+
+function shareDone(options: ReplayOptions, state: ReplayProgress): number {
+  const byRequests = options.requests === undefined ? 0 : state.requests / options.requests;
+  const byBytes = state.traceBytesTotal === 0 ? 0 : state.traceBytesRead / state.traceBytesTotal;
+  return Math.max(byRequests, byBytes);
+}
+
+interface StudyReport {
+  readonly policies: Study;
+}
+
+async function studyOf(tracePath: string, study: StudyRun, signal: AbortSignal): Promise<StudyReport> {
+  return { policies: await runStudy(tracePath, study, signal) };
+}
+
+/** A study alone: its table is all that is shown. */
+async function studyAlone(tracePath: string, study: StudyRun, signal: AbortSignal): Promise<void> {
+  const found = await studyOf(tracePath, study, signal);
+  if (study.jsonPath !== undefined) writeJsonFile(study.jsonPath, found);
+  process.stdout.write(renderStudy(found.policies));
+}
+
+/**
+ * A replay reads its trace twice, so what comes through a pipe is kept in a file; errors still name the pipe.
+ */
+async function runOnFileOrPipe(options: ReplayOptions, signal: AbortSignal): Promise<ReplayReport> {
+  using kept = await keepPipe(options.tracePath, signal);
+  if (kept === undefined) return run(options, signal);
+  try {
+    return await run({ ...options, tracePath: kept.path }, signal);
+  } catch (error) {
+    throw aboutPipe(error, kept, options.tracePath);
+  }
+}
+
+async function run(options: ReplayOptions, signal: AbortSignal): Promise<ReplayReport> {
+  const { runReplay } = await import('./run.ts');
+  using bar = startProgressBar('requests');
+  const startMs = performance.now();
+  const listener: ReplayListener = {
+    signal,
+    notice: (message) => bar.say(message.startsWith('tierkv: ') ? message : `tierkv: ${message}`),
+    progress(state) {
+      const seconds = (performance.now() - startMs) / 1000;
+      bar.update({
+        share: shareDone(options, state),
+        done: state.requests,
+        note: `${formatBytesPerS(state.bytesMoved / seconds)} moved`,
+      });
+    },
+  };
+  return await runReplay(options, listener);
+}

@@ -1,0 +1,32 @@
+/**
+ * `tierkv simulate [WORKLOAD]`: what a deployment does to a workload, on virtual time. This file turns the
+ * command line into a run and its results into output; the simulator is loaded only once it is asked for.
+ */
+
+import { Command } from 'commander';
+import { requireWritableTarget } from '../output/index.ts';
+import { addSimulateOptions, type Options, simulateOptionsOf } from './input/options.ts';
+
+const helpEnd = `
+Flags and defaults are those of BLIS (inference-sim). Its two models of time are reproduced with its step
+times, some of which no hardware reaches: --floor holds every step above what the GPU needs, and
+--latency-model calibrated was fitted to real steps. --preemption-mode recompute keeps the tokens of requests
+that give way, as vLLM does.
+`;
+
+export function simulateCommand(): Command {
+  const command = new Command('simulate')
+    .description('Simulate the serving of a workload on instances with tiered KV caches.')
+    .argument('[workload]', 'specification or recorded trace (default: a preset, see --workload)');
+  return addSimulateOptions(command)
+    .addHelpText('after', helpEnd)
+    .action(async (workload: string | undefined, _given: Options, self: Command) => {
+      const options = simulateOptionsOf(self);
+      for (const name of ['metricsPath', 'requests', 'resultsPath', 'decisions', 'chromeTrace', 'plot']) {
+        const target = options[name];
+        if (typeof target === 'string') requireWritableTarget(target);
+      }
+      const { runSimulate } = await import('./run.ts');
+      await runSimulate(workload, options);
+    });
+}

@@ -1,0 +1,79 @@
+/**
+ * `tierkv sweep`: simulations over a grid of options, on worker threads, and the cheapest deployment that
+ * meets the targets.
+ */
+
+import { availableParallelism } from 'node:os';
+import { Command } from 'commander';
+import {
+  renderSvg,
+  requireWritableTarget,
+  startProgressBar,
+  writeJsonFile,
+  writeText,
+} from '../output/index.ts';
+import { numberWithin } from '../workload/options.ts';
+
+const helpEnd = `
+Arguments behind -- are those of tierkv simulate; the options of the grid are added to them.
+Targets are bounds on 99th percentiles, and every request has to complete.
+`;
+
+function collect(value: string, before: readonly string[]): string[] {
+  return [...before, value];
+}
+
+export function sweepCommand(): Command {
+  return new Command('sweep')
+    .description('Simulate a grid of deployments, and name the cheapest that meets the targets.')
+    .argument('[simulate...]', 'arguments of tierkv simulate, behind --')
+    .requiredOption(
+      '--grid <option=values>',
+      'values of one option, as rate=10,20, or of a field of the deployment, as pools[0].replicas=1,2; repeatable',
+      collect,
+      [],
+    )
+    .option('--target-ttft <ms>', 'bound on the 99th percentile of the time to the first token')
+    .option('--target-itl <ms>', 'bound on that of the time between tokens')
+    .option('--target-e2e <ms>', 'bound on that of the whole request')
+    .option('--workers <n>', 'threads (default: one a core)')
+    .option('--json <file>', 'write the results as JSON')
+    .option('--plot <file.svg>', 'draw them')
+    .addHelpText('after', helpEnd)
+    .action(async (args: string[], options: Record<string, string | undefined> & { grid: string[] }) => {
+      for (const target of [options.json, options.plot]) {
+        if (target !== undefined) requireWritableTarget(target);
+      }
+      const { grid, ...rest } = options;
+      const bound = (name: string, flag: string): number | undefined =>
+        numberWithin(rest, name, flag, { min: 0, max: 1e12 });
+      const ttftMs = bound('targetTtft', '--target-ttft');
+      const itlMs = bound('targetItl', '--target-itl');
+      const e2eMs = bound('targetE2e', '--target-e2e');
+      const workers =
+        numberWithin(rest, 'workers', '--workers', { min: 1, max: 1024, whole: true }) ??
+        availableParallelism();
+      const hasTargets = ttftMs !== undefined || itlMs !== undefined || e2eMs !== undefined;
+      const targets = {
+        ...(ttftMs === undefined ? {} : { ttftMs }),
+        ...(itlMs === undefined ? {} : { itlMs }),
+        ...(e2eMs === undefined ? {} : { e2eMs }),
+      };
+
+      const { pointsOf, runPoints } = await import('./run.ts');
+      const { cheapest, pointText, sweepChart, sweepTable } = await import('./report.ts');
+      const points = pointsOf(grid, args);
+      using bar = startProgressBar('points');
+      const results = await runPoints(points, workers, (done) =>
+        bar.update({ share: done / points.length, done }),
+      );
+      const best = hasTargets ? cheapest(results, targets) : undefined;
+      if (options.json !== undefined) writeJsonFile(options.json, { targets, best: best ?? null, results });
+      const shown = hasTargets ? targets : undefined;
+      if (options.plot !== undefined) writeText(options.plot, await renderSvg(sweepChart(results, shown)));
+      process.stdout.write(sweepTable(results, shown));
+      if (!hasTargets) return;
+      const found = best === undefined ? 'no point meets the targets' : `cheapest: ${pointText(best)}`;
+      process.stdout.write(`${found}\n`);
+    });
+}

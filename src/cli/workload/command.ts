@@ -1,0 +1,209 @@
+/**
+ * `tierkv workload`: makes, inspects and translates workloads. This file turns command lines into calls and
+ * their results into files and tables; formats, generation and summaries are the library's.
+ */
+
+import { Command } from 'commander';
+import { configError, TierKVError } from '../../runtime/errors.ts';
+import {
+  formatWorkloadSpec,
+  type TraceColumns,
+  traceColumns,
+  traceHeader,
+  traceRow,
+  WorkloadDigest,
+  type WorkloadSpec,
+  WorkloadSummarizer,
+} from '../../sim/workload/index.ts';
+import { printable, renderSvg, writeJsonFile, writeResults, writeText } from '../output/index.ts';
+import { renderSummary } from './describe.ts';
+import { formatOf, type OpenedWorkload, openWorkload, readSpec, servegenSpec } from './open.ts';
+import {
+  addCommonOptions,
+  addPresetOptions,
+  adjustmentOf,
+  numberWithin,
+  type Options,
+  openFrom,
+  openOptions,
+  presetSpec,
+  seedOption,
+} from './options.ts';
+import { workloadChart } from './plot.ts';
+
+/** Which optional columns a trace needs: the clients of a spec say so, of a recorded trace only its rows. */
+function columnsOf(opened: OpenedWorkload): TraceColumns {
+  if (opened.workload !== undefined) {
+    const { clients } = opened.workload;
+    return {
+      sloTarget: clients.some((client) => client.sloTargetUs > 0),
+      adapter: clients.some((client) => client.adapter !== ''),
+      thinkTime: false,
+    };
+  }
+  const used = { sloTarget: false, adapter: false, thinkTime: false };
+  for (const request of opened.requests()) {
+    used.sloTarget ||= request.origin.sloTargetUs > 0;
+    used.adapter ||= request.origin.adapter !== '';
+    used.thinkTime ||= request.thinkTimeUs > 0;
+  }
+  return used;
+}
+
+/** Header line and rows of the CSV of a TraceV2 pair. */
+function* traceLines(opened: OpenedWorkload): Generator<string> {
+  const columns = columnsOf(opened);
+  yield `${traceColumns(columns)}\n`;
+  let row = 0;
+  for (const request of opened.requests()) yield `${traceRow(row++, request, columns)}\n`;
+}
+
+function headerOf(opened: OpenedWorkload): string {
+  const { spec } = opened;
+  const accumulate = spec?.clients.some((client) => client.reasoning?.multiTurn?.accumulate) === true;
+  return traceHeader({
+    mode: spec === undefined ? 'real' : 'generated',
+    ...(spec === undefined ? {} : { workloadSeed: spec.seed, goodputSloTargets: spec.goodputSloTargets }),
+    ...(accumulate ? { sessionContextGrowth: 'accumulate' } : {}),
+  });
+}
+
+function writeTrace(opened: OpenedWorkload, output: string | boolean | undefined): void {
+  if (typeof output !== 'string') {
+    for (const line of traceLines(opened)) process.stdout.write(line);
+    return;
+  }
+  const stem = output.replace(/\.(csv|ya?ml)$/, '');
+  writeResults([
+    { target: `${stem}.yaml`, parts: [headerOf(opened)] },
+    { target: `${stem}.csv`, parts: traceLines(opened) },
+  ]);
+  process.stderr.write(`wrote ${printable(`${stem}.yaml and ${stem}.csv`)}\n`);
+}
+
+function noteSessions(opened: OpenedWorkload): void {
+  const sessions = opened.workload?.sessions;
+  if (sessions === undefined) return;
+  const more = sessions.followUpBudget >= 0 ? `up to ${sessions.followUpBudget} follow-ups` : 'follow-ups';
+  process.stderr.write(
+    `closed loop: these are the first requests of ${sessions.seeds.length} sessions; their ${more} ` +
+      `arrive when a simulation finishes the round before\n`,
+  );
+}
+
+async function describe(file: string | undefined, options: Options): Promise<void> {
+  const opened = openFrom(file, options);
+  const summarizer = new WorkloadSummarizer();
+  const digest = new WorkloadDigest();
+  for (const request of opened.requests()) {
+    summarizer.add(request);
+    digest.add(request);
+  }
+  const summary = summarizer.summary();
+  if (summary.requests === 0) {
+    throw new TierKVError(
+      'TKV_INPUT',
+      `${file ?? 'the workload'}: holds no request. Raise its rate, horizon or number of requests`,
+    );
+  }
+  if (typeof options.json === 'string')
+    writeJsonFile(options.json, { format: opened.format, digest: digest.toString(), ...summary });
+  process.stdout.write(renderSummary(summary));
+  if (opened.format === 'miniswe')
+    process.stdout.write('a token is a UTF-8 byte here: this trace holds text, not token ids\n');
+  process.stdout.write(`digest ${digest}\n`);
+  noteSessions(opened);
+  if (typeof options.plot === 'string') {
+    const title = file ?? String(options.workload ?? 'distribution');
+    writeText(options.plot, await renderSvg(workloadChart(title, summarizer)));
+    process.stderr.write(`wrote ${printable(options.plot)}\n`);
+  }
+}
+
+function convert(input: string, options: Options): void {
+  const to = String(options.to);
+  if (to === 'tracev2') {
+    const preset = options.from === 'preset';
+    const opened = preset
+      ? openFrom(undefined, { ...options, workload: input })
+      : openWorkload(input, openOptions(options));
+    noteSessions(opened);
+    writeTrace(opened, options.output);
+    return;
+  }
+  if (to !== 'spec') throw configError('--to', `is "${to}"`, 'Use tracev2 or spec.');
+  const text = formatWorkloadSpec(specOf(input, options));
+  if (typeof options.output === 'string') writeText(options.output, text);
+  else process.stdout.write(text);
+}
+
+/** The spec behind a folder of profiles, a preset name or a spec file. */
+function specOf(input: string, options: Options): WorkloadSpec {
+  const seed = seedOption(options);
+  if (options.from === 'preset') return presetSpec({ ...options, workload: input });
+  if (options.from === 'servegen') {
+    const day = 86_400;
+    const windowDurationS = numberWithin(options, 'windowDurationSeconds', '--window-duration-seconds', {
+      min: 1,
+      max: day,
+      whole: true,
+    });
+    const drainTimeoutS = numberWithin(options, 'drainTimeoutSeconds', '--drain-timeout-seconds', {
+      min: 0,
+      max: day,
+      whole: true,
+    });
+    return servegenSpec(input, seed ?? 42n, {
+      ...(windowDurationS === undefined ? {} : { windowDurationS }),
+      ...(drainTimeoutS === undefined ? {} : { drainTimeoutS }),
+    });
+  }
+  const format = options.from === undefined || options.from === 'auto' ? formatOf(input) : options.from;
+  if (format === 'servegen') return specOf(input, { ...options, from: format });
+  if (format !== 'spec') {
+    const trace = `a recorded trace (${String(format)})`;
+    const problem = `is spec, and ${input} is ${trace}, behind which there is no spec`;
+    throw configError('--to', problem, 'Use --to tracev2.');
+  }
+  const spec = adjustmentOf(options, false)(readSpec(input));
+  return seed === undefined ? spec : { ...spec, seed };
+}
+
+export function workloadCommand(): Command {
+  const command = new Command('workload').description('Make, inspect and translate workloads.');
+  const action =
+    (run: (file: string | undefined, options: Options) => void | Promise<void>) =>
+    (file: string | undefined, options: Options): void | Promise<void> =>
+      run(file, options);
+
+  addCommonOptions(addPresetOptions(command.command('generate')))
+    .description('Generate the requests of a spec or a preset as TraceV2.')
+    .argument('[spec]', 'workload spec in YAML')
+    .option('-o, --output <stem>', 'write <stem>.yaml and <stem>.csv (default: rows to stdout)')
+    .action(
+      action((file, options) => {
+        const opened = openFrom(file, options);
+        noteSessions(opened);
+        writeTrace(opened, options.output);
+      }),
+    );
+
+  addCommonOptions(addPresetOptions(command.command('describe')))
+    .description('Show arrivals, lengths, prefix sharing and tenants of a spec, a trace or a preset.')
+    .argument('[workload]', 'spec, trace or folder')
+    .option('--plot <file.svg>', 'draw it')
+    .option('--json <file>', 'write the numbers as JSON')
+    .action(action(describe));
+
+  addCommonOptions(command.command('convert'))
+    .description('Translate a workload from any format to TraceV2, profiles and presets to a spec.')
+    .argument('<workload>', 'spec, trace, folder, or a preset name with --from preset')
+    .requiredOption('--to <format>', 'tracev2 or spec')
+    .option('--rate <n>', 'requests a second, for presets and files of lengths')
+    .option('--window-duration-seconds <n>', 'length of each ServeGen period')
+    .option('--drain-timeout-seconds <n>', 'gap between ServeGen periods')
+    .option('-o, --output <file>', 'where to write (default: stdout)')
+    .action(action((file, options) => convert(file!, options)));
+
+  return command;
+}
