@@ -135,6 +135,9 @@ const rows: readonly Row[] = [
       { sloClass: 'batch', tenant: 'b', instances: inFlight(20, 20), verdict: 'reject' },
       // its 6th request, of which none came in: 20 hold
       { sloClass: 'batch', tenant: 'b', instances: inFlight(20, 20), verdict: 'admit' },
+      { sloClass: 'batch', tenant: 'b', instances: inFlight(20, 21), verdict: 'reject' },
+      { sloClass: 'sheddable', tenant: 'b', instances: inFlight(35, 35), verdict: 'admit' },
+      { sloClass: 'sheddable', tenant: 'b', instances: inFlight(35, 36), verdict: 'reject' },
       { sloClass: 'sheddable', tenant: 'c', instances: inFlight(25, 25), verdict: 'admit' },
       { sloClass: 'sheddable', tenant: 'c', instances: inFlight(25, 26), verdict: 'reject' },
       { sloClass: 'critical', tenant: 'c', instances: inFlight(500), verdict: 'admit' },

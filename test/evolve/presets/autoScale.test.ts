@@ -131,7 +131,7 @@ const rows: readonly Row[] = [
       [{ replica: { kvUsedTokens: 800 } }, 3], // 1600 / 0.8 - 1600 = 400
       // 800 + 20 x 100 = 2800; 3500 - 1600 = 1900
       [{ replica: { kvUsedTokens: 400, queueDepth: 10 }, metrics: { avgPromptTokens: 100 } }, 5],
-      [{ replica: { kvUsedTokens: 250 } }, 2], // 500 / 0.4 = 1250 does not fit on one
+      [{ replica: { kvUsedTokens: 170 } }, 2], // 340 / 0.4 = 850 does not fit on one
       [{ replica: { kvUsedTokens: 100 } }, 1], // 500 does; (1600 - 500) / 800
     ],
   },
