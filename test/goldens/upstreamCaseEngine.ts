@@ -156,6 +156,10 @@ export class UpstreamCaseEngine implements InstanceEngine {
     return 0;
   }
 
+  cachedByTier(): readonly number[] {
+    return [0];
+  }
+
   hold(): void {}
   fill(): void {}
   letGo(): void {}

@@ -4,6 +4,9 @@
  */
 
 import type { ParameterValue } from '../../sim/control/index.ts';
+import type { PolicyLanguage } from '../../sim/sandbox/index.ts';
+
+export type { PolicyLanguage } from '../../sim/sandbox/index.ts';
 
 /** Decisions that a bundle can take over. */
 export const policySlots = [
@@ -23,8 +26,6 @@ export interface ParameterizedPolicy {
   readonly template: string;
   readonly parameters: Readonly<Record<string, ParameterValue>>;
 }
-
-export type PolicyLanguage = 'starlark' | 'wasm' | 'javascript';
 
 /** A program that runs in a sandbox. */
 export interface CodePolicy {

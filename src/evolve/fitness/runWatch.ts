@@ -29,12 +29,16 @@ export class RunWatch implements SimulationObserver {
   #samples = 0;
   #nextUs = 0;
   #replicaUs = 0;
-  #replicas: number;
+  #replicas = 0;
   #sinceUs = 0;
   readonly #tiers: ReadTiers;
 
-  constructor(tiers: ReadTiers, replicas: number) {
+  constructor(tiers: ReadTiers) {
     this.#tiers = tiers;
+  }
+
+  /** @param replicas those that there are before the first event, of all configurations */
+  begin(replicas: number): void {
     this.#replicas = replicas;
   }
 
@@ -58,9 +62,10 @@ export class RunWatch implements SimulationObserver {
 
   scaled({ targetReplicas }: ScaleDecision, before: number, nowUs: number): void {
     this.scaleEvents++;
-    this.#replicaUs += before * (nowUs - this.#sinceUs);
+    this.#replicaUs += this.#replicas * (nowUs - this.#sinceUs);
     this.#sinceUs = nowUs;
-    this.#replicas = targetReplicas;
+    // both are of one configuration, and there may be others
+    this.#replicas += targetReplicas - before;
   }
 
   step({ startUs }: StepSpan): void {

@@ -1,6 +1,5 @@
 /** Watches a run and records its decisions, and what the anomalies are found by. */
 
-import { keyToHex } from '../../runtime/keys/index.ts';
 import type { Handoff, Simulation, SimulationObserver, StepSpan } from '../../sim/cluster/index.ts';
 import {
   type AdmissionDecision,
@@ -13,6 +12,7 @@ import {
 import type { SimRequest } from '../../sim/instance/index.ts';
 import { type Status, statusNames } from '../../sim/metrics/index.ts';
 import { AnomalyWatch } from './anomalyWatch.ts';
+import { blockName, MovedBlocks } from './movedBlocks.ts';
 import type { RoutingRecord, TraceLevel, TraceRecord } from './records.ts';
 
 interface Moved {
@@ -30,6 +30,11 @@ function about({ id, tenantId, sloClass, promptTokens }: SimRequest): {
   return { requestId: id, tenantId, priorityClass: sloClass, inputTokens: promptTokens };
 }
 
+/** The instance that computes the prompt. */
+function computesAt({ target, prefillInstance }: RoutingDecision): number {
+  return prefillInstance === -1 ? target : prefillInstance;
+}
+
 export class TraceRecorder implements SimulationObserver {
   readonly records: TraceRecord[] = [];
   /** By request row: its last routing decision. */
@@ -40,9 +45,35 @@ export class TraceRecorder implements SimulationObserver {
   #admissions = 0;
   #routings = 0;
   readonly #moved: Moved[] = [];
+  readonly #blocks: MovedBlocks[] = [];
+  readonly #tiers: (readonly string[])[] = [];
+  readonly stored?: (instance: number, tier: number, key: Uint32Array) => void;
+  readonly removed?: (instance: number, tier: number, key: Uint32Array) => void;
 
   constructor(level: TraceLevel) {
     this.#level = level;
+    if (level === 'minimal') return;
+    // caches tell of their blocks only where somebody listens
+    this.stored = (instance, tier, key) => this.#blocksOf(instance).stored(tier, key);
+    this.removed = (instance, tier, key) => this.#blocksOf(instance).removed(tier, key);
+  }
+
+  #blocksOf(instance: number): MovedBlocks {
+    return (this.#blocks[instance] ??= new MovedBlocks(() => this.#tierNames(instance)));
+  }
+
+  #tierNames(instance: number): readonly string[] {
+    const engine = this.#simulation?.instances[instance]?.engine;
+    return (this.#tiers[instance] ??= engine?.traffic().tiers.map(({ tier }) => tier) ?? []);
+  }
+
+  /** The slowest tier of the instance that has leading blocks of the prompt now. */
+  #cacheTier({ keys, promptBlocks }: SimRequest, instance: number): string {
+    const engine = this.#simulation?.instances[instance]?.engine;
+    if (engine === undefined) return '';
+    const byTier = engine.cachedByTier(keys, Math.min(promptBlocks, keys.length));
+    const slowest = byTier.findLastIndex((blocks) => blocks > 0);
+    return slowest === -1 ? '' : this.#tierNames(instance)[slowest];
   }
 
   /** Called before the run. */
@@ -92,7 +123,7 @@ export class TraceRecorder implements SimulationObserver {
       timeUs: nowUs,
       decision: number,
       ...about(request),
-      prefixHash: request.promptBlocks === 0 ? '' : keyToHex(request.keys.words.subarray(0, 4)).slice(0, 16),
+      prefixHash: request.promptBlocks === 0 ? '' : blockName(request.keys.words),
       instances: control.cluster(nowUs).instances.map((instance) => ({
         instance: instance.instance,
         queueDepth: instance.queueDepth,
@@ -113,6 +144,7 @@ export class TraceRecorder implements SimulationObserver {
       actualE2eUs: -1,
       cachedBlocks: -1,
       cacheHit: false,
+      cacheTier: decision === null ? '' : this.#cacheTier(request, computesAt(decision)),
       regretMs: -1,
     };
     this.routings.set(request.number, record);
@@ -162,7 +194,8 @@ export class TraceRecorder implements SimulationObserver {
     const before = this.#moved[instance] ?? { offloads: 0, reloads: 0, thrashed: 0 };
     this.#moved[instance] = now;
     this.anomalies.stepped(instance, startUs, now.thrashed - before.thrashed);
-    if (now.offloads === before.offloads && now.reloads === before.reloads) return;
+    const blocks = this.#blocks[instance]?.take() ?? [];
+    if (now.offloads === before.offloads && now.reloads === before.reloads && blocks.length === 0) return;
     this.#keep({
       kind: 'transfer',
       timeUs: startUs,
@@ -171,6 +204,7 @@ export class TraceRecorder implements SimulationObserver {
       reloadedBlocks: now.reloads - before.reloads,
       thrashedBlocks: now.thrashed - before.thrashed,
       transferUs,
+      blocks,
     });
   }
 

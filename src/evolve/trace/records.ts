@@ -59,6 +59,8 @@ export interface RoutingRecord extends OfRequest {
   actualE2eUs: number;
   cachedBlocks: number;
   cacheHit: boolean;
+  /** The slowest tier that blocks of the prompt were found in where it computes, as it was routed; '' for none. */
+  readonly cacheTier: string;
   /** How much sooner it would have ended on the best other instance; -1 where that was not tried. */
   regretMs: number;
 }
@@ -86,6 +88,14 @@ export interface ScaleRecord {
   readonly reason: string;
 }
 
+/** A block that came to a tier. */
+export interface MovedBlock {
+  /** 16 hexadecimal digits of its key. */
+  readonly block: string;
+  readonly fromTier: string;
+  readonly toTier: string;
+}
+
 /** Blocks that an instance moved between two of its steps. */
 export interface TransferRecord {
   readonly kind: 'transfer';
@@ -96,6 +106,11 @@ export interface TransferRecord {
   /** Of the reloads, those that came soon after the block's own offload. */
   readonly thrashedBlocks: number;
   readonly transferUs: number;
+  /**
+   * Blocks that have arrived since the last record, at most 16 in the order in which they did. One that is
+   * counted here may arrive later.
+   */
+  readonly blocks: readonly MovedBlock[];
 }
 
 export interface HandoffRecord {

@@ -84,10 +84,18 @@ export class ClusterCore {
       instance.slowdown = (nowUs) => this.scaling?.slowdown(number, nowUs) ?? 1;
     }
     control.addInstance(probeOf(instance), this.nowUs);
-    if (control.wantsCacheEvents) {
+    const { observer } = this;
+    const told = control.wantsCacheEvents;
+    if (told || observer.stored !== undefined || observer.removed !== undefined) {
       instance.engine.watchCache({
-        stored: (tier, key) => control.kvStored(number, tier, key, this.nowUs),
-        removed: (tier, key) => control.kvRemoved(number, tier, key, this.nowUs),
+        stored: (tier, key) => {
+          if (told) control.kvStored(number, tier, key, this.nowUs);
+          observer.stored?.(number, tier, key);
+        },
+        removed: (tier, key) => {
+          if (told) control.kvRemoved(number, tier, key, this.nowUs);
+          observer.removed?.(number, tier, key);
+        },
       });
     }
     return instance;

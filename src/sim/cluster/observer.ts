@@ -37,6 +37,10 @@ export interface SimulationObserver {
   /** The KV of a request has come to its decode instance. */
   handedOff?(handoff: Handoff): void;
   diverged?(divergence: ShadowDivergence): void;
+  /** A block can be found from now on in that tier of the instance, HBM 0. `key` is read during the call only. */
+  stored?(instance: number, tier: number, key: Uint32Array): void;
+  /** It can be found there no more. */
+  removed?(instance: number, tier: number, key: Uint32Array): void;
   /** The autoscaler changes the number of replicas, which was `before`. */
   scaled?(decision: ScaleDecision, before: number, nowUs: number): void;
   /** `instance` is -1 for a request that none had. */
@@ -64,6 +68,8 @@ export function observers(all: readonly SimulationObserver[]): SimulationObserve
     ...tell('preempted'),
     ...tell('handedOff'),
     ...tell('diverged'),
+    ...tell('stored'),
+    ...tell('removed'),
     ...tell('scaled'),
     ...tell('ended'),
   };

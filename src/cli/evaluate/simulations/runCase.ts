@@ -69,15 +69,13 @@ export function runCase(
   watchers: readonly SimulationObserver[] = [],
   begun: (simulation: Simulation) => void = () => {},
 ): RunCase {
-  const { options, build } = caseBuilder(bound, suiteCase);
+  const { build } = caseBuilder(bound, suiteCase);
   const running: { simulation: Simulation | null } = { simulation: null };
-  const watch = new RunWatch(
-    () => running.simulation?.instances.map(({ engine }) => engine.tiers()) ?? [],
-    Number(options.numInstances),
-  );
+  const watch = new RunWatch(() => running.simulation?.instances.map(({ engine }) => engine.tiers()) ?? []);
   const built = build(observers([watch, ...watchers]));
   const { simulation } = built;
   running.simulation = simulation;
+  watch.begin(simulation.instances.length);
   begun(simulation);
   simulation.run();
   simulation.close();

@@ -85,6 +85,8 @@ export interface InstanceEngine {
   traffic(): EngineTraffic;
   /** Leading blocks under these keys that HBM holds. Changes nothing. */
   cachedBlocks(keys: BlockKeys, count: number): number;
+  /** Leading blocks under these keys in any tier, by the fastest tier that holds each. Changes nothing. */
+  cachedByTier(keys: BlockKeys, count: number): readonly number[];
   watchCache(listener: CacheListener): void;
   /** The request will be added after `slackUs`: loads of its blocks may begin. */
   announce(request: SimRequest, nowUs: number, slackUs: number): void;

@@ -133,6 +133,10 @@ export class SchedulerEngine implements InstanceEngine {
     return this.manager.lookup(keys.words, count).byTier[HBM];
   }
 
+  cachedByTier(keys: BlockKeys, count: number): readonly number[] {
+    return this.manager.lookup(keys.words, count).byTier;
+  }
+
   announce(request: SimRequest, nowUs: number, slackUs: number): void {
     if (this.#prefetches) this.#held.announce(request, nowUs, slackUs);
   }

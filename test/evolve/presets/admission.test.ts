@@ -1,0 +1,172 @@
+/** Presets of admission: verdicts worked out by hand from the formulas. */
+
+import { describe, expect, test } from 'vitest';
+import { admissionPolicies, type InstanceSnapshot, SloPriorities } from '../../../src/sim/control/index.ts';
+import { PartitionedRandom } from '../../../src/sim/random/index.ts';
+import { cluster, instance, request, router, world } from '../../sim/control/fixtures.ts';
+import { choiceOf, eachPresetHasARow } from './rows.ts';
+
+/** What is asked: a request of a class at a time, with the instances as they are, and the verdict. */
+interface Asked {
+  readonly sloClass?: string;
+  readonly tokens?: number;
+  readonly tenant?: string;
+  readonly atS?: number;
+  readonly instances?: readonly InstanceSnapshot[];
+  readonly verdict: 'admit' | 'reject';
+}
+
+interface Row {
+  readonly template: string;
+  readonly formula: string;
+  readonly asked: readonly Asked[];
+}
+
+const priorities = new SloPriorities();
+
+function ask(template: string, asked: readonly Asked[]): string[] {
+  const policy = admissionPolicies.make(choiceOf('admission', template), world());
+  return asked.map(({ sloClass = '', tokens = 160, tenant = '', atS = 0, instances = [instance(0)] }) => {
+    const nowUs = atS * 1e6;
+    const score = priorities.of(sloClass);
+    const priority = { score, rank: 0, hints: { sheddable: score < 0, dueUs: 0 } };
+    const view = request({ sloClass, promptTokens: tokens, tenantId: tenant });
+    return policy.decide(view, priority, router({ nowUs }), cluster(instances, nowUs)).verdict;
+  });
+}
+
+const many = [instance(0, { queueDepth: 100, batchSize: 256, inFlight: 356, used: 1000 })];
+/** Saturation of each: max(q / 5, kv / 0.8). */
+const full = [instance(0, { queueDepth: 5 }), instance(1, { used: 800 })]; // 1 and 1
+const nearlyFull = [instance(0, { queueDepth: 5 }), instance(1, { used: 720 })]; // 1 and 0.9
+const threeQuarters = [instance(0, { used: 600 })]; // 0.6 / 0.8
+const inFlight = (...each: readonly number[]): InstanceSnapshot[] =>
+  each.map((count, i) => instance(i, { inFlight: count }));
+
+const rows: readonly Row[] = [
+  {
+    template: 'always-admit',
+    formula: 'admit',
+    asked: [
+      { sloClass: 'background', instances: many, verdict: 'admit' },
+      { sloClass: 'critical', verdict: 'admit' },
+    ],
+  },
+  {
+    template: 'reject-all',
+    formula: 'reject',
+    asked: [
+      { sloClass: 'critical', verdict: 'reject' },
+      { sloClass: 'background', verdict: 'reject' },
+    ],
+  },
+  {
+    template: 'token-bucket',
+    formula: 'tokens = min(10000, tokens + 1000 x s); admit and take the prompt where it fits',
+    asked: [
+      { tokens: 6000, verdict: 'admit' }, // 4000 are left
+      { tokens: 5000, verdict: 'reject' },
+      { tokens: 5000, atS: 1, verdict: 'admit' }, // 4000 + 1000 - 5000
+      { tokens: 1, atS: 1, verdict: 'reject' },
+      { tokens: 10_001, atS: 100, verdict: 'reject' }, // no more than 10000 ever
+      { tokens: 10_000, atS: 100, verdict: 'admit' },
+    ],
+  },
+  {
+    template: 'tier-shed',
+    formula: 'reject where max(q + r + f) > 0 and priority < 0',
+    asked: [
+      { sloClass: 'batch', instances: inFlight(0, 0), verdict: 'admit' },
+      { sloClass: 'batch', instances: inFlight(0, 1), verdict: 'reject' },
+      { sloClass: 'standard', instances: inFlight(0, 1), verdict: 'admit' },
+    ],
+  },
+  {
+    template: 'gaie-legacy',
+    formula: 'reject where priority < 0 and mean max(q / 5, kv / 0.8) >= 1',
+    asked: [
+      { sloClass: 'sheddable', instances: full, verdict: 'reject' },
+      { sloClass: 'sheddable', instances: nearlyFull, verdict: 'admit' },
+      { sloClass: 'standard', instances: full, verdict: 'admit' },
+    ],
+  },
+  {
+    template: 'probabilistic',
+    formula: 'reject where priority < 0 with a chance of min(1, 300 x saturation^5)',
+    asked: [
+      // saturation 0.8 and 0: 300 x 0.4^5 is above 1
+      { sloClass: 'batch', instances: [instance(0, { queueDepth: 4 }), instance(1)], verdict: 'reject' },
+      { sloClass: 'batch', instances: [instance(0)], verdict: 'admit' }, // a chance of 0
+      { sloClass: 'standard', instances: full, verdict: 'admit' },
+    ],
+  },
+  {
+    template: 'soft-reflective',
+    formula: 'held from a ceiling of 1 - i x s / (N - 1) on, where one in round(s / (1 - s)) comes in',
+    asked: [
+      // at s = 0 each class is seen once
+      { sloClass: 'critical', verdict: 'admit' },
+      { sloClass: 'standard', verdict: 'admit' },
+      { sloClass: 'batch', verdict: 'admit' },
+      // s = 0.75: ceilings 1, 0.625 and 0.25; one in 3
+      { sloClass: 'critical', instances: threeQuarters, verdict: 'admit' },
+      { sloClass: 'standard', instances: threeQuarters, verdict: 'reject' },
+      { sloClass: 'batch', instances: threeQuarters, verdict: 'reject' },
+      { sloClass: 'standard', instances: threeQuarters, verdict: 'reject' },
+      { sloClass: 'standard', instances: threeQuarters, verdict: 'admit' },
+      { sloClass: 'batch', instances: threeQuarters, verdict: 'reject' },
+      { sloClass: 'batch', instances: threeQuarters, verdict: 'admit' },
+      { sloClass: 'batch', instances: threeQuarters, verdict: 'reject' },
+      // s = 0.4: ceilings 1, 0.8, 0.6
+      { sloClass: 'batch', instances: [instance(0, { queueDepth: 2 })], verdict: 'admit' },
+      // s = 1: none but what is above all ceilings
+      { sloClass: 'batch', instances: full, verdict: 'reject' },
+    ],
+  },
+  {
+    template: 'evolved',
+    formula: 'f a instance: batch up to 12, or 20 for a tenant below 0.4; sheddable up to 25, or 35',
+    asked: [
+      { sloClass: 'batch', tenant: 'a', instances: inFlight(12, 12), verdict: 'admit' },
+      { sloClass: 'batch', tenant: 'b', instances: inFlight(12, 13), verdict: 'reject' },
+      { sloClass: 'batch', tenant: 'b', instances: inFlight(20, 20), verdict: 'reject' },
+      { sloClass: 'batch', tenant: 'b', instances: inFlight(20, 20), verdict: 'reject' },
+      { sloClass: 'batch', tenant: 'b', instances: inFlight(20, 20), verdict: 'reject' },
+      { sloClass: 'batch', tenant: 'b', instances: inFlight(20, 20), verdict: 'reject' },
+      // its 6th request, of which none came in: 20 hold
+      { sloClass: 'batch', tenant: 'b', instances: inFlight(20, 20), verdict: 'admit' },
+      { sloClass: 'batch', tenant: 'b', instances: inFlight(20, 21), verdict: 'reject' },
+      { sloClass: 'sheddable', tenant: 'b', instances: inFlight(35, 35), verdict: 'admit' },
+      { sloClass: 'sheddable', tenant: 'b', instances: inFlight(35, 36), verdict: 'reject' },
+      { sloClass: 'sheddable', tenant: 'c', instances: inFlight(25, 25), verdict: 'admit' },
+      { sloClass: 'sheddable', tenant: 'c', instances: inFlight(25, 26), verdict: 'reject' },
+      { sloClass: 'critical', tenant: 'c', instances: inFlight(500), verdict: 'admit' },
+    ],
+  },
+];
+
+describe('admission', () => {
+  test.each(rows)('$template: $formula', ({ template, asked }) => {
+    expect(ask(template, asked)).toEqual(asked.map(({ verdict }) => verdict));
+  });
+
+  test('probabilistic: 300 x 0.15^5 is 2.3%, by the draws of its stream', () => {
+    const saturated = [instance(0, { used: 120 })];
+    const asked = Array.from(
+      { length: 2000 },
+      (): Asked => ({
+        sloClass: 'batch',
+        instances: saturated,
+        verdict: 'reject',
+      }),
+    );
+    const draws = new PartitionedRandom(42n).stream('admission');
+    const expected = asked.map(() => (draws.float64() < 300 * 0.15 ** 5 ? 'reject' : 'admit'));
+    expect(ask('probabilistic', asked)).toEqual(expected);
+    const share = expected.filter((verdict) => verdict === 'reject').length / expected.length;
+    expect(share).toBeGreaterThan(0.012);
+    expect(share).toBeLessThan(0.034);
+  });
+
+  eachPresetHasARow('admission', rows);
+});

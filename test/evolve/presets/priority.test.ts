@@ -1,0 +1,86 @@
+/** Presets of priority: scores and ranks worked out by hand from the formulas. */
+
+import { describe, expect, test } from 'vitest';
+import { priorityPolicies, type RequestView } from '../../../src/sim/control/index.ts';
+import { request, router, world } from '../../sim/control/fixtures.ts';
+import { choiceOf, eachPresetHasARow } from './rows.ts';
+
+interface Row {
+  readonly template: string;
+  readonly formula: string;
+  /** Requests with their score, their rank, and whether they may be shed. */
+  readonly given: readonly (readonly [Partial<RequestView>, number, number, boolean])[];
+}
+
+/** Two tenants, 8 in flight: a fair share of 4 each. `a` has 6, `b` 20, `c` 3. */
+const active: Readonly<Record<string, number>> = { a: 6, b: 20, c: 3 };
+const empty = router();
+const tenant = (tenantId: string) => ({
+  ...empty.tenant(tenantId),
+  activeRequests: active[tenantId] ?? 0,
+});
+const state = router({
+  tenant,
+  tenants: [tenant('a'), tenant('b')],
+  global: { inFlight: 8, pending: 0, throughput: 0, requestRate: 0 },
+});
+
+const rows: readonly Row[] = [
+  {
+    template: 'slo-class',
+    formula: 'score by class: 4, 3, -1, -2, -3, others 3; rank = 4 - score',
+    given: [
+      [{ sloClass: 'critical' }, 4, 0, false],
+      [{ sloClass: 'standard' }, 3, 1, false],
+      [{ sloClass: 'batch' }, -1, 5, true],
+      [{ sloClass: 'sheddable' }, -2, 6, true],
+      [{ sloClass: 'background' }, -3, 7, true],
+      [{ sloClass: '' }, 3, 1, false],
+      [{ sloClass: 'unheard of' }, 3, 1, false],
+    ],
+  },
+  {
+    template: 'constant',
+    formula: 'score 0, rank 0; the class says who may be shed',
+    given: [
+      [{ sloClass: 'critical' }, 0, 0, false],
+      [{ sloClass: 'batch' }, 0, 0, true],
+    ],
+  },
+  {
+    template: 'slo-deadline',
+    formula: 'rank = arrival + target - 1 s x class, a target of an hour where there is none; score = -rank',
+    given: [
+      // 1000 + 500000 - 4000000
+      [{ sloClass: 'critical', arrivalUs: 1000, sloTargetUs: 500_000 }, 3_499_000, -3_499_000, false],
+      // 1000 + 500000 + 1000000
+      [{ sloClass: 'batch', arrivalUs: 1000, sloTargetUs: 500_000 }, -1_501_000, 1_501_000, true],
+      // 1000 + 3600000000 - 3000000
+      [{ sloClass: 'standard', arrivalUs: 1000 }, -3_597_001_000, 3_597_001_000, false],
+    ],
+  },
+  {
+    template: 'fair-share',
+    formula: 'score = class - min(1, max(0, 0.1 x (active - inFlight / tenants))); rank = 1000 x (4 - score)',
+    given: [
+      [{ sloClass: 'standard', tenantId: 'a' }, 2.8, 1200, false], // 2 beyond 4
+      [{ sloClass: 'standard', tenantId: 'b' }, 2, 2000, false], // 16 beyond: at most 1
+      [{ sloClass: 'standard', tenantId: 'c' }, 3, 1000, false], // below its share
+      [{ sloClass: 'batch', tenantId: 'a' }, -1.2, 5200, true],
+    ],
+  },
+];
+
+describe('priority', () => {
+  test.each(rows)('$template: $formula', ({ template, given }) => {
+    const policy = priorityPolicies.make(choiceOf('priority', template), world());
+    for (const [fields, score, rank, sheddable] of given) {
+      const made = policy.prioritise(request(fields), state);
+      expect(made.score, JSON.stringify(fields)).toBeCloseTo(score, 9);
+      expect(made.rank, JSON.stringify(fields)).toBe(rank);
+      expect(made.hints.sheddable, JSON.stringify(fields)).toBe(sheddable);
+    }
+  });
+
+  eachPresetHasARow('priority', rows);
+});

@@ -1,0 +1,155 @@
+/** Presets of routing: scores and choices worked out by hand from the formulas. */
+
+import { describe, expect, test } from 'vitest';
+import {
+  type InstanceSnapshot,
+  type RequestView,
+  type RouterState,
+  routingPolicies,
+} from '../../../src/sim/control/index.ts';
+import { instance, request, router, world } from '../../sim/control/fixtures.ts';
+import { choiceOf, eachPresetHasARow } from './rows.ts';
+
+interface Row {
+  readonly template: string;
+  readonly formula: string;
+  readonly candidates: readonly InstanceSnapshot[];
+  readonly view?: RequestView;
+  readonly state?: RouterState;
+  /** A request that went to an instance before. */
+  readonly before?: readonly [RequestView, number];
+  readonly scores: readonly number[] | null;
+  readonly to: number;
+}
+
+/** q + r + f: 20, 15 and 4; no two signals have their least at one place. */
+const uneven = [
+  instance(0, { queueDepth: 8, batchSize: 11, inFlight: 1 }),
+  instance(1, { queueDepth: 4, batchSize: 6, inFlight: 5 }),
+  instance(2, { queueDepth: 2, batchSize: 0, inFlight: 2 }),
+  instance(3, { queueDepth: 1, batchSize: 6, inFlight: 3 }),
+];
+
+/** Leading blocks 0, 5, 10 of 10; min-max 0, 0.5, 1. Queue min-max 1, 0.5, 0. Free KV 0.5, 0.75, 0. */
+const cached = router({ cached: [0, 5, 10] });
+const spread = [
+  instance(0, { queueDepth: 0, used: 500 }),
+  instance(1, { queueDepth: 4, used: 250 }),
+  instance(2, { queueDepth: 8, used: 1000 }),
+];
+/** (2 x prefix + queue + KV) / 4 */
+const prefixQueueKv = [0 + 0.25 + 0.125, 0.25 + 0.125 + 0.1875, 0.5 + 0 + 0];
+
+/** 20 blocks, of which a prompt of 10 had the first half. */
+const half = { view: request({ promptTokens: 320 }), before: [request(), 1] } as const;
+const decayed = 0.5 / (1 + 0.6 * 2);
+
+const rows: readonly Row[] = [
+  { template: 'round-robin', formula: 'in turn', candidates: uneven, scores: null, to: 0 },
+  {
+    template: 'least-loaded',
+    formula: '-(q + r + f)',
+    candidates: uneven,
+    scores: [-20, -15, -4, -10],
+    to: 2,
+  },
+  {
+    template: 'always-busiest',
+    formula: 'q + r + f',
+    candidates: uneven,
+    scores: [20, 15, 4, 10],
+    to: 0,
+  },
+  { template: 'llq', formula: '-q', candidates: uneven, scores: [-8, -4, -2, -1], to: 3 },
+  { template: 'lor', formula: '-f', candidates: uneven, scores: [-1, -5, -2, -3], to: 0 },
+  {
+    template: 'glia',
+    formula: '-(used + needed) / T - 0.001 x load, -10 below 0.03 T free; needed = (1.6 in + bs - 1) / bs',
+    // needed: (256 + 15) / 16 = 16.9375 of 1000
+    candidates: [
+      instance(0, { used: 500, queueDepth: 4 }),
+      instance(1, { used: 960 }),
+      instance(2, { used: 500, queueDepth: 2 }),
+    ],
+    scores: [-0.5169375 - 0.004, -0.9769375 - 10, -0.5169375 - 0.002],
+    to: 2,
+  },
+  {
+    template: 'weighted',
+    formula: '(2 x precise prefix + queue + KV) / 4',
+    candidates: spread,
+    state: cached,
+    scores: prefixQueueKv,
+    to: 1,
+  },
+  {
+    template: 'precise-prefix',
+    formula: '(2 x precise prefix + KV + queue) / 4',
+    candidates: spread,
+    state: cached,
+    scores: prefixQueueKv,
+    to: 1,
+  },
+  {
+    template: 'prefix-affinity',
+    formula: '(m / B + 1 / (1 + q + r + f)) / 2',
+    ...half,
+    candidates: [instance(0, { queueDepth: 3 }), instance(1, { inFlight: 1 })],
+    scores: [(0 + 1 / 4) / 2, (0.5 + 1 / 2) / 2],
+    to: 1,
+  },
+  {
+    template: 'session-affinity',
+    formula: '(2 x (last instance of the session) + 1 / (1 + q + r + f)) / 3',
+    view: request({ sessionId: 's' }),
+    before: [request({ sessionId: 's' }), 2],
+    candidates: [instance(0), instance(1), instance(2, { queueDepth: 2 })],
+    scores: [1 / 3, 1 / 3, (2 + 1 / 3) / 3],
+    to: 2,
+  },
+  {
+    template: 'evolved',
+    formula: 'w m/B + (1 - w) load-balance - 0.5 (kv - 0.9) / 0.1 + 0.01 / (1 + f), w = 0.5 / (1 + 0.6 d)',
+    view: request(),
+    before: [request(), 0],
+    candidates: [instance(0, { inFlight: 3, used: 950 }), instance(1, { inFlight: 1 })],
+    // d = 2; 0.05 over 0.9 of KV costs 0.25
+    scores: [decayed + (1 - decayed) / 4 - 0.25 + 0.0025, (1 - decayed) / 2 + 0.005],
+    to: 1,
+  },
+];
+
+const priority = { score: 3, rank: 1, hints: { sheddable: false, dueUs: 0 } };
+
+describe('routing', () => {
+  test.each(rows)('$template: $formula', (row) => {
+    const { template, candidates, view = request(), state = router(), before, scores, to } = row;
+    const policy = routingPolicies.make(choiceOf('routing', template), world());
+    if (before !== undefined) {
+      const context = { request: before[0], priority, candidates, router: state };
+      policy.choose(context);
+      policy.routed?.(context, before[1]);
+    }
+    const choice = policy.choose({ request: view, priority, candidates, router: state });
+    if (scores === null) expect(choice.scores).toBeNull();
+    else {
+      const given = Array.from(choice.scores ?? []).slice(0, candidates.length);
+      expect(given.length).toBe(scores.length);
+      for (const [i, score] of scores.entries()) expect(given[i], `instance ${i}`).toBeCloseTo(score, 12);
+    }
+    expect(candidates[choice.index].instance).toBe(to);
+  });
+
+  test('round-robin: 0, 1, 2, 3, 0', () => {
+    const policy = routingPolicies.make(choiceOf('routing', 'round-robin'), world());
+    const turns = Array.from({ length: 5 }, () => {
+      const context = { request: request(), priority, candidates: uneven, router: router() };
+      const { index } = policy.choose(context);
+      policy.routed?.(context, index);
+      return index;
+    });
+    expect(turns).toEqual([0, 1, 2, 3, 0]);
+  });
+
+  eachPresetHasARow('routing', rows);
+});

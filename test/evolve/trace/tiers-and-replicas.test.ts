@@ -1,0 +1,191 @@
+/** Anomalies of tiers, hand-offs and replicas, and the blocks that a trace names. */
+
+import { describe, expect, test } from 'vitest';
+import {
+  type Anomaly,
+  type AnomalyType,
+  type RoutingRecord,
+  type TraceRecord,
+  TraceRecorder,
+} from '../../../src/evolve/trace/index.ts';
+import { keyToHex } from '../../../src/runtime/keys/index.ts';
+import { observers, type Simulation, type SimulationObserver } from '../../../src/sim/cluster/index.ts';
+import { managerConfigOf } from '../../../src/sim/instance/index.ts';
+import {
+  type SmallPool,
+  type SmallRequest,
+  smallPool,
+  smallSimulation,
+} from '../../sim/cluster/smallCluster.ts';
+
+function watched(recorder: TraceRecorder, simulation: Simulation): TraceRecorder {
+  recorder.attach(simulation);
+  simulation.run();
+  simulation.checkIntegrity();
+  simulation.close();
+  return recorder;
+}
+
+function found(recorder: TraceRecorder, type: AnomalyType): Anomaly[] {
+  return recorder.anomalies.found({}).filter((anomaly) => anomaly.type === type);
+}
+
+/** A reload within so long of the block's offload is thrashing. */
+function tiered(thrashingWindowUs: number, hbmBlocks: number): ReturnType<typeof smallPool> {
+  const options: SmallPool = { hbmBlocks, ddrBlocks: 64 };
+  const pool = smallPool(options);
+  return {
+    ...pool,
+    engine: { ...pool.engine, manager: { ...managerConfigOf(pool.engine), thrashingWindowUs } },
+  };
+}
+
+/** Three prompts of 10 blocks in turn, 20 ms apart, four times each. */
+const inTurn: SmallRequest[] = Array.from({ length: 12 }, (_, i) => ({
+  atUs: 20_000 * i,
+  prompt: 41,
+  output: 2,
+  stream: i % 3,
+}));
+
+describe('cache_thrashing', () => {
+  const run = (windowUs: number, hbmBlocks: number): Anomaly[] => {
+    const recorder = new TraceRecorder('minimal');
+    return found(
+      watched(recorder, smallSimulation([tiered(windowUs, hbmBlocks)], inTurn, {}, recorder)),
+      'cache_thrashing',
+    );
+  };
+
+  test('blocks that come back soon after they went down', () => {
+    const recorder = new TraceRecorder('decisions');
+    watched(recorder, smallSimulation([tiered(1e9, 24)], inTurn, {}, recorder));
+    const [anomaly, ...others] = found(recorder, 'cache_thrashing');
+    expect(others).toEqual([]);
+    const transfers = recorder.records.filter((record) => record.kind === 'transfer');
+    const thrashed = transfers.reduce((sum, { thrashedBlocks }) => sum + thrashedBlocks, 0);
+    expect(thrashed).toBeGreaterThan(0);
+    expect(anomaly.count).toBe(thrashed);
+    expect(anomaly.description).toBe(
+      `instance 0: ${thrashed} blocks were reloaded soon after they were offloaded`,
+    );
+  });
+
+  test('none where they come back late, or where all have room', () => {
+    expect(run(0, 24)).toEqual([]);
+    expect(run(1e9, 64)).toEqual([]);
+  });
+});
+
+describe('scale_oscillation', () => {
+  const changes = (...all: readonly (readonly ['up' | 'down', number])[]): Anomaly[] => {
+    const recorder = new TraceRecorder('minimal');
+    recorder.attach(smallSimulation([smallPool()], []));
+    let replicas = 4;
+    for (const [action, atS] of all) {
+      const targetReplicas = replicas + (action === 'up' ? 1 : -1);
+      recorder.scaled({ action, targetReplicas, reason: '' }, replicas, atS * 1e6);
+      replicas = targetReplicas;
+    }
+    return found(recorder, 'scale_oscillation');
+  };
+
+  test('a change that is taken back within two minutes, with the mean of how soon', () => {
+    const [anomaly, ...others] = changes(['up', 10], ['down', 40], ['up', 130]);
+    expect(others).toEqual([]);
+    expect(anomaly).toMatchObject({ count: 2, timeUs: 10e6 });
+    expect(anomaly.description).toBe('2 changes of the replicas were taken back after 60 s on average');
+  });
+
+  test('none for changes one way, or far apart', () => {
+    expect(changes(['up', 10], ['up', 20], ['up', 30])).toEqual([]);
+    expect(changes(['up', 10], ['down', 131])).toEqual([]);
+  });
+});
+
+describe('pd_backpressure', () => {
+  const run = (decodeBlocks: number): { anomalies: Anomaly[]; longest: number } => {
+    const requests = Array.from({ length: 30 }, (_, i) => ({ atUs: 100 * i, prompt: 32, output: 40 }));
+    const pools = [
+      smallPool({ role: 'prefill', hbmBlocks: 256 }),
+      smallPool({ role: 'decode', hbmBlocks: decodeBlocks }),
+    ];
+    const recorder = new TraceRecorder('minimal');
+    const simulation = smallSimulation(pools, requests, { decider: { policy: 'always' } }, recorder);
+    watched(recorder, simulation);
+    return {
+      anomalies: found(recorder, 'pd_backpressure'),
+      longest: simulation.handoffs.counters.longestQueue,
+    };
+  };
+
+  test('eight hand-offs and more wait for one decode instance', () => {
+    const { anomalies, longest } = run(24);
+    expect(longest).toBeGreaterThanOrEqual(8);
+    expect(anomalies.map(({ description }) => description.slice(0, 'instance 1: hand-offs'.length))).toEqual([
+      'instance 1: hand-offs',
+    ]);
+  });
+
+  test('none where there is room', () => {
+    const { anomalies, longest } = run(1024);
+    expect(longest).toBeLessThan(8);
+    expect(anomalies).toEqual([]);
+  });
+});
+
+describe('blocks of a trace', () => {
+  const trace = (level: 'minimal' | 'decisions'): TraceRecord[] => {
+    const recorder = new TraceRecorder(level);
+    return watched(recorder, smallSimulation([tiered(0, 24)], inTurn, {}, recorder)).records;
+  };
+  const routings = (records: readonly TraceRecord[]): RoutingRecord[] =>
+    records.filter((record) => record.kind === 'routing');
+
+  test('transfers name them with both tiers, and what went down comes up under its name', () => {
+    const prompts = new Set<string>();
+    const recorder = new TraceRecorder('decisions');
+    const reader: SimulationObserver = {
+      routing: ({ keys, promptBlocks }) => {
+        for (let i = 0; i < promptBlocks; i++) prompts.add(keyToHex(keys.words, 4 * i).slice(0, 16));
+      },
+    };
+    watched(recorder, smallSimulation([tiered(0, 24)], inTurn, {}, observers([recorder, reader])));
+    const moved = recorder.records.flatMap((record) => (record.kind === 'transfer' ? record.blocks : []));
+    const down = moved.filter(({ toTier }) => toTier === 'ddr');
+    const up = moved.filter(({ toTier }) => toTier === 'hbm');
+    expect(down.length).toBeGreaterThan(0);
+    expect(up.length).toBeGreaterThan(0);
+    expect(new Set(down.map(({ fromTier }) => fromTier))).toEqual(new Set(['hbm']));
+    expect(new Set(up.map(({ fromTier }) => fromTier))).toEqual(new Set(['ddr']));
+    for (const { block } of moved) expect(block).toMatch(/^[0-9a-f]{16}$/);
+    const names = new Set(down.map(({ block }) => block));
+    expect(up.every(({ block }) => names.has(block))).toBe(true);
+    expect(prompts.size).toBe(30);
+    expect(up.every(({ block }) => prompts.has(block))).toBe(true);
+  });
+
+  test('a routing says the slowest tier that had blocks of the prompt', () => {
+    const tiers = routings(trace('decisions')).map(({ cacheTier }) => cacheTier);
+    expect(tiers.slice(0, 3)).toEqual(['', '', '']);
+    expect(tiers.slice(3)).toContain('ddr');
+    const alone = new TraceRecorder('decisions');
+    watched(alone, smallSimulation([tiered(0, 64)], inTurn, {}, alone));
+    expect(routings(alone.records).map(({ cacheTier }) => cacheTier)).toEqual([
+      ...['', '', ''],
+      ...Array.from({ length: 9 }, () => 'hbm'),
+    ]);
+  });
+
+  test('who listens changes nothing', () => {
+    const times = (recorder: TraceRecorder | undefined): number[] => {
+      const simulation = smallSimulation([tiered(0, 24)], inTurn, {}, recorder);
+      recorder?.attach(simulation);
+      simulation.run();
+      return [...simulation.table.e2eUs.subarray(0, simulation.table.size)];
+    };
+    const alone = times(undefined);
+    expect(times(new TraceRecorder('minimal'))).toEqual(alone);
+    expect(times(new TraceRecorder('full'))).toEqual(alone);
+  });
+});
