@@ -82,16 +82,17 @@ export async function cacheBelow(kv: KVRuntime, seed: number, levels: number): P
 }
 
 /**
- * Waits while slots are taken by transfers that are overdue: until they end, the runtime says that it is
- * full.
+ * Waits while slots are taken by transfers that are overdue, since until they end the runtime says that it is
+ * full; and tries again where transfers failed or were late so often that the runtime gave up.
  */
 async function whenRoom<T>(kv: KVRuntime, act: () => Promise<T>): Promise<T> {
   for (;;) {
     try {
       return await act();
     } catch (error) {
-      if (!(error instanceof TierKVError && error.code === 'TKV_FULL') || kv.manager.jobsOverdue === 0)
-        throw error;
+      if (!(error instanceof TierKVError)) throw error;
+      const isFull = error.code === 'TKV_FULL' && kv.manager.jobsOverdue > 0;
+      if (!isFull && error.code !== 'TKV_DEVICE') throw error;
       await new Promise((resolve) => setTimeout(resolve, 10));
     }
   }

@@ -11,8 +11,8 @@
  *
  * A stretch ends when nothing is under way any more, or, where it lasts, behind a burst of ends. While loads
  * are under way and later than they should be, the link counts as slower than it was: what has not moved for
- * so long is expected to take as long again. What nobody has measured for a while counts for less and less,
- * so that a link that was slow once is tried again.
+ * so long is expected to take as long again. What S and B say counts for less and less until they learn
+ * again, so that a link that was slow once is tried again, also where all its stretches have kernels.
  */
 
 import type { StateVisitor } from '../snapshot/index.ts';
@@ -43,6 +43,8 @@ export class LinkPace {
   #bytesArrived = 0;
   #lastUs = 0;
   #computedUs = 0;
+  /** When S and B last learnt something. */
+  #fittedUs = 0;
 
   /** Bytes of loads that have begun and have not ended. */
   get bytesUnderWay(): number {
@@ -77,7 +79,7 @@ export class LinkPace {
     const isIdle = this.#bytesUnderWay === 0;
     const isLate = !isIdle && silentUs > startUs + this.#bytesUnderWay * usPerByte;
     const lateUs = isLate ? Math.max(usPerByte, silentUs / this.#bytesUnderWay) : usPerByte;
-    const trust = isIdle ? HALF_LIFE_US / (HALF_LIFE_US + silentUs) : 1;
+    const trust = isIdle ? HALF_LIFE_US / (HALF_LIFE_US + nowUs - this.#fittedUs) : 1;
     const others = Math.max(0, this.#bytesUnderWay - ownBytes);
     return {
       startUs: (ownBytes === 0 ? startUs * trust : 0) + others * lateUs,
@@ -96,6 +98,7 @@ export class LinkPace {
     this.#bytesArrived = visitor.number(this.#bytesArrived);
     this.#lastUs = visitor.number(this.#lastUs);
     this.#computedUs = visitor.number(this.#computedUs);
+    this.#fittedUs = visitor.number(this.#fittedUs);
   }
 
   #open(nowUs: number, computedUs: number, fromIdle: 0 | 1): void {
@@ -119,7 +122,10 @@ export class LinkPace {
     const weights = this.#fit.weights();
     const expectedUs = weights === null ? 0 : weights[0] * features[0] + weights[1] * features[1];
     const ownUs = Math.min(Math.max(expectedUs, mostUs - computedUs), mostUs);
-    if (computedUs === 0 || ownUs !== expectedUs) this.#fit.add(features, ownUs);
+    if (computedUs === 0 || ownUs !== expectedUs) {
+      this.#fit.add(features, ownUs);
+      this.#fittedUs = this.#lastUs;
+    }
     if (computedUs === 0 || weights === null) return;
     const behind = (mostUs - ownUs) / computedUs;
     this.#behindCompute += (behind - this.#behindCompute) * LEARNT;

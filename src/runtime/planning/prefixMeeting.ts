@@ -86,6 +86,12 @@ export function nextPart(
   return { front, to, loadFrom, missing, plan };
 }
 
+/**
+ * Computing what could be loaded has to end so much sooner: estimates are no better, kernels take what others
+ * could use, and loads that go alone say best how fast their link is.
+ */
+const WORTH_COMPUTING = 0.8;
+
 function divided(
   left: PrefixLeft,
   compute: ComputeEstimate | undefined,
@@ -95,7 +101,10 @@ function divided(
   if (load === undefined) {
     return planOf(left.blocks, left, compute ?? free, { startUs: 0, bandwidthBytesPerS: 1 });
   }
-  return compute === undefined ? planOf(0, left, free, load) : loadOrRecompute(left, compute, load);
+  const loads = planOf(0, left, compute ?? free, load);
+  if (compute === undefined) return loads;
+  const mixed = loadOrRecompute(left, compute, load);
+  return mixed.endUs > loads.endUs * WORTH_COMPUTING ? loads : mixed;
 }
 
 /** Leading blocks that have their slot already, or that no load can bring. */

@@ -11,6 +11,7 @@ import type { GenerationRequest } from '../../../examples/server/engine/index.ts
 import { FaultDevice, FaultHost, FaultPlan, SeededRandom, testSeed } from '../../../src/testing/index.ts';
 import { LayeredRun } from './layeredRun.ts';
 import { PlainRun, type Traced } from './plainRun.ts';
+import { slowed } from './slowedDevice.ts';
 import { answersOf, expectSame, randomTokens, requestOf } from './streams.ts';
 
 const unitBytes = 2 * 2 * 16 * 32 * 4;
@@ -48,7 +49,10 @@ describe('layers that come one by one: tokens and logits are bit-identical to th
       ddrBytes: blocks(20),
       nvme: { dir: directory, bytes: blocks(1200) },
     };
-    const before = await LayeredRun.open(small);
+    const before = await LayeredRun.open({
+      ...small,
+      wrapStores: ({ hbm, ...others }) => ({ ...others, hbm: slowed(hbm, 5) }),
+    });
     expectSame(await serve(before), expected, `the first time, seed ${seed}`);
     expectSame(await serve(before), expected, `the second time, seed ${seed}`);
     const { counters } = before.kv.metrics();

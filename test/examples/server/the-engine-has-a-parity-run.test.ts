@@ -64,7 +64,7 @@ it('the engine computes the traffic, and its run is replayed and predicted', asy
   expect(report.wrongBlocks).toBe(0);
   expect(report.hits.real.rate).toBeGreaterThan(0);
   expect(Math.abs(report.hits.points)).toBeLessThan(2);
-  expect(Object.keys(report.transfers)).toContain('ddrToHbm');
+  expect(Object.keys(report.transfers), 'what leaves GPU memory').toContain('hbmToDdr');
 });
 
 it('a module that is not there, or is no engine, is one clear error', async () => {

@@ -6,7 +6,6 @@
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import {
   type Answer,
@@ -16,10 +15,10 @@ import {
   type GenerationRequest,
 } from '../../../examples/server/engine/index.ts';
 import { tinyModelDirectory } from '../../../examples/server/tinyModel/make.ts';
-import type { EngineStores } from '../../../src/backends/engine/index.ts';
-import { LogReader, LogWriter, replayLog, type StoreResult } from '../../../src/runtime/index.ts';
+import { LogReader, LogWriter, replayLog } from '../../../src/runtime/index.ts';
 import { FaultDevice, FaultHost, FaultPlan, SeededRandom, testSeed } from '../../../src/testing/index.ts';
 import { digestOf, PlainRun, type Traced } from './plainRun.ts';
+import { slowed } from './slowedDevice.ts';
 import { answersOf, expectSame, randomTokens, requestOf } from './streams.ts';
 
 const blockBytes = 3 * 2 * 2 * 16 * 32 * 4;
@@ -100,25 +99,6 @@ function directory(): string {
   return made;
 }
 
-/** A device that takes each block a little later, so that there is something to compute meanwhile. */
-function slowed(hbm: EngineStores['hbm'], msPerBlock: number): EngineStores['hbm'] {
-  const write: EngineStores['hbm']['write'] = async (items, ended = () => {}) => {
-    const ends: StoreResult[] = [];
-    for (const [i, item] of items.entries()) {
-      await sleep(msPerBlock);
-      ends.push(...(await hbm.write([item], (_, end) => ended(i, end))));
-    }
-    return ends;
-  };
-  return new Proxy(hbm, {
-    get: (store, name) => {
-      if (name === 'write') return write;
-      const value = Reflect.get(store, name, store);
-      return typeof value === 'function' ? value.bind(store) : value;
-    },
-  });
-}
-
 describe('tokens and logits are bit-identical to a run without any cache', () => {
   it('with everything in HBM', async () => {
     const { engine, serve } = await openEngine({});
@@ -183,7 +163,7 @@ describe('tokens and logits are bit-identical to a run without any cache', () =>
   });
 
   it('while prompts are computed from the front and loaded from the back, also where loads fail', async () => {
-    const plan = new FaultPlan({ seed, rates: { flipped: 0.03 } });
+    const plan = new FaultPlan({ seed, rates: { flipped: 0.1 } });
     const surroundings = { plan, wait: async (): Promise<void> => {}, onFault: (): void => {} };
     const { engine, serve } = await openEngine(
       {
@@ -196,15 +176,15 @@ describe('tokens and logits are bit-identical to a run without any cache', () =>
       },
       { prefixLoads: 'overlapped' },
     );
-    for (const round of ['once', 'again']) {
+    const toSee = ['reloads.ddr', 'recomputed', 'loadsFailed.corrupt'];
+    const unseen = (): string[] => toSee.filter((name) => !(engine.cache.kv.metrics().counters[name] > 0));
+    // how much is loaded and how much computed follows from how fast both are here and now
+    for (let round = 0; round < 2 || (round < 8 && unseen().length > 0); round++) {
       for (const [turn, requests] of turns.entries()) {
-        expectSame(await serve(requests), expected[turn], `turn ${turn}, ${round}, seed ${seed}`);
+        expectSame(await serve(requests), expected[turn], `turn ${turn}, round ${round}, seed ${seed}`);
       }
     }
-    const { counters } = engine.cache.kv.metrics();
-    expect(counters['reloads.ddr'], 'blocks came from the back').toBeGreaterThan(0);
-    expect(counters.recomputed, 'blocks were computed from the front').toBeGreaterThan(0);
-    expect(counters['loadsFailed.corrupt']).toBeGreaterThan(0);
+    expect(unseen(), 'blocks from the back, blocks from the front, loads that fail').toEqual([]);
     engine.cache.scheduler.checkIntegrity();
     await engine.close();
   });

@@ -93,7 +93,7 @@ describe('loads', () => {
     for (let i = 0; i < 10; i++) link.load(1 + (i % 8), 300, 100);
     for (let i = 0; i < 40; i++) link.load(1 + (i % 8), 300, 100, 20_000);
     const { bandwidthBytesPerS, behindCompute = 0 } = link.pace.estimate(link.now);
-    expect(Math.abs(bandwidthBytesPerS / 1e7 - 1)).toBeLessThan(0.05);
+    expect(Math.abs(bandwidthBytesPerS / 1e7 - 1)).toBeLessThan(0.1);
     expect(behindCompute).toBeGreaterThan(0.9);
   });
 
