@@ -166,7 +166,7 @@ control:
   signals: {snapshot_interval_us: 20000, cache_signal_us: 9}
   shadow: {model: approximate, blocks: 100}
   history: {window_us: 5000000, windows: 9, burst_factor: 2}
-handoff: {base_latency_us: 40, bandwidth_gb_per_s: 30}
+handoff: {base_latency_us: 40, bandwidth_gb_per_s: 30, granularity: chunk, pipelined: true}
 seed: 5
 horizon_us: 9000000
 workload: {preset: chatbot, rate: 10, num_requests: 20}

@@ -111,6 +111,23 @@ describe.skipIf(!isShared)('whole runs of the shared folder', () => {
   });
 
   it.each([
+    ['chunk', false],
+    ['block', false],
+    ['stream', false],
+    ['chunk', true],
+    ['block', true],
+    ['stream', true],
+  ])(
+    '15-pd-always with transfers by %s, pipelined %s: 1,000 of 1,000 requests complete',
+    (name, pipelined) => {
+      const golden = loadCase(shared, '15-pd-always') as WholeCase;
+      const more = pipelined ? ['--pd-transfer-pipelined'] : [];
+      const ours = run([...golden.args, '--pd-transfer-granularity', name, ...more]);
+      expect([ours.completed_requests, ours.dropped_unservable]).toEqual([1000, 0]);
+    },
+  );
+
+  it.each([
     ['18-tiered-cpu', 'below'],
     ['19-tiered-cpu-slow', 'equal'],
     ['20-tiered-cpu-small', 'below'],

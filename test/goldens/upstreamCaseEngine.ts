@@ -131,6 +131,8 @@ export class UpstreamCaseEngine implements InstanceEngine {
       admitted: named(last.admitted),
       preempted: named(last.preempted),
       leftOut: this.#countsWaits ? leftOut : [],
+      leaving: [],
+      leavingTokens: [],
       started: named(last.started),
       finished,
       outputTokens: finished.map(({ maxOutputTokens }) => maxOutputTokens),

@@ -1,7 +1,7 @@
 /** From the options of `tierkv simulate` to a simulation that is ready to run. */
 
 import { configError } from '../../runtime/errors.ts';
-import type { Conservation } from '../../sim/cluster/index.ts';
+import { type Conservation, handoffGranularities } from '../../sim/cluster/index.ts';
 import { PolicyControlPlane, type Role } from '../../sim/control/index.ts';
 import { type Deployment, newSimulation, type PoolConfig } from '../../sim/deployment/index.ts';
 import { KeysNeeded } from '../../sim/instance/index.ts';
@@ -10,8 +10,8 @@ import { type BuildExtras, type BuiltSimulation, optionNames, readsNoKeys, withP
 import { buildDeployed } from './deployment/index.ts';
 import { controlSetup } from './input/control.ts';
 import { engineSetup } from './input/engine.ts';
-import { engineHardware } from './input/latency.ts';
-import { real, whole } from './input/numbers.ts';
+import { engineHardware, oneOf } from './input/latency.ts';
+import { real, textOption, whole } from './input/numbers.ts';
 import type { Options } from './input/options.ts';
 import { scalingSetup } from './input/scaling.ts';
 import { openSimulation } from './input/workload.ts';
@@ -86,6 +86,7 @@ export function buildSimulation(
     ];
     const key = simulationKey(options, opened, policies);
     const scaling = scalingSetup(options, bundle, machine, engine, limits, replicas, key, bound?.scaling);
+    const granularity = textOption(options, 'pdTransferGranularity') ?? 'request';
     const makeEngine = extras.makeEngine ?? bound?.makeEngine;
     const simulation = newSimulation({
       key,
@@ -108,6 +109,8 @@ export function buildSimulation(
         handoff: {
           baseLatencyUs: 1000 * real(options, 'pdTransferBaseLatency', 0, 1e9),
           bandwidthBytesPerS: 1e9 * real(options, 'pdTransferBandwidth', 1e-9, 1e9),
+          granularity: oneOf('--pd-transfer-granularity', granularity, handoffGranularities),
+          pipelined: options.pdTransferPipelined === true,
         },
         ...(gateway === null ? {} : { gateway }),
       },

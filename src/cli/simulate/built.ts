@@ -25,6 +25,7 @@ export const optionNames: Readonly<Record<string, string>> = {
   longPrefillTokens: '--long-prefill-token-threshold',
   replicas: '--num-instances',
   'default.replicas': '--num-instances',
+  'handoff.pipelined': '--pd-transfer-pipelined',
 };
 
 export interface BuiltSimulation {

@@ -22,7 +22,7 @@ export const SimEvent = {
   TIMEOUT: 6,
   /** A transfer between tiers ends. a: instance, b: flight */
   TRANSFER: 7,
-  /** A hand-off: its prompt is computed (b: 0), or its KV has come to the decode instance (b: 1). a: row */
+  /** A hand-off: more of its prompt is computed (b: 0), or its KV has come to the decode instance (b: 1). a: row */
   HANDOFF: 8,
   /** A request has waited in the gateway's queue as long as it may. a: row */
   EXPIRY: 9,
@@ -37,7 +37,7 @@ export const SimEvent = {
 } as const;
 export type SimEvent = (typeof SimEvent)[keyof typeof SimEvent];
 
-/** What a HANDOFF event says: the prompt is computed, or its KV has arrived. */
+/** What a HANDOFF event says: the prompt or a part of it is computed, or all of its KV has arrived. */
 export const HANDOFF_READY = 0;
 export const HANDOFF_ARRIVED = 1;
 

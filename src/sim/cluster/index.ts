@@ -2,7 +2,14 @@
 
 export { type Conservation, conservationOf } from './conservation.ts';
 export { eventPriorities, SimEvent } from './events.ts';
-export type { Handoff, HandoffConfig, HandoffCounters, HandoffState } from './flow/index.ts';
+export {
+  type Handoff,
+  type HandoffConfig,
+  type HandoffCounters,
+  type HandoffGranularity,
+  type HandoffState,
+  handoffGranularities,
+} from './flow/index.ts';
 export type { ForcedDecisions } from './forced.ts';
 export { observers, type SimulationObserver, type StepSpan } from './observer.ts';
 export type { SimulatedWorkload, SimulationOptions, SimulationParts } from './parts.ts';

@@ -9,7 +9,7 @@ import type {
 } from '../control/index.ts';
 import type { SimRequest } from '../instance/index.ts';
 import type { Status } from '../metrics/index.ts';
-import type { Handoff } from './flow/handoffs.ts';
+import type { Handoff } from './flow/handoff.ts';
 
 /** One step of an instance. */
 export interface StepSpan {

@@ -6,7 +6,7 @@ import type { Instance, InstanceHost, PromptKeys } from '../instance/index.ts';
 import type { RequestTable } from '../metrics/index.ts';
 import type { RequestStream, SessionPlan } from '../workload/index.ts';
 import type { GatewayTiming } from './flow/gatewayQueue.ts';
-import type { HandoffConfig } from './flow/handoffs.ts';
+import type { HandoffConfig } from './flow/handoff.ts';
 import type { ForcedDecisions } from './forced.ts';
 import type { SimulationObserver } from './observer.ts';
 import type { ScalingSetup } from './scaling/scalingLoop.ts';

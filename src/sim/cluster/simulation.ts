@@ -23,9 +23,11 @@ import { SimEvent } from './events.ts';
 import {
   admit,
   arrived,
+  computed,
   ended,
   enqueue,
   expire,
+  gaveWay,
   type Handoffs,
   handOff,
   makeGateway,
@@ -206,7 +208,12 @@ export class Simulation implements InstanceHost {
 
   gaveWay(request: SimRequest, instance: number): void {
     this.#core.observer.preempted?.(request, instance, this.nowUs);
+    gaveWay(this.#core, request, this.nowUs);
     if (this.#core.parts.keys.skips) throw new KeysNeeded('a request gave way in a run without block keys');
+  }
+
+  computed(request: SimRequest, instance: number, tokens: number, timeUs: number): void {
+    computed(this.#core, request, instance, tokens, timeUs);
   }
 
   prefilled(request: SimRequest, instance: number, timeUs: number): void {

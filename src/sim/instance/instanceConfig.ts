@@ -18,6 +18,8 @@ export interface InstanceHost {
   admitted(request: SimRequest, instance: number): void;
   /** Its first token is on its way. */
   started(request: SimRequest, instance: number): void;
+  /** So many tokens of a prompt that goes to another instance are there at `timeUs`, the end of a step. */
+  computed(request: SimRequest, instance: number, tokens: number, timeUs: number): void;
   /** Its prompt is computed, and its output is another instance's. `timeUs` is the end of that step. */
   prefilled(request: SimRequest, instance: number, timeUs: number): void;
   /** The request ended here; its row says how. `timeUs` is when its last token was there. */

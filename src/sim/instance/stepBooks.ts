@@ -52,13 +52,18 @@ export class StepBooks {
   }
 
   /** What comes of the step of that number, which ends at `endUs`. */
-  settled({ leftOut, started, finished, outputTokens }: EngineStep, number: number, endUs: number): void {
+  settled(step: EngineStep, number: number, endUs: number): void {
+    const { leftOut, leaving, leavingTokens, started, finished, outputTokens } = step;
     for (let i = 0; i < leftOut.length; i++) (leftOut[i].skipped ??= []).push(number);
     for (let i = 0; i < started.length; i++) this.#firstToken(started[i], number, endUs);
     for (let i = 0; i < finished.length; i++) {
       const request = finished[i];
       if (request.part === 'prefill') this.#prefilled(request, endUs);
       else this.#completed(request, outputTokens[i], number, endUs);
+    }
+    // prompts that are done go first
+    for (let i = 0; i < leaving.length; i++) {
+      this.#host.computed(leaving[i], this.#instance, leavingTokens[i], endUs);
     }
   }
 

@@ -62,6 +62,33 @@ it('is the same simulation as its options', async () => {
   );
 });
 
+it('says how KV is handed off as options do', async () => {
+  const pool = (role: string): string =>
+    `  - {name: ${role}, role: ${role}, engine: {total_kv_blocks: 2000}}\n`;
+  const text = `version: 1
+models:
+  - {name: qwen3-14b, hardware: H100}
+pools:
+${pool('prefill')}${pool('decode')}control:
+  decider: {policy: always}
+handoff: {bandwidth_gb_per_s: 2, granularity: block, pipelined: true}
+seed: 5
+workload: {preset: summarization, rate: 2, num_requests: 60}
+`;
+  const asText = (more: string): Promise<string> => {
+    const pools = '--num-instances 2 --prefill-instances 1 --decode-instances 1 --pd-decider always';
+    const rest = '--total-kv-blocks 2000 --seed 5 --workload summarization --rate 2 --num-requests 60';
+    return printed(
+      ...`--model qwen3-14b --hardware H100 ${pools} ${rest} --pd-transfer-bandwidth 2 ${more}`.split(' '),
+    );
+  };
+  const fromFile = await printed('--deployment', write(text));
+  expect(fromFile).toBe(await asText('--pd-transfer-granularity block --pd-transfer-pipelined'));
+  expect(fromFile).toMatch(/KV Transfers: .* in \d+ transfers/);
+  expect(fromFile).not.toBe(await asText('--pd-transfer-granularity block'));
+  expect(await asText('--pd-transfer-granularity request')).toMatch(/KV Transfers: [\d.]+ \w+, mean/);
+});
+
 it('gives way to the command line in workload, seed and settings', async () => {
   const file = write(base);
   const more = ['--workload', 'summarization', '--rate', '4', '--num-requests', '40', '--seed', '9'];
@@ -143,6 +170,9 @@ describe('a mistake is one line with file, line and key', () => {
     ['models: []\nversion: 1\n', /models is empty/],
     [replaced('total_kv_blocks: 400', 'total_kv_blocks: 0'), /engine.total_kv_blocks is 0/],
     [replaced('replicas: 2', 'replicas: 0'), /pools\[0\].replicas is 0/],
+    [`${base}handoff: {granularity: blok}\n`, /handoff.granularity is "blok". Did you mean "block"/],
+    [`${base}handoff: {pipelined: true}\n`, /handoff.pipelined has nothing to send .*chunk, block or stream/],
+    [`${base}handoff: {pipelined: 1}\n`, /handoff.pipelined is 1. Write true or false/],
     [replaced('ttft: {', 'tftf: {'), /slo.tftf is not a key here. Did you mean "ttft"/],
   ])('%#', async (text, says) => {
     await expectMistake(['--deployment', write(text)], says);

@@ -33,6 +33,8 @@ describe('a mistake', () => {
     ['--preemption-policy prioritty', /--preemption-policy .*'priority'/],
     ['--eviction lur', /--eviction is "lur".*'lru'/],
     ['--total-kv-blocks -5', /--total-kv-blocks is -5. Set it to an integer from 1/],
+    ['--pd-transfer-granularity chnk', /--pd-transfer-granularity is "chnk".*'chunk'/],
+    ['--pd-transfer-pipelined', /--pd-transfer-pipelined has nothing to send .* Use chunk, block or stream/],
     ['--total-kv-blocks 1.5', /--total-kv-blocks is 1.5/],
     ['--block-size-in-tokens 0', /--block-size-in-tokens is 0/],
     ['--num-instances 0', /--num-instances is 0/],

@@ -1,8 +1,9 @@
 /** Prefill and decode instances: who owns the KV when, and what happens when the decode side is full. */
 
 import { describe, expect, it } from 'vitest';
-import type { Handoff } from '../../../src/sim/cluster/index.ts';
+import type { Handoff, HandoffConfig, SimulationObserver } from '../../../src/sim/cluster/index.ts';
 import { Status } from '../../../src/sim/metrics/index.ts';
+import { SeededRandom } from '../../../src/testing/index.ts';
 import { type SmallRequest, smallPool, smallSimulation } from './smallCluster.ts';
 
 const handOff = { decider: { policy: 'always' } };
@@ -59,5 +60,153 @@ describe('prefill/decode hand-off', () => {
     expect(simulation.handoffs.size).toBe(0);
     for (const { engine } of simulation.instances) expect(engine.tiers()[0].usedBlocks).toBe(0);
     simulation.checkIntegrity();
+  });
+});
+
+type Setting = Required<Pick<HandoffConfig, 'granularity' | 'pipelined'>>;
+
+const settings: readonly Setting[] = [
+  { granularity: 'request', pipelined: false },
+  ...(['chunk', 'block', 'stream'] as const).flatMap((granularity) => [
+    { granularity, pipelined: false },
+    { granularity, pipelined: true },
+  ]),
+];
+
+/** Prefill instances of which prompts are computed 8 tokens at a time, so that several are under way. */
+function interleaved(hbmBlocks: number, replicas: number): ReturnType<typeof smallPool> {
+  const pool = smallPool({ role: 'prefill', hbmBlocks, replicas });
+  const scheduler = { ...pool.engine.scheduler, longPrefillTokens: 8 };
+  return { ...pool, engine: { ...pool.engine, scheduler } };
+}
+
+const usedBlocks = (simulation: ReturnType<typeof smallSimulation>): number[] =>
+  simulation.instances.map(({ engine }) => engine.tiers()[0].usedBlocks);
+
+describe('a hand-off in parts', () => {
+  // 160 tokens are computed in steps of 64, 64 and 32, which end at 1,640, 3,280 and 4,600 µs; their 16, 16
+  // and 8 blocks take 10 µs each, and a transfer 50 µs more
+  it.each([
+    ['request', false, 1, 4600, 4600 + 50 + 400],
+    ['chunk', false, 3, 4600, 4600 + 3 * 50 + 400],
+    ['block', false, 40, 4600, 4600 + 40 * 50 + 400],
+    ['stream', false, 1, 4600, 4600 + 50 + 400],
+    ['chunk', true, 3, 1640, 4600 + 50 + 80],
+    ['block', true, 40, 1640, 4600 + 8 * 50 + 80],
+    ['stream', true, 1, 1640, 4600 + 80],
+  ] as const)('by %s, pipelined %s: %i transfers', (granularity, pipelined, transfers, startUs, endUs) => {
+    const seen: Handoff[] = [];
+    const observer: SimulationObserver = { handedOff: (handoff) => seen.push({ ...handoff }) };
+    const requests = [{ atUs: 0, prompt: 160, output: 8 }];
+    const setting = { granularity, pipelined };
+    const simulation = smallSimulation(pair(64), requests, handOff, observer, undefined, setting);
+    simulation.run();
+    expect(seen).toHaveLength(1);
+    const whole = { state: 'transferred', blocks: 40, bytes: 40_000, readyUs: 4600, parts: [] };
+    expect(seen[0]).toMatchObject({ ...whole, transfers, startUs, endUs });
+    // decode begins when all has arrived, and computes the last block again
+    expect(simulation.table.firstTokenUs[0]).toBe(endUs + 1040);
+    expect(usedBlocks(simulation)).toEqual([0, 0]);
+    simulation.checkIntegrity();
+  });
+
+  it.each(['chunk', 'block', 'stream'] as const)(
+    'by %s: long prompts start no later pipelined',
+    (granularity) => {
+      const requests = Array.from({ length: 20 }, (_, i) => ({ atUs: 9000 * i, prompt: 200 - i, output: 6 }));
+      const [pipelined, plain] = [true, false].map((isPipelined) => {
+        const setting = { granularity, pipelined: isPipelined };
+        const simulation = smallSimulation(pair(128), requests, handOff, {}, undefined, setting);
+        simulation.run();
+        return [...simulation.table.firstTokenUs.subarray(0, 20)];
+      });
+      for (const [i, ttft] of pipelined.entries()) expect(ttft).toBeLessThan(plain[i]);
+    },
+  );
+
+  it('shares the link: what one prompt sends early, another waits behind', () => {
+    const requests: SmallRequest[] = [
+      { atUs: 0, prompt: 32, output: 2 },
+      { atUs: 0, prompt: 96, output: 2 },
+    ];
+    const ends: number[] = [];
+    const observer: SimulationObserver = { handedOff: ({ endUs }) => ends.push(endUs) };
+    const setting = { granularity: 'stream', pipelined: true, bandwidthBytesPerS: 1e6 } as const;
+    smallSimulation(pair(64), requests, handOff, observer, undefined, setting).run();
+    // the first step ends at 1,640 with 8 blocks of each, the second at 3,280 with the other 16
+    expect(ends).toEqual([1640 + 50 + 8000, 1640 + 2 * (50 + 8000) + 16_000]);
+  });
+
+  it.each(settings)('by $granularity, pipelined $pipelined: 1,000 of 1,000 requests complete', (setting) => {
+    const random = new SeededRandom(15);
+    let atUs = 0;
+    const requests: SmallRequest[] = Array.from({ length: 1000 }, () => {
+      atUs += random.below(3000);
+      return { atUs, prompt: 1 + random.below(80), output: 1 + random.below(20), stream: random.below(300) };
+    });
+    const pools = [interleaved(28, 2), smallPool({ role: 'decode', hbmBlocks: 32, replicas: 2 })];
+    let early = 0;
+    const observer: SimulationObserver = {
+      handedOff: ({ startUs, readyUs, endUs, computedBlocks, blocks }) => {
+        expect(endUs).toBeGreaterThanOrEqual(readyUs);
+        expect(computedBlocks).toBe(blocks);
+        if (startUs < readyUs) early++;
+      },
+    };
+    const slow = { ...setting, bandwidthBytesPerS: 2e7 };
+    const simulation = smallSimulation(pools, requests, handOff, observer, undefined, slow);
+    simulation.run();
+    expect(simulation.close()).toMatchObject({ injected: 1000, completed: 1000 });
+    const { counters, size } = simulation.handoffs;
+    expect([counters.completed, size]).toEqual([1000, 0]);
+    expect(counters.delayed).toBeGreaterThan(0);
+    expect(early > 0).toBe(setting.pipelined);
+    expect(usedBlocks(simulation)).toEqual([0, 0, 0, 0]);
+    simulation.checkIntegrity();
+  });
+
+  it('is given up with the deadline while the prompt is computed, and both sides have their room again', () => {
+    const requests = [{ atUs: 0, prompt: 160, output: 8, deadlineUs: 2000 }];
+    const setting = { granularity: 'chunk', pipelined: true } as const;
+    const simulation = smallSimulation(pair(64), requests, handOff, {}, undefined, setting);
+    simulation.run();
+    expect(simulation.table.status[0]).toBe(Status.TIMED_OUT);
+    expect(simulation.handoffs.size).toBe(0);
+    expect(usedBlocks(simulation)).toEqual([0, 0]);
+    simulation.checkIntegrity();
+  });
+
+  it('gives its room back when its request gives way, and goes anew', () => {
+    const requests: SmallRequest[] = Array.from({ length: 12 }, (_, i) => ({
+      atUs: i,
+      prompt: 60,
+      output: 4,
+    }));
+    const pools = [interleaved(24, 1), smallPool({ role: 'decode', hbmBlocks: 64 })];
+    let given = 0;
+    const observer: SimulationObserver = {
+      preempted: ({ number }, instance) => {
+        if (instance === 0 && simulation.handoffs.find(number)?.state === 'transferring') given++;
+      },
+    };
+    const setting = { granularity: 'block', pipelined: true } as const;
+    const simulation = smallSimulation(pools, requests, handOff, observer, undefined, setting);
+    simulation.run();
+    expect(given).toBeGreaterThan(0);
+    expect(simulation.close()).toMatchObject({ injected: 12, completed: 12 });
+    expect(simulation.handoffs.counters.bytes).toBe(12 * 15 * 1000);
+    expect(usedBlocks(simulation)).toEqual([0, 0]);
+    simulation.checkIntegrity();
+  });
+
+  it('of an unknown granularity, or of whole requests that are pipelined, is refused', () => {
+    const made = (handoff: Partial<HandoffConfig>) => () =>
+      smallSimulation(pair(64), [], handOff, {}, undefined, handoff);
+    expect(made({ granularity: 'blok' as 'block' })).toThrow(
+      `handoff.granularity is "blok". Did you mean 'block'? Use one of request, chunk, block, stream.`,
+    );
+    expect(made({ pipelined: true })).toThrow(
+      'handoff.pipelined has nothing to send before the prompt is done',
+    );
   });
 });

@@ -5,6 +5,8 @@
 
 import { evictionPolicyNames } from '../../../src/runtime/index.ts';
 import {
+  type HandoffConfig,
+  handoffGranularities,
   keyOfSeed,
   type ScalingSetup,
   type SimulationKey,
@@ -157,6 +159,16 @@ function controlOf(random: SeededRandom, isPair: boolean): Partial<ControlConfig
   };
 }
 
+function handoffOf(random: SeededRandom): HandoffConfig {
+  const granularity = pick(random, handoffGranularities);
+  return {
+    baseLatencyUs: 50,
+    bandwidthBytesPerS: pick(random, [1e7, 2e6]),
+    granularity,
+    pipelined: granularity !== 'request' && random.chance(0.7),
+  };
+}
+
 /** @param observer watches the run; @returns a setup of its own for each call */
 export function randomSetup(seed: number, observer: SimulationObserver = {}): SimulationSetup {
   const random = new SeededRandom(seed);
@@ -201,8 +213,8 @@ export function randomSetup(seed: number, observer: SimulationObserver = {}): Si
       admissionLatencyUs: random.below(2) * 300,
       routingLatencyUs: random.below(2) * 300,
       lastTokenInContext: true,
-      handoff: { baseLatencyUs: 50, bandwidthBytesPerS: 1e7 },
       gateway: { tickUs: 500, ttlUs: random.below(2) * 20_000 },
+      handoff: handoffOf(random),
     },
   };
 }

@@ -1,6 +1,11 @@
 /** Small clusters for tests: a simple model of time, requests by hand, and every table audited at the end. */
 
-import type { ScalingSetup, Simulation, SimulationObserver } from '../../../src/sim/cluster/index.ts';
+import type {
+  HandoffConfig,
+  ScalingSetup,
+  Simulation,
+  SimulationObserver,
+} from '../../../src/sim/cluster/index.ts';
 import { type ControlConfig, PolicyControlPlane } from '../../../src/sim/control/index.ts';
 import { newSimulation, type PoolConfig } from '../../../src/sim/deployment/index.ts';
 import type { BatchSums, LatencyModel } from '../../../src/sim/latency/index.ts';
@@ -105,6 +110,7 @@ export function smallSimulation(
   control: Partial<ControlConfig> = {},
   observer: SimulationObserver = {},
   scaling?: ScalingSetup,
+  handoff: Partial<HandoffConfig> = {},
 ): Simulation {
   return newSimulation({
     deployment: { pools },
@@ -117,7 +123,7 @@ export function smallSimulation(
       admissionLatencyUs: 0,
       routingLatencyUs: 0,
       lastTokenInContext: true,
-      handoff: { baseLatencyUs: 50, bandwidthBytesPerS: 1e8 },
+      handoff: { baseLatencyUs: 50, bandwidthBytesPerS: 1e8, ...handoff },
     },
   });
 }

@@ -4,6 +4,7 @@
  */
 
 import { invariant } from '../../../runtime/errors.ts';
+import { type HandoffConfig, handoffGranularities } from '../../../sim/cluster/index.ts';
 import { PolicyControlPlane } from '../../../sim/control/index.ts';
 import { type Deployment, newSimulation } from '../../../sim/deployment/index.ts';
 import { readYaml, type SpecNode } from '../../../sim/workload/spec/reader.ts';
@@ -117,12 +118,18 @@ function readRun(root: SpecNode): Options {
   return options;
 }
 
-function readHandoff(root: SpecNode): { baseLatencyUs: number; bandwidthBytesPerS: number } {
+function readHandoff(root: SpecNode): HandoffConfig {
   const node = root.section('handoff');
   const handoff = {
     baseLatencyUs: node?.number('base_latency_us', { min: 0, max: 1e12 }, 50) ?? 50,
     bandwidthBytesPerS: 1e9 * (node?.number('bandwidth_gb_per_s', { above: 0, max: 1e9 }, 25) ?? 25),
+    granularity: node?.choice('granularity', handoffGranularities, 'request') ?? 'request',
+    pipelined: node?.flag('pipelined') ?? false,
   };
+  if (node !== undefined && handoff.pipelined && handoff.granularity === 'request') {
+    const problem = 'has nothing to send before the prompt is done with granularity request';
+    throw node.error('pipelined', problem, 'Use chunk, block or stream');
+  }
   node?.close();
   return handoff;
 }

@@ -122,7 +122,13 @@ function handoffOptions(command: Command): Command {
     .option('--prefill-routing-scorers <list>', 'weighted routing of the prefill instances')
     .option('--decode-routing-scorers <list>', 'weighted routing of the decode instances')
     .option('--pd-transfer-bandwidth <GB/s>', 'of the link of a prefill instance', '25')
-    .option('--pd-transfer-base-latency <ms>', 'of each hand-off', '0.05');
+    .option('--pd-transfer-base-latency <ms>', 'of each transfer of a hand-off', '0.05')
+    .option(
+      '--pd-transfer-granularity <name>',
+      'what one transfer of a hand-off is: request, chunk (of a prefill step), block, stream',
+      'request',
+    )
+    .option('--pd-transfer-pipelined', 'send what is computed while the rest of the prompt is computed');
 }
 
 function workloadOptions(command: Command): Command {

@@ -97,13 +97,15 @@ function tierSection({ simulation }: SummaryInput): string {
 }
 
 function handoffSection({ simulation }: SummaryInput): string {
-  const { completed, delayed, bytes, waitedUs, transferUs, longestQueue } = simulation.handoffs.counters;
+  const { completed, delayed, bytes, transfers, waitedUs, transferUs, longestQueue } =
+    simulation.handoffs.counters;
   if (completed === 0) return '';
   const mean = (us: number): string => (us / completed / 1000).toFixed(3);
+  const parts = transfers === completed ? '' : ` in ${transfers} transfers`;
   return (
     `=== PD Metrics ===\nDisaggregated Requests: ${completed}\n` +
     `Delayed by Decode KV: ${delayed} (mean wait ${mean(waitedUs)} ms, longest queue ${longestQueue})\n` +
-    `KV Transfers: ${formatBytes(bytes)}, mean ${mean(transferUs)} ms\n`
+    `KV Transfers: ${formatBytes(bytes)}${parts}, mean ${mean(transferUs)} ms\n`
   );
 }
 

@@ -1,61 +1,38 @@
 /**
  * The way of KV from prefill to decode instances. A request's blocks have one owner at any time:
  *
- *     local (prefill) --room on decode--> transferring --arrived--> transferred (decode owns them)
+ *     local (prefill) --room on decode--> transferring --all arrived--> transferred (decode owns them)
  *
  * Blocks wait on the prefill instance, and stay held there, until the decode instance has room for them. So a
  * full decode side fills the prefill side, which then takes no new prompts: that is the back-pressure, and
  * nothing is dropped. Links are those of the prefill instances: each carries one transfer after the other.
+ *
+ * A pipelined hand-off begins with the first step that completes a block: it asks for room for the whole
+ * prompt, and sends what each step completed when that step ends. A request that gives way on the prefill
+ * instance meanwhile gives the room back, so that it stops nobody whose prompt is done.
  */
 
-import { requireFinite, requirePositive } from '../../../runtime/errors.ts';
 import type { StateVisitor } from '../../../runtime/snapshot/index.ts';
 import type { Instance, SimRequest } from '../../instance/index.ts';
-
-export interface HandoffConfig {
-  readonly baseLatencyUs: number;
-  readonly bandwidthBytesPerS: number;
-}
-
-export type HandoffState = 'local' | 'transferring' | 'transferred';
-
-/** One hand-off, as traces have it. */
-export interface Handoff {
-  readonly request: SimRequest;
-  readonly from: number;
-  readonly to: number;
-  readonly blocks: number;
-  readonly bytes: number;
-  state: HandoffState;
-  /** When the prompt was computed. */
-  readonly readyUs: number;
-  /** When its transfer began, and ended or will end; -1 before. */
-  startUs: number;
-  endUs: number;
-}
-
-export interface HandoffCounters {
-  /** Hand-offs that had to wait for room on the decode side. */
-  delayed: number;
-  completed: number;
-  bytes: number;
-  /** Sum of the times that hand-offs waited for room, and that their transfers took with queueing. */
-  waitedUs: number;
-  transferUs: number;
-  /** Most hand-offs that waited at a time. */
-  longestQueue: number;
-}
+import {
+  checkHandoffConfig,
+  type Handoff,
+  type HandoffConfig,
+  type HandoffCounters,
+  transfersOf,
+} from './handoff.ts';
 
 export class Handoffs {
   readonly counters: HandoffCounters = {
     delayed: 0,
     completed: 0,
     bytes: 0,
+    transfers: 0,
     waitedUs: 0,
     transferUs: 0,
     longestQueue: 0,
   };
-  readonly #config: HandoffConfig;
+  readonly #config: Required<HandoffConfig>;
   /** When each prefill instance's link is free. */
   readonly #freeAtUs: number[] = [];
   /** Hand-offs that wait for room, by decode instance, first come first served. */
@@ -65,16 +42,23 @@ export class Handoffs {
 
   /**
    * @param schedule calls `arrived` with the row at that time
-   * @throws TKV_CONFIG for a bandwidth or latency out of range
+   * @throws TKV_CONFIG for a bandwidth, latency or granularity out of range
    */
   constructor(config: HandoffConfig, schedule: (timeUs: number, row: number) => void) {
-    requirePositive('handoff.bandwidthBytesPerS', config.bandwidthBytesPerS);
-    requireFinite('handoff.baseLatencyUs', config.baseLatencyUs);
-    this.#config = config;
+    this.#config = checkHandoffConfig(config);
     this.#schedule = schedule;
   }
 
-  /** Hand-offs that wait or are under way. */
+  get isPipelined(): boolean {
+    return this.#config.pipelined;
+  }
+
+  /** Whether it matters which step computed what. */
+  get sendsParts(): boolean {
+    return this.#config.pipelined || this.#config.granularity === 'chunk';
+  }
+
+  /** Hand-offs that wait or are under way, and those of prompts that are computed in parts. */
   get size(): number {
     return this.#under.size;
   }
@@ -83,27 +67,32 @@ export class Handoffs {
     return this.#waiting[decode]?.length ?? 0;
   }
 
-  /** The request's prompt is computed on `from` by `readyUs`: until its blocks are gone, they stay there. */
-  begin(request: SimRequest, from: Instance, to: Instance, nowUs: number, readyUs: number): void {
-    const blocks = Math.ceil(request.promptTokens / from.blockTokens);
-    from.engine.hold(request, nowUs);
-    this.#under.set(request.number, {
-      request,
-      from: from.number,
-      to: to.number,
-      blocks,
-      bytes: blocks * from.engine.blockBytes,
-      state: 'local',
-      readyUs,
-      startUs: -1,
-      endUs: -1,
-    });
+  /** So many tokens of the request's prompt are computed on `from` by `timeUs`. */
+  computed(request: SimRequest, from: Instance, to: number, tokens: number, timeUs: number): void {
+    const handoff = this.#under.get(request.number) ?? this.#open(request, from, to);
+    const isWhole = tokens >= request.promptTokens;
+    const there = isWhole ? handoff.blocks : Math.floor(tokens / from.blockTokens);
+    const blocks = there - handoff.computedBlocks;
+    if (blocks <= 0) return;
+    handoff.computedBlocks = there;
+    handoff.parts = [...handoff.parts, { blocks, computedUs: timeUs }];
   }
 
-  /** The step that computed the rest of the prompt has ended. */
+  /** The request's prompt is computed on `from` by `readyUs`: until its blocks are gone, they stay there. */
+  begin(request: SimRequest, from: Instance, to: Instance, nowUs: number, readyUs: number): void {
+    this.computed(request, from, to.number, request.promptTokens, readyUs);
+    from.engine.hold(request, nowUs);
+    const handoff = this.#under.get(request.number) as Handoff;
+    handoff.readyUs = readyUs;
+  }
+
+  /** A step that computed the prompt or a part of it has ended. */
   ready(row: number, to: Instance, nowUs: number): void {
     const handoff = this.#under.get(row);
     if (handoff === undefined) return;
+    if (handoff.state === 'transferring') this.#send(handoff, nowUs);
+    if (handoff.askedUs !== -1 || this.#sendable(handoff, nowUs) === 0) return;
+    handoff.askedUs = nowUs;
     let queue = this.#waiting[to.number];
     if (queue === undefined) this.#waiting[to.number] = queue = [];
     queue.push(handoff);
@@ -122,7 +111,7 @@ export class Handoffs {
     }
   }
 
-  /** The transfer has ended: the decode instance owns the blocks. */
+  /** The last transfer has ended: the decode instance owns the blocks. */
   arrived(handoff: Handoff, from: Instance, to: Instance, nowUs: number): void {
     this.#under.delete(handoff.request.number);
     handoff.state = 'transferred';
@@ -130,6 +119,7 @@ export class Handoffs {
     from.engine.letGo(handoff.request, nowUs);
     this.counters.completed++;
     this.counters.bytes += handoff.bytes;
+    this.counters.transfers += handoff.transfers;
     this.counters.transferUs += nowUs - handoff.startUs;
   }
 
@@ -147,16 +137,59 @@ export class Handoffs {
     return this.#under.get(row);
   }
 
+  #open(request: SimRequest, from: Instance, to: number): Handoff {
+    const blocks = Math.ceil(request.promptTokens / from.blockTokens);
+    const handoff: Handoff = {
+      request,
+      from: from.number,
+      to,
+      blocks,
+      bytes: blocks * from.engine.blockBytes,
+      state: 'local',
+      readyUs: -1,
+      askedUs: -1,
+      startUs: -1,
+      endUs: -1,
+      computedBlocks: 0,
+      transfers: 0,
+      parts: [],
+    };
+    this.#under.set(request.number, handoff);
+    return handoff;
+  }
+
   #start(handoff: Handoff, nowUs: number): void {
-    const { baseLatencyUs, bandwidthBytesPerS } = this.#config;
-    const startUs = Math.max(nowUs, this.#freeAtUs[handoff.from] ?? 0);
-    const takesUs = Math.max(1, Math.ceil(baseLatencyUs + (handoff.bytes * 1e6) / bandwidthBytesPerS));
     handoff.state = 'transferring';
     handoff.startUs = nowUs;
+    this.counters.waitedUs += nowUs - handoff.askedUs;
+    this.#send(handoff, nowUs);
+  }
+
+  /** Leading parts that may go. */
+  #sendable({ parts, readyUs }: Handoff, nowUs: number): number {
+    if (!this.isPipelined && readyUs === -1) return 0;
+    let count = 0;
+    while (count < parts.length && parts[count].computedUs <= nowUs) count++;
+    return count;
+  }
+
+  /** Puts what may go on the link, behind what is there. */
+  #send(handoff: Handoff, nowUs: number): void {
+    const count = this.#sendable(handoff, nowUs);
+    if (count === 0) return;
+    const { baseLatencyUs, bandwidthBytesPerS, granularity } = this.#config;
+    const parts = handoff.parts.slice(0, count);
+    const blocks = parts.reduce((sum, part) => sum + part.blocks, 0);
+    const bytes = (handoff.bytes / handoff.blocks) * blocks;
+    const transfers = transfersOf(granularity, parts, handoff.transfers);
+    const startUs = Math.max(nowUs, this.#freeAtUs[handoff.from] ?? 0);
+    const takesUs = Math.max(1, Math.ceil(transfers * baseLatencyUs + (bytes * 1e6) / bandwidthBytesPerS));
+    handoff.parts = handoff.parts.slice(count);
+    handoff.transfers += transfers;
     handoff.endUs = startUs + takesUs;
     this.#freeAtUs[handoff.from] = handoff.endUs;
-    this.counters.waitedUs += nowUs - handoff.readyUs;
-    this.#schedule(handoff.endUs, handoff.request.number);
+    const isLast = handoff.readyUs !== -1 && handoff.parts.length === 0;
+    if (isLast) this.#schedule(handoff.endUs, handoff.request.number);
   }
 
   visitState(visitor: StateVisitor, requestOf: (row: number) => SimRequest): void {

@@ -8,9 +8,11 @@ export {
   type Handoff,
   type HandoffConfig,
   type HandoffCounters,
+  type HandoffGranularity,
   type HandoffState,
-  Handoffs,
-} from './handoffs.ts';
+  handoffGranularities,
+} from './handoff.ts';
+export { Handoffs } from './handoffs.ts';
 export { makeGateway } from './makeGateway.ts';
 export { redirect, remove } from './moving.ts';
-export { enqueue, handOff, prefilled, send, timeOut, transferred } from './serving.ts';
+export { computed, enqueue, gaveWay, handOff, prefilled, send, timeOut, transferred } from './serving.ts';

@@ -3,6 +3,7 @@
 import { Status } from '../../metrics/index.ts';
 import type { ClusterCore } from '../core.ts';
 import { scheduleRouting } from './deciding.ts';
+import { giveBack } from './serving.ts';
 
 /** What has not joined a batch of the instance is routed again. */
 export function redirect(core: ClusterCore, number: number, nowUs: number): void {
@@ -27,6 +28,7 @@ export function remove(core: ClusterCore, number: number, nowUs: number): void {
   const instance = core.instances[number];
   for (const request of core.requests) {
     if (request === undefined || core.table.instance[request.number] !== number) continue;
+    giveBack(core, request.number, nowUs);
     if (core.table.status[request.number] === Status.ARRIVED) {
       instance.giveUp(request, Status.LOST, nowUs);
     } else {

@@ -31,16 +31,50 @@ export function timeOut(core: ClusterCore, row: number, nowUs: number): void {
   // one that is being routed again gets its deadline anew
   if (request === undefined || core.table.instance[row] === -1) return;
   const handoff = core.handoffs.find(row);
-  const instance = core.instances[handoff === undefined ? core.table.instance[row] : handoff.to];
-  if (handoff === undefined) {
-    instance.timeOut(request, nowUs);
+  if (handoff === undefined || handoff.readyUs === -1) {
+    giveBack(core, row, nowUs);
+    core.instances[core.table.instance[row]].timeOut(request, nowUs);
     return;
   }
+  const instance = core.instances[handoff.to];
   core.table.instance[row] = handoff.to;
   core.sent[handoff.to]++;
   core.handoffs.cancel(handoff, core.instances[handoff.from], instance, nowUs);
   core.instances[handoff.from].wake(nowUs);
   instance.giveUp(request, Status.TIMED_OUT, nowUs);
+}
+
+/** A prefill instance has computed so many tokens of the prompt by `timeUs`: what they fill may go. */
+export function computed(
+  core: ClusterCore,
+  request: SimRequest,
+  instance: number,
+  tokens: number,
+  timeUs: number,
+): void {
+  const { handoffs, instances } = core;
+  if (!handoffs.sendsParts) return;
+  handoffs.computed(request, instances[instance], request.decodeInstance, tokens, timeUs);
+  if (handoffs.isPipelined && tokens < request.promptTokens) {
+    core.queue.schedule(timeUs, SimEvent.HANDOFF, request.number, HANDOFF_READY);
+  }
+}
+
+/** The request has lost its blocks, and computes its prompt anew: what is under way of it counts no more. */
+export function gaveWay(core: ClusterCore, request: SimRequest, nowUs: number): void {
+  giveBack(core, request.number, nowUs);
+}
+
+/** Ends the hand-off of a request, if it has one; others may have its room. */
+export function giveBack(core: ClusterCore, row: number, nowUs: number): void {
+  const handoff = core.handoffs.find(row);
+  if (handoff === undefined) return;
+  const to = core.instances[handoff.to];
+  core.handoffs.cancel(handoff, core.instances[handoff.from], to, nowUs);
+  if (core.handoffs.waitingFor(handoff.to) > 0) {
+    core.queue.schedule(nowUs, SimEvent.ROOM, handoff.to, 0, handoff.to);
+  }
+  to.wake(nowUs);
 }
 
 /** A prefill instance has computed the prompt by `timeUs`. */

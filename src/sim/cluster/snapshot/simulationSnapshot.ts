@@ -12,7 +12,7 @@ import { keyText, type SimulationKey, sameKey } from '../simulationKey.ts';
 import type { RequestTape } from './requestTape.ts';
 
 /** Of the form of the data; another one for each change of what is written down. */
-export const snapshotVersion = 1;
+export const snapshotVersion = 2;
 
 export interface SnapshotData {
   readonly version: number;

@@ -21,6 +21,10 @@ export interface EngineStep {
   readonly preempted: readonly SimRequest[];
   /** Decoding requests that the step leaves out. */
   readonly leftOut: readonly SimRequest[];
+  /** Requests whose prompts go to another instance, of those that the step prefills. */
+  readonly leaving: readonly SimRequest[];
+  /** By index in `leaving`: tokens of the prompt that are there when the step ends. */
+  readonly leavingTokens: readonly number[];
   /** Requests that sample a token at the end of a prefill. */
   readonly started: readonly SimRequest[];
   /** Requests that end with the step, in batch order. */

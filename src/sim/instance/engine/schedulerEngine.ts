@@ -51,6 +51,8 @@ export class SchedulerEngine implements InstanceEngine {
   readonly #prefetches: boolean;
   readonly #wakes: ManagerListener;
   readonly #prefill: Prefill = { promptTokens: 0, progressTokens: 0, newTokens: 0, outputTokens: 0 };
+  readonly #leaving: SimRequest[] = [];
+  readonly #leavingTokens: number[] = [];
   readonly #step: {
     -readonly [K in keyof EngineStep]: EngineStep[K];
   };
@@ -83,6 +85,8 @@ export class SchedulerEngine implements InstanceEngine {
       admitted: nobody,
       preempted: nobody,
       leftOut: nobody,
+      leaving: this.#leaving,
+      leavingTokens: this.#leavingTokens,
       started: nobody,
       finished: nobody,
       outputTokens: [],
@@ -215,6 +219,8 @@ export class SchedulerEngine implements InstanceEngine {
   #sumUp(plan: StepPlan<SimRequest>): void {
     const { sums } = this.#step;
     sums.clear();
+    this.#leaving.length = 0;
+    this.#leavingTokens.length = 0;
     sums.addDecodes(plan.decodes, plan.decodeContextTokens);
     const prefill = this.#prefill;
     for (let seat = plan.firstPrefill(); seat !== -1; seat = plan.nextPrefill(seat)) {
@@ -227,6 +233,9 @@ export class SchedulerEngine implements InstanceEngine {
       prefill.newTokens = plan.tokensOf(seat);
       prefill.outputTokens = request.maxOutputTokens;
       sums.add(prefill);
+      if (request.part !== 'prefill') continue;
+      this.#leaving.push(request);
+      this.#leavingTokens.push(from + prefill.newTokens);
     }
   }
 }
