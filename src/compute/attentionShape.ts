@@ -37,7 +37,9 @@ export interface AttentionConfig {
   readonly scale?: number;
   /** Default: `[row][Q heads, K heads, V heads][headDim]`. */
   readonly source?: SourceShape;
-  /** Default: by the device's adapter, see `attentionKernel`. A sequence must keep to one: their bits differ. */
+  /**
+   * Default: by the device's adapter, see `attentionKernel`. A sequence must keep to one: their bits differ.
+   */
   readonly kernel?: AttentionKernel;
   /** Room for partial results. A step that needs more takes more dispatches. Default 32 MiB. */
   readonly partialBytesMax?: number;

@@ -1,4 +1,6 @@
-/** What a runtime shows of itself: its device, its room, its figures, and where the blocks of a sequence lie. */
+/**
+ * What a runtime shows of itself: its device, its room, its figures, and where the blocks of a sequence lie.
+ */
 
 import type { SlotBuffer } from '../backends/webgpu/index.ts';
 import {
@@ -56,8 +58,8 @@ export abstract class RuntimeViews {
   }
 
   /**
-   * Waits for what `start` begins on the device, such as a `mapAsync` of your own, as the runtime waits itself
-   * (`wait` of its configuration). A plain wait keeps a core busy until it ends.
+   * Waits for what `start` begins on the device, such as a `mapAsync` of your own, as the runtime waits
+   * itself (`wait` of its configuration). A plain wait keeps a core busy until it ends.
    */
   waitFor<T>(start: () => Promise<T>): Promise<T> {
     return this.stores.waitFor(start);

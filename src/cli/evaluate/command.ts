@@ -1,6 +1,6 @@
 /**
- * `tierkv evaluate POLICY...`: policies scored on a suite of workloads, and a page on what went wrong and why.
- * The simulator is loaded only once it is asked for.
+ * `tierkv evaluate POLICY...`: policies scored on a suite of workloads, and a page on what went wrong and
+ * why. The simulator is loaded only once it is asked for.
  */
 
 import { availableParallelism } from 'node:os';

@@ -119,15 +119,18 @@ export function reportText(
   const head =
     `${generations} generations, ${evaluations} evaluations, ${first} policies to begin with.\n` +
     `winner ${winner.id} (${winner.origin}, generation ${winner.generation}): ` +
-    `train ${percent(winner.train)}, validation ${percent(winner.validation)}, hidden ${percent(winner.hidden)} ` +
+    `train ${percent(winner.train)}, validation ${percent(winner.validation)}, hidden ` +
+    `${percent(winner.hidden)} ` +
     'against the baseline\n\n';
   const better = settings.filter((each) => each.winner > each.bestPresetScore).length;
   const best = presets[0];
   const verdict =
     best === undefined
       ? ''
-      : `On the hidden suite it is ${winner.hidden > best.hidden ? 'better' : 'no better'} than the best preset, ` +
-        `${best.name} at ${percent(best.hidden)}; in ${better} of ${settings.length} settings it is better than ` +
+      : `On the hidden suite it is ${winner.hidden > best.hidden ? 'better' : 'no better'} than ` +
+        `the best preset, ` +
+        `${best.name} at ${percent(best.hidden)}; in ${better} of ${settings.length} settings it ` +
+        `is better than ` +
         'whatever preset is best there.\n';
   const table = renderTable(
     [

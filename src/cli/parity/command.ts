@@ -18,12 +18,14 @@ scheduler: the log has to come out byte for byte. Then the simulator serves the 
 links as tierkv calibrate measures them.
 
 With --engine an engine that computes serves instead, and the times of its steps are fitted to those that it
-made. Its blocks have its own size, so --block-bytes and --block-tokens stay as they are, and so does the model.
+made. Its blocks have its own size, so --block-bytes and --block-tokens stay as they are, and so does the
+model.
 
 Each block has --block-bytes whatever the model; a block of a trace with block ids has their tokens.
 Without a trace and without --workload the traffic is conversations that come back, half a minute of them.
 
-Exit code: 0 when the replay is identical and no block came back wrong, 1 when not, 2 for a mistake in the call.
+Exit code: 0 when the replay is identical and no block came back wrong, 1 when not, 2 for a mistake in the
+call.
 Last line: exact replay: identical (...)
 `;
 

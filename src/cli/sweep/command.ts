@@ -29,7 +29,8 @@ export function sweepCommand(): Command {
     .argument('[simulate...]', 'arguments of tierkv simulate, behind --')
     .requiredOption(
       '--grid <option=values>',
-      'values of one option, as rate=10,20, or of a field of the deployment, as pools[0].replicas=1,2; repeatable',
+      'values of one option, as rate=10,20, or of a field of the deployment, as ' +
+        'pools[0].replicas=1,2; repeatable',
       collect,
       [],
     )

@@ -1,6 +1,6 @@
 /**
- * Copies blocks of a pool into other blocks of it, within a slab and between slabs, in a pass of the caller's:
- * what a fork or a rollback continues behind a full block, in the step that continues it.
+ * Copies blocks of a pool into other blocks of it, within a slab and between slabs, in a pass of the
+ * caller's: what a fork or a rollback continues behind a full block, in the step that continues it.
  *
  *     const copies = await BlockCopies.open({ device, slabs, layout, pairsMax: 64 });
  *     copies.setPairs([{ from, to, tokens: 5 }]);      once a step

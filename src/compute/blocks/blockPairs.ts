@@ -1,6 +1,6 @@
 /**
- * Pairs of blocks, from one to another, as kernels want them. Within a step a block is read by as many pairs as
- * one likes, or written by one pair. So the order in which a kernel goes through them does not matter.
+ * Pairs of blocks, from one to another, as kernels want them. Within a step a block is read by as many pairs
+ * as one likes, or written by one pair. So the order in which a kernel goes through them does not matter.
  */
 
 import { configError, requireInteger } from '../../runtime/errors.ts';

@@ -1,6 +1,8 @@
 /** What is kept of a sequence while its found blocks arrive and the others are computed. */
 
-/** Tokens of the sequence to be computed next: all KV before `start` is in HBM, and blocks up to `end` open. */
+/**
+ * Tokens of the sequence to be computed next: all KV before `start` is in HBM, and blocks up to `end` open.
+ */
 export interface PrefillPart {
   readonly start: number;
   readonly end: number;

@@ -3,7 +3,7 @@
  * first blocks are computed while the last ones are loaded, until front and back meet; then what was not
  * found follows. How much is computed is decided before each part, by loads and parts measured so far.
  *
- *     begin({ arriving: true }) -> nextPart -> kernels -> nextPart -> kernels -> ... -> nextPart: null -> seal
+ *     begin({ arriving: true }) -> nextPart -> kernels -> nextPart -> kernels -> ... -> null -> seal
  */
 
 import {

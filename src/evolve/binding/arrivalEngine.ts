@@ -14,7 +14,9 @@ import { rankOf } from './decisions.ts';
 import { type LoadedCode, SlotProgram } from './slotProgram.ts';
 import { DecisionTree } from './tree.ts';
 
-/** Gives a request its rank as it arrives at an instance. What it remembers is part of the instance's state. */
+/**
+ * Gives a request its rank as it arrives at an instance. What it remembers is part of the instance's state.
+ */
 export interface ArrivalRanker {
   rank(facts: ArrivalFacts): number;
   snapshot(): PlainState;

@@ -1,4 +1,7 @@
-/** A decision tree ready to be walked: features found, thresholds in place. It calls nothing and allocates nothing. */
+/**
+ * A decision tree ready to be walked: features found, thresholds in place. It calls nothing and allocates
+ * nothing.
+ */
 
 import type { PolicySlot, TreeComparison, TreeLeaf, TreeNode } from '../bundle/index.ts';
 import { slotContracts } from '../bundle/index.ts';

@@ -99,7 +99,8 @@ export function descriptionText(slots: readonly PolicySlot[] = policySlots): str
   const lines = [
     '# Policies of a tierkv cluster',
     '',
-    `A call may take ${limits.stepsPerCall} steps and ${limits.memoryUnitsPerCall} units of memory. It sees no clock but`,
+    `A call may take ${limits.stepsPerCall} steps and ${limits.memoryUnitsPerCall} units of ` +
+      `memory. It sees no clock but`,
     'nowUs, no chance, no files and no other call.',
     state,
     '',

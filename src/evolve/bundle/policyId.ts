@@ -19,7 +19,9 @@ export function contentHash(value: unknown): string {
   return Array.from(digest, (byte) => byte.toString(16).padStart(2, '0')).join('');
 }
 
-/** Weights by name as a list: the first of them may count otherwise than the rest, and sums go in their order. */
+/**
+ * Weights by name as a list: the first of them may count otherwise than the rest, and sums go in their order.
+ */
 function inOrder(parameters: Readonly<Record<string, unknown>>): Record<string, unknown> {
   return Object.fromEntries(
     Object.entries(parameters).map(([name, value]) => {

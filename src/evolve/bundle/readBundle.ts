@@ -1,4 +1,6 @@
-/** Reading bundles from JSON, checked field by field: an error names the field, what it is, and the remedy. */
+/**
+ * Reading bundles from JSON, checked field by field: an error names the field, what it is, and the remedy.
+ */
 
 import { configError, TierKVError } from '../../runtime/errors.ts';
 import { unknownName } from '../../sim/control/index.ts';

@@ -1,7 +1,7 @@
 /**
- * What a policy may read, one entry a signal: name, kind, unit and age, and how it is read. Programs, decision
- * trees, the JSON schema and `describe` are made from these tables, so that none of them can know another
- * list.
+ * What a policy may read, one entry a signal: name, kind, unit and age, and how it is read. Programs,
+ * decision trees, the JSON schema and `describe` are made from these tables, so that none of them can know
+ * another list.
  */
 
 /** Numbers of kind `int` are whole; `bool` counts as 0 or 1 in a tree; `text` cannot be compared there. */

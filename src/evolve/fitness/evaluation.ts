@@ -2,7 +2,9 @@
 
 import type { PolicyBundle } from '../bundle/policyBundle.ts';
 
-/** A suite of workloads with seeds. Search sees the first, chooses by the second, and is judged by the third. */
+/**
+ * A suite of workloads with seeds. Search sees the first, chooses by the second, and is judged by the third.
+ */
 export type SuiteName = 'train' | 'validation' | 'hidden';
 
 /** Why a bundle has no score. */

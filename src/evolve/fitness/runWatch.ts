@@ -1,4 +1,7 @@
-/** What the request table does not keep of a run: decisions, how full tiers were, how many replicas there were. */
+/**
+ * What the request table does not keep of a run: decisions, how full tiers were, how many replicas there
+ * were.
+ */
 
 import type { SimulationObserver, StepSpan } from '../../sim/cluster/index.ts';
 import type {

@@ -26,7 +26,10 @@ function window(requests: readonly RequestFact[], all: readonly RequestFact[]): 
   for (const { arrivalMs } of requests) counts[Math.min(9, Math.floor(arrivalMs / width))]++;
   const most = counts.indexOf(Math.max(...counts));
   const share = percent(counts[most] / Math.max(1, requests.length));
-  return `${share} of them arrived from ${((most * width) / 1000).toFixed(1)} to ${(((most + 1) * width) / 1000).toFixed(1)} s`;
+  return (
+    `${share} of them arrived from ${((most * width) / 1000).toFixed(1)} to ` +
+    `${(((most + 1) * width) / 1000).toFixed(1)} s`
+  );
 }
 
 function sloIssues({ requests }: RunFacts): Issue[] {
@@ -47,14 +50,16 @@ function sloIssues({ requests }: RunFacts): Issue[] {
       lines: [
         `pattern: tenant ${tenant} has ${percent(most.length / bad.length)} of the misses and ` +
           `${percent(ofTenant / requests.length)} of the traffic; ${window(bad, requests)}`,
-        `cause: ${rejected} were rejected, ${late.length} were late, of which ${queued} went to an instance ` +
+        `cause: ${rejected} were rejected, ${late.length} were late, of which ${queued} went to ` +
+          `an instance ` +
           'with more in flight than the least loaded one',
         ...(late.length === 0 ? [] : [`examples: ${examples(late)}`]),
       ],
       focus:
         rejected * 2 > bad.length
           ? 'admission: reject fewer requests of classes whose targets could be met'
-          : 'routing: keep bursts from going to one instance; weigh requests in flight, which are fresh, more',
+          : 'routing: keep bursts from going to one instance; weigh requests in flight, which ' +
+            'are fresh, more',
       slot: rejected * 2 > bad.length ? 'admission' : 'routing',
     },
   ];
@@ -114,9 +119,11 @@ function imbalance({ metrics, requests }: RunFacts): Issue[] {
       weight: crowded.length,
       title: `${crowded.length} requests went where 4 or more requests more were in flight than elsewhere`,
       lines: [
-        `pattern: requests by instance vary by ${percent(variation)} of their mean; the chosen instance had ` +
+        `pattern: requests by instance vary by ${percent(variation)} of their mean; the chosen ` +
+          `instance had ` +
           `${(spread / Math.max(1, requests.length)).toFixed(1)} in flight above the least on average`,
-        `cause: what the policy goes by differs from the load now: snapshots were up to ${oldest(requests)} old`,
+        `cause: what the policy goes by differs from the load now: snapshots were up to ` +
+          `${oldest(requests)} old`,
         ...(crowded.length === 0 ? [] : [`examples: ${examples(crowded)}`]),
       ],
       focus: 'routing: take off from the score of an instance for requests in flight above the least',
@@ -155,7 +162,9 @@ function ofAnomalies({ anomalies }: RunFacts): Issue[] {
     return [
       {
         weight: count,
-        title: `${type}: ${count} times, severity ${all.some(({ severity }) => severity === 'high') ? 'high' : all[0].severity}`,
+        title:
+          `${type}: ${count} times, severity ` +
+          `${all.some(({ severity }) => severity === 'high') ? 'high' : all[0].severity}`,
         lines: [
           ...all.slice(0, 2).map(({ description, timeUs }) => {
             return `pattern: ${description}; first at ${(timeUs / 1e6).toFixed(1)} s`;

@@ -78,5 +78,8 @@ export function patternsOf(requests: readonly RequestFact[], most: number): Patt
 }
 
 export function patternLine({ what, support, bad, lift }: Pattern): string {
-  return `${what}: ${bad} of ${support} went badly (${percent(bad / support)}), ${lift.toFixed(1)} times the average`;
+  return (
+    `${what}: ${bad} of ${support} went badly (${percent(bad / support)}), ` +
+    `${lift.toFixed(1)} times the average`
+  );
 }

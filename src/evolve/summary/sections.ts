@@ -12,7 +12,10 @@ function against(
 ): string {
   if (base === undefined) return `${name} ${show(value)}`;
   const change = base === 0 ? 0 : value / base - 1;
-  return `${name} ${show(value)} (baseline ${show(base)}, ${change >= 0 ? '+' : ''}${(100 * change).toFixed(1)}%)`;
+  return (
+    `${name} ${show(value)} (baseline ${show(base)}, ` +
+    `${change >= 0 ? '+' : ''}${(100 * change).toFixed(1)}%)`
+  );
 }
 
 export function outcomeLines({ metrics, baseline, targets, requests, caseId, policyId }: RunFacts): string[] {
@@ -34,11 +37,13 @@ export function outcomeLines({ metrics, baseline, targets, requests, caseId, pol
       e2eUs === undefined ? '' : `E2E ${ms(e2eUs / 1000)}`,
     ].filter((bound) => bound !== '');
     lines.push(
-      `class ${name}: ${percent(met)} within ${bounds.join(', ')}; its TTFT P99 is ${ms(metrics[`ttft_p99_ms.${name}`] ?? -1)}`,
+      `class ${name}: ${percent(met)} within ${bounds.join(', ')}; its TTFT P99 is ` +
+        `${ms(metrics[`ttft_p99_ms.${name}`] ?? -1)}`,
     );
   }
   lines.push(
-    `fairness (Jain, by tenant) ${(metrics.jain_index ?? 1).toFixed(3)}; load varies by ${percent(metrics.load_cv ?? 0)}; ` +
+    `fairness (Jain, by tenant) ${(metrics.jain_index ?? 1).toFixed(3)}; load varies by ` +
+      `${percent(metrics.load_cv ?? 0)}; ` +
       `rejected ${percent(metrics.reject_rate ?? 0)}; preempted ${percent(metrics.preemption_rate ?? 0)}; ` +
       `scale events ${metrics.scale_events ?? 0}`,
   );
@@ -56,7 +61,10 @@ function state(record: RoutingRecord, instance: number): string {
   const seen = record.instances.find((each) => each.instance === instance);
   if (seen === undefined) return `instance ${instance}`;
   const score = seen.score === null ? '' : `, score ${seen.score.toFixed(3)}`;
-  return `instance ${instance} (in flight ${seen.inFlight}, queue ${seen.queueDepth}, KV ${percent(seen.kvUtilization)}${score})`;
+  return (
+    `instance ${instance} (in flight ${seen.inFlight}, queue ${seen.queueDepth}, KV ` +
+    `${percent(seen.kvUtilization)}${score})`
+  );
 }
 
 export function counterfactualLines(regrets: readonly Regret[]): string[] {
@@ -66,12 +74,17 @@ export function counterfactualLines(regrets: readonly Regret[]): string[] {
   const cluster = regrets.filter(({ clusterRegretMs }) => clusterRegretMs > 0);
   const worst = [...regrets].sort((a, b) => b.regretMs - a.regretMs || a.decision - b.decision);
   return [
-    `${regrets.length} decisions were taken again otherwise and run to the end: regret on average ${ms(sum / regrets.length)}, ` +
-      `${better.length} of them with a better instance for the request, ${cluster.length} for all requests together`,
+    `${regrets.length} decisions were taken again otherwise and run to the end: regret on ` +
+      `average ${ms(sum / regrets.length)}, ` +
+      `${better.length} of them with a better instance for the request, ${cluster.length} for ` +
+      `all requests together`,
     ...worst.slice(0, 6).map(({ decision, requestId, chosen, others, regretMs, clusterRegretMs }) => {
       const rest = others.map(({ instance, e2eMs }) => `${instance}: ${ms(e2eMs)}`).join(', ');
       const whole = `${clusterRegretMs >= 0 ? '+' : ''}${clusterRegretMs.toFixed(2)} ms a request`;
-      return `decision ${decision} (${requestId}): instance ${chosen.instance} took ${ms(chosen.e2eMs)}, others ${rest}; regret ${ms(regretMs)}, over all ${whole}`;
+      return (
+        `decision ${decision} (${requestId}): instance ${chosen.instance} took ` +
+        `${ms(chosen.e2eMs)}, others ${rest}; regret ${ms(regretMs)}, over all ${whole}`
+      );
     }),
   ];
 }
@@ -100,14 +113,17 @@ export function decisionLines(request: RequestFact, regret: Regret | undefined):
     .sort((a, b) => (b.score ?? 0) - (a.score ?? 0) || a.instance - b.instance);
   const found = routing.cachedBlocks < 0 ? 'never ran' : `${routing.cachedBlocks} blocks cached`;
   const lines = [
-    `${id} at ${(arrivalMs / 1000).toFixed(2)} s, ${sloClass || 'no class'}, tenant ${tenant || 'none'}, ${promptTokens} prompt tok -> ${chosen}`,
-    `   result: ${found}, first token after ${ms(ttftMs)}, end after ${ms(e2eMs)}, targets ${request.good ? 'met' : 'missed'}`,
+    `${id} at ${(arrivalMs / 1000).toFixed(2)} s, ${sloClass || 'no class'}, tenant ` +
+      `${tenant || 'none'}, ${promptTokens} prompt tok -> ${chosen}`,
+    `   result: ${found}, first token after ${ms(ttftMs)}, end after ${ms(e2eMs)}, targets ` +
+      `${request.good ? 'met' : 'missed'}`,
   ];
   if (byScore.length > 0) lines.push(`   next best by score: ${state(routing, byScore[0].instance)}`);
   if (regret !== undefined) {
     const best = regret.others.reduce((a, b) => (b.e2eMs < a.e2eMs ? b : a));
     lines.push(
-      `   instance ${best.instance} would have given ${ms(best.e2eMs)} end to end, first token ${ms(best.ttftMs)}`,
+      `   instance ${best.instance} would have given ${ms(best.e2eMs)} end to end, first token ` +
+        `${ms(best.ttftMs)}`,
     );
   }
   return lines;

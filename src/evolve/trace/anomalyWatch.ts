@@ -156,9 +156,15 @@ function describe({ type, count, sum }: Entry, where: string): string {
     case 'cache_thrashing':
       return `${where}: ${count} blocks were reloaded soon after they were offloaded`;
     case 'shadow_divergence':
-      return `the router ${where} cached than there was for ${count} requests, by ${(sum / count).toFixed(0)} blocks on average`;
+      return (
+        `the router ${where} cached than there was for ${count} requests, by ` +
+        `${(sum / count).toFixed(0)} blocks on average`
+      );
     case 'scale_oscillation':
-      return `${count} changes of the replicas were taken back after ${(sum / count / 1e6).toFixed(0)} s on average`;
+      return (
+        `${count} changes of the replicas were taken back after ` +
+        `${(sum / count / 1e6).toFixed(0)} s on average`
+      );
     case 'pd_backpressure':
       return `${where}: hand-offs piled up ${count} times, ${sum / count} and more waiting`;
     case 'preemption_storm':

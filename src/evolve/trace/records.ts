@@ -59,7 +59,10 @@ export interface RoutingRecord extends OfRequest {
   actualE2eUs: number;
   cachedBlocks: number;
   cacheHit: boolean;
-  /** The slowest tier that blocks of the prompt were found in where it computes, as it was routed; '' for none. */
+  /**
+   * The slowest tier that blocks of the prompt were found in where it computes, as it was routed; '' for
+   * none.
+   */
   readonly cacheTier: string;
   /** How much sooner it would have ended on the best other instance; -1 where that was not tried. */
   regretMs: number;

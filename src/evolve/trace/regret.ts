@@ -1,7 +1,8 @@
 /**
  * Counterfactual regret of routing decisions, in milliseconds: the run is forked before the decision, the
- * request is sent elsewhere, and the fork runs to its end. Everything after the decision follows from it, also
- * what the policy decides about others, so the figures are those of a whole run with that decision forced.
+ * request is sent elsewhere, and the fork runs to its end. Everything after the decision follows from it,
+ * also what the policy decides about others, so the figures are those of a whole run with that decision
+ * forced.
  */
 
 import { Simulation } from '../../sim/cluster/index.ts';
@@ -26,7 +27,9 @@ export interface Regret {
   readonly others: readonly Alternative[];
   /** Of the request: its end to end time less that on the best other instance, 0 where none is better. */
   readonly regretMs: number;
-  /** Of all requests: the mean's difference to the best other instance by that; below 0 where none is better. */
+  /**
+   * Of all requests: the mean's difference to the best other instance by that; below 0 where none is better.
+   */
   readonly clusterRegretMs: number;
 }
 

@@ -1,7 +1,7 @@
 /**
  * What the manager tells whoever drives it, at the end of the call in which it came about. A listener may
- * call the manager again, except from `stored`, `removed` and `used`, which come in the middle of a call. It is no
- * input: what it does with the news reaches the manager through calls, which are logged.
+ * call the manager again, except from `stored`, `removed` and `used`, which come in the middle of a call. It
+ * is no input: what it does with the news reaches the manager through calls, which are logged.
  */
 
 import type { Outcome } from '../transfer/outcome.ts';

@@ -6,9 +6,10 @@
  *
  *     C(m) = a t + b t^2, t the tokens of m blocks, and c for each step that they take
  *
- * (Cake, arXiv 2410.03065.) g is 0 there. Where loads wait for kernels, as on a device with one queue for both,
- * it is up to 1, and then there is little between loading all and computing all. The estimates change while a load runs, so the decision is made again with what is left:
- * `computedTokens` are behind, and neither they nor blocks that have arrived count any more.
+ * (Cake, arXiv 2410.03065.) g is 0 there. Where loads wait for kernels, as on a device with one queue for
+ * both, it is up to 1, and then there is little between loading all and computing all. The estimates change
+ * while a load runs, so the decision is made again with what is left: `computedTokens` are behind, and
+ * neither they nor blocks that have arrived count any more.
  */
 
 import { requireFinite, requireInteger, requirePositive } from '../errors.ts';

@@ -1,9 +1,10 @@
 /**
  * y = w . x with weights that are never negative, fitted to recent samples: each new one makes all before it
- * count a little less, and much less when it is far from what they say. What is minimised is the relative error, so that short samples count as much as long
- * ones. Features are few, so every subset of them is solved by its normal equations, and the one with the
- * smallest error whose weights are all positive is taken; of equals, the one with fewer features. Additions,
- * products and square roots only: the same samples give the same bits everywhere.
+ * count a little less, and much less when it is far from what they say. What is minimised is the relative
+ * error, so that short samples count as much as long ones. Features are few, so every subset of them is
+ * solved by its normal equations, and the one with the smallest error whose weights are all positive is
+ * taken; of equals, the one with fewer features. Additions, products and square roots only: the same samples
+ * give the same bits everywhere.
  */
 
 import { invariant } from '../errors.ts';

@@ -22,7 +22,10 @@ export const SimEvent = {
   TIMEOUT: 6,
   /** A transfer between tiers ends. a: instance, b: flight */
   TRANSFER: 7,
-  /** A hand-off: more of its prompt is computed (b: 0), or its KV has come to the decode instance (b: 1). a: row */
+  /**
+   * A hand-off: more of its prompt is computed (b: 0), or its KV has come to the decode instance (b: 1). a:
+   * row
+   */
   HANDOFF: 8,
   /** A request has waited in the gateway's queue as long as it may. a: row */
   EXPIRY: 9,

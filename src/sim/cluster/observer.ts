@@ -37,7 +37,9 @@ export interface SimulationObserver {
   /** The KV of a request has come to its decode instance. */
   handedOff?(handoff: Handoff): void;
   diverged?(divergence: ShadowDivergence): void;
-  /** A block can be found from now on in that tier of the instance, HBM 0. `key` is read during the call only. */
+  /**
+   * A block can be found from now on in that tier of the instance, HBM 0. `key` is read during the call only.
+   */
   stored?(instance: number, tier: number, key: Uint32Array): void;
   /** It can be found there no more. */
   removed?(instance: number, tier: number, key: Uint32Array): void;

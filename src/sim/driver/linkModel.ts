@@ -21,8 +21,8 @@ export interface LinkProfile {
    */
   readonly bothWaysShare?: number;
   /**
-   * Transfers that are submitted at once go as one copy of at most so many bytes, and end together. Default 0:
-   * each ends by itself.
+   * Transfers that are submitted at once go as one copy of at most so many bytes, and end together. Default
+   * 0: each ends by itself.
    */
   readonly batchBytes?: number;
 }

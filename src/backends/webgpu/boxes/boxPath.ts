@@ -4,8 +4,8 @@
  * are long, and where there are few of them in all. A box of one run is copied: its block has no other run
  * that could share the work.
  *
- * `bench/kv/boxes.ts` compares the two. On the software device they are even between runs of 1 and of 2 KiB, and
- * at some twenty runs a call. The rule for GPUs is a guess from the price of a command and the speed of a
+ * `bench/kv/boxes.ts` compares the two. On the software device they are even between runs of 1 and of 2 KiB,
+ * and at some twenty runs a call. The rule for GPUs is a guess from the price of a command and the speed of a
  * link, not measured yet.
  */
 

@@ -1,4 +1,6 @@
-/** One case told: its decisions, what went wrong, what the alternatives would have given, and a page about it. */
+/**
+ * One case told: its decisions, what went wrong, what the alternatives would have given, and a page about it.
+ */
 
 import type { BoundBundle } from '../../../evolve/binding/index.ts';
 import type { RawMetrics, SuiteCase } from '../../../evolve/fitness/index.ts';

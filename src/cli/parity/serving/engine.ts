@@ -1,7 +1,7 @@
 /**
- * An engine that `tierkv parity --engine` serves the traffic on, in place of the stand-in: a module of whoever
- * has one, which exports it as its default. It computes, so the times of its steps are its own, and the
- * prediction takes them from the latency model that its runner fits to them.
+ * An engine that `tierkv parity --engine` serves the traffic on, in place of the stand-in: a module of
+ * whoever has one, which exports it as its default. It computes, so the times of its steps are its own, and
+ * the prediction takes them from the latency model that its runner fits to them.
  */
 
 import path from 'node:path';

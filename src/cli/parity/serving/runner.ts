@@ -36,8 +36,8 @@ export interface RealRun {
   /** How long a step takes, for the prediction. */
   readonly latency: LatencyModel;
   /**
-   * Median of what a step took longer than that: planning, handing in, timers. A rehearsal measures it for the
-   * run. Default 0.
+   * Median of what a step took longer than that: planning, handing in, timers. A rehearsal measures it for
+   * the run. Default 0.
    */
   readonly stepOverheadUs?: number;
   /** What `latency` is, for the report. Default: the latency model of the options. */

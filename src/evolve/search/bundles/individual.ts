@@ -54,7 +54,8 @@ export function individualOf(
 }
 
 /**
- * Text that is equal for bundles that decide alike. The order of weights counts, since some policies go by it.
+ * Text that is equal for bundles that decide alike. The order of weights counts, since some policies go by
+ * it.
  */
 export function contentKey(bundle: PolicyBundle): string {
   return JSON.stringify(policySlots.map((slot) => bundle[slot] ?? null));

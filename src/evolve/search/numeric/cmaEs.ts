@@ -1,8 +1,8 @@
 /**
  * CMA-ES: the covariance matrix adaptation evolution strategy with rank-one and rank-mu updates and negative
  * weights, as in N. Hansen, "The CMA Evolution Strategy: A Tutorial" (arXiv 1604.00772), formulas 49 to 58.
- * It looks for the highest value in the unit cube. Coordinates of integers keep a least deviation, so that the
- * search does not freeze between two steps (after N. Hansen, "A CMA-ES for Mixed-Integer Nonlinear
+ * It looks for the highest value in the unit cube. Coordinates of integers keep a least deviation, so that
+ * the search does not freeze between two steps (after N. Hansen, "A CMA-ES for Mixed-Integer Nonlinear
  * Optimization", INRIA RR-7751).
  *
  * The state is plain data that JSON keeps exactly; functions change it in place.

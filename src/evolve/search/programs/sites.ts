@@ -141,7 +141,10 @@ function visit(expression: Expression, sort: Sort | null, within: string, sites:
   }
 }
 
-/** The tree with `old` replaced, compared by identity. A tree that was parsed and not yet resolved is plain data. */
+/**
+ * The tree with `old` replaced, compared by identity. A tree that was parsed and not yet resolved is plain
+ * data.
+ */
 export function replaceIn<T>(tree: T, old: object, replacement: unknown): T {
   const walk = (node: unknown): unknown => {
     if (node === old) return replacement;

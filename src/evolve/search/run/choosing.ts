@@ -1,6 +1,7 @@
 /**
  * After the search: the best of train are scored on validation, the best of these is chosen, and the hidden
- * suite says what it is worth beside the presets. Nothing that the hidden suite says goes back into the search.
+ * suite says what it is worth beside the presets. Nothing that the hidden suite says goes back into the
+ * search.
  */
 
 import type { Evaluation, Evaluator } from '../../fitness/evaluation.ts';

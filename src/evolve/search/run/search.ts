@@ -278,7 +278,10 @@ export class Search {
     });
   }
 
-  /** The branch goes on from the best of its candidates; it starts again from one island's best after the other. */
+  /**
+   * The branch goes on from the best of its candidates; it starts again from one island's best after the
+   * other.
+   */
   #walk(tried: readonly Individual[]): void {
     const { branch, archive } = this.#state;
     const ran = tried.filter(({ error }) => error === undefined);

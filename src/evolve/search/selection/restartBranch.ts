@@ -1,7 +1,7 @@
 /**
- * A branch that tolerates regressions: it walks from candidate to candidate and goes on from a worse one up to
- * `tolerance` times in a row; then it starts again from the best. A policy that needs two changes at once, of
- * which each alone does harm, is found by it and by no search that keeps only what got better.
+ * A branch that tolerates regressions: it walks from candidate to candidate and goes on from a worse one up
+ * to `tolerance` times in a row; then it starts again from the best. A policy that needs two changes at once,
+ * of which each alone does harm, is found by it and by no search that keeps only what got better.
  *
  * The state is plain data; `stepBranch` changes it in place.
  */

@@ -1,6 +1,6 @@
 /**
- * Where a search begins: the presets of the searched slots, and for slots that take them a plain program and a
- * plain tree, so that there is something for their mutations to start from. All of them are to be beaten.
+ * Where a search begins: the presets of the searched slots, and for slots that take them a plain program and
+ * a plain tree, so that there is something for their mutations to start from. All of them are to be beaten.
  */
 
 import {

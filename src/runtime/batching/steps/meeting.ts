@@ -1,7 +1,8 @@
 /**
  * Requests whose found blocks are below HBM, where loads are overlapped: such a request computes from the
  * front while the blocks come from the back, and each step divides what is left anew
- * (planning/prefixMeeting.ts). When the front is where the first arrived block is, it goes on behind the last.
+ * (planning/prefixMeeting.ts). When the front is where the first arrived block is, it goes on behind the
+ * last.
  */
 
 import { Entry } from '../../manager/sequences/sequence.ts';

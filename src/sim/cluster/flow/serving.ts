@@ -1,4 +1,6 @@
-/** A request that was routed: on its way to its instance, with it, and from a prefill instance to its decode. */
+/**
+ * A request that was routed: on its way to its instance, with it, and from a prefill instance to its decode.
+ */
 
 import type { SimRequest } from '../../instance/index.ts';
 import { Status } from '../../metrics/index.ts';

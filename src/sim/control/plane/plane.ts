@@ -32,7 +32,9 @@ export interface ControlWorld {
   readonly key: bigint;
   readonly blockTokens: number;
   readonly maxSequences: number;
-  /** Policies that no registry names, such as those of a policy bundle. They go before the configuration's. */
+  /**
+   * Policies that no registry names, such as those of a policy bundle. They go before the configuration's.
+   */
   readonly policies?: MadePolicies;
 }
 

@@ -5,8 +5,8 @@ import type { PolicyWorld } from '../policy.ts';
 import { type RoutingPolicy, routingPolicies } from '../routing/index.ts';
 
 /**
- * One policy for everything, made by `made` where that is given, except where a pool has its own: that one is another object with another stream,
- * as upstream's pools with scorers of their own.
+ * One policy for everything, made by `made` where that is given, except where a pool has its own: that one is
+ * another object with another stream, as upstream's pools with scorers of their own.
  */
 export function routersOf(
   config: ControlConfig,

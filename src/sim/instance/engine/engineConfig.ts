@@ -41,7 +41,10 @@ export interface EngineConfig {
   readonly offloadThreshold: number;
   readonly lowerCopy: 'keep' | 'move';
   readonly scheduler: SchedulerConfig;
-  /** The manager's whole configuration, where a runtime that has one is to be predicted. Default: of the above. */
+  /**
+   * The manager's whole configuration, where a runtime that has one is to be predicted. Default: of the
+   * above.
+   */
   readonly manager?: ManagerConfig;
 }
 

@@ -18,8 +18,8 @@ import { type Image, ImageMemory } from './image.ts';
 /** Functions called and jumps back between two questions of the engine; a constant of its build. */
 const STEPS_PER_POLL = 10_000;
 /**
- * Of the engine's own stack: calls 80 deep, blocks 40 deep. Each exception lists all calls that are active, so
- * that a deeper stack makes exceptions dear.
+ * Of the engine's own stack: calls 80 deep, blocks 40 deep. Each exception lists all calls that are active,
+ * so that a deeper stack makes exceptions dear.
  */
 const STACK_BYTES = 16 * 1024;
 const UNIT_BYTES = 8;

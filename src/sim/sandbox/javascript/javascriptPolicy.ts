@@ -1,6 +1,6 @@
 /**
- * JavaScript behind the interface of all languages. A function gets its inputs as objects and frozen arrays of
- * objects; variables of the program keep their values from call to call and belong to the policy's state.
+ * JavaScript behind the interface of all languages. A function gets its inputs as objects and frozen arrays
+ * of objects; variables of the program keep their values from call to call and belong to the policy's state.
  */
 
 import type { PlainState } from '../../control/policy.ts';

@@ -1,4 +1,6 @@
-/** The parts of a WebAssembly module that a policy may have. Numbers and names as the binary format has them. */
+/**
+ * The parts of a WebAssembly module that a policy may have. Numbers and names as the binary format has them.
+ */
 
 /** Numbers only: a policy has no use for vectors and references. */
 export const valueTypes: Readonly<Record<number, string>> = {

@@ -47,7 +47,9 @@ export function writeStop(out: ByteWriter, { reason }: Additions, why: number): 
   return out.byte(op.i32Const).signed(why).byte(op.globalSet).unsigned(reason).byte(op.unreachable);
 }
 
-/** Code that takes `amount` from a counter, and stops where it falls below 0. @param local an i32 for its use */
+/**
+ * Code that takes `amount` from a counter, and stops where it falls below 0. @param local an i32 for its use
+ */
 export function writeSpend(
   out: ByteWriter,
   additions: Additions,

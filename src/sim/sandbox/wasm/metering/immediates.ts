@@ -1,6 +1,7 @@
 /**
- * What stands behind an opcode in the code. It is read no other way than engines read it: where a newer format
- * would have more bytes there, it is refused, or what we take for a number could be an instruction to them.
+ * What stands behind an opcode in the code. It is read no other way than engines read it: where a newer
+ * format would have more bytes there, it is refused, or what we take for a number could be an instruction to
+ * them.
  */
 
 import { type ByteReader, type FunctionType, refuse, valueTypes } from '../binary/index.ts';

@@ -229,7 +229,10 @@ export class BodyMeter {
     this.#calls = true;
   }
 
-  /** Makes the value on top of the stack the canonical NaN where it is one: select(value, NaN, value == value). */
+  /**
+   * Makes the value on top of the stack the canonical NaN where it is one: select(value, NaN, value ==
+   * value).
+   */
   #canonical(added: number, nan: readonly number[], equal: number): void {
     const local = this.#firstAdded + added;
     const out = this.#segment.byte(op.localTee).unsigned(local).append(nan);
