@@ -8,6 +8,7 @@ import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import type { Answer } from '../../../src/evolve/serve/index.ts';
+import { smallWorkload } from './smallWorkload.ts';
 
 const main = fileURLToPath(new URL('../../../src/cli/main.ts', import.meta.url));
 const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'tierkv-serve-'));
@@ -17,24 +18,8 @@ const program =
 const slow =
   'def score(request, cluster, instances):\n    return [sum3(i) for i in instances]\n\ndef sum3(i):\n    n = 0\n    for k in range(12000):\n        n = n + k\n    return n\n';
 
-const workload = `version: "1"
-seed: 1
-aggregate_rate: 80.0
-num_requests: 60
-clients:
-  - id: hot
-    tenant_id: shop
-    slo_class: standard
-    rate_fraction: 1.0
-    arrival: { process: gamma, cv: 4.0 }
-    input_distribution: { type: gaussian, params: { mean: 220, std_dev: 90, min: 30, max: 600 } }
-    output_distribution: { type: gaussian, params: { mean: 40, std_dev: 20, min: 5, max: 90 } }
-    prefix_group: hot
-    prefix_length: 2048
-`;
-
 beforeAll(() => {
-  fs.writeFileSync(path.join(folder, 'small.yaml'), workload);
+  fs.writeFileSync(path.join(folder, 'small.yaml'), smallWorkload);
   fs.writeFileSync(plan, JSON.stringify({ workloads: ['small.yaml'], latencyModels: ['roofline'] }));
 });
 afterAll(() => fs.rmSync(folder, { recursive: true, force: true }));

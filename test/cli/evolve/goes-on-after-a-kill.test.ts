@@ -8,6 +8,7 @@ import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { readBundle } from '../../../src/evolve/bundle/index.ts';
 import type { SearchState } from '../../../src/evolve/search/index.ts';
+import { smallWorkload } from '../evaluate/smallWorkload.ts';
 
 const main = fileURLToPath(new URL('../../../src/cli/main.ts', import.meta.url));
 const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'tierkv-evolve-'));
@@ -25,24 +26,8 @@ const options = [
   '3',
 ];
 
-const workload = `version: "1"
-seed: 1
-aggregate_rate: 80.0
-num_requests: 60
-clients:
-  - id: hot
-    tenant_id: shop
-    slo_class: standard
-    rate_fraction: 1.0
-    arrival: { process: gamma, cv: 4.0 }
-    input_distribution: { type: gaussian, params: { mean: 220, std_dev: 90, min: 30, max: 600 } }
-    output_distribution: { type: gaussian, params: { mean: 40, std_dev: 20, min: 5, max: 90 } }
-    prefix_group: hot
-    prefix_length: 2048
-`;
-
 beforeAll(() => {
-  fs.writeFileSync(path.join(folder, 'small.yaml'), workload);
+  fs.writeFileSync(path.join(folder, 'small.yaml'), smallWorkload);
   const suite = (seed: number): object => ({ seeds: [seed], perturbation: 0.1 });
   const suites = { train: suite(1), validation: suite(2), hidden: suite(3) };
   fs.writeFileSync(plan, JSON.stringify({ workloads: ['small.yaml'], latencyModels: ['roofline'], suites }));
