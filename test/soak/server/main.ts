@@ -47,12 +47,13 @@ export async function main(args: string[]): Promise<number> {
   console.log(timesTable(over.times, without.times));
   const ratios = ratiosOf(over.times, without.times);
   console.log(
-    `begin that hits DDR: p99 is ${ratios.atOnce.toFixed(2)} times that without a disk (at most ${RATIO_MAX}), ` +
-      `${ratios.all.toFixed(2)} times with the wait for room, which others hold while they read the disk`,
+    `begin that hits DDR: p99 is ${ratios.atOnce.toFixed(2)} times that without a disk, ` +
+      `${ratios.all.toFixed(2)} times with the wait for room (at most ${RATIO_MAX})`,
   );
   const failures = [...failuresOf(without), ...failuresOf(over)];
-  if (!(ratios.atOnce <= RATIO_MAX)) {
-    failures.push(`begin over the slow disk takes ${ratios.atOnce.toFixed(2)} times as long`);
+  for (const ratio of [ratios.atOnce, ratios.all]) {
+    if (!(ratio <= RATIO_MAX))
+      failures.push(`begin over the slow disk takes ${ratio.toFixed(2)} times as long`);
   }
   for (const failure of failures.slice(0, 20)) console.log(`FAILED ${failure}`);
   if (values.json !== undefined) {
