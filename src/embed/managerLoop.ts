@@ -112,12 +112,19 @@ export class ManagerLoop {
     });
   }
 
-  /** Fulfilled when no transfer is in flight, those given up at their deadline apart. */
+  /**
+   * Fulfilled when no transfer is in flight, those given up at their deadline apart. The end of one may call
+   * for others, as the migrator's do when the call under way has ended, so idle means: still so after that.
+   */
   async idle(): Promise<void> {
-    if (this.#isIdle()) return;
-    await new Promise<void>((wake) => {
-      this.#idleWaiters.push(wake);
-    });
+    do {
+      if (!this.#isIdle()) {
+        await new Promise<void>((wake) => {
+          this.#idleWaiters.push(wake);
+        });
+      }
+      await Promise.resolve();
+    } while (!this.#isIdle());
   }
 
   #isIdle(): boolean {

@@ -72,6 +72,22 @@ it('a running sequence keeps its blocks in HBM, however long it does nothing', a
   kv.release(sequence);
 });
 
+it('idle is fulfilled when the moves have ended that the last ends called for', async () => {
+  await using kv = await openRuntime({
+    hbmBytes: blocks(capacity + 1),
+    ddrBytes: blocks(64),
+    migration: { intervalUs: 1, hotFrequencyThreshold: 0.02, warmFrequencyThreshold: 0.01 },
+  });
+  await fill(kv, 4);
+  for (let round = 0; round < 20; round++) {
+    await ask(kv, 1 + (round % 4));
+    kv.manager.evict(0, capacity, kv.nowUs());
+    await kv.idle();
+    expect(kv.manager.jobsInFlight, `round ${round}`).toBe(0);
+  }
+  expect(kv.metrics().counters['migrations.ddrToHbm']).toBeGreaterThan(0);
+});
+
 it('thresholds that are none are refused by name before anything is opened', async () => {
   const open = (migration: object): Promise<unknown> => openRuntime({ ddrBytes: blocks(8), migration });
   await expect(open({ downTo: 0.95 })).rejects.toMatchObject({
