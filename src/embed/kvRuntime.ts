@@ -45,21 +45,20 @@ import { RequestQueue } from './prompts/requestQueue.ts';
 import { TenantChains } from './prompts/tenantChains.ts';
 import { TenantOwners } from './prompts/tenantOwners.ts';
 import { type CrossRequestOptions, crossRequestCache, ready, setQuota } from './prompts/tenantReuse.ts';
-import { AdmissionQueue } from './requests/admission.ts';
+import { begin, bring } from './requests/beginning.ts';
 import {
   type BeginOptions,
-  begin,
-  bring,
   checkedPriority,
   type RetentionHint,
   retain,
   signalsOf,
-} from './requests/beginning.ts';
+} from './requests/beginOptions.ts';
 import { fork, truncate } from './requests/branching.ts';
 import { ComputingBlocks } from './requests/computing.ts';
 import { given, type RequestContext, requireLive, type StepEnd, tokensToFind } from './requests/context.ts';
 import { append, type EntryEnd, type StepEntry, seal, step } from './requests/growing.ts';
 import { type KVSequence, stateOf } from './requests/kvSequence.ts';
+import { AdmissionQueue } from './requests/room/admissionQueue.ts';
 import { groupOf, RuntimeViews } from './runtimeViews.ts';
 import { KVScheduler, type KVSchedulerConfig } from './scheduling/kvScheduler.ts';
 import { DeviceKeeper } from './stores/deviceKeeper.ts';
