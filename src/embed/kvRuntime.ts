@@ -17,6 +17,7 @@ import { tableMemory } from '../backends/arena/index.ts';
 import { requireInteger } from '../runtime/errors.ts';
 import {
   BlockKeys,
+  BlockMoves,
   ComputePace,
   type CrossRequestKVCache,
   type KeyElements,
@@ -127,9 +128,14 @@ export class KVRuntime extends RuntimeViews implements AsyncDisposable {
       (content) => manager.contentKey(content),
     );
     const nowUs = (): number => stores.engine.nowUs();
-    const migration = runtimeMigration(config.migration, manager, nowUs);
+    const moves = new BlockMoves(manager);
+    const migration = runtimeMigration(config.migration, manager, moves, nowUs);
     const loop = new ManagerLoop(manager, stores.engine, {
-      also: { ...events.listener, ...migration?.listener },
+      also: {
+        ...events.listener,
+        ...migration?.listener,
+        moved: (position, key, outcome) => moves.moved(position, key, outcome),
+      },
     });
     const closing = new AbortController();
     const admission = new AdmissionQueue();
@@ -151,6 +157,7 @@ export class KVRuntime extends RuntimeViews implements AsyncDisposable {
       device: () => stores.device,
       closing: closing.signal,
       nowUs,
+      moves,
       migration,
     };
     if (stores.nvme !== undefined) adoptRecovered(manager, stores.nvme, context.nowUs());

@@ -52,7 +52,7 @@ export async function begin(
   await waitForSame(context, groups[0].keys, list.length, shareWaitMs, signals);
   const owner = context.owners.of(options.tenant);
   const arrives = options.arriving === true;
-  const wish = { tokens: list.length, owner, priority, wait: options.wait === true, arrives };
+  const wish = { list, owner, priority, wait: options.wait === true, arrives };
   for (let isFirst = true; ; isFirst = false) {
     const admitted = await admit(context, groups, wish, signals, isFirst);
     const sequence = new SequenceState(options.tenant, list, admitted, blockTokens);
