@@ -14,7 +14,7 @@ import type { KVLayout } from '../geometry/index.ts';
 import type { KeyElements } from '../keys/index.ts';
 import type { DecisionSink } from '../log/decisionSink.ts';
 import type { KVManager } from '../manager/kvManager.ts';
-import type { ManagerListener } from '../manager/listener.ts';
+import type { ManagerListener } from '../manager/tables/listener.ts';
 import { Entry, type Sequence } from '../manager/sequences/sequence.ts';
 import type { MigrationPort, MigrationTier, MoveEnd } from '../migration/index.ts';
 import { type Tier, type TierName, tierName } from '../tier/tier.ts';

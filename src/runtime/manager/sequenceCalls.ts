@@ -9,7 +9,6 @@ import type { Retention } from '../policy/index.ts';
 import { Outcome } from '../transfer/outcome.ts';
 import { HBM } from './core.ts';
 import { drain } from './jobs/drain.ts';
-import type { ManagerListener } from './listener.ts';
 import { keepIn as keepBlockIn } from './residency/keeping.ts';
 import { sendDown } from './residency/residency.ts';
 import { canBeCopied, copyBlock } from './sequences/copying.ts';
@@ -19,6 +18,7 @@ import { bytesOfLoneLoad, release as releaseBlock } from './sequences/releasing.
 import { Entry, Sequence, type SequenceId } from './sequences/sequence.ts';
 import { fail } from './sequences/settling.ts';
 import { open as openBlock, seal as sealBlock } from './sequences/writing.ts';
+import type { ManagerListener } from './tables/listener.ts';
 import { ManagerViews } from './views/managerViews.ts';
 
 export abstract class SequenceCalls extends ManagerViews {

@@ -7,7 +7,7 @@ import { resolveSchedulerConfig } from '../../../runtime/batching/config.ts';
 import { Scheduler, type StepPlan } from '../../../runtime/batching/index.ts';
 import { type DecisionSink, KVManager } from '../../../runtime/index.ts';
 import type { BlockKeys } from '../../../runtime/keys/index.ts';
-import type { ManagerListener } from '../../../runtime/manager/listener.ts';
+import type { ManagerListener } from '../../../runtime/manager/tables/listener.ts';
 import type { Sequence, SequenceId } from '../../../runtime/manager/sequences/sequence.ts';
 import type { StateVisitor } from '../../../runtime/snapshot/index.ts';
 import { LinkModel, type Timeline } from '../../driver/index.ts';

@@ -4,8 +4,8 @@
  * `drain` (jobs/drain.ts) does it, so that no step calls back into the one that caused it.
  */
 
-import type { StateVisitor } from '../snapshot/index.ts';
-import { JobQueue } from '../transfer/jobQueue.ts';
+import type { StateVisitor } from '../../snapshot/index.ts';
+import { JobQueue } from '../../transfer/jobQueue.ts';
 
 export class Agenda {
   /** Jobs whose waiters are to be served, in the order in which they ended. */

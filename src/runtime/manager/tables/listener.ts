@@ -4,8 +4,8 @@
  * is no input: what it does with the news reaches the manager through calls, which are logged.
  */
 
-import type { Outcome } from '../transfer/outcome.ts';
-import type { Sequence } from './sequences/sequence.ts';
+import type { Outcome } from '../../transfer/outcome.ts';
+import type { Sequence } from '../sequences/sequence.ts';
 
 export interface ManagerListener {
   /** Jobs wait to be taken by `nextJob`. */

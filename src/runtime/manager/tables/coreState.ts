@@ -3,12 +3,12 @@
  * leaves to its own end is empty then. Who listens, and the log, belong to whoever made the manager.
  */
 
-import { invariant } from '../errors.ts';
-import type { StateVisitor } from '../snapshot/index.ts';
-import type { Core } from './core.ts';
-import { OwnerQuotas } from './residency/ownerQuotas.ts';
-import { Sequence } from './sequences/sequence.ts';
-import { newArrays } from './sequences/tableArrays.ts';
+import { invariant } from '../../errors.ts';
+import type { StateVisitor } from '../../snapshot/index.ts';
+import type { Core } from '../core.ts';
+import { OwnerQuotas } from '../residency/ownerQuotas.ts';
+import { Sequence } from '../sequences/sequence.ts';
+import { newArrays } from '../sequences/tableArrays.ts';
 
 export function visitCore(core: Core, visitor: StateVisitor): void {
   invariant(core.settled.length === 0 && core.moved.length === 0, 'state is shown between two calls');
