@@ -1,32 +1,22 @@
 /**
- * The calls on sequences: a block table is opened, filled, grown and given back. Every call is an input of
- * the log, is done to its end before it returns, and then the listener is told what came of it.
+ * The calls that fill a sequence's block table: it is opened with what is found, the rest is loaded, allocated,
+ * copied or computed again, and what was written is sealed. Each is an input of the log.
  */
 
-import { invariant, requireInteger, TierKVError } from '../errors.ts';
-import { DecisionOp, InputOp } from '../log/decisionSink.ts';
-import type { Retention } from '../policy/index.ts';
-import { Outcome } from '../transfer/outcome.ts';
-import { HBM } from './core.ts';
-import { drain } from './jobs/drain.ts';
-import { keepIn as keepBlockIn } from './residency/keeping.ts';
-import { sendDown } from './residency/residency.ts';
-import { canBeCopied, copyBlock } from './sequences/copying.ts';
-import { load as loadBlock } from './sequences/loading.ts';
-import { match as matchBlock } from './sequences/matching.ts';
-import { bytesOfLoneLoad, release as releaseBlock } from './sequences/releasing.ts';
-import { Entry, Sequence, type SequenceId } from './sequences/sequence.ts';
-import { fail } from './sequences/settling.ts';
-import { open as openBlock, seal as sealBlock } from './sequences/writing.ts';
-import type { ManagerListener } from './tables/listener.ts';
-import { ManagerViews } from './views/managerViews.ts';
+import { invariant, requireInteger, TierKVError } from '../../errors.ts';
+import { DecisionOp, InputOp } from '../../log/decisionSink.ts';
+import { Outcome } from '../../transfer/outcome.ts';
+import { HBM } from '../core.ts';
+import { canBeCopied, copyBlock } from '../sequences/copying.ts';
+import { load as loadBlock } from '../sequences/loading.ts';
+import { match as matchBlock } from '../sequences/matching.ts';
+import { bytesOfLoneLoad, release as releaseBlock } from '../sequences/releasing.ts';
+import { Entry, Sequence, type SequenceId } from '../sequences/sequence.ts';
+import { fail } from '../sequences/settling.ts';
+import { open as openBlock, seal as sealBlock } from '../sequences/writing.ts';
+import { ManagerCalls } from './managerCalls.ts';
 
-export abstract class SequenceCalls extends ManagerViews {
-  /** Whom the manager tells of jobs, settled sequences and room, in place of whoever was told before. */
-  listen(listener: ManagerListener): void {
-    this.core.listener = listener;
-  }
-
+export abstract class FillingCalls extends ManagerCalls {
   /**
    * Begins a sequence: matches its leading blocks and pins every one of them, wherever it lies, before
    * anything else may take a slot. Counts hits and misses over `count` blocks. At most `matchLimit` blocks
@@ -258,174 +248,9 @@ export abstract class SequenceCalls extends ManagerViews {
     this.end();
   }
 
-  /**
-   * Holds the sequence's blocks [from, to) in the tier at `position`, where that has them ready: up, they can
-   * be read in HBM; down, their copies above that nobody else holds give up their room, and `load` brings
-   * them back. Blocks that are written, on their way or not there yet stay as they are.
-   * @returns blocks of the range that are held there now
-   */
-  keepIn(sequence: Sequence, from: number, to: number, position: number, nowUs: number): number {
-    const core = this.core;
-    this.live(sequence);
-    requireInteger('position', position, 0, core.tiers - 1);
-    this.now(nowUs);
-    core.sink?.input(InputOp.KEEP, nowUs, [sequence.id, from, to, position]);
-    let kept = 0;
-    for (let i = from; i < Math.min(to, sequence.length); i++) {
-      if (keepBlockIn(core, sequence, i, position)) kept++;
-    }
-    this.end(true);
-    return kept;
-  }
-
-  /** Lets blocks [from, to) go, the last first, so that the tail of a prefix is evicted before its head. */
-  releaseRange(sequence: Sequence, from: number, to: number, nowUs: number): void {
-    const core = this.core;
-    this.live(sequence);
-    this.now(nowUs);
-    core.sink?.input(InputOp.RELEASE, nowUs, [sequence.id, from, to]);
-    for (let i = Math.min(to, sequence.length) - 1; i >= from; i--) releaseBlock(core, sequence, i, false);
-    this.end(true);
-  }
-
-  /**
-   * As `releaseRange` up to the table's end, which it then has no more: for tokens that are taken back. Loads
-   * that nobody else waits for are called off.
-   */
-  truncate(sequence: Sequence, length: number, nowUs: number): void {
-    const core = this.core;
-    this.live(sequence);
-    requireInteger('length', length, 0, sequence.length);
-    this.now(nowUs);
-    core.sink?.input(InputOp.TRUNCATE, nowUs, [sequence.id, length]);
-    for (let i = sequence.length - 1; i >= length; i--) releaseBlock(core, sequence, i, true);
-    sequence.shortenTo(length);
-    this.end(true);
-  }
-
-  /** Ends the sequence. What it computed or loaded stays cached; loads in flight go on. */
-  release(sequence: Sequence, nowUs: number): void {
-    this.live(sequence);
-    this.now(nowUs);
-    this.core.sink?.input(InputOp.RELEASE, nowUs, [sequence.id, 0, -1]);
-    this.#close(sequence, false);
-  }
-
-  /** Ends the sequence and calls off the loads that nobody else waits for. */
-  cancel(sequence: Sequence, nowUs: number): void {
-    this.live(sequence);
-    this.now(nowUs);
-    this.core.sink?.input(InputOp.CANCEL, nowUs, [sequence.id]);
-    this.#close(sequence, true);
-  }
-
-  /** Ends the sequence because others need its room: as `release`, and counted. */
-  preempt(sequence: Sequence, nowUs: number): void {
-    this.live(sequence);
-    this.now(nowUs);
-    this.core.sink?.input(InputOp.PREEMPT, nowUs, [sequence.id]);
-    this.core.counters.preemptions++;
-    this.#close(sequence, false);
-  }
-
-  /**
-   * As `preempt`, and its room is made at once: those of its blocks that nobody else holds are sent to the
-   * tier below, where one takes them. Blocks that were not sealed are gone.
-   */
-  demote(sequence: Sequence, nowUs: number): void {
-    const core = this.core;
-    this.live(sequence);
-    this.now(nowUs);
-    core.sink?.input(InputOp.DEMOTE, nowUs, [sequence.id]);
-    core.counters.preemptions++;
-    const replicas = sequence.replica.slice(0, sequence.length);
-    for (let i = sequence.length - 1; i >= 0; i--) releaseBlock(core, sequence, i, false);
-    core.closed(sequence);
-    sendDown(core, replicas);
-    this.end(true);
-  }
-
-  /**
-   * How the caller would like the sequence's blocks to be kept, those it has and those it seals from now on,
-   * once it has let them go. A hint: the eviction policy makes of it what it can.
-   */
-  retain(sequence: Sequence, retention: Retention, nowUs: number): void {
-    const core = this.core;
-    this.live(sequence);
-    requireInteger('retention.priority', retention.priority, -100, 100);
-    requireInteger('retention.keepUntilUs', retention.keepUntilUs, 0);
-    if (retention.keepUntilUs !== 0 && retention.keepUntilUs < Math.max(core.nowUs, nowUs)) {
-      const problem = `retention.keepUntilUs is ${retention.keepUntilUs}, and it is ${nowUs} already`;
-      const remedy = 'Name a time to come, or 0 for none.';
-      throw new TierKVError('TKV_INPUT', `${problem}. ${remedy}`, { field: 'retention.keepUntilUs' });
-    }
-    this.now(nowUs);
-    core.sink?.input(InputOp.RETAIN, nowUs, [sequence.id, retention.priority, retention.keepUntilUs]);
-    sequence.retention = { ...retention };
-    for (let i = 0; i < sequence.length; i++) {
-      if (sequence.content[i] !== -1) core.policy.retain?.(sequence.content[i], retention);
-    }
-  }
-
-  /**
-   * The engine begins to compute, or has ended: loads that wait for kernels are not slow. It decides nothing
-   * but estimates, so no log has it.
-   */
-  computing(isComputing: boolean, nowUs: number): void {
-    const { core } = this;
-    this.now(nowUs);
-    core.computeUs = core.computedUs();
-    core.computesSinceUs = isComputing ? nowUs : -1;
-  }
-
   /** The open block's slot was cleared: nothing of another owner lies in it. */
   cleared(sequence: Sequence, i: number): void {
     if (sequence.state[i] === Entry.OPEN) this.core.replicas.foreign[sequence.replica[i]] = 0;
-  }
-
-  #close(sequence: Sequence, cancel: boolean): void {
-    const core = this.core;
-    for (let i = sequence.length - 1; i >= 0; i--) releaseBlock(core, sequence, i, cancel);
-    core.closed(sequence);
-    this.end(true);
-  }
-
-  protected refuse(sequence: number, from: number, to: number): false {
-    this.core.counters.refusedAllocations++;
-    this.core.log(DecisionOp.REFUSE, sequence, from, to);
-    return false;
-  }
-
-  protected live(sequence: Sequence): void {
-    if (this.core.sequences.get(sequence.id) !== sequence) {
-      throw new TierKVError('TKV_UNKNOWN_ID', `sequence ${sequence.id} has ended. Open a new one.`, {
-        field: 'sequence',
-      });
-    }
-  }
-
-  protected now(nowUs: number): void {
-    const core = this.core;
-    if (!(nowUs >= core.nowUs)) {
-      const problem = `nowUs went back from ${core.nowUs} to ${nowUs}. Pass a clock that does not.`;
-      throw new TierKVError('TKV_INPUT', problem, { field: 'nowUs' });
-    }
-    core.nowUs = nowUs;
-  }
-
-  /** The end of every input: what it left to do is done, and then the listener is told what came of it. */
-  protected end(freesRoom = false): void {
-    const core = this.core;
-    drain(core, freesRoom);
-    const { listener, settled } = core;
-    if (freesRoom) listener.roomFreed?.();
-    if (settled.length > 0) {
-      for (const sequence of settled.splice(0)) if (sequence.pending === 0) listener.settled?.(sequence);
-    }
-    if (core.moved.length > 0) {
-      for (const { key, tier, outcome } of core.moved.splice(0)) listener.moved?.(tier, key, outcome);
-    }
-    if (core.outbox.size > 0) listener.jobsIssued?.();
   }
 }
 
