@@ -7,7 +7,7 @@
 
 import type { Granularity, KVBox, KVLayout } from '../geometry/index.ts';
 import { keyToHex } from '../keys/index.ts';
-import { Entry } from '../manager/sequences/sequence.ts';
+import { Entry } from '../manager/sequences/blockTable/sequence.ts';
 import type { Tier } from '../tier/tier.ts';
 import type { BlockUse, UseHistory } from '../usage/index.ts';
 import { unitBoxOf } from './columns.ts';

@@ -9,7 +9,7 @@ import { invariant } from '../errors.ts';
 import { DecisionOp } from '../log/decisionSink.ts';
 import type { Visit } from '../policy/index.ts';
 import { State } from '../replica/state.ts';
-import type { Sequence } from './sequences/sequence.ts';
+import type { Sequence } from './sequences/blockTable/sequence.ts';
 import { Whereabouts } from './tables/whereabouts.ts';
 
 export const HBM = 0;

@@ -8,7 +8,7 @@
  */
 
 import { BlockKeys, type KeyChain, type KeyElements } from '../../keys/index.ts';
-import { Entry, type Sequence } from '../../manager/sequences/sequence.ts';
+import { Entry, type Sequence } from '../../manager/sequences/blockTable/sequence.ts';
 import type { Column } from '../columns.ts';
 
 export class Track {

@@ -6,7 +6,7 @@
 import { TierKVError } from '../../errors.ts';
 import { DecisionOp } from '../../log/decisionSink.ts';
 import { drain } from '../jobs/drain.ts';
-import type { Sequence } from '../sequences/sequence.ts';
+import type { Sequence } from '../sequences/blockTable/sequence.ts';
 import type { ManagerListener } from '../tables/listener.ts';
 import { ManagerViews } from '../views/managerViews.ts';
 

@@ -8,8 +8,8 @@ import { InputOp } from '../../log/decisionSink.ts';
 import type { Retention } from '../../policy/index.ts';
 import { keepIn as keepBlockIn } from '../residency/keeping.ts';
 import { sendDown } from '../residency/residency.ts';
+import type { Sequence } from '../sequences/blockTable/sequence.ts';
 import { release as releaseBlock } from '../sequences/releasing.ts';
-import type { Sequence } from '../sequences/sequence.ts';
 import { FillingCalls } from './fillingCalls.ts';
 
 export abstract class ReleasingCalls extends FillingCalls {

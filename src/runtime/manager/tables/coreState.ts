@@ -7,8 +7,8 @@ import { invariant } from '../../errors.ts';
 import type { StateVisitor } from '../../snapshot/index.ts';
 import type { Core } from '../core.ts';
 import { OwnerQuotas } from '../residency/ownerQuotas.ts';
-import { Sequence } from '../sequences/sequence.ts';
-import { newArrays } from '../sequences/tableArrays.ts';
+import { Sequence } from '../sequences/blockTable/sequence.ts';
+import { newArrays } from '../sequences/blockTable/tableArrays.ts';
 
 export function visitCore(core: Core, visitor: StateVisitor): void {
   invariant(core.settled.length === 0 && core.moved.length === 0, 'state is shown between two calls');

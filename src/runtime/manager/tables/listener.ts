@@ -5,7 +5,7 @@
  */
 
 import type { Outcome } from '../../transfer/outcome.ts';
-import type { Sequence } from '../sequences/sequence.ts';
+import type { Sequence } from '../sequences/blockTable/sequence.ts';
 
 export interface ManagerListener {
   /** Jobs wait to be taken by `nextJob`. */

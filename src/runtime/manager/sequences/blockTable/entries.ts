@@ -3,7 +3,7 @@
  * that makes.
  */
 
-import type { Core } from '../core.ts';
+import type { Core } from '../../core.ts';
 import { Entry, type Sequence } from './sequence.ts';
 
 /**

@@ -8,11 +8,11 @@
  * lookups walk.
  */
 
-import { NO_PARENT, UNKNOWN_PARENT } from '../content/contentTable.ts';
-import type { Digest } from '../digest.ts';
-import { invariant } from '../errors.ts';
-import { State } from '../replica/state.ts';
-import type { Core } from './core.ts';
+import { NO_PARENT, UNKNOWN_PARENT } from '../../content/contentTable.ts';
+import type { Digest } from '../../digest.ts';
+import { invariant } from '../../errors.ts';
+import { State } from '../../replica/state.ts';
+import type { Core } from '../core.ts';
 
 export interface AdoptedBlock {
   readonly slot: number;

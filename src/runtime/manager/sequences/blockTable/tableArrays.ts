@@ -3,7 +3,7 @@
  * its size takes them: sequences come and go by the thousand, and arrays are dear to make.
  */
 
-import { Outcome } from '../../transfer/outcome.ts';
+import { Outcome } from '../../../transfer/outcome.ts';
 
 /** One entry a block. What each means is said where a sequence has them. */
 export interface TableArrays {

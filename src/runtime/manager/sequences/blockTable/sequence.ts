@@ -8,9 +8,9 @@
  *     FAILED <-------- LOADING <--load-- MATCHED (pinned in a lower tier, or on its way there)
  */
 
-import type { Retention, Visit } from '../../policy/index.ts';
-import type { StateVisitor } from '../../snapshot/index.ts';
-import { Outcome } from '../../transfer/outcome.ts';
+import type { Retention, Visit } from '../../../policy/index.ts';
+import type { StateVisitor } from '../../../snapshot/index.ts';
+import { Outcome } from '../../../transfer/outcome.ts';
 import { noArrays, type TableArrays } from './tableArrays.ts';
 
 export type SequenceId = number & { readonly __sequence: never };
