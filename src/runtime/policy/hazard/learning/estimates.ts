@@ -8,7 +8,7 @@
  * Only + - * / and comparisons: every engine gives the same numbers.
  */
 
-import type { StateVisitor } from '../../snapshot/index.ts';
+import type { StateVisitor } from '../../../snapshot/index.ts';
 import { BUCKETS, bucketStartUs } from './ages.ts';
 import { CLASSES, FIRST_CLASS_NODE, NODES, parentNode } from './classes.ts';
 

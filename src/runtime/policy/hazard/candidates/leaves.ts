@@ -4,11 +4,11 @@
  * aside. Replicas that are no leaves lie in one more list of their group, which is asked last.
  */
 
-import { invariant } from '../../errors.ts';
-import type { StateVisitor } from '../../snapshot/index.ts';
-import type { PolicyWorld } from '../evictionPolicy.ts';
-import { BUCKETS, bucketOf, bucketStartUs } from './ages.ts';
-import { CLASSES } from './classes.ts';
+import { invariant } from '../../../errors.ts';
+import type { StateVisitor } from '../../../snapshot/index.ts';
+import type { PolicyWorld } from '../../evictionPolicy.ts';
+import { BUCKETS, bucketOf, bucketStartUs } from '../learning/ages.ts';
+import { CLASSES } from '../learning/classes.ts';
 import { FilledCells } from './filledCells.ts';
 
 const CELLS = CLASSES * BUCKETS;

@@ -4,8 +4,8 @@
  * O(log n).
  */
 
-import { invariant } from '../../errors.ts';
-import type { StateVisitor } from '../../snapshot/index.ts';
+import { invariant } from '../../../errors.ts';
+import type { StateVisitor } from '../../../snapshot/index.ts';
 
 export class FilledCells {
   readonly #worth: Float64Array;

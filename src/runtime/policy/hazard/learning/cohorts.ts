@@ -8,8 +8,8 @@
  * own: it holds all blocks of the latest cohorts, as far back as they fit.
  */
 
-import { invariant } from '../../errors.ts';
-import type { StateVisitor } from '../../snapshot/index.ts';
+import { invariant } from '../../../errors.ts';
+import type { StateVisitor } from '../../../snapshot/index.ts';
 import { BUCKETS, bucketOf, bucketStartUs } from './ages.ts';
 import type { Estimates } from './estimates.ts';
 
