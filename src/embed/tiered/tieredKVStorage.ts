@@ -190,8 +190,7 @@ export class TieredKVStorage implements AsyncDisposable {
 
   /**
    * Microseconds until so many bytes of the tier are in HBM if nothing else moves: latency + bytes /
-   * bandwidth,
-   * as configured or calibrated; 0 for HBM unless its configuration says otherwise.
+   * bandwidth, as configured or calibrated; 0 for HBM unless its configuration says otherwise.
    * @throws TKV_CONFIG where nothing says how fast the tier is, TKV_INPUT for a tier that is not there
    */
   getEstimatedLatency(tier: StorageTier, bytes: number): number {

@@ -166,8 +166,7 @@ export class KVBlockDescriptor {
 
   /**
    * 32 hexadecimal digits that stand for everything that determines the bytes of its last unit, tenant and
-   * all
-   * tokens before it included; undefined until it is sealed.
+   * all tokens before it included; undefined until it is sealed.
    */
   get tokenHash(): string | undefined {
     const { track, unit } = this.#units[this.#units.length - 1];
