@@ -15,9 +15,9 @@ import { type DecisionLogFile, openDecisionLog } from './outputs/decisionLog.ts'
 import { CacheEvents } from './outputs/events.ts';
 import { TenantChains } from './prompts/tenantChains.ts';
 import { TenantOwners } from './prompts/tenantOwners.ts';
-import { AdmissionQueue } from './requests/admission.ts';
 import { ComputingBlocks } from './requests/computing.ts';
 import type { RequestContext } from './requests/context.ts';
+import { AdmissionQueue } from './requests/room/admissionQueue.ts';
 import { DeviceKeeper } from './stores/deviceKeeper.ts';
 import { type OpenStores, openStores } from './stores/openStores.ts';
 import { adoptRecovered, warmNvme } from './stores/warm.ts';

@@ -35,15 +35,14 @@ import type { CacheEvents } from './outputs/events.ts';
 import { PagedAttentionCache } from './paged/pagedAttentionCache.ts';
 import { RequestQueue } from './prompts/requestQueue.ts';
 import { type CrossRequestOptions, crossRequestCache, ready, setQuota } from './prompts/tenantReuse.ts';
+import { begin, bring } from './requests/beginning.ts';
 import {
   type BeginOptions,
-  begin,
-  bring,
   checkedPriority,
   type RetentionHint,
   retain,
   signalsOf,
-} from './requests/beginning.ts';
+} from './requests/beginOptions.ts';
 import { fork, truncate } from './requests/branching.ts';
 import { given, type RequestContext, requireLive, type StepEnd, tokensToFind } from './requests/context.ts';
 import { append, type EntryEnd, type StepEntry, seal, step } from './requests/growing.ts';

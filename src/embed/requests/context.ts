@@ -16,9 +16,9 @@ import type { TenantChains } from '../prompts/tenantChains.ts';
 import type { TenantOwners } from '../prompts/tenantOwners.ts';
 import { requireList } from '../prompts/tokenList.ts';
 import type { DeviceKeeper } from '../stores/deviceKeeper.ts';
-import type { AdmissionQueue } from './admission.ts';
 import type { ComputingBlocks } from './computing.ts';
 import type { SequenceState } from './kvSequence.ts';
+import type { AdmissionQueue } from './room/admissionQueue.ts';
 
 export interface RequestContext {
   readonly manager: KVManager;
