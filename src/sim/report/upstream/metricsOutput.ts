@@ -3,7 +3,7 @@
  * formed in the same order of operations, so that equal runs give equal bits.
  */
 
-import type { Instance } from '../instance/index.ts';
+import type { Instance } from '../../instance/index.ts';
 import {
   countedMeanMs,
   countedPercentileMs,
@@ -12,7 +12,7 @@ import {
   type RequestTable,
   Status,
   ValueCounts,
-} from '../metrics/index.ts';
+} from '../../metrics/index.ts';
 import { type Goodput, goodputOf, type TargetsByClass } from './goodput.ts';
 import { type RequestRow, requestRows } from './requestRows.ts';
 

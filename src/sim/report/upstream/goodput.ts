@@ -1,6 +1,6 @@
 /** How many requests met the targets of their class, by upstream's formulas. */
 
-import { meanMs, percentileMs, type RequestTable, Status } from '../metrics/index.ts';
+import { meanMs, percentileMs, type RequestTable, Status } from '../../metrics/index.ts';
 import { defaultClass } from './groups.ts';
 
 /** Targets in microseconds; those left out always hold. */

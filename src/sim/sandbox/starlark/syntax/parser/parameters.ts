@@ -1,6 +1,6 @@
 /** The parameters of a `def` or a lambda. */
 
-import type { Expression, FunctionNode, Parameter } from './ast.ts';
+import type { Expression, FunctionNode, Parameter } from '../ast.ts';
 import type { TokenStream } from './tokenStream.ts';
 
 type Parameters = Pick<FunctionNode, 'parameters' | 'positionalCount' | 'rest' | 'namedRest'>;

@@ -4,11 +4,11 @@
  * that every machine computes the same bits.
  */
 
-import type { Meter } from '../../meter.ts';
-import { fail } from '../failure.ts';
+import type { Meter } from '../../../meter.ts';
+import { fail } from '../../failure.ts';
+import { typeName } from '../typeName.ts';
+import { StarFloat, type Value } from '../value.ts';
 import { concatenate, formatPercent, merge, repeat } from './combining.ts';
-import { typeName } from './typeName.ts';
-import { StarFloat, type Value } from './value.ts';
 
 export function add(meter: Meter, a: Value, b: Value, line: number): Value {
   if (a instanceof StarFloat) {

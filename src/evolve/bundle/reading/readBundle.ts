@@ -2,9 +2,8 @@
  * Reading bundles from JSON, checked field by field: an error names the field, what it is, and the remedy.
  */
 
-import { configError, TierKVError } from '../../runtime/errors.ts';
-import { unknownName } from '../../sim/control/index.ts';
-import { bundleLimits, type Fields, fieldsOf, shown } from './fields.ts';
+import { configError, TierKVError } from '../../../runtime/errors.ts';
+import { unknownName } from '../../../sim/control/index.ts';
 import {
   type CodePolicy,
   type ParameterizedPolicy,
@@ -12,9 +11,10 @@ import {
   type PolicySlot,
   type PolicySpec,
   policySlots,
-} from './policyBundle.ts';
+} from '../policyBundle.ts';
+import { slotContracts } from '../slots.ts';
+import { bundleLimits, type Fields, fieldsOf, shown } from './fields.ts';
 import { readTree } from './readTree.ts';
-import { slotContracts } from './slots.ts';
 
 const languages = ['starlark', 'wasm', 'javascript'] as const;
 const bundleKeys = [...policySlots, 'name', 'generation', 'parentId', 'mutations'];

@@ -1,6 +1,6 @@
 /** Metrics by SLO class, tenant and session, by upstream's formulas. */
 
-import { jainIndex, type RequestTable, Status, type Summary, summarize } from '../metrics/index.ts';
+import { jainIndex, type RequestTable, Status, type Summary, summarize } from '../../metrics/index.ts';
 
 export interface ClassSummary {
   readonly name: string;

@@ -3,7 +3,7 @@
  * was recorded came from a server that was observed, or from another simulation.
  */
 
-import { percentile } from '../metrics/index.ts';
+import { percentile } from '../../metrics/index.ts';
 
 /** Times of one request in microseconds. */
 export interface RequestTiming {

@@ -1,6 +1,6 @@
 /** Expressions: https://github.com/bazelbuild/starlark/blob/master/spec.md#expressions. */
 
-import type { BinaryOperator, ComprehensionClause, Expression, FunctionNode } from './ast.ts';
+import type { BinaryOperator, ComprehensionClause, Expression, FunctionNode } from '../ast.ts';
 import { parseParameters } from './parameters.ts';
 import { checkTarget } from './target.ts';
 import type { TokenStream } from './tokenStream.ts';

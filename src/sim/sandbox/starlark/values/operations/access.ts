@@ -1,10 +1,9 @@
 /** Elements and fields: `x[i]`, `x[i] = v`, `x[a:b:c]`, `x.name`, `i in x`. */
 
-import type { Meter } from '../../meter.ts';
-import { fail } from '../failure.ts';
-import { isEqual } from './comparison.ts';
-import { repr } from './text.ts';
-import { typeName } from './typeName.ts';
+import type { Meter } from '../../../meter.ts';
+import { fail } from '../../failure.ts';
+import { repr } from '../text.ts';
+import { typeName } from '../typeName.ts';
 import {
   StarDict,
   StarFloat,
@@ -14,7 +13,8 @@ import {
   StarTuple,
   UnhashableError,
   type Value,
-} from './value.ts';
+} from '../value.ts';
+import { isEqual } from './comparison.ts';
 
 /** Runs what looks up a key, and says so when a list or a dict is used as one. */
 export function withKey<T>(line: number, key: Value, work: () => T): T {

@@ -1,9 +1,9 @@
 /** Running over the elements of a value, and taking a value apart. */
 
-import type { Meter } from '../../meter.ts';
-import { fail } from '../failure.ts';
-import { typeName } from './typeName.ts';
-import { StarDict, StarList, StarRange, StarTuple, type Value } from './value.ts';
+import type { Meter } from '../../../meter.ts';
+import { fail } from '../../failure.ts';
+import { typeName } from '../typeName.ts';
+import { StarDict, StarList, StarRange, StarTuple, type Value } from '../value.ts';
 
 /** Elements to loop over. A list that a loop runs over cannot change, so its items need no copy. */
 export function elementsOf(meter: Meter, value: Value, line: number): readonly Value[] {

@@ -3,8 +3,8 @@
  * line.
  */
 
-import { TierKVError } from '../../../runtime/errors.ts';
-import { shown } from '../../workload/shown.ts';
+import { TierKVError } from '../../../../runtime/errors.ts';
+import { shown } from '../../../workload/shown.ts';
 
 function bad(file: string, line: number, problem: string, remedy: string): TierKVError {
   return new TierKVError('TKV_INPUT', `${file}:${line}: ${problem}. ${remedy}`, { path: file, line });

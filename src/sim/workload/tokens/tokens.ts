@@ -5,9 +5,9 @@
  * derived from them: equal blocks, equal tokens.
  */
 
-import { TierKVError } from '../../runtime/errors.ts';
-import { fnv1a64, GoRandom } from '../random/index.ts';
-import type { PromptIdentity, TokenSpan, WorkloadRequest } from './request.ts';
+import { TierKVError } from '../../../runtime/errors.ts';
+import { fnv1a64, GoRandom } from '../../random/index.ts';
+import type { PromptIdentity, TokenSpan, WorkloadRequest } from '../request.ts';
 
 /** Token ids lie in [0, VOCABULARY). */
 export const VOCABULARY = 128_000;

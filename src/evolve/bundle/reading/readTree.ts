@@ -1,10 +1,10 @@
 /** Reading decision trees: every feature and action is one of the slot, every number is finite. */
 
-import { configError } from '../../runtime/errors.ts';
-import { unknownName } from '../../sim/control/index.ts';
+import { configError } from '../../../runtime/errors.ts';
+import { unknownName } from '../../../sim/control/index.ts';
+import type { PolicySlot, TreeBranch, TreeComparison, TreeLeaf, TreeNode } from '../policyBundle.ts';
+import { slotContracts, treeFeatures } from '../slots.ts';
 import { bundleLimits, fieldsOf, shown } from './fields.ts';
-import type { PolicySlot, TreeBranch, TreeComparison, TreeLeaf, TreeNode } from './policyBundle.ts';
-import { slotContracts, treeFeatures } from './slots.ts';
 
 export const treeComparisons: readonly TreeComparison[] = ['<', '<=', '>', '>=', '==', '!='];
 

@@ -1,9 +1,17 @@
 /** Equality and order: https://github.com/bazelbuild/starlark/blob/master/spec.md#comparisons. */
 
-import type { Meter } from '../../meter.ts';
-import { fail } from '../failure.ts';
-import { typeName } from './typeName.ts';
-import { MAX_VALUE_DEPTH, StarDict, StarFloat, StarList, StarRange, StarTuple, type Value } from './value.ts';
+import type { Meter } from '../../../meter.ts';
+import { fail } from '../../failure.ts';
+import { typeName } from '../typeName.ts';
+import {
+  MAX_VALUE_DEPTH,
+  StarDict,
+  StarFloat,
+  StarList,
+  StarRange,
+  StarTuple,
+  type Value,
+} from '../value.ts';
 
 export function isEqual(meter: Meter, a: Value, b: Value, line: number): boolean {
   if (a === b) return true;

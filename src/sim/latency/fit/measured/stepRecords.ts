@@ -4,7 +4,7 @@
  * the log has both.
  */
 
-import { BatchSums } from '../batchSums.ts';
+import { BatchSums } from '../../batchSums.ts';
 import { readTable, type TableRow } from './table.ts';
 
 export interface StepRecord {

@@ -1,7 +1,7 @@
 /** The rows of requests of a run, under upstream's names: every request that came to an instance. */
 
-import type { Instance } from '../instance/index.ts';
-import { type RequestTable, Status } from '../metrics/index.ts';
+import type { Instance } from '../../instance/index.ts';
+import { type RequestTable, Status } from '../../metrics/index.ts';
 
 export interface RequestRow {
   readonly arrived_at: number;

@@ -1,7 +1,7 @@
 /** Objects of a bundle's JSON: their keys checked, their values shown in errors. */
 
-import { configError } from '../../runtime/errors.ts';
-import { unknownName } from '../../sim/control/index.ts';
+import { configError } from '../../../runtime/errors.ts';
+import { unknownName } from '../../../sim/control/index.ts';
 
 /** Limits on what a bundle may be; search stays far below them. */
 export const bundleLimits = {

@@ -1,7 +1,7 @@
 /** Tokens one after the other, with the questions and the errors that a parser needs. */
 
-import { PolicyError } from '../../policyError.ts';
-import type { Token } from './lexer.ts';
+import { PolicyError } from '../../../policyError.ts';
+import type { Token } from '../lexer.ts';
 
 /** Python's words that Starlark has no use for, with the way out. */
 const foreign: Readonly<Record<string, string>> = {

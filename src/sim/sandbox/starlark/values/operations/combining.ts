@@ -1,10 +1,10 @@
 /** What + * | and % make of values that are no numbers: joined, repeated, merged and formatted ones. */
 
-import type { Meter } from '../../meter.ts';
-import { fail } from '../failure.ts';
-import { exponentText, floatText, repr, str } from './text.ts';
-import { typeName } from './typeName.ts';
-import { StarDict, StarFloat, StarList, StarTuple, type Value } from './value.ts';
+import type { Meter } from '../../../meter.ts';
+import { fail } from '../../failure.ts';
+import { exponentText, floatText, repr, str } from '../text.ts';
+import { typeName } from '../typeName.ts';
+import { StarDict, StarFloat, StarList, StarTuple, type Value } from '../value.ts';
 
 export function concatenate(meter: Meter, a: Value, b: Value, line: number): Value | undefined {
   if (typeof a === 'string' && typeof b === 'string') {

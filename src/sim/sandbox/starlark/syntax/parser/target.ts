@@ -1,7 +1,7 @@
 /** What may stand on the left of an assignment, and between "for" and "in". */
 
-import { PolicyError } from '../../policyError.ts';
-import type { Expression } from './ast.ts';
+import { PolicyError } from '../../../policyError.ts';
+import type { Expression } from '../ast.ts';
 
 /** @throws PolicyError compile */
 export function checkTarget(target: Expression): void {

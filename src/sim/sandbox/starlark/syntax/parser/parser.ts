@@ -1,9 +1,9 @@
 /** Statements: https://github.com/bazelbuild/starlark/blob/master/spec.md#statements. */
 
-import { PolicyError } from '../../policyError.ts';
-import type { BinaryOperator, FunctionNode, Statement } from './ast.ts';
+import { PolicyError } from '../../../policyError.ts';
+import type { BinaryOperator, FunctionNode, Statement } from '../ast.ts';
+import { tokenize } from '../lexer.ts';
 import { parseExpression, parseTargets, parseTuple } from './expressionParser.ts';
-import { tokenize } from './lexer.ts';
 import { parseParameters } from './parameters.ts';
 import { checkTarget } from './target.ts';
 import { TokenStream } from './tokenStream.ts';
