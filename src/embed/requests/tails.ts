@@ -13,6 +13,9 @@ import type { GroupTable, SequenceState } from './kvSequence.ts';
 /** A cached tail: the same tokens in every group, pinned. */
 export interface FoundTail {
   readonly tokens: number;
+  /** The sequence's block that it is the beginning of. */
+  readonly block: number;
+  /** Of each group, of one block. */
   readonly tables: readonly Sequence[];
 }
 
@@ -41,7 +44,10 @@ export function findTail(
   const longest = longestTail(context, sequence.groups, sequence.tokens, cachedBlocks);
   if (longest === null) return null;
   const { tokens, keys } = longest;
-  return { tokens, tables: keys.map((key) => context.manager.open(key, 1, context.nowUs())) };
+  const tables = sequence.groups.map(({ table: { owner } }, g) =>
+    context.manager.open(keys[g], 1, context.nowUs(), 1, owner),
+  );
+  return { tokens, block: cachedBlocks, tables };
 }
 
 /**
@@ -79,6 +85,21 @@ export function isInPlace({ disturbances }: TakenTail, sequence: SequenceState):
 }
 
 /**
+ * Begins to copy the tail, which is in HBM, into the sequence's own block of a group. The copy takes the room
+ * that the block has already. @returns false when it could not
+ */
+export function copyTail(
+  { manager, nowUs }: RequestContext,
+  sequence: SequenceState,
+  { tables, block }: FoundTail,
+  group: number,
+): boolean {
+  const { table } = sequence.groups[group];
+  manager.releaseRange(table, block, block + 1, nowUs());
+  return manager.copy(tables[group], 0, table, block, nowUs());
+}
+
+/**
  * Brings the tail up and copies it into the sequence's first block that is not cached.
  * @returns null when it could not be brought
  * @throws the reason of a signal; the tail's own tables are closed then too
@@ -87,7 +108,6 @@ export async function takeTail(
   context: RequestContext,
   sequence: SequenceState,
   tail: FoundTail,
-  block: number,
   signals: readonly AbortSignal[],
 ): Promise<TakenTail | null> {
   const { manager, loop } = context;
@@ -96,13 +116,9 @@ export async function takeTail(
     if (loads)
       await unlessAborted(signals, () => Promise.all(tail.tables.map((table) => loop.settled(table))));
     if (!loads || tail.tables.some((table) => table.state[0] !== Entry.READY)) return null;
-    const copied = sequence.groups.every(({ table }, g) => {
-      // The copy takes the room that the block has already.
-      manager.releaseRange(table, block, block + 1, context.nowUs());
-      return manager.copy(tail.tables[g], 0, table, block, context.nowUs());
-    });
+    const copied = sequence.groups.every((_, g) => copyTail(context, sequence, tail, g));
     await unlessAborted(signals, () => settled(context, sequence));
-    const whole = sequence.groups.every(({ table }) => table.state[block] === Entry.OPEN);
+    const whole = sequence.groups.every(({ table }) => table.state[tail.block] === Entry.OPEN);
     if (!copied || !whole) return null;
     return { tokens: tail.tokens, disturbances: sequence.groups.map(({ table }) => table.disturbances) };
   } finally {
