@@ -10,7 +10,8 @@ The search sees the train suite only. The best of it are scored on the validatio
 chosen; what the hidden suite says of it and of every preset is reported and changes nothing.
 
 The directory of --out gets state.json after each generation, and at the end best.json (the winner, for tierkv
-evaluate), report.json, lineage.jsonl and the plots. A run that was stopped or killed goes on with --resume
+evaluate), report.json, comparison.csv (the winner beside every preset, setting by setting), lineage.jsonl and the
+plots. A run that was stopped or killed goes on with --resume
 and the same options, and ends as if it had not been.
 `;
 
@@ -26,6 +27,8 @@ export interface EvolveOptions {
   readonly resume: boolean;
   readonly plots: boolean;
   readonly generations: number;
+  /** No generation begins later. */
+  readonly minutes: number;
   readonly population: number;
   readonly seed: number;
   readonly workers: number;
@@ -43,6 +46,10 @@ export function evolveCommand(): Command {
     .option('--plan <name|file.json>', 'workloads, models of time, suites and score', 'routing')
     .option('--slots <names>', 'slots that are searched', 'routing,priority,instanceScheduler')
     .option('--generations <n>', 'generations after the presets (default: 30)')
+    .option(
+      '--minutes <n>',
+      'begin no generation after so long; then the winner is chosen (default: no limit)',
+    )
     .option('--population <n>', 'candidates of a generation (default: 32)')
     .option('--seed <n>', 'seed of the search (default: 1)')
     .option('--workers <n>', 'threads (default: one a core); the result does not depend on it')
@@ -67,6 +74,7 @@ export function evolveCommand(): Command {
         resume: given.resume === true,
         plots: given.plots !== false,
         generations: whole('generations', '--generations', 30, 1, 100_000),
+        minutes: numberWithin(texts, 'minutes', '--minutes', { min: 0, max: 1e6 }) ?? Infinity,
         population: whole('population', '--population', 32, 8, 10_000),
         seed: whole('seed', '--seed', 1, 0, Number.MAX_SAFE_INTEGER),
         workers: whole('workers', '--workers', availableParallelism(), 1, 1024),

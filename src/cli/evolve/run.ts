@@ -3,6 +3,7 @@
 import { baseline, type PolicyBundle, type PolicySlot, policySlots } from '../../evolve/bundle/index.ts';
 import {
   choose,
+  finalistsOf,
   firstPolicies,
   judge,
   Search,
@@ -17,7 +18,7 @@ import { renderSvg, startProgressBar } from '../output/index.ts';
 import type { EvolveOptions } from './command.ts';
 import { SearchDirectory } from './directory.ts';
 import { archiveChart, fitnessChart, frontChart } from './plots.ts';
-import { lineageText, reportOf, reportText } from './report.ts';
+import { comparisonCsv, lineageText, reportOf, reportText } from './report.ts';
 
 /** Heap of a worker thread. */
 const HEAP_MIB = 1024;
@@ -81,7 +82,8 @@ export async function evolve(options: EvolveOptions, signal: AbortSignal): Promi
         ? await Search.begin(plan, first, evaluator, slotGuides, signal)
         : Search.resume(saved, evaluator, slotGuides);
     if (saved === undefined) directory.save(search.state);
-    while (search.state.generation < options.generations) {
+    const endsAt = performance.now() + 60_000 * options.minutes;
+    while (search.state.generation < options.generations && performance.now() < endsAt) {
       progress.generation = search.state.generation;
       progress.note = `generation ${search.state.generation + 1}, best ${search.record.best.toFixed(4)}`;
       const record = await search.step(signal);
@@ -105,13 +107,15 @@ async function conclude(
   directory: SearchDirectory,
   signal: AbortSignal,
 ): Promise<void> {
-  const finalists = search.ranking.slice(0, options.finalists);
-  const { chosen, all } = await choose(finalists, evaluator, signal);
-  const presets = search.state.individuals.filter(({ origin }) => origin === 'preset');
+  const { plan, individuals } = search.state;
+  const presets = individuals.filter(({ origin }) => origin === 'preset');
+  const finalists = finalistsOf(search.ranking, options.finalists, plan.slots);
+  const { chosen, all } = await choose(finalists, presets, evaluator, signal);
   const judged = await judge(chosen.individual, presets, evaluator, signal);
   const report = reportOf(search, chosen, all, judged, evaluator.plan);
   directory.writeJson('best.json', chosen.individual.bundle);
   directory.writeJson('report.json', report);
+  directory.write('comparison.csv', comparisonCsv(report));
   directory.write('lineage.jsonl', lineageText(search.state));
   if (options.plots) {
     directory.write('fitness.svg', await renderSvg(fitnessChart(search.state)));
