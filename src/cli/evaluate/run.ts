@@ -11,7 +11,7 @@ import { oneOf } from '../simulate/input/latency.ts';
 import { numberWithin, type Options } from '../workload/options.ts';
 import { openPolicy } from './openPolicy.ts';
 import { evaluationTable, rankingTable } from './page.ts';
-import { loadPlan, type PlanChanges } from './plans.ts';
+import { loadPlan, type PlanChanges } from './plans/index.ts';
 import { sensitivityText, type World } from './sensitivity.ts';
 import { type PoolLimits, SimulationEvaluator } from './simulations/index.ts';
 

@@ -21,7 +21,7 @@ export interface EvolveOptions {
   /** Slot of those that are programs. */
   readonly slot: string;
   readonly plan: string;
-  readonly slots: string;
+  readonly slots: string | undefined;
   readonly features: string;
   readonly out: string;
   readonly resume: boolean;
@@ -43,13 +43,10 @@ export function evolveCommand(): Command {
     .argument('[policy...]', 'policies to begin with beside the presets, as tierkv evaluate takes them')
     .option('--slot <name>', 'slot of those that are programs', 'routing')
     .requiredOption('--out <dir>', 'directory of the search; made where it is missing')
-    .option('--plan <name|file.json>', 'workloads, models of time, suites and score', 'routing')
-    .option('--slots <names>', 'slots that are searched', 'routing,priority,instanceScheduler')
+    .option('--plan <name|file.json>', 'routing, admission, scaling, or a .json file', 'routing')
+    .option('--slots <names>', "slots that are searched (default: the plan's)")
     .option('--generations <n>', 'generations after the presets (default: 30)')
-    .option(
-      '--minutes <n>',
-      'begin no generation after so long; then the winner is chosen (default: no limit)',
-    )
+    .option('--minutes <n>', 'begin no generation later than so long after the start (default: no limit)')
     .option('--population <n>', 'candidates of a generation (default: 32)')
     .option('--seed <n>', 'seed of the search (default: 1)')
     .option('--workers <n>', 'threads (default: one a core); the result does not depend on it')
@@ -68,7 +65,7 @@ export function evolveCommand(): Command {
         policies,
         slot: String(given.slot),
         plan: String(given.plan),
-        slots: String(given.slots),
+        slots: texts.slots,
         features: String(given.features),
         out: String(given.out),
         resume: given.resume === true,

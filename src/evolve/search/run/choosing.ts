@@ -7,7 +7,7 @@
 import type { PolicySlot } from '../../bundle/policyBundle.ts';
 import type { Evaluation, Evaluator } from '../../fitness/evaluation.ts';
 import type { Individual } from '../bundles/index.ts';
-import { type BySetting, barsOf, caseScoresOf, standingOf } from './lead.ts';
+import { type BySetting, barsOf, bestOfEach, caseScoresOf, standingOf } from './lead.ts';
 import { kindOf } from './numericEmitter.ts';
 
 /** Share of the finalists that may be of one kind: near relatives of the best say little beside it. */
@@ -43,15 +43,6 @@ export function finalistsOf(
   return found;
 }
 
-function rivalsOf(presets: readonly Individual[]): Individual[] {
-  const ran = presets.filter(({ error }) => error === undefined);
-  const settings = Object.keys(ran[0]?.leads ?? {});
-  const best = settings.flatMap((setting) =>
-    [...ran].sort((a, b) => b.leads[setting] - a.leads[setting]).slice(0, RIVALS),
-  );
-  return [...new Set(best)];
-}
-
 /** @param finalists by their scores on train, the best first; not empty */
 export async function choose(
   finalists: readonly Individual[],
@@ -59,7 +50,7 @@ export async function choose(
   evaluator: Evaluator,
   signal?: AbortSignal,
 ): Promise<{ readonly chosen: Chosen; readonly all: readonly Chosen[] }> {
-  const asked = [...finalists, ...rivalsOf(presets)];
+  const asked = [...finalists, ...bestOfEach(presets, RIVALS)];
   const evaluations = await evaluator.evaluate(
     asked.map(({ bundle }) => bundle),
     'validation',

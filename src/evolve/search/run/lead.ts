@@ -46,3 +46,16 @@ export function standingOf({ cases = [], error }: Evaluation, bars: BySetting): 
   const score = SMALLEST * Math.min(...values) + (1 - SMALLEST) * mean;
   return { score, leads, cases: cases.length };
 }
+
+/** The `count` that lead most in any setting, each once; failed ones have no lead. */
+export function bestOfEach<Led extends { readonly leads: BySetting }>(
+  all: readonly Led[],
+  count: number,
+): Led[] {
+  const ran = all.filter(({ leads }) => Object.keys(leads).length > 0);
+  const best = Object.keys(ran[0]?.leads ?? {}).flatMap((setting) =>
+    [...ran].sort((a, b) => b.leads[setting] - a.leads[setting]).slice(0, count),
+  );
+  const kept = new Set(best);
+  return ran.filter((each) => kept.has(each));
+}

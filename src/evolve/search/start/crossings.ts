@@ -42,7 +42,7 @@ interface Combination {
 }
 
 /**
- * @param presets that ran, on all cases
+ * @param presets that ran
  * @param most the first of them, by the places of their parts
  */
 export function crossings(
