@@ -31,9 +31,8 @@ export class RunWatch implements SimulationObserver {
   readonly #usedSums: number[] = [];
   #samples = 0;
   #nextUs = 0;
-  #replicaUs = 0;
-  #replicas = 0;
-  #sinceUs = 0;
+  /** How many replicas there were, and from when on. */
+  readonly #replicas: { readonly sinceUs: number; readonly count: number }[] = [];
   readonly #tiers: ReadTiers;
 
   constructor(tiers: ReadTiers) {
@@ -42,7 +41,7 @@ export class RunWatch implements SimulationObserver {
 
   /** @param replicas those that there are before the first event, of all configurations */
   begin(replicas: number): void {
-    this.#replicas = replicas;
+    this.#replicas.push({ sinceUs: 0, count: replicas });
   }
 
   admission(_request: SimRequest, { verdict }: AdmissionDecision): void {
@@ -65,10 +64,9 @@ export class RunWatch implements SimulationObserver {
 
   scaled({ targetReplicas }: ScaleDecision, before: number, nowUs: number): void {
     this.scaleEvents++;
-    this.#replicaUs += this.#replicas * (nowUs - this.#sinceUs);
-    this.#sinceUs = nowUs;
+    const { count } = this.#replicas[this.#replicas.length - 1];
     // both are of one configuration, and there may be others
-    this.#replicas += targetReplicas - before;
+    this.#replicas.push({ sinceUs: nowUs, count: count + targetReplicas - before });
   }
 
   step({ startUs }: StepSpan): void {
@@ -93,9 +91,13 @@ export class RunWatch implements SimulationObserver {
     return this.#usedSums.map((sum) => sum / Math.max(1, this.#samples));
   }
 
-  /** Over the time until `endUs`. */
+  /** Over the time until `endUs`; what changes later does not count. */
   meanReplicas(endUs: number): number {
-    if (endUs <= this.#sinceUs) return this.#replicas;
-    return (this.#replicaUs + this.#replicas * (endUs - this.#sinceUs)) / endUs;
+    if (endUs <= 0) return this.#replicas[0].count;
+    const sum = this.#replicas.reduce((total, { sinceUs, count }, i) => {
+      const untilUs = Math.min(endUs, this.#replicas[i + 1]?.sinceUs ?? endUs);
+      return total + count * Math.max(0, untilUs - sinceUs);
+    }, 0);
+    return sum / endUs;
   }
 }

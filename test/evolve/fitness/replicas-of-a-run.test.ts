@@ -29,6 +29,14 @@ test('over all configurations, of which one scales', () => {
   expect(watch.meanReplicas(40e6)).toBeCloseTo((10 * 5 + 10 * 7 + 20 * 4) / 40, 12);
 });
 
+test('a change after the end does not count, as where the last replicas go once all is done', () => {
+  const watch = new RunWatch(() => []);
+  watch.begin(2);
+  watch.scaled({ ...up, targetReplicas: 6 }, 2, 10e6);
+  watch.scaled({ ...down, targetReplicas: 1 }, 6, 21e6);
+  expect(watch.meanReplicas(20e6)).toBeCloseTo((10 * 2 + 10 * 6) / 20, 12);
+});
+
 test('those of a deployment file', async () => {
   const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'tierkv-replicas-'));
   try {
