@@ -5,7 +5,7 @@
  */
 
 import { tableMemory } from '../backends/arena/index.ts';
-import { ComputePace, KVManager, SharingGroups, tierName } from '../runtime/index.ts';
+import { BlockMoves, ComputePace, KVManager, SharingGroups, tierName } from '../runtime/index.ts';
 import { type KVRuntimeConfig, managerConfigOf } from './config.ts';
 import { guarded, inConfigNames } from './configNames.ts';
 import { groupUnits } from './layerGroups.ts';
@@ -57,9 +57,14 @@ export async function assembleRuntime(config: KVRuntimeConfig): Promise<RuntimeP
     (content) => manager.contentKey(content),
   );
   const nowUs = (): number => stores.engine.nowUs();
-  const migration = runtimeMigration(config.migration, manager, nowUs);
+  const moves = new BlockMoves(manager);
+  const migration = runtimeMigration(config.migration, manager, moves, nowUs);
   const loop = new ManagerLoop(manager, stores.engine, {
-    also: { ...events.listener, ...migration?.listener },
+    also: {
+      ...events.listener,
+      ...migration?.listener,
+      moved: (position, key, outcome) => moves.moved(position, key, outcome),
+    },
   });
   const closing = new AbortController();
   const admission = new AdmissionQueue();
@@ -81,6 +86,7 @@ export async function assembleRuntime(config: KVRuntimeConfig): Promise<RuntimeP
     device: () => stores.device,
     closing: closing.signal,
     nowUs,
+    moves,
     migration,
   };
   if (stores.nvme !== undefined) adoptRecovered(manager, stores.nvme, context.nowUs());

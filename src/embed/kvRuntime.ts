@@ -26,6 +26,7 @@ import {
 } from '../runtime/index.ts';
 import { throwIfAborted, type WaitOptions } from './abort.ts';
 import type { PrefillPart } from './arriving/arrivingPrefix.ts';
+import { dropTail } from './arriving/arrivingTail.ts';
 import { nextPart, PART_TOKENS } from './arriving/prefillParts.ts';
 import { type ReadyLayers, readyLayers } from './arriving/readyLayers.ts';
 import { assembleRuntime, type RuntimeParts } from './assembly.ts';
@@ -258,6 +259,7 @@ export class KVRuntime extends RuntimeViews implements AsyncDisposable {
     throwIfAborted(signals);
     const state = stateOf(sequence);
     requireLive(state);
+    dropTail(this.#context, state);
     await bring(this.#context, state, signals);
     state.cachedTokens = state.readyTokens;
     state.arriving = undefined;
@@ -284,6 +286,7 @@ export class KVRuntime extends RuntimeViews implements AsyncDisposable {
     const state = stateOf(sequence);
     if (retention !== undefined) retain(this.#context, state, retention);
     this.#context.computing.end(state);
+    dropTail(this.#context, state);
     for (const { table } of state.groups) this.manager.release(table, this.nowUs());
     state.ended = true;
   }
@@ -296,6 +299,7 @@ export class KVRuntime extends RuntimeViews implements AsyncDisposable {
   cancel(sequence: KVSequence): void {
     const state = stateOf(sequence);
     this.#context.computing.end(state);
+    dropTail(this.#context, state);
     for (const { table } of state.groups) this.manager.cancel(table, this.nowUs());
     state.ended = true;
   }

@@ -10,7 +10,10 @@ export interface BeginOptions extends WaitOptions {
   readonly tenant: string;
   /** Lower numbers are served first when requests wait for room. Default 0. */
   readonly priority?: number | undefined;
-  /** Wait for room instead of being refused with TKV_FULL. Default false. */
+  /**
+   * Wait for room instead of being refused with TKV_FULL. While most of HBM is held, what lies below DDR is
+   * read into DDR before room is taken. Default false.
+   */
   readonly wait?: boolean | undefined;
   /**
    * How long to wait, in milliseconds, for blocks of the same prompt that another request is computing just

@@ -6,6 +6,7 @@
 import { type BlockKeys, type KeyElements, TierKVError } from '../../runtime/index.ts';
 import { throwIfAborted, unlessAborted } from '../abort.ts';
 import { ArrivingPrefix } from '../arriving/arrivingPrefix.ts';
+import { expectTail } from '../arriving/arrivingTail.ts';
 import { requireList, TokenList } from '../prompts/tokenList.ts';
 import {
   type BeginOptions,
@@ -52,7 +53,7 @@ export async function begin(
   await waitForSame(context, groups[0].keys, list.length, shareWaitMs, signals);
   const owner = context.owners.of(options.tenant);
   const arrives = options.arriving === true;
-  const wish = { tokens: list.length, owner, priority, wait: options.wait === true, arrives };
+  const wish = { list, owner, priority, wait: options.wait === true, arrives };
   for (let isFirst = true; ; isFirst = false) {
     const admitted = await admit(context, groups, wish, signals, isFirst);
     const sequence = new SequenceState(options.tenant, list, admitted, blockTokens);
@@ -103,6 +104,8 @@ function fillAsItComes(
   }
   sequence.cachedTokens = Math.min(...sequence.groups.map(({ sealed }) => sealed)) * context.blockTokens;
   scrub(context, sequence, 0);
+  expectTail(context, sequence);
+  if (isWhole) sequence.cachedTokens += sequence.tail?.tokens ?? 0;
 }
 
 /** Waits, for a while, as long as somebody computes the first block that this request misses. */
@@ -144,10 +147,9 @@ async function bringWithTail(
     await bring(context, sequence, signals);
     return 0;
   }
-  const { matched } = sequence.groups[0].table;
-  const taken = await takeTail(context, sequence, tail, matched, signals);
+  const taken = await takeTail(context, sequence, tail, signals);
   await bring(context, sequence, signals);
-  const goesOn = sequence.readyTokens === matched * context.blockTokens;
+  const goesOn = sequence.readyTokens === tail.block * context.blockTokens;
   return taken !== null && goesOn && isInPlace(taken, sequence) ? taken.tokens : 0;
 }
 

@@ -3,6 +3,7 @@
 import type { DevicePool } from '../../backends/webgpu/index.ts';
 import {
   BlockKeys,
+  type BlockMoves,
   type ComputePace,
   type KeyElements,
   type KVManager,
@@ -43,6 +44,8 @@ export interface RequestContext {
   readonly closing: AbortSignal;
   /** The runtime's clock, in integer microseconds. */
   nowUs(): number;
+  /** Moves of single blocks between tiers. */
+  readonly moves: BlockMoves;
   /** Moves cached blocks by their temperature; null where that is off. */
   readonly migration: RuntimeMigration | null;
 }

@@ -1,10 +1,12 @@
 /**
  * Requests that wait for room in HBM, first come first served within a priority. Whoever is first looks for
- * room again whenever some came free; the others wait behind.
+ * room again whenever some came free; the others wait behind. A request that steps aside keeps its place, but
+ * nobody waits behind it.
  */
 
 export interface Ticket {
   readonly priority: number;
+  isAside: boolean;
   /** Called when the ticket is first, or when room came free while it is. */
   wake: () => void;
 }
@@ -19,12 +21,13 @@ export class AdmissionQueue {
 
   /** Whether somebody of this priority or a more urgent one waits already. */
   isBehindOthers(priority: number): boolean {
-    return this.#tickets.length > 0 && this.#tickets[0].priority <= priority;
+    const first = this.#first;
+    return first !== undefined && first.priority <= priority;
   }
 
   /** @param ahead of those with the same priority: it was admitted before, and lost its room */
   join(priority: number, ahead = false): Ticket {
-    const ticket: Ticket = { priority, wake: () => {} };
+    const ticket: Ticket = { priority, isAside: false, wake: () => {} };
     let at = this.#tickets.length;
     const isAheadOf = (other: number): boolean => other > priority || (ahead && other === priority);
     while (at > 0 && isAheadOf(this.#tickets[at - 1].priority)) at--;
@@ -33,14 +36,27 @@ export class AdmissionQueue {
   }
 
   isFirst(ticket: Ticket): boolean {
-    return this.#tickets[0] === ticket;
+    return this.#first === ticket;
   }
 
   leave(ticket: Ticket): void {
+    const wasFirst = this.isFirst(ticket);
     const at = this.#tickets.indexOf(ticket);
     if (at === -1) return;
     this.#tickets.splice(at, 1);
-    if (at === 0) this.roomFreed();
+    if (wasFirst) this.roomFreed();
+  }
+
+  /** Those behind the ticket go ahead while `work` is under way. */
+  async aside(ticket: Ticket, work: () => Promise<void>): Promise<void> {
+    const wasFirst = this.isFirst(ticket);
+    ticket.isAside = true;
+    if (wasFirst) this.roomFreed();
+    try {
+      await work();
+    } finally {
+      ticket.isAside = false;
+    }
   }
 
   /** Fulfilled when it is worth another look. */
@@ -51,6 +67,10 @@ export class AdmissionQueue {
   }
 
   roomFreed(): void {
-    this.#tickets[0]?.wake();
+    this.#first?.wake();
+  }
+
+  get #first(): Ticket | undefined {
+    return this.#tickets.find(({ isAside }) => !isAside);
   }
 }

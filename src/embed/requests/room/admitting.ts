@@ -5,16 +5,23 @@
 
 import { unlessAborted } from '../../abort.ts';
 import { takeRoomFromBothEnds } from '../../arriving/prefillParts.ts';
+import type { TokenList } from '../../prompts/tokenList.ts';
 import { bytesOf, full, type RequestContext } from '../context.ts';
 import type { GroupTable } from '../kvSequence.ts';
+import { keysToStage, stage } from './staging.ts';
 
 export interface Wish {
-  readonly tokens: number;
+  readonly list: TokenList;
   readonly owner: number;
   readonly priority: number;
   readonly wait: boolean;
   readonly arrives: boolean;
 }
+
+type Group = Pick<GroupTable, 'chain' | 'keys' | 'sizeClass'>;
+
+/** What was read into host memory may be evicted from there before there is room; then it is read again. */
+const STAGINGS_MAX = 3;
 
 /**
  * Tables of a request that has room, with its cached blocks pinned and room taken for all others.
@@ -23,22 +30,29 @@ export interface Wish {
  */
 export async function admit(
   context: RequestContext,
-  groups: readonly Pick<GroupTable, 'chain' | 'keys' | 'sizeClass'>[],
+  groups: readonly Group[],
   wish: Wish,
   signals: readonly AbortSignal[],
   isFirst: boolean,
 ): Promise<GroupTable[]> {
   const { admission, blockTokens } = context;
-  const { priority, wait } = wish;
-  const blocks = Math.ceil(wish.tokens / blockTokens);
-  if (!admission.isBehindOthers(priority)) {
+  const { list, priority, wait } = wish;
+  const stages = wait && !wish.arrives;
+  const toStage = (): Uint32Array[] => (stages ? keysToStage(context, groups, list) : []);
+  if (!admission.isBehindOthers(priority) && toStage().length === 0) {
     const tables = openTables(context, groups, wish);
     if (tables !== null) return tables;
   }
-  if (!wait) throw full(context, blocks);
+  if (!wait) throw full(context, Math.ceil(list.length / blockTokens));
   const ticket = admission.join(priority, !isFirst);
   try {
-    for (;;) {
+    for (let stagings = 0; ; ) {
+      const keys = stagings < STAGINGS_MAX && (stagings === 0 || admission.isFirst(ticket)) ? toStage() : [];
+      if (keys.length > 0) {
+        stagings++;
+        await admission.aside(ticket, () => stage(context, keys, signals));
+        continue;
+      }
       const tables = admission.isFirst(ticket) ? openTables(context, groups, wish) : null;
       if (tables !== null) return tables;
       await unlessAborted(signals, () => admission.turn(ticket));
@@ -52,14 +66,10 @@ export async function admit(
  * A table for each group whose blocks have their room, or none where they do not all fit. The last token is
  * always left to compute. All in one turn: nobody else can take the room between the look and the taking.
  */
-function openTables(
-  context: RequestContext,
-  groups: readonly Pick<GroupTable, 'chain' | 'keys' | 'sizeClass'>[],
-  wish: Wish,
-): GroupTable[] | null {
+function openTables(context: RequestContext, groups: readonly Group[], wish: Wish): GroupTable[] | null {
   const tables = openWhatFits(context, groups, wish);
   if (tables === null) return null;
-  const blocks = Math.ceil(wish.tokens / context.blockTokens);
+  const blocks = Math.ceil(wish.list.length / context.blockTokens);
   const isTaken = wish.arrives && tables.length === 1 && takeRoomFromBothEnds(context, tables[0], blocks);
   if (!isTaken) takeRoom(context, tables, blocks);
   return tables;
@@ -79,12 +89,12 @@ export function takeRoom(
 
 function openWhatFits(
   context: RequestContext,
-  groups: readonly Pick<GroupTable, 'chain' | 'keys' | 'sizeClass'>[],
-  { tokens, owner }: Wish,
+  groups: readonly Group[],
+  { list, owner }: Wish,
 ): GroupTable[] | null {
   const { manager, blockTokens } = context;
-  const blocks = Math.ceil(tokens / blockTokens);
-  const limit = Math.floor(Math.max(tokens - 1, 0) / blockTokens);
+  const blocks = Math.ceil(list.length / blockTokens);
+  const limit = Math.floor(Math.max(list.length - 1, 0) / blockTokens);
   const nowUs = context.nowUs();
   if (groups.length === 1) {
     const [{ keys, sizeClass, chain }] = groups;
