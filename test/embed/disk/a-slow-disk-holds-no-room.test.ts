@@ -4,8 +4,7 @@
  */
 
 import { expect, it } from 'vitest';
-import type { KVRuntime, KVSequence } from '../../src/embed/index.ts';
-import { nothingLeaked, openHeld, turn, untilHeld } from './heldDisk.ts';
+import type { KVRuntime, KVSequence } from '../../../src/embed/index.ts';
 import {
   ask,
   blocks,
@@ -16,7 +15,8 @@ import {
   rightContents,
   tenant,
   write,
-} from './liveRuntime.ts';
+} from '../liveRuntime.ts';
+import { nothingLeaked, openHeld, turn, untilHeld } from './heldDisk.ts';
 
 const DDR_BLOCKS = 16;
 /** More than half of HBM. */
