@@ -1,6 +1,6 @@
 /** What a soak says of a runtime: how each thing that could leak grew, and whether that is a leak. */
 
-import type { Sample, SoakReport } from './campaign.ts';
+import type { Sample, SoakReport } from '../campaign.ts';
 import { leaks, type Slope, theilSen } from './slope.ts';
 
 /**

@@ -4,7 +4,7 @@
  */
 
 import { describe, expect, it } from 'vitest';
-import { SeededRandom, testSeed } from '../../src/testing/index.ts';
+import { SeededRandom, testSeed } from '../../../src/testing/index.ts';
 import { leaks, theilSen } from './slope.ts';
 import { climbs } from './verdict.ts';
 

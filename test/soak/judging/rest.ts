@@ -1,7 +1,7 @@
 /** What must not be there when nobody asks a runtime for anything. */
 
-import type { KVRuntime } from '../../src/embed/index.ts';
-import { tierName } from '../../src/runtime/index.ts';
+import type { KVRuntime } from '../../../src/embed/index.ts';
+import { tierName } from '../../../src/runtime/index.ts';
 
 /** What a runtime at rest should not hold: a line for each thing that it does. */
 export function held({ manager }: KVRuntime): string[] {
