@@ -10,7 +10,7 @@ import { join } from 'node:path';
 import type { KVRuntime, KVSequence } from '../../src/embed/index.ts';
 import { TierKVError } from '../../src/runtime/index.ts';
 import { SeededRandom } from '../../src/testing/seededRandom.ts';
-import { held } from '../soak/rest.ts';
+import { held } from '../soak/judging/rest.ts';
 import { blocks, openRuntime } from './liveRuntime.ts';
 
 export interface AnyCallsReport {

@@ -6,7 +6,7 @@
 
 import { parseArgs } from 'node:util';
 import { removeStateDirectories } from '../examples/server/liveServer.ts';
-import { leaks, theilSen } from '../soak/slope.ts';
+import { leaks, theilSen } from '../soak/judging/slope.ts';
 import { serverLoad } from './campaign.ts';
 
 const { values } = parseArgs({

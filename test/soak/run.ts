@@ -22,8 +22,8 @@ import {
 } from '../../src/cli/output/index.ts';
 import { soak } from './campaign.ts';
 import { busyHour } from './hour.ts';
+import { verdictOf } from './judging/verdict.ts';
 import { growthTable, lastLine, plotOf, sampleTable, workLines } from './render.ts';
-import { verdictOf } from './verdict.ts';
 
 const ARENAS = 'MALLOC_ARENA_MAX';
 const YOUNG_GENERATION = '--max-semi-space-size=4';

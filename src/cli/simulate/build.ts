@@ -2,11 +2,18 @@
 
 import { configError } from '../../runtime/errors.ts';
 import { type Conservation, handoffGranularities } from '../../sim/cluster/index.ts';
-import { PolicyControlPlane, type Role } from '../../sim/control/index.ts';
+import type { Role } from '../../sim/control/index.ts';
 import { type Deployment, newSimulation, type PoolConfig } from '../../sim/deployment/index.ts';
 import { KeysNeeded } from '../../sim/instance/index.ts';
 import { withOptionNames } from '../process/index.ts';
-import { type BuildExtras, type BuiltSimulation, optionNames, readsNoKeys, withPolicies } from './built.ts';
+import {
+  type BuildExtras,
+  type BuiltSimulation,
+  controlPlane,
+  optionNames,
+  readsNoKeys,
+  withPolicies,
+} from './built.ts';
 import { buildDeployed } from './deployment/index.ts';
 import { controlSetup } from './input/control.ts';
 import { engineSetup } from './input/engine.ts';
@@ -92,15 +99,7 @@ export function buildSimulation(
       key,
       deployment,
       workload: opened.workload,
-      control: new PolicyControlPlane(
-        { ...control, ...bound?.control },
-        {
-          key: key.simulationSeed,
-          blockTokens: engine.blockTokens,
-          maxSequences: limits.maxSequences,
-          ...(bound === undefined ? {} : { policies: bound.policies }),
-        },
-      ),
+      control: controlPlane(control, key, engine.blockTokens, limits.maxSequences, bound),
       options: {
         horizonUs: opened.horizonUs,
         admissionLatencyUs: whole(options, 'admissionLatency', 0, 1e12),

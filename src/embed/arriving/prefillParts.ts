@@ -26,7 +26,7 @@ import { placedBlocks } from './placed.ts';
 
 /** Most tokens of a part where the caller does not say. */
 export const PART_TOKENS = 512;
-/** A block that is late is looked after this often. */
+/** Shortest and longest time between two looks at blocks that are late. */
 const LOOK_AGAIN_MS = 1;
 const LOOK_AGAIN_MS_MOST = 1000;
 

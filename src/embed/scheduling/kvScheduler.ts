@@ -32,7 +32,7 @@ import { finishedOf, type KVStepOutcome, type SampledToken, takeTokens } from '.
 /** `preemption` is `recompute` or `offload`: tokens that were handed out are never generated again. */
 export type KVSchedulerConfig = Omit<SchedulerConfig, 'publish'>;
 
-/** Blocks that were expected much later are looked after so often. */
+/** Longest time between two looks at blocks that are late. */
 const LATE_MS_MOST = 1000;
 
 export class KVScheduler {

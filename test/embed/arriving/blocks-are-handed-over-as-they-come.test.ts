@@ -2,7 +2,7 @@
 
 import { afterEach, describe, expect, it } from 'vitest';
 import type { KVRuntime, KVSequence, PrefillPart } from '../../../src/embed/index.ts';
-import { nothingLeaked, openHeld, untilHeld } from '../heldDisk.ts';
+import { nothingLeaked, openHeld, untilHeld } from '../disk/heldDisk.ts';
 import {
   blocks,
   bytesOf,

@@ -5,11 +5,10 @@
 
 import { invariant } from '../../../runtime/errors.ts';
 import { type HandoffConfig, handoffGranularities } from '../../../sim/cluster/index.ts';
-import { PolicyControlPlane } from '../../../sim/control/index.ts';
 import { type Deployment, newSimulation } from '../../../sim/deployment/index.ts';
 import { readYaml, type SpecNode } from '../../../sim/workload/spec/reader.ts';
 import { readText } from '../../input/index.ts';
-import { type BuildExtras, type BuiltSimulation, readsNoKeys, withPolicies } from '../built.ts';
+import { type BuildExtras, type BuiltSimulation, controlPlane, readsNoKeys, withPolicies } from '../built.ts';
 import { textOption } from '../input/numbers.ts';
 import type { Options } from '../input/options.ts';
 import { openSimulation } from '../input/workload.ts';
@@ -56,15 +55,7 @@ export function buildDeployed(
     key,
     deployment,
     workload: opened.workload,
-    control: new PolicyControlPlane(
-      { ...control, ...bound?.control },
-      {
-        key: key.simulationSeed,
-        blockTokens,
-        maxSequences,
-        ...(bound === undefined ? {} : { policies: bound.policies }),
-      },
-    ),
+    control: controlPlane(control, key, blockTokens, maxSequences, bound),
     options: {
       horizonUs: opened.horizonUs,
       admissionLatencyUs,
