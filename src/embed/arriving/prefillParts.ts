@@ -96,10 +96,10 @@ function partNow(
   if (start >= sequence.length) return 'all';
   let end = sequence.length;
   let waitUs = Number.POSITIVE_INFINITY;
-  if (start < table.matched * blockTokens) {
+  if (start < prefix.blocks * blockTokens) {
     const { front, to, loadFrom, plan } = decide(context, prefix, start, most);
     loadFromBack(context, group, loadFrom);
-    end = Math.max(front, to) * blockTokens;
+    end = Math.min(end, Math.max(front, to) * blockTokens);
     takeOver(context, group, front, Math.min(to, Math.ceil((start + most) / blockTokens)));
     waitUs = plan.loadUs;
   }
@@ -130,8 +130,9 @@ function loadFromBack(
   { table }: Pick<GroupTable, 'table'>,
   from: number,
 ): boolean {
-  for (let i = from; i < table.matched; i++) {
-    if (table.state[i] === Entry.MATCHED) return manager.loadFromBack(table, from, table.matched, nowUs());
+  const to = Math.min(table.matched, table.length);
+  for (let i = from; i < to; i++) {
+    if (table.state[i] === Entry.MATCHED) return manager.loadFromBack(table, from, to, nowUs());
   }
   return true;
 }
@@ -213,5 +214,6 @@ function prefixOf(
   { units, blockTokens }: RequestContext,
   { table, sizeClass }: { readonly table: Sequence; readonly sizeClass: number },
 ): FoundPrefix {
-  return { sequence: table, blocks: table.matched, blockTokens, blockBytes: units.unitBytes[sizeClass] };
+  const blocks = Math.min(table.matched, table.length); // some may have been taken back
+  return { sequence: table, blocks, blockTokens, blockBytes: units.unitBytes[sizeClass] };
 }
