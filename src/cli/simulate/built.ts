@@ -1,7 +1,12 @@
 /** A simulation that is ready to run, whatever it was built from, and what builders have in common. */
 
 import type { BoundBundle } from '../../evolve/binding/index.ts';
-import type { ForcedDecisions, Simulation, SimulationObserver } from '../../sim/cluster/index.ts';
+import type {
+  ForcedDecisions,
+  ScalingSetup,
+  Simulation,
+  SimulationObserver,
+} from '../../sim/cluster/index.ts';
 import type { ControlConfig } from '../../sim/control/index.ts';
 import type { Deployment, MakeEngine } from '../../sim/deployment/index.ts';
 import type { EngineConfig } from '../../sim/instance/index.ts';
@@ -33,6 +38,8 @@ export interface BuiltSimulation {
   readonly opened: OpenedSimulation;
   readonly deployment: Deployment;
   readonly machine: EngineHardware;
+  /** Pools whose replicas come and go. */
+  readonly scaling: readonly ScalingSetup[];
   /** Name of the order in which requests wait. */
   readonly scheduler: string;
   /** The options of the run, with what a deployment file says of it. */

@@ -1,5 +1,8 @@
 /** What a trace records of each decision. Times are simulated microseconds. */
 
+import type { ReplicaChange } from '../../sim/cluster/index.ts';
+import type { ScaleRecord } from '../../sim/report/index.ts';
+
 /** `minimal`: metrics alone. `decisions`: each decision with what was known. `full`: events as well. */
 export const traceLevels = ['minimal', 'decisions', 'full'] as const;
 export type TraceLevel = (typeof traceLevels)[number];
@@ -82,13 +85,9 @@ export interface PreemptionRecord extends OfRequest {
   readonly instance: number;
 }
 
-export interface ScaleRecord {
-  readonly kind: 'scale';
-  readonly timeUs: number;
-  readonly action: string;
-  readonly previousCount: number;
-  readonly newCount: number;
-  readonly reason: string;
+/** A replica of a configuration begins a phase of its life. */
+export interface ReplicaRecord extends ReplicaChange {
+  readonly kind: 'replica';
 }
 
 /** A block that came to a tier. */
@@ -147,6 +146,7 @@ export type TraceRecord =
   | BatchRecord
   | PreemptionRecord
   | ScaleRecord
+  | ReplicaRecord
   | TransferRecord
   | HandoffRecord
   | DivergenceRecord

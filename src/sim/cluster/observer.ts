@@ -1,15 +1,10 @@
 /** Who watches a simulation: for traces and tests. Nothing that it does reaches the simulation. */
 
-import type {
-  AdmissionDecision,
-  Priority,
-  RoutingDecision,
-  ScaleDecision,
-  ShadowDivergence,
-} from '../control/index.ts';
+import type { AdmissionDecision, Priority, RoutingDecision, ShadowDivergence } from '../control/index.ts';
 import type { SimRequest } from '../instance/index.ts';
 import type { Status } from '../metrics/index.ts';
 import type { Handoff } from './flow/handoff.ts';
+import type { ReplicaChange, ScaleChange } from './scaling/scaleChange.ts';
 
 /** One step of an instance. */
 export interface StepSpan {
@@ -43,8 +38,10 @@ export interface SimulationObserver {
   stored?(instance: number, tier: number, key: Uint32Array): void;
   /** It can be found there no more. */
   removed?(instance: number, tier: number, key: Uint32Array): void;
-  /** The autoscaler changes the number of replicas, which was `before`. */
-  scaled?(decision: ScaleDecision, before: number, nowUs: number): void;
+  /** An autoscaler changes the number of replicas. */
+  scaled?(change: ScaleChange): void;
+  /** A replica begins a phase of its life. */
+  replica?(change: ReplicaChange): void;
   /** `instance` is -1 for a request that none had. */
   ended?(request: SimRequest, status: Status, timeUs: number, instance: number): void;
 }
@@ -73,6 +70,7 @@ export function observers(all: readonly SimulationObserver[]): SimulationObserve
     ...tell('stored'),
     ...tell('removed'),
     ...tell('scaled'),
+    ...tell('replica'),
     ...tell('ended'),
   };
 }

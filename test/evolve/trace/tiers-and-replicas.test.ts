@@ -11,6 +11,7 @@ import {
 import { keyToHex } from '../../../src/runtime/keys/index.ts';
 import { observers, type Simulation, type SimulationObserver } from '../../../src/sim/cluster/index.ts';
 import { managerConfigOf } from '../../../src/sim/instance/index.ts';
+import { scaleChange } from '../../sim/cluster/scaleChange.ts';
 import {
   type SmallPool,
   type SmallRequest,
@@ -84,7 +85,7 @@ describe('scale_oscillation', () => {
     let replicas = 4;
     for (const [action, atS] of all) {
       const targetReplicas = replicas + (action === 'up' ? 1 : -1);
-      recorder.scaled({ action, targetReplicas, reason: '' }, replicas, atS * 1e6);
+      recorder.scaled(scaleChange('all', replicas, targetReplicas, atS * 1e6));
       replicas = targetReplicas;
     }
     return found(recorder, 'scale_oscillation');
@@ -94,7 +95,22 @@ describe('scale_oscillation', () => {
     const [anomaly, ...others] = changes(['up', 10], ['down', 40], ['up', 130]);
     expect(others).toEqual([]);
     expect(anomaly).toMatchObject({ count: 2, timeUs: 10e6 });
-    expect(anomaly.description).toBe('2 changes of the replicas were taken back after 60 s on average');
+    expect(anomaly.description).toBe('all: 2 changes of the replicas were taken back after 60 s on average');
+  });
+
+  test('of each configuration on its own: the other one grows while this one shrinks', () => {
+    const recorder = new TraceRecorder('minimal');
+    recorder.attach(smallSimulation([smallPool()], []));
+    recorder.scaled(scaleChange('prefill', 1, 2, 10e6));
+    recorder.scaled(scaleChange('decode', 4, 3, 20e6));
+    recorder.scaled(scaleChange('prefill', 2, 3, 30e6));
+    expect(found(recorder, 'scale_oscillation')).toEqual([]);
+    recorder.scaled(scaleChange('decode', 3, 4, 60e6));
+    recorder.scaled(scaleChange('prefill', 3, 2, 40e6));
+    expect(found(recorder, 'scale_oscillation').map(({ description }) => description)).toEqual([
+      'decode: 1 changes of the replicas were taken back after 40 s on average',
+      'prefill: 1 changes of the replicas were taken back after 10 s on average',
+    ]);
   });
 
   test('none for changes one way, or far apart', () => {

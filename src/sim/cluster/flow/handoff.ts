@@ -40,7 +40,7 @@ export interface HandoffPart {
 export interface Handoff {
   readonly request: SimRequest;
   readonly from: number;
-  readonly to: number;
+  to: number;
   /** Of the whole prompt. */
   readonly blocks: number;
   readonly bytes: number;

@@ -127,6 +127,34 @@ export class Handoffs {
   cancel(handoff: Handoff, from: Instance, to: Instance, nowUs: number): void {
     this.#under.delete(handoff.request.number);
     from.engine.letGo(handoff.request, nowUs);
+    this.#leave(handoff, to, nowUs);
+  }
+
+  /** The decode instance `was` takes no more, and `to` takes its place: all that is computed goes there. */
+  turn(handoff: Handoff, was: Instance, to: Instance, nowUs: number): void {
+    this.#leave(handoff, was, nowUs);
+    const unsent = handoff.parts.reduce((sum, { blocks }) => sum + blocks, 0);
+    const sent = handoff.computedBlocks - unsent;
+    if (sent > 0) handoff.parts = [{ blocks: sent, computedUs: nowUs }, ...handoff.parts];
+    handoff.to = to.number;
+    handoff.state = 'local';
+    handoff.transfers = 0;
+    handoff.askedUs = -1;
+    handoff.startUs = -1;
+    handoff.endUs = -1;
+    this.ready(handoff.request.number, to, nowUs);
+  }
+
+  /** Whether KV of prompts that are done is held on the prefill instance still. */
+  holdsAny(from: number): boolean {
+    for (const handoff of this.#under.values()) {
+      if (handoff.from === from && handoff.readyUs !== -1) return true;
+    }
+    return false;
+  }
+
+  /** It has neither room on the decode instance nor a place in its queue any more. */
+  #leave(handoff: Handoff, to: Instance, nowUs: number): void {
     if (handoff.state === 'transferring') to.engine.letGo(handoff.request, nowUs);
     const queue = this.#waiting[handoff.to] ?? [];
     const at = queue.indexOf(handoff);
