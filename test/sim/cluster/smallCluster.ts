@@ -1,6 +1,7 @@
 /** Small clusters for tests: a simple model of time, requests by hand, and every table audited at the end. */
 
 import type {
+  ForcedDecisions,
   HandoffConfig,
   ScalingSetup,
   Simulation,
@@ -114,6 +115,7 @@ export function smallSimulation(
   observer: SimulationObserver = {},
   scaling: readonly ScalingSetup[] = [],
   handoff: Partial<HandoffConfig> = {},
+  forced: ForcedDecisions = {},
 ): Simulation {
   return newSimulation({
     deployment: { pools },
@@ -121,6 +123,7 @@ export function smallSimulation(
     control: new PolicyControlPlane(control, { key: 1n, blockTokens: 4, maxSequences: 16 }),
     observer,
     scaling,
+    forced,
     options: {
       horizonUs: Infinity,
       admissionLatencyUs: 0,
