@@ -2,6 +2,7 @@
 
 import type {
   Handoff,
+  HandoffSend,
   ReplicaChange,
   ScaleChange,
   Simulation,
@@ -185,9 +186,15 @@ export class TraceRecorder implements SimulationObserver {
     this.#keep({ kind: 'replica', ...change });
   }
 
-  handedOff({ request, from, to }: Handoff): void {
+  handoffSent({ request, sentUs, ...sent }: HandoffSend): void {
+    this.#keep({ kind: 'handoff_transfer', timeUs: sentUs, requestId: request.id, ...sent });
+  }
+
+  handedOff({ request, from, to, blocks, bytes, transfers, readyUs, askedUs, startUs }: Handoff): void {
     const timeUs = this.#simulation?.nowUs ?? 0;
-    this.#keep({ kind: 'handoff', timeUs, requestId: request.id, from, to });
+    const times = { readyUs, askedUs, startUs };
+    const requestId = request.id;
+    this.#keep({ kind: 'handoff', timeUs, requestId, from, to, blocks, bytes, transfers, ...times });
   }
 
   diverged({ timeUs, request, instance, expectedBlocks, actualBlocks }: ShadowDivergence): void {

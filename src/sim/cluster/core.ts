@@ -65,9 +65,13 @@ export class ClusterCore {
     this.forced = parts.forced ?? {};
     this.tape = workload.stream instanceof RequestTape ? workload.stream : new RequestTape(workload.stream);
     this.sessions = workload.sessions === undefined ? null : new SessionManager(workload.sessions);
-    this.handoffs = new Handoffs(options.handoff, (timeUs, row) => {
-      this.queue.schedule(timeUs, SimEvent.HANDOFF, row, HANDOFF_ARRIVED);
-    });
+    this.handoffs = new Handoffs(
+      options.handoff,
+      (timeUs, row) => {
+        this.queue.schedule(timeUs, SimEvent.HANDOFF, row, HANDOFF_ARRIVED);
+      },
+      (sent) => this.observer.handoffSent?.(sent),
+    );
     this.#host = host;
   }
 

@@ -7,6 +7,7 @@ export {
   type HandoffConfig,
   type HandoffCounters,
   type HandoffGranularity,
+  type HandoffSend,
   type HandoffState,
   handoffGranularities,
 } from './flow/index.ts';

@@ -3,7 +3,7 @@
 import type { AdmissionDecision, Priority, RoutingDecision, ShadowDivergence } from '../control/index.ts';
 import type { SimRequest } from '../instance/index.ts';
 import type { Status } from '../metrics/index.ts';
-import type { Handoff } from './flow/handoff.ts';
+import type { Handoff, HandoffSend } from './flow/handoff.ts';
 import type { ReplicaChange, ScaleChange } from './scaling/scaleChange.ts';
 
 /** One step of an instance. */
@@ -29,6 +29,8 @@ export interface SimulationObserver {
   joined?(request: SimRequest, instance: number, nowUs: number): void;
   /** It gave its blocks up and waits again. */
   preempted?(request: SimRequest, instance: number, nowUs: number): void;
+  /** KV of a request goes on the way to its decode instance. */
+  handoffSent?(sent: HandoffSend): void;
   /** The KV of a request has come to its decode instance. */
   handedOff?(handoff: Handoff): void;
   diverged?(divergence: ShadowDivergence): void;
@@ -65,6 +67,7 @@ export function observers(all: readonly SimulationObserver[]): SimulationObserve
     ...tell('routing'),
     ...tell('joined'),
     ...tell('preempted'),
+    ...tell('handoffSent'),
     ...tell('handedOff'),
     ...tell('diverged'),
     ...tell('stored'),

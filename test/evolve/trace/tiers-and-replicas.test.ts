@@ -150,6 +150,55 @@ describe('pd_backpressure', () => {
   });
 });
 
+describe('hand-offs of a trace', () => {
+  const requests = Array.from({ length: 12 }, (_, i) => ({ atUs: 300 * i, prompt: 96, output: 6 }));
+  const pools = [smallPool({ role: 'prefill' }), smallPool({ role: 'decode', hbmBlocks: 128 })];
+
+  test.each([
+    ['request', false],
+    ['chunk', false],
+    ['block', false],
+    ['stream', false],
+    ['chunk', true],
+    ['block', true],
+    ['stream', true],
+  ] as const)(
+    'by %s, pipelined %s: a row for each transfer, and one at the end',
+    (granularity, pipelined) => {
+      const recorder = new TraceRecorder('decisions');
+      const simulation = smallSimulation(pools, requests, { decider: { policy: 'always' } }, recorder, [], {
+        bandwidthBytesPerS: 1e7,
+        granularity,
+        pipelined,
+      });
+      const { records } = watched(recorder, simulation);
+      const sent = records.filter((record) => record.kind === 'handoff_transfer');
+      const done = records.filter((record) => record.kind === 'handoff');
+      expect(done.length).toBe(12);
+      const sum = (of: readonly number[]): number => of.reduce((a, b) => a + b, 0);
+      for (const { requestId, timeUs, blocks, bytes, transfers, readyUs, askedUs, startUs } of done) {
+        const own = sent.filter((record) => record.requestId === requestId);
+        expect(
+          own.reduce((next, { firstBlock, blocks: some }) => (firstBlock === next ? next + some : -1), 0),
+        ).toBe(blocks);
+        expect(sum(own.map((record) => record.bytes))).toBeCloseTo(bytes, 6);
+        expect(sum(own.map((record) => record.transfers))).toBe(transfers);
+        expect(own[0].timeUs).toBe(startUs);
+        expect(own.at(-1)?.endUs).toBe(timeUs);
+        expect(askedUs).toBeLessThanOrEqual(startUs);
+        expect(readyUs).toBeLessThan(timeUs);
+      }
+      // the one link carries one after the other
+      const inTurn = [...sent].sort((a, b) => a.startUs - b.startUs);
+      for (const [i, { startUs }] of inTurn.entries()) {
+        if (i > 0) expect(startUs).toBeGreaterThanOrEqual(inTurn[i - 1].endUs);
+      }
+      expect(sum(done.map(({ transfers }) => transfers))).toBe(simulation.handoffs.counters.transfers);
+      if (pipelined) expect(sent.some(({ requestId }, i) => sent[i + 1]?.requestId === requestId)).toBe(true);
+    },
+  );
+});
+
 describe('blocks of a trace', () => {
   const trace = (level: 'minimal' | 'decisions'): TraceRecord[] => {
     const recorder = new TraceRecorder(level);

@@ -59,6 +59,23 @@ export interface Handoff {
   parts: readonly HandoffPart[];
 }
 
+/** Blocks of a hand-off that go on the link together: one transfer, or one each with granularity `block`. */
+export interface HandoffSend {
+  readonly request: SimRequest;
+  readonly from: number;
+  readonly to: number;
+  /** Place of the first of them in the prompt. */
+  readonly firstBlock: number;
+  readonly blocks: number;
+  readonly bytes: number;
+  /** That begin with them; 0 where they join a stream. */
+  readonly transfers: number;
+  /** When they were given to the link, and when it carries them. */
+  readonly sentUs: number;
+  readonly startUs: number;
+  readonly endUs: number;
+}
+
 export interface HandoffCounters {
   /** Hand-offs that had to wait for room on the decode side. */
   delayed: number;

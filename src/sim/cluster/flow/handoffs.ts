@@ -19,6 +19,7 @@ import {
   type Handoff,
   type HandoffConfig,
   type HandoffCounters,
+  type HandoffSend,
   transfersOf,
 } from './handoff.ts';
 
@@ -39,14 +40,21 @@ export class Handoffs {
   readonly #waiting: Handoff[][] = [];
   readonly #under = new Map<number, Handoff>();
   readonly #schedule: (timeUs: number, row: number) => void;
+  readonly #told: (sent: HandoffSend) => void;
 
   /**
    * @param schedule calls `arrived` with the row at that time
+   * @param told of what goes on a link
    * @throws TKV_CONFIG for a bandwidth, latency or granularity out of range
    */
-  constructor(config: HandoffConfig, schedule: (timeUs: number, row: number) => void) {
+  constructor(
+    config: HandoffConfig,
+    schedule: (timeUs: number, row: number) => void,
+    told: (sent: HandoffSend) => void,
+  ) {
     this.#config = checkHandoffConfig(config);
     this.#schedule = schedule;
+    this.#told = told;
   }
 
   get isPipelined(): boolean {
@@ -212,10 +220,14 @@ export class Handoffs {
     const transfers = transfersOf(granularity, parts, handoff.transfers);
     const startUs = Math.max(nowUs, this.#freeAtUs[handoff.from] ?? 0);
     const takesUs = Math.max(1, Math.ceil(transfers * baseLatencyUs + (bytes * 1e6) / bandwidthBytesPerS));
+    const unsent = handoff.parts.reduce((sum, part) => sum + part.blocks, 0);
+    const firstBlock = handoff.computedBlocks - unsent;
     handoff.parts = handoff.parts.slice(count);
     handoff.transfers += transfers;
     handoff.endUs = startUs + takesUs;
     this.#freeAtUs[handoff.from] = handoff.endUs;
+    const { request, from, to, endUs } = handoff;
+    this.#told({ request, from, to, firstBlock, blocks, bytes, transfers, sentUs: nowUs, startUs, endUs });
     const isLast = handoff.readyUs !== -1 && handoff.parts.length === 0;
     if (isLast) this.#schedule(handoff.endUs, handoff.request.number);
   }
