@@ -80,8 +80,7 @@ export interface KVRuntimeConfig {
   readonly scrub?: boolean;
   /**
    * When cached blocks of a tier go to the tier below. Default: HBM by `offloadThreshold`, DDR when its room
-   * is
-   * needed.
+   * is needed.
    */
   readonly offload?: { readonly hbm?: OffloadChoice; readonly ddr?: OffloadChoice };
   /**

@@ -21,10 +21,10 @@ import {
 import type { BlockUse, CacheEvent, CacheEvents, EventOptions } from './outputs/events.ts';
 import { type Metrics, metricsOf } from './outputs/metrics.ts';
 import { placesOf } from './prompts/tenantReuse.ts';
-import { type Room, roomOf } from './requests/beginning.ts';
 import { type DeviceBlockTable, deviceTable, notInHbm, readableBlocks } from './requests/blockTables.ts';
 import { given, type RequestContext, tokensToFind } from './requests/context.ts';
 import { type KVSequence, stateOf } from './requests/kvSequence.ts';
+import { type Room, roomOf } from './requests/room/admitting.ts';
 import type { OpenStores } from './stores/openStores.ts';
 
 export interface OpenUnit {

@@ -20,8 +20,8 @@ afterEach(async () => {
 /** Blocks that HBM holds beside the room for landing ones. */
 export const HBM_BLOCKS = 19;
 
-/** A runtime over HBM and a file; from `hold` on the file's calls end only when `letGo` is called. */
-export async function openHeld(): Promise<{
+/** A runtime over HBM, with DDR where it has bytes, and a file; from `hold` on the file's calls end only when `letGo` is called. */
+export async function openHeld({ ddrBytes }: { ddrBytes?: number } = {}): Promise<{
   kv: KVRuntime;
   hold: () => void;
   letGo: () => void;
@@ -33,10 +33,11 @@ export async function openHeld(): Promise<{
   plan.pause();
   let disk: FaultStore | undefined;
   const kv = await openRuntime({
+    ...(ddrBytes === undefined ? {} : { ddrBytes }),
     nvme: { dir, bytes: blocks(60) },
-    wrapStores: ({ hbm, nvme }) => {
+    wrapStores: ({ nvme, ...stores }) => {
       disk ??= new FaultStore(nvme!, { plan, wait: () => Promise.resolve() }); // called again for another device
-      return { hbm, nvme: disk };
+      return { ...stores, nvme: disk };
     },
   });
   const letGo = (): void => {

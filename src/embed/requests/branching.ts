@@ -5,6 +5,7 @@
  */
 
 import { Entry, TierKVError } from '../../runtime/index.ts';
+import { cutTail } from '../arriving/arrivingTail.ts';
 import { TokenList } from '../prompts/tokenList.ts';
 import {
   freshKeys,
@@ -82,6 +83,7 @@ export async function truncate(
   const { manager, blockTokens } = context;
   const blocks = Math.ceil(tokens / blockTokens);
   const whole = Math.floor(tokens / blockTokens);
+  cutTail(context, sequence, tokens);
   await settled(context, sequence);
   if (sequence.ended) return 'interrupted';
   const shared = sequence.groups.filter(({ table }) => blocks > whole && table.state[whole] === Entry.READY);
@@ -89,6 +91,7 @@ export async function truncate(
   if (!manager.hasRoomFor(bytes)) throw full(context, shared.length);
   sequence.tokens.truncate(tokens);
   sequence.cachedTokens = Math.min(sequence.cachedTokens, tokens);
+  sequence.arriving?.truncate(tokens);
   for (const group of sequence.groups) {
     if (blocks < group.table.length) manager.truncate(group.table, blocks, context.nowUs());
     if (shared.includes(group)) manager.copy(group.table, whole, group.table, whole, context.nowUs());

@@ -23,7 +23,7 @@ import {
   TierKVError,
 } from '../../runtime/index.ts';
 import { throwIfAborted, unlessAborted, type WaitOptions } from '../abort.ts';
-import { signalsOf } from '../requests/beginning.ts';
+import { signalsOf } from '../requests/beginOptions.ts';
 import type { RequestContext } from '../requests/context.ts';
 import { type KVStepPlan, nothingToCompute, planForKernels } from './kvStepPlan.ts';
 import { type KVRequest, ScheduledRequest } from './scheduledRequest.ts';

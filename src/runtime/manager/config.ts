@@ -54,8 +54,7 @@ export interface ManagerConfig {
   whenLowerFull?: 'evict' | 'refuse';
   /**
    * Short for `hbm.offload: { policy: 'threshold', share }`: the share of HBM, in use or cached, above which
-   * a
-   * release offloads cached blocks. Default 1: only when room is needed.
+   * a release offloads cached blocks. Default 1: only when room is needed.
    */
   offloadThreshold?: number;
   /**

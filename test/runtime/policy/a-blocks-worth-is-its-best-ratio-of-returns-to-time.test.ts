@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
-import { BUCKETS, bucketOf, bucketStartUs } from '../../../src/runtime/policy/hazard/ages.ts';
-import { CLASSES, classOf, Part } from '../../../src/runtime/policy/hazard/classes.ts';
-import { Estimates } from '../../../src/runtime/policy/hazard/estimates.ts';
+import { BUCKETS, bucketOf, bucketStartUs } from '../../../src/runtime/policy/hazard/learning/ages.ts';
+import { CLASSES, classOf, Part } from '../../../src/runtime/policy/hazard/learning/classes.ts';
+import { Estimates } from '../../../src/runtime/policy/hazard/learning/estimates.ts';
 import { Random } from '../../fuzz/random.ts';
 
 const seed = 27_08;

@@ -140,6 +140,12 @@ export function ratiosOf(
   return { atOnce: ratio('atOnce'), all: ratio('all') };
 }
 
+/** How long those waited that had blocks read from the disk: as long as it takes, since they asked to wait. */
+export function diskLine({ fromDisk }: BeginTimes): string {
+  const [median, most] = [0.5, 0.99].map((share) => (quantile(fromDisk, share) / 1000).toFixed(2));
+  return `begin that reads the slow disk (${formatCount(fromDisk.length)}): median ${median} s, p99 ${most} s`;
+}
+
 export function lastLine(report: ServerSoakReport): string {
   const { served, compared } = report;
   return (

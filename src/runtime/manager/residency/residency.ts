@@ -9,7 +9,7 @@ import { DecisionOp } from '../../log/decisionSink.ts';
 import { JobKind, Priority } from '../../transfer/jobTable.ts';
 import { type Core, HBM } from '../core.ts';
 import { claim } from '../jobs/issuing.ts';
-import type { SequenceId } from '../sequences/sequence.ts';
+import type { SequenceId } from '../sequences/blockTable/sequence.ts';
 
 /**
  * Evicts until `bytes` more are within the tier's capacity, or nothing there can be evicted now.
