@@ -177,7 +177,7 @@ export const slotContracts: Readonly<Record<PolicySlot, SlotContract>> = {
     actions: { rank: needs('this rank', 'lower goes first') },
   },
   autoScale: {
-    about: 'how many replicas there should be; used where the suite scales',
+    about: 'how many replicas of a deployment configuration there should be; each that scales has its own',
     templates: scalingPolicies,
     functions: [
       {
