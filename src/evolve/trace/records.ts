@@ -72,6 +72,8 @@ export interface RoutingRecord extends OfRequest {
 export interface BatchRecord extends OfRequest {
   readonly kind: 'batch';
   readonly instance: number;
+  /** By which it joined, lower first, where the instance scheduler of a bundle ranks; else null. */
+  readonly rank: number | null;
   readonly cachedBlocks: number;
   /** Requests that wait there still, by what the router knows. */
   readonly waiting: number;
@@ -80,6 +82,8 @@ export interface BatchRecord extends OfRequest {
 export interface PreemptionRecord extends OfRequest {
   readonly kind: 'preemption';
   readonly instance: number;
+  /** By which it gave way, higher first, where the instance scheduler of a bundle ranks; else null. */
+  readonly rank: number | null;
 }
 
 export interface ScaleRecord {

@@ -12,7 +12,7 @@ import { keyText, type SimulationKey, sameKey } from '../simulationKey.ts';
 import type { RequestTape } from './requestTape.ts';
 
 /** Of the form of the data; another one for each change of what is written down. */
-export const snapshotVersion = 2;
+export const snapshotVersion = 3;
 
 export interface SnapshotData {
   readonly version: number;
