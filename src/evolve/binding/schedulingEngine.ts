@@ -28,7 +28,7 @@ export interface SchedulingPolicy extends Stateful {
   readonly rankVictims?: RankAll;
 }
 
-class PolicyEngine extends SchedulerEngine {
+export class PolicyEngine extends SchedulerEngine {
   readonly #policy: SchedulingPolicy;
   /** Since those that wait were ranked last, one has come or gone. */
   #hasChanged = false;

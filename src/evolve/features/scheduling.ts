@@ -36,9 +36,12 @@ export function uncachedTokens(facts: SchedulingFacts): number {
   return Math.max(1, knownTokens - found);
 }
 
-/** When the first token is due, or Infinity for a request that asks for no time. */
+/** Later than anything is due. */
+const NEVER_US = 1e300;
+
+/** When the first token is due; of a request that asks for no time, after all others. */
 export function dueUs({ request: { arrivalUs, sloTargetUs } }: SchedulingFacts): number {
-  return sloTargetUs > 0 ? arrivalUs + sloTargetUs : Infinity;
+  return sloTargetUs > 0 ? arrivalUs + sloTargetUs : NEVER_US;
 }
 
 /** Of one request. At its arrival it has its prompt alone, and nothing is computed. */

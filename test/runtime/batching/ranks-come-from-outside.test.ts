@@ -5,10 +5,11 @@
 
 import { describe, expect, it } from 'vitest';
 import { ManagerPort, Scheduler, type ServingRequest } from '../../../src/runtime/batching/index.ts';
-import { BlockKeys, KVManager, LogWriter, Outcome, replayLog } from '../../../src/runtime/index.ts';
+import { KVManager, LogWriter, Outcome, replayLog } from '../../../src/runtime/index.ts';
 import { restoreState, saveState } from '../../../src/runtime/snapshot/index.ts';
+import type { JobId } from '../../../src/runtime/transfer/jobTable.ts';
 import { SeededRandom } from '../../../src/testing/index.ts';
-import { World, type WorldConfig } from './world.ts';
+import { keysOf, World, type WorldConfig } from './world.ts';
 
 const ranked = { queueOrder: 'ranked', victimRule: 'ranked' } as const;
 
@@ -143,30 +144,27 @@ describe('a log', () => {
     maxJobs: 256,
   };
 
-  /** Random requests with random ranks; jobs end at once. */
+  /** Random requests with random ranks; jobs end between two calls of the scheduler. */
   function record(seed: number, log: (text: string) => void): Scheduler {
     const random = new SeededRandom(seed);
     const writer = new LogWriter(managerConfig, { log });
     const manager = new KVManager(managerConfig, writer);
     let nowUs = 0;
-    const afterCall = (): void => {
-      for (let job = manager.nextJob(); job !== 0; job = manager.nextJob()) {
-        manager.complete(job, Outcome.LOADED, nowUs);
-      }
-    };
-    const port = new ManagerPort(manager, { blockTokens: 4, afterCall });
+    const port = new ManagerPort(manager, { blockTokens: 4 });
     const config = { ...ranked, maxSequences: 5, maxBatchedTokens: 24, preemption: 'offload' };
     const head = { ...new Scheduler(config, port).config, blockTokens: 4, sizeClass: 0 };
     const scheduler = new Scheduler<ServingRequest>(config, port, writer.scheduler(head, 0));
     const alive: string[] = [];
+    const jobs: JobId[] = [];
     for (let i = 0; i < 200; i++) {
       nowUs += random.below(50);
       if (random.chance(0.3)) {
         const id = `r${i}`;
-        scheduler.add(
-          { id, promptTokens: 1 + random.below(16), maxOutputTokens: 9, keys: new BlockKeys() },
-          nowUs,
+        const shared = random.below(5);
+        const keys = keysOf(
+          [0, 1, 2, 3, 4, 5].map((block) => (block < shared ? 1 + block : 100 * (i + 1) + block)),
         );
+        scheduler.add({ id, promptTokens: 1 + random.below(16), maxOutputTokens: 9, keys }, nowUs);
         alive.push(id);
       }
       const some = alive.filter((id) => scheduler.progress(id) !== undefined && random.chance(0.5));
@@ -175,6 +173,11 @@ describe('a log', () => {
         nowUs,
       );
       if (scheduler.step(nowUs).tokens > 0) scheduler.stepEnded({}, nowUs);
+      for (let job = manager.nextJob(); job !== 0; job = manager.nextJob()) jobs.push(job);
+      for (const job of jobs.splice(0)) {
+        if (random.chance(0.5)) manager.complete(job, Outcome.LOADED, nowUs);
+        else jobs.push(job);
+      }
       scheduler.checkIntegrity();
     }
     writer.end();

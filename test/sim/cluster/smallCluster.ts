@@ -64,6 +64,8 @@ export interface SmallRequest {
   readonly sloClass?: string;
   readonly tenant?: string;
   readonly deadlineUs?: number;
+  /** Time to the first token that it asks for. */
+  readonly ttftTargetUs?: number;
 }
 
 export function smallWorkload(requests: readonly SmallRequest[]): WorkloadRequest[] {
@@ -77,7 +79,7 @@ export function smallWorkload(requests: readonly SmallRequest[]): WorkloadReques
         sloClass: request.sloClass ?? '',
         model: '',
         adapter: '',
-        sloTargetUs: 0,
+        sloTargetUs: request.ttftTargetUs ?? 0,
         prefixGroup: '',
       },
       arrivalUs: request.atUs,
