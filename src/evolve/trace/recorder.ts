@@ -38,6 +38,10 @@ function about({ id, tenantId, sloClass, promptTokens }: SimRequest): {
   return { requestId: id, tenantId, priorityClass: sloClass, inputTokens: promptTokens };
 }
 
+function rankIn(rank: number): number | null {
+  return Number.isNaN(rank) ? null : rank;
+}
+
 /** The instance that computes the prompt. */
 function computesAt({ target, prefillInstance }: RoutingDecision): number {
   return prefillInstance === -1 ? target : prefillInstance;
@@ -168,12 +172,14 @@ export class TraceRecorder implements SimulationObserver {
       routing.cachedBlocks = cachedBlocks;
       routing.cacheHit = cachedBlocks > 0;
     }
-    this.#keep({ kind: 'batch', timeUs: nowUs, ...about(request), instance, cachedBlocks, waiting });
+    const rank = rankIn(request.queueRank);
+    this.#keep({ kind: 'batch', timeUs: nowUs, ...about(request), instance, rank, cachedBlocks, waiting });
   }
 
   preempted(request: SimRequest, instance: number, nowUs: number): void {
     this.anomalies.preempted(request, instance, nowUs);
-    this.#keep({ kind: 'preemption', timeUs: nowUs, ...about(request), instance });
+    const rank = rankIn(request.victimRank);
+    this.#keep({ kind: 'preemption', timeUs: nowUs, ...about(request), instance, rank });
   }
 
   scaled(change: ScaleChange): void {

@@ -75,6 +75,8 @@ export interface RoutingRecord extends OfRequest {
 export interface BatchRecord extends OfRequest {
   readonly kind: 'batch';
   readonly instance: number;
+  /** By which it joined, lower first, where the instance scheduler of a bundle ranks; else null. */
+  readonly rank: number | null;
   readonly cachedBlocks: number;
   /** Requests that wait there still, by what the router knows. */
   readonly waiting: number;
@@ -83,6 +85,8 @@ export interface BatchRecord extends OfRequest {
 export interface PreemptionRecord extends OfRequest {
   readonly kind: 'preemption';
   readonly instance: number;
+  /** By which it gave way, higher first, where the instance scheduler of a bundle ranks; else null. */
+  readonly rank: number | null;
 }
 
 /** A replica of a configuration begins a phase of its life. */

@@ -22,6 +22,9 @@ export class SimRequest implements RequestView, ServingRequest {
   part: 'whole' | 'prefill' | 'decode' = 'whole';
   /** Lower is more urgent. */
   priority = 0;
+  /** By which it joins the batch, lower first, and gives way, higher first; NaN where no policy ranks. */
+  queueRank: number = NaN;
+  victimRank: number = NaN;
   /** Leading blocks that it found cached when it first joined a batch, or -1 before. */
   foundBlocks = -1;
   /** Step that sampled the first token since the request last joined the batch, or -1. */

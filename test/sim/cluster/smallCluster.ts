@@ -68,6 +68,8 @@ export interface SmallRequest {
   readonly tenant?: string;
   readonly deadlineUs?: number;
   readonly model?: string;
+  /** Time to the first token that it asks for. */
+  readonly ttftTargetUs?: number;
 }
 
 export function smallWorkload(requests: readonly SmallRequest[]): WorkloadRequest[] {
@@ -81,7 +83,7 @@ export function smallWorkload(requests: readonly SmallRequest[]): WorkloadReques
         sloClass: request.sloClass ?? '',
         model: request.model ?? '',
         adapter: '',
-        sloTargetUs: 0,
+        sloTargetUs: request.ttftTargetUs ?? 0,
         prefixGroup: '',
       },
       arrivalUs: request.atUs,
