@@ -3,13 +3,8 @@
  * were.
  */
 
-import type { SimulationObserver, StepSpan } from '../../sim/cluster/index.ts';
-import type {
-  AdmissionDecision,
-  RoutingDecision,
-  ScaleDecision,
-  ShadowDivergence,
-} from '../../sim/control/index.ts';
+import type { ScaleChange, SimulationObserver, StepSpan } from '../../sim/cluster/index.ts';
+import type { AdmissionDecision, RoutingDecision, ShadowDivergence } from '../../sim/control/index.ts';
 import type { SimRequest, TierReport } from '../../sim/instance/index.ts';
 
 /** Reports of all instances, by tier. */
@@ -62,11 +57,11 @@ export class RunWatch implements SimulationObserver {
     this.divergences++;
   }
 
-  scaled({ targetReplicas }: ScaleDecision, before: number, nowUs: number): void {
+  scaled({ previousCount, newCount, timeUs }: ScaleChange): void {
     this.scaleEvents++;
     const { count } = this.#replicas[this.#replicas.length - 1];
     // both are of one configuration, and there may be others
-    this.#replicas.push({ sinceUs: nowUs, count: count + targetReplicas - before });
+    this.#replicas.push({ sinceUs: timeUs, count: count + newCount - previousCount });
   }
 
   step({ startUs }: StepSpan): void {
