@@ -13,8 +13,8 @@
 
 import { parseArgs } from 'node:util';
 import { removeStateDirectories } from '../examples/server/liveServer.ts';
+import { leaks, theilSen } from '../soak/judging/slope.ts';
 import { inOwnProcess } from '../soak/ownProcess.ts';
-import { leaks, theilSen } from '../soak/slope.ts';
 import { serverLoad } from './campaign.ts';
 
 const mib = 2 ** 20;

@@ -16,9 +16,9 @@ import {
 } from '../../src/cli/output/index.ts';
 import { soak } from './campaign.ts';
 import { busyHour } from './hour.ts';
+import { verdictOf } from './judging/verdict.ts';
 import { inOwnProcess } from './ownProcess.ts';
 import { growthTable, lastLine, plotOf, sampleTable, workLines } from './render.ts';
-import { verdictOf } from './verdict.ts';
 
 process.exitCode = inOwnProcess(import.meta.filename) ?? (await soakAsAsked());
 

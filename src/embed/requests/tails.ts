@@ -6,6 +6,7 @@
 
 import { Entry, type Sequence } from '../../runtime/index.ts';
 import { unlessAborted } from '../abort.ts';
+import type { TokenList } from '../prompts/tokenList.ts';
 import { type RequestContext, settled } from './context.ts';
 import type { GroupTable, SequenceState } from './kvSequence.ts';
 
@@ -34,36 +35,41 @@ export function sealTail({ manager, blockTokens, nowUs }: RequestContext, sequen
   }
 }
 
-/**
- * The longest cached tail behind the sequence's full cached blocks; the last token is always left to compute.
- */
+/** The longest cached tail behind the sequence's full cached blocks, pinned. */
 export function findTail(
   context: RequestContext,
   sequence: SequenceState,
   cachedBlocks: number,
 ): FoundTail | null {
-  const { manager, blockTokens } = context;
-  const most = Math.min(sequence.length - 1 - cachedBlocks * blockTokens, blockTokens - 1);
-  for (let tokens = most; tokens > 0; tokens--) {
-    const keys = sequence.groups.map((group) => tailKey(group, sequence, cachedBlocks, tokens));
-    if (!keys.every((key) => manager.matchLength(key, 1) === 1)) continue;
-    const tables = sequence.groups.map(({ table: { owner } }, g) =>
-      manager.open(keys[g], 1, context.nowUs(), 1, owner),
-    );
-    return { tokens, block: cachedBlocks, tables };
-  }
-  return null;
+  const longest = longestTail(context, sequence.groups, sequence.tokens, cachedBlocks);
+  if (longest === null) return null;
+  const { tokens, keys } = longest;
+  const tables = sequence.groups.map(({ table: { owner } }, g) =>
+    context.manager.open(keys[g], 1, context.nowUs(), 1, owner),
+  );
+  return { tokens, block: cachedBlocks, tables };
 }
 
-function tailKey(
-  { chain, keys }: GroupTable,
-  sequence: SequenceState,
-  block: number,
-  tokens: number,
-): Uint32Array {
-  const key = new Uint32Array(4);
-  chain.hashPartial(sequence.tokens.words, block, tokens, keys, key);
-  return key;
+/**
+ * Tokens and keys, one a group, of the longest cached tail behind so many full blocks; the last token is
+ * always left to compute.
+ */
+export function longestTail(
+  { manager, blockTokens }: RequestContext,
+  groups: readonly Pick<GroupTable, 'chain' | 'keys'>[],
+  list: TokenList,
+  cachedBlocks: number,
+): { readonly tokens: number; readonly keys: readonly Uint32Array[] } | null {
+  const most = Math.min(list.length - 1 - cachedBlocks * blockTokens, blockTokens - 1);
+  for (let tokens = most; tokens > 0; tokens--) {
+    const keys = groups.map((group) => {
+      const key = new Uint32Array(4);
+      group.chain.hashPartial(list.words, cachedBlocks, tokens, group.keys, key);
+      return key;
+    });
+    if (keys.every((key) => manager.matchLength(key, 1) === 1)) return { tokens, keys };
+  }
+  return null;
 }
 
 /** A tail that lies in a sequence's own block, for as long as nothing undoes that block. */

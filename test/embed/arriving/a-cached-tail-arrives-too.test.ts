@@ -7,7 +7,7 @@ import { afterEach, describe, expect, it, vi } from 'vitest';
 import { BufferUsage, MapMode } from '../../../src/backends/webgpu/device/gpuConstants.ts';
 import type { KVRuntime, KVSequence, PrefillPart } from '../../../src/embed/index.ts';
 import { SeededRandom } from '../../../src/testing/index.ts';
-import { nothingLeaked, openHeld, untilHeld } from '../heldDisk.ts';
+import { nothingLeaked, openHeld, untilHeld } from '../disk/heldDisk.ts';
 import { blocks, layout, openRuntime, tenant } from '../liveRuntime.ts';
 
 const { blockTokens } = layout;
