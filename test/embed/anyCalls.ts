@@ -219,10 +219,11 @@ class Caller {
 
   async #part(sequence: KVSequence): Promise<string> {
     const maxTokens = this.#spoiled(1 + this.#random.below(40));
-    const part = await this.#kv.nextPart(sequence, this.#spoiled({ maxTokens }));
+    const options = this.#spoiled<{ maxTokens?: number } | undefined>({ maxTokens });
+    const part = await this.#kv.nextPart(sequence, options);
     if (part === null || part === 'interrupted') return part ?? 'all';
     const { start, end } = part;
-    const isRight = start < end && end <= sequence.length && end - start <= (maxTokens ?? 512);
+    const isRight = start < end && end <= sequence.length && end - start <= (options?.maxTokens ?? 512);
     if (!isRight) throw new Error(`the part is ${start} to ${end} of ${sequence.length}`);
     if (sequence.cachedTokens < 0) throw new Error(`${sequence.cachedTokens} tokens are cached`);
     return 'part';

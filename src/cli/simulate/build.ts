@@ -21,6 +21,7 @@ import { engineHardware, oneOf } from './input/latency.ts';
 import { real, textOption, whole } from './input/numbers.ts';
 import type { Options } from './input/options.ts';
 import { scalingSetup } from './input/scaling.ts';
+import { goodputTargets } from './input/targets.ts';
 import { openSimulation } from './input/workload.ts';
 import { simulationKey } from './key.ts';
 
@@ -92,7 +93,9 @@ export function buildSimulation(
       bound?.policyId ?? null,
     ];
     const key = simulationKey(options, opened, policies);
-    const scaling = scalingSetup(options, bundle, machine, engine, limits, replicas, key, bound?.scaling);
+    const scaler = scalingSetup(options, bundle, machine, engine, limits, replicas, key, bound?.scaling);
+    const targets = goodputTargets(options, opened.spec);
+    const scaling = scaler === undefined ? [] : [{ ...scaler, targets }];
     const granularity = textOption(options, 'pdTransferGranularity') ?? 'request';
     const makeEngine = extras.makeEngine ?? bound?.makeEngine;
     const simulation = newSimulation({
@@ -113,13 +116,13 @@ export function buildSimulation(
         },
         ...(gateway === null ? {} : { gateway }),
       },
-      ...(scaling === undefined ? {} : { scaling }),
+      scaling,
       ...parts,
       ...(makeEngine === undefined ? {} : { makeEngine }),
       skipsKeys: (extras.skipsKeys ?? true) && bound === undefined && readsNoKeys(control),
     });
     const scheduler = engine.scheduler.queueOrder ?? 'fcfs';
     const gpus = (): number => simulation.instances.length * machine.tp * machine.dp;
-    return { simulation, opened, deployment, machine, scheduler, options, gpus };
+    return { simulation, opened, deployment, machine, scaling, scheduler, options, gpus };
   });
 }

@@ -3,6 +3,7 @@
 import type { BoundBundle } from '../../evolve/binding/index.ts';
 import type {
   ForcedDecisions,
+  ScalingSetup,
   Simulation,
   SimulationKey,
   SimulationObserver,
@@ -38,6 +39,8 @@ export interface BuiltSimulation {
   readonly opened: OpenedSimulation;
   readonly deployment: Deployment;
   readonly machine: EngineHardware;
+  /** Pools whose replicas come and go. */
+  readonly scaling: readonly ScalingSetup[];
   /** Name of the order in which requests wait. */
   readonly scheduler: string;
   /** The options of the run, with what a deployment file says of it. */

@@ -67,6 +67,32 @@ it('a cached tail that is lost just after it was copied does not count as cached
   manager.checkIntegrity();
 });
 
+it('a fork that is under way when HBM is lost leaves no table behind, whenever that is', async () => {
+  const kv = await open({ ddrBytes: blocks(20) });
+  const { manager } = kv;
+  const ends = new Set<string>();
+  for (let turns = 0; turns < 12; turns++) {
+    const sequence = await kv.begin(prompt(50 + turns).subarray(0, 40), { tenant });
+    write(kv, sequence, 1);
+    await kv.seal(sequence);
+    const forking = kv.fork(sequence, 35).then(
+      (forked) => {
+        ends.add(forked === 'interrupted' ? forked : 'forked');
+        if (forked !== 'interrupted') kv.release(forked);
+      },
+      (error: unknown) => ends.add(String(error)),
+    );
+    for (let i = 0; i < turns; i++) await Promise.resolve();
+    manager.loseTier(0, kv.nowUs());
+    await forking;
+    kv.release(sequence);
+    await kv.idle();
+    expect(manager.openSequences, `lost after ${turns} turns`).toBe(0);
+    manager.checkIntegrity();
+  }
+  expect([...ends]).toEqual(['interrupted']);
+});
+
 describe('a lost device', () => {
   it.each([
     ['host memory', 1],

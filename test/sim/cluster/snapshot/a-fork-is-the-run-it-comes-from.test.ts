@@ -27,7 +27,8 @@ function tellingTo(lines: string[]): SimulationObserver {
     routing: ({ id }, decision, nowUs) => say('routing', id, decision, nowUs),
     handedOff: ({ request, ...handoff }) => say('handedOff', request.id, handoff),
     diverged: (divergence) => say('diverged', divergence),
-    scaled: (decision, before, nowUs) => say('scaled', decision, before, nowUs),
+    scaled: (change) => say('scaled', change),
+    replica: (change) => say('replica', change),
     ended: ({ id }, status, nowUs, instance) => say('ended', id, status, nowUs, instance),
   };
 }
@@ -130,7 +131,7 @@ describe('a snapshot of another run', () => {
   it('of another version is refused', () => {
     const data = { ...taken.data, version: 99 };
     expect(() => resumeSimulation(randomSetup(7), data)).toThrow(
-      'The snapshot has version 99, and this tierkv reads 2. Take it anew.',
+      'The snapshot has version 99, and this tierkv reads 3. Take it anew.',
     );
   });
 

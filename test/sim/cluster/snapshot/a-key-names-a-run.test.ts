@@ -66,17 +66,19 @@ function run(key: SimulationKey): Run {
       },
       { key: key.simulationSeed, blockTokens: 4, maxSequences: 2 },
     ),
-    scaling: {
-      configId: 'all',
-      scaler,
-      replicas: new Replicas(actuation, { min: 2, max: 4 }, 2, worldOf(key.jitterSeed)),
-      capacityTokens: 256,
-    },
+    scaling: [
+      {
+        configId: 'all',
+        scaler,
+        replicas: new Replicas(actuation, { min: 2, max: 4 }, 2, worldOf(key.jitterSeed)),
+        capacityTokens: 256,
+      },
+    ],
     observer: {
       arrived: ({ promptTokens, maxOutputTokens }, nowUs) =>
         arrivals.push([promptTokens, maxOutputTokens, nowUs]),
       routing: ({ id }, decision, nowUs) => routings.push([id, decision, nowUs]),
-      scaled: (decision, before, nowUs) => scalings.push([decision, before, nowUs]),
+      scaled: (change) => scalings.push(change),
     },
     options: {
       horizonUs: Infinity,

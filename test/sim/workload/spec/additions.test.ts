@@ -221,6 +221,62 @@ describe('tenants', () => {
     expect(lengths(close)).toBeGreaterThan(1.5 * lengths(far));
   });
 
+  it('with correlated bursts have long conversations close together, in open loop', () => {
+    const turns = `    reasoning: {multi_turn: {max_rounds: 3, think_time_us: 5000, context_growth: ""}}\n    closed_loop: false\n`;
+    const plain = requests(turns);
+    const all = requests(`${turns}    correlation: {burst_size: 0.5}\n`);
+    const starts = (some: typeof all): typeof all => some.filter(({ round }) => round === 0);
+    const gaps = gapsOf(starts(all));
+    const bySession = Map.groupBy(all, ({ sessionId }) => sessionId);
+    const middle = [...gaps].sort((a, b) => a - b)[gaps.length >> 1];
+    const roundsAfter = (matches: (gap: number) => boolean): number[] =>
+      starts(all)
+        .slice(1)
+        .filter((_, i) => matches(gaps[i]))
+        .flatMap(({ sessionId }) => (bySession.get(sessionId) ?? []).slice(1))
+        .map(({ inputTokens }) => inputTokens);
+    const close = roundsAfter((gap) => gap < middle / 2);
+    const far = roundsAfter((gap) => gap > 2 * middle);
+    expect(mean(close)).toBeGreaterThan(1.5 * mean(far));
+    // lengths alone change at first: sessions start when they did
+    expect(starts(all)[1].arrivalUs).toBe(starts(plain)[1].arrivalUs);
+  });
+
+  const lengths = 'input_distribution: {type: constant, params: {value: 100}}';
+
+  it('with correlated bursts have long follow-ups soon after their round, in closed loop', () => {
+    const states = (correlation: string): WorkloadRequest[][] =>
+      serve(
+        workloadOf(`    session:
+      markov:
+        states:
+          - {name: quick, next: {quick: 1, slow: 1}, pause_ms: {type: constant, params: {value: 10}}, ${lengths}}
+          - {name: slow, next: {quick: 1, slow: 1}, pause_ms: {type: constant, params: {value: 4000}}, ${lengths}}
+        rounds: {type: constant, params: {value: 8}}
+      context_growth: none
+${correlation}`),
+      );
+    const split = (sessions: WorkloadRequest[][]): { soon: number[]; late: number[] } => {
+      const soon: number[] = [];
+      const late: number[] = [];
+      for (const rounds of sessions) {
+        for (const [i, { arrivalUs, inputTokens }] of rounds.entries()) {
+          if (i === 0) continue;
+          (arrivalUs - rounds[i - 1].arrivalUs > 2e6 ? late : soon).push(inputTokens);
+        }
+      }
+      return { soon, late };
+    };
+    const plain = split(states(''));
+    expect(mean(plain.soon)).toBe(100);
+    expect(mean(plain.late)).toBe(100);
+    const correlated = split(states('    correlation: {burst_size: 0.5}\n'));
+    expect(mean(correlated.soon)).toBeGreaterThan(1.5 * mean(correlated.late));
+    expect(states('    correlation: {burst_size: 0.5}\n')).toEqual(
+      states('    correlation: {burst_size: 0.5}\n'),
+    );
+  });
+
   it('of an archetype need no lengths', () => {
     const elephant = `    archetype: {typical_prompt_size: elephant, prefix_reuse_affinity: 1, session_length: 3}\n`;
     const workload = workloadOf(elephant, false);
