@@ -18,8 +18,8 @@ import {
   type ServingRequest,
 } from '../../src/runtime/batching/index.ts';
 import { BlockKeys, ExternalKeys, KVManager, Outcome, type SequenceId } from '../../src/runtime/index.ts';
-import { Sequence } from '../../src/runtime/manager/sequences/sequence.ts';
-import { newArrays } from '../../src/runtime/manager/sequences/tableArrays.ts';
+import { Sequence } from '../../src/runtime/manager/sequences/blockTable/sequence.ts';
+import { newArrays } from '../../src/runtime/manager/sequences/blockTable/tableArrays.ts';
 import { SeededRandom } from '../../src/testing/index.ts';
 
 const blockTokens = 16;

@@ -1,8 +1,7 @@
 /**
  * Time and memory to generate a million requests, lengths and arrivals sampled and every stream advanced over
  * its tokens as upstream's is. Each workload runs in a process of its own, so that the peak memory is its
- * own. Prints a table, JSON with
- * --json; --requests N changes the number.
+ * own. Prints a table, JSON with --json; --requests N changes the number.
  */
 
 import { execFileSync } from 'node:child_process';

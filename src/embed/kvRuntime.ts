@@ -13,61 +13,44 @@
  * next device: what other tiers hold is loaded, the rest is open.
  */
 
-import { tableMemory } from '../backends/arena/index.ts';
 import { requireInteger } from '../runtime/errors.ts';
 import {
   BlockKeys,
-  ComputePace,
   type CrossRequestKVCache,
   type KeyElements,
-  KVManager,
   Priority,
   type SchedulerCounters,
   type Sequence,
-  SharingGroups,
   TierKVError,
   type TierName,
-  tierName,
 } from '../runtime/index.ts';
 import { throwIfAborted, type WaitOptions } from './abort.ts';
 import type { PrefillPart } from './arriving/arrivingPrefix.ts';
+import { dropTail } from './arriving/arrivingTail.ts';
 import { nextPart, PART_TOKENS } from './arriving/prefillParts.ts';
 import { type ReadyLayers, readyLayers } from './arriving/readyLayers.ts';
-import { type KVRuntimeConfig, managerConfigOf } from './config.ts';
-import { guarded, inConfigNames } from './configNames.ts';
-import { groupUnits } from './layerGroups.ts';
-import { ManagerLoop } from './managerLoop.ts';
-import { runtimeMigration } from './migration/runtimeMigration.ts';
-import { type DecisionLogFile, openDecisionLog } from './outputs/decisionLog.ts';
-import { CacheEvents } from './outputs/events.ts';
+import { assembleRuntime, type RuntimeParts } from './assembly.ts';
+import type { KVRuntimeConfig } from './config.ts';
+import type { DecisionLogFile } from './outputs/decisionLog.ts';
+import type { CacheEvents } from './outputs/events.ts';
 import { PagedAttentionCache } from './paged/pagedAttentionCache.ts';
 import { RequestQueue } from './prompts/requestQueue.ts';
-import { TenantChains } from './prompts/tenantChains.ts';
-import { TenantOwners } from './prompts/tenantOwners.ts';
 import { type CrossRequestOptions, crossRequestCache, ready, setQuota } from './prompts/tenantReuse.ts';
-import { AdmissionQueue } from './requests/admission.ts';
+import { begin, bring } from './requests/beginning.ts';
 import {
   type BeginOptions,
-  begin,
-  bring,
   checkedPriority,
   type RetentionHint,
   retain,
   signalsOf,
-} from './requests/beginning.ts';
+} from './requests/beginOptions.ts';
 import { fork, truncate } from './requests/branching.ts';
-import { ComputingBlocks } from './requests/computing.ts';
 import { given, type RequestContext, requireLive, type StepEnd, tokensToFind } from './requests/context.ts';
 import { append, type EntryEnd, type StepEntry, seal, step } from './requests/growing.ts';
 import { type KVSequence, stateOf } from './requests/kvSequence.ts';
 import { groupOf, RuntimeViews } from './runtimeViews.ts';
 import { KVScheduler, type KVSchedulerConfig } from './scheduling/kvScheduler.ts';
-import { DeviceKeeper } from './stores/deviceKeeper.ts';
-import { type OpenStores, openStores } from './stores/openStores.ts';
-import { adoptRecovered, warmNvme } from './stores/warm.ts';
-
-/** Blocks that `save` sends down at a time: few enough that all of them find jobs. */
-const SAVE_BLOCKS = 256;
+import { saveToFiles } from './stores/warm.ts';
 
 export interface PrefetchOptions {
   readonly tenant: string;
@@ -88,14 +71,7 @@ export class KVRuntime extends RuntimeViews implements AsyncDisposable {
   #closed: Promise<void> | undefined;
   #scheduler: KVScheduler | undefined;
 
-  private constructor(
-    config: KVRuntimeConfig,
-    stores: OpenStores,
-    context: RequestContext,
-    events: CacheEvents,
-    log: DecisionLogFile | null,
-    closing: AbortController,
-  ) {
+  private constructor({ config, stores, context, events, log, closing }: RuntimeParts) {
     super(stores, context, events);
     this.#config = config;
     this.#context = context;
@@ -106,63 +82,13 @@ export class KVRuntime extends RuntimeViews implements AsyncDisposable {
 
   /** @throws {TierKVError} naming the field, when a device, the memory or the directory is not to be had */
   static async open(config: KVRuntimeConfig): Promise<KVRuntime> {
-    const { layout, layerGroups, secretKey, epoch = 0, model, extras = {} } = config;
-    const notice = guarded(config.notice);
-    const units = groupUnits(layout, layerGroups);
-    const managerConfig = managerConfigOf(config, units);
-    const sharing = new SharingGroups(config.sharingGroups);
-    const chains = new TenantChains({ secretKey, epoch, model, layout, extras }, units.groups, sharing);
-    const memory = await tableMemory();
-    const log = config.log === undefined ? null : openDecisionLog(config.log, managerConfig);
-    let manager: KVManager;
-    let stores: OpenStores;
-    try {
-      manager = new KVManager({ ...managerConfig, tableMemory: memory }, log?.sink ?? null);
-      stores = await openStores({ ...config, notice, nvme: warmNvme(config) }, manager);
-    } catch (error) {
-      log?.close();
-      throw inConfigNames(error);
-    }
-    const events = new CacheEvents(
-      manager.tiers.map((tier) => tierName(tier)),
-      (content) => manager.contentKey(content),
-    );
-    const nowUs = (): number => stores.engine.nowUs();
-    const migration = runtimeMigration(config.migration, manager, nowUs);
-    const loop = new ManagerLoop(manager, stores.engine, {
-      also: { ...events.listener, ...migration?.listener },
-    });
-    const closing = new AbortController();
-    const admission = new AdmissionQueue();
-    loop.onRoom(() => admission.roomFreed());
-    const context: RequestContext = {
-      manager,
-      loop,
-      keeper: new DeviceKeeper(manager, stores, loop, notice),
-      chains,
-      units,
-      blockTokens: layout.blockTokens,
-      admission,
-      sharing,
-      owners: new TenantOwners(sharing),
-      computing: new ComputingBlocks(),
-      pace: new ComputePace(),
-      scrubs: config.scrub ?? true,
-      hbm: () => stores.hbm,
-      device: () => stores.device,
-      closing: closing.signal,
-      nowUs,
-      migration,
-    };
-    if (stores.nvme !== undefined) adoptRecovered(manager, stores.nvme, context.nowUs());
-    return new KVRuntime(config, stores, context, events, log, closing);
+    return new KVRuntime(await assembleRuntime(config));
   }
 
   /**
    * Brings what lower tiers hold of these tokens up to HBM, for a request that is expected.
-   * @param options.priority 0 (default): behind the loads that requests wait for. Below 0: with them. Above
-   * 0:
-   * behind what leaves HBM too
+   * @param options.priority 0 (default): behind the loads that requests wait for. Below 0: with them.
+   * Above 0: behind what leaves HBM too
    * @returns loads started
    */
   prefetch(tokens: KeyElements, options: PrefetchOptions): number {
@@ -234,8 +160,7 @@ export class KVRuntime extends RuntimeViews implements AsyncDisposable {
    * @throws TKV_INPUT for tokens or a tenant that are none, TKV_CAPACITY for a request that can never fit,
    * TKV_FULL when the blocks in use leave no room now and `wait` is not set, TKV_DEVICE when the device is
    * lost and no other is to be had, or undoes its blocks every time, TKV_STATE when the runtime is closed,
-   * and
-   * the reason of `signal`
+   * and the reason of `signal`
    */
   begin(tokens: KeyElements, options: BeginOptions): Promise<KVSequence> {
     return begin(this.#context, tokens, options);
@@ -334,6 +259,7 @@ export class KVRuntime extends RuntimeViews implements AsyncDisposable {
     throwIfAborted(signals);
     const state = stateOf(sequence);
     requireLive(state);
+    dropTail(this.#context, state);
     await bring(this.#context, state, signals);
     state.cachedTokens = state.readyTokens;
     state.arriving = undefined;
@@ -360,6 +286,7 @@ export class KVRuntime extends RuntimeViews implements AsyncDisposable {
     const state = stateOf(sequence);
     if (retention !== undefined) retain(this.#context, state, retention);
     this.#context.computing.end(state);
+    dropTail(this.#context, state);
     for (const { table } of state.groups) this.manager.release(table, this.nowUs());
     state.ended = true;
   }
@@ -372,6 +299,7 @@ export class KVRuntime extends RuntimeViews implements AsyncDisposable {
   cancel(sequence: KVSequence): void {
     const state = stateOf(sequence);
     this.#context.computing.end(state);
+    dropTail(this.#context, state);
     for (const { table } of state.groups) this.manager.cancel(table, this.nowUs());
     state.ended = true;
   }
@@ -389,13 +317,7 @@ export class KVRuntime extends RuntimeViews implements AsyncDisposable {
    */
   async save(): Promise<number> {
     const { nvme } = this.stores;
-    if (nvme === undefined) return 0;
-    const last = this.manager.tiers.length - 1;
-    for (let position = 0; position < last; position++) {
-      while (this.manager.evict(position, SAVE_BLOCKS, this.nowUs()).evicted > 0) await this.idle();
-    }
-    await nvme.sync();
-    return this.manager.usage(last).slots.ready;
+    return nvme === undefined ? 0 : saveToFiles(this.#context, nvme);
   }
 
   /**

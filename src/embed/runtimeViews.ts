@@ -21,10 +21,10 @@ import {
 import type { BlockUse, CacheEvent, CacheEvents, EventOptions } from './outputs/events.ts';
 import { type Metrics, metricsOf } from './outputs/metrics.ts';
 import { placesOf } from './prompts/tenantReuse.ts';
-import { type Room, roomOf } from './requests/beginning.ts';
 import { type DeviceBlockTable, deviceTable, notInHbm, readableBlocks } from './requests/blockTables.ts';
 import { given, type RequestContext, tokensToFind } from './requests/context.ts';
 import { type KVSequence, stateOf } from './requests/kvSequence.ts';
+import { type Room, roomOf } from './requests/room/admitting.ts';
 import type { OpenStores } from './stores/openStores.ts';
 
 export interface OpenUnit {
@@ -146,7 +146,7 @@ export abstract class RuntimeViews {
 
   /** The same as slab and offset of each block, for kernels. @throws TKV_STATE as `blockTable` */
   deviceBlockTable(sequence: KVSequence, group = 0): DeviceBlockTable {
-    return deviceTable(this.stores.hbm, this.blockTable(sequence, group));
+    return deviceTable(this.stores.hbm, this.blockTable(sequence, group).blocks);
   }
 
   /** Slab and offset of the table's blocks. @throws TKV_STATE when one of them is not in HBM */

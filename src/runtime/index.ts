@@ -9,12 +9,10 @@ export * from './geometry/index.ts';
 export * from './granular/index.ts';
 export * from './keys/index.ts';
 export * from './log/index.ts';
-export type { AdoptedBlock } from './manager/adoption.ts';
 export type { ManagerConfig, ResolvedConfig, ResolvedTier, TierSize } from './manager/config.ts';
-export type { Counters } from './manager/counters.ts';
 export { type Eviction, KVManager } from './manager/kvManager.ts';
-export type { ManagerListener, StoredBlock } from './manager/listener.ts';
 export type { TierLoss } from './manager/loss.ts';
+export type { AdoptedBlock } from './manager/residency/adoption.ts';
 export { type MoveAnswer, moveAnswers } from './manager/residency/moving.ts';
 export { type OffloadChoice, offloadPolicyNames } from './manager/residency/offloadPolicies.ts';
 export type { WriteBudgetConfig } from './manager/residency/writeBudget.ts';
@@ -24,8 +22,15 @@ export {
   OpenBlock,
   type ReadableBlock,
   SealingBlock,
-} from './manager/sequences/handles.ts';
-export { Entry, entryNames, type Sequence, type SequenceId } from './manager/sequences/sequence.ts';
+} from './manager/sequences/blockTable/handles.ts';
+export {
+  Entry,
+  entryNames,
+  type Sequence,
+  type SequenceId,
+} from './manager/sequences/blockTable/sequence.ts';
+export type { Counters } from './manager/tables/counters.ts';
+export type { ManagerListener, StoredBlock } from './manager/tables/listener.ts';
 export type { CachedBlock, CachedBlocks } from './manager/views/cachedBlocks.ts';
 export type { ManagerDump } from './manager/views/dump.ts';
 export type { Match } from './manager/views/lookup.ts';

@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { BufferUsage, MapMode } from '../../src/backends/webgpu/device/gpuConstants.ts';
 import type { CacheEvent, KVRuntime, KVSequence } from '../../src/embed/index.ts';
-import { AdmissionQueue } from '../../src/embed/requests/admission.ts';
+import { AdmissionQueue } from '../../src/embed/requests/room/admissionQueue.ts';
 import { replayLog } from '../../src/runtime/index.ts';
 import { blocks, layout, openRuntime } from './liveRuntime.ts';
 

@@ -10,7 +10,7 @@ import { join } from 'node:path';
 import type { KVRuntime, KVSequence } from '../../src/embed/index.ts';
 import { TierKVError } from '../../src/runtime/index.ts';
 import { SeededRandom } from '../../src/testing/seededRandom.ts';
-import { held } from '../soak/rest.ts';
+import { held } from '../soak/judging/rest.ts';
 import { blocks, openRuntime } from './liveRuntime.ts';
 
 export interface AnyCallsReport {
@@ -141,6 +141,7 @@ class Caller {
       ['append', 2, (s) => this.#said(STEP_ENDS, kv.append(s, this.#spoiled(this.#longer(s))))],
       ['seal', 2, (s) => this.#said(STEP_ENDS, kv.seal(s, this.#spoiled({ tail: random.chance(0.4) })))],
       ['step', 4, (s) => this.#step(s)],
+      ['nextPart', 3, (s) => this.#part(s)],
       ['fork', 2, (s) => this.#fork(s)],
       ['truncate', 2, (s) => this.#said(STEP_ENDS, kv.truncate(s, this.#spoiled(this.#upTo(s))))],
       ['recover', 1, async (s) => void (await kv.recover(s, this.#spoiled({})))],
@@ -190,6 +191,7 @@ class Caller {
       priority: this.#spoiled(random.below(3)),
       shareWaitMs: this.#spoiled(random.chance(0.5) ? 0 : 5),
       signal: this.#spoiled(signal),
+      arriving: this.#spoiled(random.chance(0.4)),
       retention: random.chance(0.2) ? this.#hint() : undefined,
     };
     const begun = this.#kv
@@ -213,6 +215,18 @@ class Caller {
     const ends = await this.#kv.step(this.#spoiled(entries));
     for (const end of ends) await this.#said([...STEP_ENDS, 'full'], end);
     return ends.join(' ');
+  }
+
+  async #part(sequence: KVSequence): Promise<string> {
+    const maxTokens = this.#spoiled(1 + this.#random.below(40));
+    const options = this.#spoiled<{ maxTokens?: number } | undefined>({ maxTokens });
+    const part = await this.#kv.nextPart(sequence, options);
+    if (part === null || part === 'interrupted') return part ?? 'all';
+    const { start, end } = part;
+    const isRight = start < end && end <= sequence.length && end - start <= (options?.maxTokens ?? 512);
+    if (!isRight) throw new Error(`the part is ${start} to ${end} of ${sequence.length}`);
+    if (sequence.cachedTokens < 0) throw new Error(`${sequence.cachedTokens} tokens are cached`);
+    return 'part';
   }
 
   async #fork(sequence: KVSequence): Promise<string> {

@@ -9,7 +9,7 @@
 import { LogWriter, replayLog } from '../../src/runtime/log/index.ts';
 import type { ManagerConfig, TierSize } from '../../src/runtime/manager/config.ts';
 import { KVManager } from '../../src/runtime/manager/kvManager.ts';
-import { Entry, type Sequence } from '../../src/runtime/manager/sequences/sequence.ts';
+import { Entry, type Sequence } from '../../src/runtime/manager/sequences/blockTable/sequence.ts';
 import { evictionPolicyNames } from '../../src/runtime/policy/index.ts';
 import type { Priority } from '../../src/runtime/transfer/jobTable.ts';
 import { Random } from './random.ts';

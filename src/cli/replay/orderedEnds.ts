@@ -2,8 +2,8 @@
  * A driver whose ends are handed out in the order of submission, one by one and when asked for. Drivers
  * report ends as they happen; a replay promises decisions that depend on the trace alone, so what the manager
  * has been told at each of its calls has to be the same for a fast driver and a slow one. Time is the trace's
- * for
- * the same reason: policies learn from it, so a driver's clock would make decisions differ from run to run.
+ * for the same reason: policies learn from it, so a driver's clock would make decisions differ from run to
+ * run.
  */
 
 import type { Completion, EndListener, JobId, Transfer, TransferDriver } from '../../runtime/index.ts';

@@ -1,8 +1,7 @@
 /**
  * Blocks as tensors of TensorFlow.js and back. Where its WebGPU backend runs on our device, a tensor takes
- * the
- * gathered buffer as it is, without a copy; every other backend (cpu, tensorflow of tfjs-node-gpu) gets the
- * numbers from host memory. The packages are the caller's: what is used of them is declared here.
+ * the gathered buffer as it is, without a copy; every other backend (cpu, tensorflow of tfjs-node-gpu) gets
+ * the numbers from host memory. The packages are the caller's: what is used of them is declared here.
  */
 
 import { configError } from '../../runtime/errors.ts';

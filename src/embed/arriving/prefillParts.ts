@@ -21,11 +21,12 @@ import type { RequestContext } from '../requests/context.ts';
 import type { GroupTable, SequenceState } from '../requests/kvSequence.ts';
 import { scrub } from '../requests/scrubbing.ts';
 import type { ArrivingPrefix, PrefillPart } from './arrivingPrefix.ts';
+import { dropTail, tailNow } from './arrivingTail.ts';
 import { placedBlocks } from './placed.ts';
 
 /** Most tokens of a part where the caller does not say. */
 export const PART_TOKENS = 512;
-/** A block that is late is looked after this often. */
+/** Shortest and longest time between two looks at blocks that are late. */
 const LOOK_AGAIN_MS = 1;
 const LOOK_AGAIN_MS_MOST = 1000;
 
@@ -67,9 +68,10 @@ export async function nextPart(
     if (sequence.ended || !context.keeper.present) return 'interrupted';
     const part = partNow(context, sequence, arriving, most);
     if (part === 'lost') return 'interrupted';
-    if (part === 'all') return endArriving(sequence);
+    if (part === 'all') return endArriving(context, sequence);
     if (typeof part !== 'number') return handOut(context, sequence, arriving, part);
-    if (group.table.pending === 0) return 'interrupted'; // nothing will come any more
+    const isComing = group.table.pending > 0 || sequence.tail !== undefined;
+    if (!isComing) return 'interrupted'; // nothing will come any more
     await nextEnd(context, part, signals);
   }
 }
@@ -87,20 +89,28 @@ function partNow(
   if (placedBlocks(table) * blockTokens < arriving.computed) return 'lost';
   const prefix = prefixOf(context, group);
   arriving.computed = passArrived(prefix, arriving.computed);
+  const tail = tailNow(context, sequence, arriving.computed);
+  if ('waitUs' in tail) return lookAgainMs(tail.waitUs);
+  arriving.computed += tail.tokens;
   const start = arriving.computed;
   if (start >= sequence.length) return 'all';
   let end = sequence.length;
-  let waitMs = LOOK_AGAIN_MS_MOST;
-  if (start < table.matched * blockTokens) {
+  let waitUs = Number.POSITIVE_INFINITY;
+  if (start < prefix.blocks * blockTokens) {
     const { front, to, loadFrom, plan } = decide(context, prefix, start, most);
     loadFromBack(context, group, loadFrom);
-    end = Math.max(front, to) * blockTokens;
+    // A sequence that was taken back may end within a found block.
+    end = Math.min(end, Math.max(front, to) * blockTokens);
     takeOver(context, group, front, Math.min(to, Math.ceil((start + most) / blockTokens)));
-    waitMs = Math.ceil(plan.loadUs / 1000);
+    waitUs = plan.loadUs;
   }
   end = Math.min(end, start + most, placedBlocks(table) * blockTokens);
   if (end > start) return { start, end };
-  return Math.min(Math.max(waitMs, LOOK_AGAIN_MS), LOOK_AGAIN_MS_MOST);
+  return lookAgainMs(waitUs);
+}
+
+function lookAgainMs(waitUs: number): number {
+  return Math.min(Math.max(Math.ceil(waitUs / 1000), LOOK_AGAIN_MS), LOOK_AGAIN_MS_MOST);
 }
 
 function decide(
@@ -121,8 +131,9 @@ function loadFromBack(
   { table }: Pick<GroupTable, 'table'>,
   from: number,
 ): boolean {
-  for (let i = from; i < table.matched; i++) {
-    if (table.state[i] === Entry.MATCHED) return manager.loadFromBack(table, from, table.matched, nowUs());
+  const to = foundBlocks(table);
+  for (let i = from; i < to; i++) {
+    if (table.state[i] === Entry.MATCHED) return manager.loadFromBack(table, from, to, nowUs());
   }
   return true;
 }
@@ -157,7 +168,8 @@ function handOut(
   return part;
 }
 
-function endArriving(sequence: SequenceState): null {
+function endArriving(context: RequestContext, sequence: SequenceState): null {
+  dropTail(context, sequence);
   for (const group of sequence.groups) group.disturbances = group.table.disturbances;
   sequence.cachedTokens = sequence.length - (sequence.arriving?.handedOut ?? 0);
   sequence.arriving = undefined;
@@ -203,5 +215,11 @@ function prefixOf(
   { units, blockTokens }: RequestContext,
   { table, sizeClass }: { readonly table: Sequence; readonly sizeClass: number },
 ): FoundPrefix {
-  return { sequence: table, blocks: table.matched, blockTokens, blockBytes: units.unitBytes[sizeClass] };
+  const blockBytes = units.unitBytes[sizeClass];
+  return { sequence: table, blocks: foundBlocks(table), blockTokens, blockBytes };
+}
+
+/** Of the blocks that were found, those that the sequence still has: it may have been taken back. */
+function foundBlocks({ matched, length }: Sequence): number {
+  return Math.min(matched, length);
 }

@@ -11,6 +11,7 @@ import { type DeviceBlockTable, deviceTable, readableBlocks } from '../requests/
 import type { RequestContext } from '../requests/context.ts';
 import type { SequenceState } from '../requests/kvSequence.ts';
 import { scrub } from '../requests/scrubbing.ts';
+import { tailStage } from './arrivingTail.ts';
 import { placedBlocks } from './placed.ts';
 
 const proof: unique symbol = Symbol('all transfers of the group have ended');
@@ -48,13 +49,32 @@ export async function readyLayers(
 ): Promise<ReadyLayers | 'interrupted'> {
   const { loop, manager, keeper, units } = context;
   const { table } = sequence.groups[group];
+  const isTailThere = await tailSettled(context, sequence, group, signals);
   while (table.pending > 0) await unlessAborted(signals, () => loop.settled(table));
   const { blocks } = sequence;
-  if (sequence.ended || !keeper.present || placedBlocks(table) < blocks) return 'interrupted';
+  const isHere = isTailThere && !sequence.ended && keeper.present && placedBlocks(table) >= blocks;
+  if (!isHere) return 'interrupted';
   scrub(context, sequence, 0);
   const open: number[] = [];
   for (let i = 0; i < blocks; i++) if (manager.openBlock(table, i) !== undefined) open.push(i);
   sequence.groups[group].disturbances = table.disturbances;
-  const places = deviceTable(context.hbm(), readableBlocks(manager, table, blocks));
+  const places = deviceTable(context.hbm(), readableBlocks(manager, table, blocks).blocks);
   return new ReadyLayers(proof, group, units.groups[group], places, open);
+}
+
+/** Waits for the sequence's tail in this group. @returns false where it failed to come */
+async function tailSettled(
+  context: RequestContext,
+  sequence: SequenceState,
+  group: number,
+  signals: readonly AbortSignal[],
+): Promise<boolean> {
+  const { table } = sequence.groups[group];
+  for (;;) {
+    const { tail } = sequence;
+    const stage = tail === undefined ? 'inPlace' : tailStage(context, sequence, tail, group);
+    if (stage === 'inPlace' || stage === 'failed') return stage === 'inPlace';
+    const awaited = tail !== undefined && stage === 'coming' ? tail.tables[group] : table;
+    await unlessAborted(signals, () => context.loop.settled(awaited));
+  }
 }

@@ -3,6 +3,7 @@
  */
 
 import {
+  type BlockMoves,
   CachedMigration,
   type KVManager,
   KVMigrator,
@@ -23,18 +24,16 @@ export interface RuntimeMigration {
 export function runtimeMigration(
   options: MigratorOptions | false | undefined,
   manager: KVManager,
+  moves: BlockMoves,
   nowUs: () => number,
 ): RuntimeMigration | null {
   if (options === false || manager.tiers.length === 1) return null;
-  const port = new CachedMigration(manager);
+  const port = new CachedMigration(manager, moves);
   const migrator = new KVMigrator(port, options ?? {});
   const loop = new MigrationLoop(migrator, nowUs);
   return {
     migrator,
-    listener: {
-      moved: (position, key, outcome) => port.moved(position, key, outcome),
-      roomFreed: () => loop.poke(),
-    },
+    listener: { roomFreed: () => loop.poke() },
     stop: () => loop.stop(),
   };
 }

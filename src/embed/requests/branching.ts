@@ -5,6 +5,7 @@
  */
 
 import { Entry, TierKVError } from '../../runtime/index.ts';
+import { cutTail } from '../arriving/arrivingTail.ts';
 import { TokenList } from '../prompts/tokenList.ts';
 import {
   freshKeys,
@@ -30,7 +31,9 @@ export async function fork(
 ): Promise<SequenceState | 'interrupted'> {
   requireLive(sequence);
   requireTokens('atToken', atToken, sequence.length);
-  if ((await seal(context, sequence)) === 'interrupted') return 'interrupted';
+  const end = await seal(context, sequence);
+  // Nothing may come between the last look and the copies.
+  if (end === 'interrupted' || !isWhole(context, sequence)) return 'interrupted';
   const tokens = new TokenList(sequence.tokens.words.subarray(0, atToken));
   const groups: GroupTable[] = [];
   try {
@@ -82,6 +85,7 @@ export async function truncate(
   const { manager, blockTokens } = context;
   const blocks = Math.ceil(tokens / blockTokens);
   const whole = Math.floor(tokens / blockTokens);
+  cutTail(context, sequence, tokens);
   await settled(context, sequence);
   if (sequence.ended) return 'interrupted';
   const shared = sequence.groups.filter(({ table }) => blocks > whole && table.state[whole] === Entry.READY);
@@ -89,6 +93,7 @@ export async function truncate(
   if (!manager.hasRoomFor(bytes)) throw full(context, shared.length);
   sequence.tokens.truncate(tokens);
   sequence.cachedTokens = Math.min(sequence.cachedTokens, tokens);
+  sequence.arriving?.truncate(tokens);
   for (const group of sequence.groups) {
     if (blocks < group.table.length) manager.truncate(group.table, blocks, context.nowUs());
     if (shared.includes(group)) manager.copy(group.table, whole, group.table, whole, context.nowUs());

@@ -3,6 +3,7 @@
 import type { DevicePool } from '../../backends/webgpu/index.ts';
 import {
   BlockKeys,
+  type BlockMoves,
   type ComputePace,
   type KeyElements,
   type KVManager,
@@ -16,9 +17,9 @@ import type { TenantChains } from '../prompts/tenantChains.ts';
 import type { TenantOwners } from '../prompts/tenantOwners.ts';
 import { requireList } from '../prompts/tokenList.ts';
 import type { DeviceKeeper } from '../stores/deviceKeeper.ts';
-import type { AdmissionQueue } from './admission.ts';
 import type { ComputingBlocks } from './computing.ts';
 import type { SequenceState } from './kvSequence.ts';
+import type { AdmissionQueue } from './room/admissionQueue.ts';
 
 export interface RequestContext {
   readonly manager: KVManager;
@@ -43,6 +44,8 @@ export interface RequestContext {
   readonly closing: AbortSignal;
   /** The runtime's clock, in integer microseconds. */
   nowUs(): number;
+  /** Moves of single blocks between tiers. */
+  readonly moves: BlockMoves;
   /** Moves cached blocks by their temperature; null where that is off. */
   readonly migration: RuntimeMigration | null;
 }
@@ -90,7 +93,10 @@ export function given<Options extends object>(options: Options, field = 'options
  * Tokens that can be found at most: as many as all tiers hold. Longer prompts need not be hashed to their
  * end.
  */
-export function tokensToFind({ manager, blockTokens }: RequestContext, tokens: KeyElements): number {
+export function tokensToFind(
+  { manager, blockTokens }: Pick<RequestContext, 'manager' | 'blockTokens'>,
+  tokens: KeyElements,
+): number {
   requireList(tokens);
   const slots = manager.config.tiers.reduce((sum, { shape }) => sum + shape.slotLimit, 0);
   return Math.min(tokens.length, slots * blockTokens);

@@ -4,7 +4,7 @@
  */
 
 import { type BlockKeys, Entry, type KeyChain, type Sequence, TierKVError } from '../../runtime/index.ts';
-import type { ArrivingPrefix } from '../arriving/arrivingPrefix.ts';
+import type { ArrivingPrefix, ArrivingTail } from '../arriving/arrivingPrefix.ts';
 import type { TokenList } from '../prompts/tokenList.ts';
 
 /** The sequence's blocks of one layer group. */
@@ -54,6 +54,8 @@ export class SequenceState implements KVSequence {
   ended = false;
   /** While its found blocks are handed over as they come. */
   arriving: ArrivingPrefix | undefined;
+  /** Its cached tail, while it arrives. */
+  tail: ArrivingTail | undefined;
   readonly #blockTokens: number;
 
   constructor(tenant: string, tokens: TokenList, groups: readonly GroupTable[], blockTokens: number) {

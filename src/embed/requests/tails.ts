@@ -6,12 +6,16 @@
 
 import { Entry, type Sequence } from '../../runtime/index.ts';
 import { unlessAborted } from '../abort.ts';
+import type { TokenList } from '../prompts/tokenList.ts';
 import { type RequestContext, settled } from './context.ts';
 import type { GroupTable, SequenceState } from './kvSequence.ts';
 
 /** A cached tail: the same tokens in every group, pinned. */
 export interface FoundTail {
   readonly tokens: number;
+  /** The sequence's block that it is the beginning of. */
+  readonly block: number;
+  /** Of each group, of one block. */
   readonly tables: readonly Sequence[];
 }
 
@@ -31,33 +35,41 @@ export function sealTail({ manager, blockTokens, nowUs }: RequestContext, sequen
   }
 }
 
-/**
- * The longest cached tail behind the sequence's full cached blocks; the last token is always left to compute.
- */
+/** The longest cached tail behind the sequence's full cached blocks, pinned. */
 export function findTail(
   context: RequestContext,
   sequence: SequenceState,
   cachedBlocks: number,
 ): FoundTail | null {
-  const { manager, blockTokens } = context;
-  const most = Math.min(sequence.length - 1 - cachedBlocks * blockTokens, blockTokens - 1);
-  for (let tokens = most; tokens > 0; tokens--) {
-    const keys = sequence.groups.map((group) => tailKey(group, sequence, cachedBlocks, tokens));
-    if (!keys.every((key) => manager.matchLength(key, 1) === 1)) continue;
-    return { tokens, tables: keys.map((key) => manager.open(key, 1, context.nowUs())) };
-  }
-  return null;
+  const longest = longestTail(context, sequence.groups, sequence.tokens, cachedBlocks);
+  if (longest === null) return null;
+  const { tokens, keys } = longest;
+  const tables = sequence.groups.map(({ table: { owner } }, g) =>
+    context.manager.open(keys[g], 1, context.nowUs(), 1, owner),
+  );
+  return { tokens, block: cachedBlocks, tables };
 }
 
-function tailKey(
-  { chain, keys }: GroupTable,
-  sequence: SequenceState,
-  block: number,
-  tokens: number,
-): Uint32Array {
-  const key = new Uint32Array(4);
-  chain.hashPartial(sequence.tokens.words, block, tokens, keys, key);
-  return key;
+/**
+ * Tokens and keys, one a group, of the longest cached tail behind so many full blocks; the last token is
+ * always left to compute.
+ */
+export function longestTail(
+  { manager, blockTokens }: RequestContext,
+  groups: readonly Pick<GroupTable, 'chain' | 'keys'>[],
+  list: TokenList,
+  cachedBlocks: number,
+): { readonly tokens: number; readonly keys: readonly Uint32Array[] } | null {
+  const most = Math.min(list.length - 1 - cachedBlocks * blockTokens, blockTokens - 1);
+  for (let tokens = most; tokens > 0; tokens--) {
+    const keys = groups.map((group) => {
+      const key = new Uint32Array(4);
+      group.chain.hashPartial(list.words, cachedBlocks, tokens, group.keys, key);
+      return key;
+    });
+    if (keys.every((key) => manager.matchLength(key, 1) === 1)) return { tokens, keys };
+  }
+  return null;
 }
 
 /** A tail that lies in a sequence's own block, for as long as nothing undoes that block. */
@@ -73,6 +85,21 @@ export function isInPlace({ disturbances }: TakenTail, sequence: SequenceState):
 }
 
 /**
+ * Begins to copy the tail, which is in HBM, into the sequence's own block of a group. The copy takes the room
+ * that the block has already. @returns false when it could not
+ */
+export function copyTail(
+  { manager, nowUs }: RequestContext,
+  sequence: SequenceState,
+  { tables, block }: FoundTail,
+  group: number,
+): boolean {
+  const { table } = sequence.groups[group];
+  manager.releaseRange(table, block, block + 1, nowUs());
+  return manager.copy(tables[group], 0, table, block, nowUs());
+}
+
+/**
  * Brings the tail up and copies it into the sequence's first block that is not cached.
  * @returns null when it could not be brought
  * @throws the reason of a signal; the tail's own tables are closed then too
@@ -81,7 +108,6 @@ export async function takeTail(
   context: RequestContext,
   sequence: SequenceState,
   tail: FoundTail,
-  block: number,
   signals: readonly AbortSignal[],
 ): Promise<TakenTail | null> {
   const { manager, loop } = context;
@@ -90,13 +116,9 @@ export async function takeTail(
     if (loads)
       await unlessAborted(signals, () => Promise.all(tail.tables.map((table) => loop.settled(table))));
     if (!loads || tail.tables.some((table) => table.state[0] !== Entry.READY)) return null;
-    const copied = sequence.groups.every(({ table }, g) => {
-      // The copy takes the room that the block has already.
-      manager.releaseRange(table, block, block + 1, context.nowUs());
-      return manager.copy(tail.tables[g], 0, table, block, context.nowUs());
-    });
+    const copied = sequence.groups.every((_, g) => copyTail(context, sequence, tail, g));
     await unlessAborted(signals, () => settled(context, sequence));
-    const whole = sequence.groups.every(({ table }) => table.state[block] === Entry.OPEN);
+    const whole = sequence.groups.every(({ table }) => table.state[tail.block] === Entry.OPEN);
     if (!copied || !whole) return null;
     return { tokens: tail.tokens, disturbances: sequence.groups.map(({ table }) => table.disturbances) };
   } finally {

@@ -24,7 +24,7 @@ import {
   TierKVError,
 } from '../../runtime/index.ts';
 import { throwIfAborted, unlessAborted, type WaitOptions } from '../abort.ts';
-import { signalsOf } from '../requests/beginning.ts';
+import { signalsOf } from '../requests/beginOptions.ts';
 import type { RequestContext } from '../requests/context.ts';
 import { type KVStepPlan, nothingToCompute, planForKernels } from './kvStepPlan.ts';
 import { type KVRequest, ScheduledRequest } from './scheduledRequest.ts';
@@ -33,7 +33,7 @@ import { finishedOf, type KVStepOutcome, type SampledToken, takeTokens } from '.
 /** `preemption` is `recompute` or `offload`: tokens that were handed out are never generated again. */
 export type KVSchedulerConfig = Omit<SchedulerConfig, 'publish'>;
 
-/** Blocks that were expected much later are looked after so often. */
+/** Longest time between two looks at blocks that are late. */
 const LATE_MS_MOST = 1000;
 
 export class KVScheduler {

@@ -1,15 +1,18 @@
 /**
- * Warm restarts: what a file store must know of the runtime to go on with an earlier run's blocks, and how
- * they come back.
+ * Warm restarts: what a file store must know of the runtime to go on with an earlier run's blocks, how they
+ * come back, and how all that is cached gets into the files before a planned end.
  */
 
 import type { FileStore, StoreIdentity } from '../../backends/file/index.ts';
 import { blake2s, type KVManager, layoutFingerprint, Tier } from '../../runtime/index.ts';
 import type { KVRuntimeConfig } from '../config.ts';
+import type { RequestContext } from '../requests/context.ts';
 import type { StoreConfig } from './openStores.ts';
 
 /** Bytes of the secret key's fingerprint: enough to tell keys apart, of no use for guessing one. */
 const FINGERPRINT_BYTES = 16;
+/** Blocks that are sent down at a time: few enough that all of them find jobs. */
+const SAVE_BLOCKS = 256;
 
 export function warmNvme(config: KVRuntimeConfig): StoreConfig['nvme'] {
   const { nvme } = config;
@@ -58,4 +61,17 @@ export function adoptRecovered(manager: KVManager, nvme: FileStore, nowUs: numbe
   }
   const ordered = [...blocks.slice(first), ...blocks.slice(0, first)];
   return ordered.filter((block) => manager.adopt(position, block, nowUs)).length;
+}
+
+/** @returns blocks that the files hold durably then */
+export async function saveToFiles(
+  { manager, loop, nowUs }: Pick<RequestContext, 'manager' | 'loop' | 'nowUs'>,
+  nvme: FileStore,
+): Promise<number> {
+  const last = manager.tiers.length - 1;
+  for (let position = 0; position < last; position++) {
+    while (manager.evict(position, SAVE_BLOCKS, nowUs()).evicted > 0) await loop.idle();
+  }
+  await nvme.sync();
+  return manager.usage(last).slots.ready;
 }

@@ -3,8 +3,8 @@
  * files. The pool decides where a block lies; here its bytes are written, moved and read, whichever tier they
  * are in. What a read returns was compared with its digest.
  *
- *     const storage = await TieredKVStorage.open({ pool, tiers: [{ tier: 'hbm', ... }, { tier: 'ddr', ... }]
- *     });
+ *     const tiers = [{ tier: 'hbm', ... }, { tier: 'ddr', ... }];
+ *     const storage = await TieredKVStorage.open({ pool, tiers });
  *     const blocks = storage.pool.allocate({ sequenceId, requestId, numTokens, layerIds });
  *     await storage.writeBlocks(data, blocks);
  *     await storage.commit(sequenceId, tokenIds);
@@ -27,9 +27,10 @@ import {
 } from '../../runtime/index.ts';
 import { MigrationLoop } from '../migration/migrationLoop.ts';
 import type { StepEnd } from '../requests/context.ts';
-import { bytesOfBox, copyBox, packedBox, unitInBlock } from './boxCopies.ts';
+import { bytesOfBox, copyBox } from './boxCopies.ts';
 import { CellSet } from './cellSet.ts';
 import { type OpenTiers, openTiers, type TieredStorageConfig } from './openTiers.ts';
+import { partsOf, putTogether, takenApart } from './packedBlocks.ts';
 import type { StorageBackend } from './storageBackend.ts';
 import { estimatedLatencyUs, type StorageTier, storageTiers, type TierConfig } from './tierConfig.ts';
 import { UnitBytes } from './unitBytes.ts';
@@ -95,16 +96,7 @@ export class TieredKVStorage implements AsyncDisposable {
       if (data[i].byteLength === block.sizeBytes) return;
       throw inputError(`data[${i}]`, `has ${data[i].byteLength} bytes, and its block ${block.sizeBytes}.`);
     });
-    const { layout } = this.pool;
-    const units = blocks.flatMap((block, i) =>
-      block.units.map((unit) => {
-        const box = unitInBlock(block, unit);
-        const bytes = bytesOfBox(layout, box); // zeros behind the block's last token
-        copyBox(layout, { box: packedBox(block), bytes: data[i] }, { box, bytes });
-        return { unit, bytes };
-      }),
-    );
-    await this.#units.write(units);
+    await this.#units.write(takenApart(this.pool.layout, blocks, data));
     for (const block of blocks) block.updateAccess(this.#now());
   }
 
@@ -190,8 +182,7 @@ export class TieredKVStorage implements AsyncDisposable {
 
   /**
    * Microseconds until so many bytes of the tier are in HBM if nothing else moves: latency + bytes /
-   * bandwidth,
-   * as configured or calibrated; 0 for HBM unless its configuration says otherwise.
+   * bandwidth, as configured or calibrated; 0 for HBM unless its configuration says otherwise.
    * @throws TKV_CONFIG where nothing says how fast the tier is, TKV_INPUT for a tier that is not there
    */
   getEstimatedLatency(tier: StorageTier, bytes: number): number {
@@ -249,19 +240,12 @@ export class TieredKVStorage implements AsyncDisposable {
   }
 
   async #read(blocks: readonly KVBlockDescriptor[]): Promise<Uint8Array[]> {
-    const { layout } = this.pool;
-    const parts = blocks.flatMap((block) => block.units.map((unit) => ({ block, unit })));
+    const parts = partsOf(blocks);
     const read = await this.#units.read(parts.map(({ unit }) => unit));
-    const bytes = new Map(blocks.map((block) => [block, bytesOfBox(layout, packedBox(block))]));
-    parts.forEach(({ block, unit }, i) => {
-      const into = bytes.get(block);
-      if (into === undefined) return;
-      const from = { box: unitInBlock(block, unit), bytes: read[i].bytes };
-      copyBox(layout, from, { box: packedBox(block), bytes: into });
-    });
+    const bytes = putTogether(this.pool.layout, blocks, parts, read);
     const nowUs = this.#tell();
     for (const block of blocks) block.updateAccess(nowUs);
-    return blocks.map((block) => bytes.get(block) ?? new Uint8Array(0));
+    return bytes;
   }
 
   #now(): number {

@@ -1,9 +1,9 @@
 /** The JSON schema of a bundle (draft 2020-12), made from what the slots accept. */
 
 import type { ParameterRule } from '../../sim/control/index.ts';
-import { bundleLimits } from './fields.ts';
 import { type PolicySlot, policySlots } from './policyBundle.ts';
-import { treeComparisons } from './readTree.ts';
+import { bundleLimits } from './reading/fields.ts';
+import { treeComparisons } from './reading/readTree.ts';
 import { slotContracts, treeFeatures } from './slots.ts';
 
 type Schema = Readonly<Record<string, unknown>>;

@@ -199,7 +199,7 @@ export const slotContracts: Readonly<Record<PolicySlot, SlotContract>> = {
     actions: { rank: needs('this rank of the request', 'lower joins first, higher gives way first') },
   },
   autoScale: {
-    about: 'how many replicas there should be; used where the suite scales',
+    about: 'how many replicas of a deployment configuration there should be; each that scales has its own',
     templates: scalingPolicies,
     functions: [
       {

@@ -4,7 +4,7 @@
  */
 
 import { invariant } from '../errors.ts';
-import type { Sequence } from '../manager/sequences/sequence.ts';
+import type { Sequence } from '../manager/sequences/blockTable/sequence.ts';
 import { ComputePace } from '../planning/computePace.ts';
 import { squaresOf } from '../planning/loadOrRecompute.ts';
 import type { ResolvedSchedulerConfig } from './config.ts';

@@ -7,7 +7,7 @@
 import { requireInteger } from '../errors.ts';
 import type { BlockKeys } from '../keys/index.ts';
 import type { KVManager } from '../manager/kvManager.ts';
-import { Entry, type Sequence } from '../manager/sequences/sequence.ts';
+import { Entry, type Sequence } from '../manager/sequences/blockTable/sequence.ts';
 import type { LoadEstimate } from '../planning/loadOrRecompute.ts';
 
 export interface KVPort {

@@ -5,7 +5,7 @@
  */
 
 import { invariant } from '../errors.ts';
-import type { Sequence, SequenceId } from '../manager/sequences/sequence.ts';
+import type { Sequence, SequenceId } from '../manager/sequences/blockTable/sequence.ts';
 import type { StateVisitor } from '../snapshot/index.ts';
 import type { SchedulerCore } from './core.ts';
 import { RequestState, type ServingRequest } from './state/request.ts';

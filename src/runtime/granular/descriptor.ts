@@ -7,7 +7,7 @@
 
 import type { Granularity, KVBox, KVLayout } from '../geometry/index.ts';
 import { keyToHex } from '../keys/index.ts';
-import { Entry } from '../manager/sequences/sequence.ts';
+import { Entry } from '../manager/sequences/blockTable/sequence.ts';
 import type { Tier } from '../tier/tier.ts';
 import type { BlockUse, UseHistory } from '../usage/index.ts';
 import { unitBoxOf } from './columns.ts';
@@ -166,8 +166,7 @@ export class KVBlockDescriptor {
 
   /**
    * 32 hexadecimal digits that stand for everything that determines the bytes of its last unit, tenant and
-   * all
-   * tokens before it included; undefined until it is sealed.
+   * all tokens before it included; undefined until it is sealed.
    */
   get tokenHash(): string | undefined {
     const { track, unit } = this.#units[this.#units.length - 1];

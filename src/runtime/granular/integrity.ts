@@ -1,7 +1,7 @@
 /** The audit of a pool: its manager, and that blocks, holders, tracks and places agree. For tests. */
 
 import { invariant } from '../errors.ts';
-import { Entry } from '../manager/sequences/sequence.ts';
+import { Entry } from '../manager/sequences/blockTable/sequence.ts';
 import type { KVBlockDescriptor } from './descriptor.ts';
 import type { Track } from './sequences/track.ts';
 import type { PoolState } from './state.ts';

@@ -3,7 +3,7 @@
 import { BlockKeys } from '../keys/index.ts';
 import type { DecisionSink } from '../log/decisionSink.ts';
 import { KVManager } from '../manager/kvManager.ts';
-import type { Sequence } from '../manager/sequences/sequence.ts';
+import type { Sequence } from '../manager/sequences/blockTable/sequence.ts';
 import { slotOffsetBytes } from '../pool/shape.ts';
 import type { Tier } from '../tier/tier.ts';
 import { BlockUse, type UseRates, useRates } from '../usage/index.ts';

@@ -4,9 +4,9 @@
  */
 
 import { TierKVError } from '../errors.ts';
-import { adoptedFrom } from '../manager/adoption.ts';
 import { KVManager } from '../manager/kvManager.ts';
-import type { Sequence } from '../manager/sequences/sequence.ts';
+import { adoptedFrom } from '../manager/residency/adoption.ts';
+import type { Sequence } from '../manager/sequences/blockTable/sequence.ts';
 import type { JobId, Priority } from '../transfer/jobTable.ts';
 import type { Outcome } from '../transfer/outcome.ts';
 import { type DecisionSink, InputOp } from './decisionSink.ts';

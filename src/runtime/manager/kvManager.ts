@@ -11,17 +11,17 @@ import { requireInteger } from '../errors.ts';
 import { InputOp } from '../log/decisionSink.ts';
 import { type JobId, JobState, Priority } from '../transfer/jobTable.ts';
 import { Outcome } from '../transfer/outcome.ts';
-import { type AdoptedBlock, adopt, adoptionWords } from './adoption.ts';
+import { ReleasingCalls } from './calls/releasingCalls.ts';
 import { finish } from './jobs/endings.ts';
 import { loadEnded } from './jobs/loadTimes.ts';
 import { detach } from './jobs/withdrawing.ts';
 import { loseTier, type TierLoss } from './loss.ts';
+import { type AdoptedBlock, adopt, adoptionWords } from './residency/adoption.ts';
 import { type MoveAnswer, move } from './residency/moving.ts';
 import { requireQuotaFits, setQuota } from './residency/quotaCalls.ts';
 import { evict, holdersIn } from './residency/residency.ts';
-import { SequenceCalls } from './sequenceCalls.ts';
+import type { SequenceId } from './sequences/blockTable/sequence.ts';
 import { prefetch as prefetchBlock } from './sequences/loading.ts';
-import type { SequenceId } from './sequences/sequence.ts';
 
 export interface Eviction {
   readonly evicted: number;
@@ -29,7 +29,7 @@ export interface Eviction {
   readonly blockers: readonly SequenceId[];
 }
 
-export class KVManager extends SequenceCalls {
+export class KVManager extends ReleasingCalls {
   /** Brings the leading blocks of the chain to HBM for nobody in particular. @returns loads started */
   prefetch(keys: Uint32Array, count: number, nowUs: number, priority: Priority = Priority.PREFETCH): number {
     const core = this.core;

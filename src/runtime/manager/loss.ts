@@ -17,8 +17,8 @@ import { Outcome } from '../transfer/outcome.ts';
 import { type Core, HBM } from './core.ts';
 import { serveEnded } from './jobs/drain.ts';
 import { cancelWaiting, detach } from './jobs/withdrawing.ts';
+import { Entry, type Sequence } from './sequences/blockTable/sequence.ts';
 import { letGo } from './sequences/holding.ts';
-import { Entry, type Sequence } from './sequences/sequence.ts';
 import { fail, repinOrFail } from './sequences/settling.ts';
 
 export interface TierLoss {

@@ -7,7 +7,7 @@
 import type { KVManager } from '../manager/kvManager.ts';
 import type { Tier } from '../tier/tier.ts';
 import type { Priority } from '../transfer/jobTable.ts';
-import { Outcome, outcomeNames } from '../transfer/outcome.ts';
+import type { BlockMoves } from './blockMoves.ts';
 import type { MigratableBlock, MigrationTier } from './plan.ts';
 import type { MigrationPort, MoveEnd } from './port.ts';
 
@@ -22,11 +22,12 @@ export class CachedMigration implements MigrationPort<MigratableContent> {
   readonly tiers: readonly MigrationTier[];
   readonly #manager: KVManager;
   readonly #cursors: number[];
-  /** Who waits for the end of a move, by key and tier. */
-  readonly #waiting: Map<string, ((end: MoveEnd) => void)[]> = new Map();
+  readonly #moves: BlockMoves;
 
-  constructor(manager: KVManager) {
+  /** @param moves what the manager's listener tells of the ends of moves */
+  constructor(manager: KVManager, moves: BlockMoves) {
     this.#manager = manager;
+    this.#moves = moves;
     this.tiers = manager.config.tiers.map(({ tier, capacityBytes }) => ({ tier, capacityBytes }));
     this.#cursors = this.tiers.map(() => 0);
   }
@@ -60,29 +61,6 @@ export class CachedMigration implements MigrationPort<MigratableContent> {
     ended: (end: MoveEnd) => void,
   ): void {
     const position = this.tiers.findIndex(({ tier }) => tier === to);
-    const answer = this.#manager.move(key, position, priority, nowUs);
-    if (answer === 'started' || answer === 'pending') {
-      const name = nameOf(position, key);
-      const waiters = this.#waiting.get(name);
-      if (waiters === undefined) this.#waiting.set(name, [ended]);
-      else waiters.push(ended);
-      return;
-    }
-    ended({ success: answer === 'there', reason: answer === 'there' ? '' : answer, nowUs });
+    this.#moves.move(key, position, priority, nowUs, ended);
   }
-
-  /** The manager's listener hands the ends of moves on to here. */
-  moved(position: number, key: Uint32Array, outcome: Outcome): void {
-    const name = nameOf(position, key);
-    const waiters = this.#waiting.get(name);
-    if (waiters === undefined) return;
-    this.#waiting.delete(name);
-    const success = outcome === Outcome.LOADED;
-    const reason = success ? '' : outcomeNames[outcome];
-    for (const ended of waiters) ended({ success, reason, nowUs: this.#manager.nowUs });
-  }
-}
-
-function nameOf(position: number, key: Uint32Array): string {
-  return `${position} ${key.join(' ')}`;
 }

@@ -1,5 +1,6 @@
 /** Hot and cold: which blocks are in use, and moving the others down and these up. */
 
+export { BlockMoves } from './blockMoves.ts';
 export { CachedMigration, type MigratableContent } from './cachedMigration.ts';
 export {
   type ClassifierOptions,

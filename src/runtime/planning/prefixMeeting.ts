@@ -9,7 +9,7 @@
  * behind it. A block whose load has failed is computed.
  */
 
-import { Entry, type Sequence } from '../manager/sequences/sequence.ts';
+import { Entry, type Sequence } from '../manager/sequences/blockTable/sequence.ts';
 import {
   type ComputeEstimate,
   type LoadEstimate,

@@ -1,8 +1,7 @@
 /**
  * Heeds retention hints, around whichever policy it is given, so that all policies do it alike. A wish to
- * keep
- * takes a replica out of the policy's order for a while; then it takes its place there as if it had just been
- * let go. A wish to drop lets it go before all others once its time is up.
+ * keep takes a replica out of the policy's order for a while; then it takes its place there as if it had just
+ * been let go. A wish to drop lets it go before all others once its time is up.
  *
  *     enter --(kept: until `due`)--> kept --(due, or kept ones hold too much)--> policy's order --> evicted
  *           --(no wish)------------------------------------------------------->
@@ -10,8 +9,7 @@
  *
  * Nothing is pinned: a wish ends at its time, kept replicas hold at most half of a tier, and where nothing
  * else can be evicted the one that is due first goes. A priority is worth a share of the time that blocks
- * stay
- * in the tier just now, and is halved by every later use that does not repeat it.
+ * stay in the tier just now, and is halved by every later use that does not repeat it.
  */
 
 import { invariant } from '../errors.ts';

@@ -10,7 +10,7 @@
 import { requireInteger, TierKVError } from '../errors.ts';
 import { BlockKeys, type KeyElements, type KeySource, keyToHex, wordsPerKey } from '../keys/index.ts';
 import type { KVManager } from '../manager/kvManager.ts';
-import { Entry, type Sequence } from '../manager/sequences/sequence.ts';
+import { Entry, type Sequence } from '../manager/sequences/blockTable/sequence.ts';
 import { SiblingBlocks } from './siblingBlocks.ts';
 
 export interface ReuseResult {

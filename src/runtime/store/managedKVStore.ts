@@ -7,7 +7,7 @@ import { invariant, requireInteger, TierKVError } from '../errors.ts';
 import { BlockKeys, type KeyElements, type KeySource } from '../keys/index.ts';
 import type { ManagerConfig } from '../manager/config.ts';
 import { KVManager } from '../manager/kvManager.ts';
-import type { Sequence } from '../manager/sequences/sequence.ts';
+import type { Sequence } from '../manager/sequences/blockTable/sequence.ts';
 import type { TierUsage } from '../manager/views/usage.ts';
 import { JobCarrier } from '../transfer/jobCarrier.ts';
 import type { ResolvedStoreConfig } from './config.ts';

@@ -40,6 +40,11 @@ export class SimRequest implements RequestView, ServingRequest {
   skipped: number[] | null = null;
   /** While the prefill instance has it: where it goes on. */
   decodeInstance = -1;
+  /** The instance that computed its prompt for another one, or does; -1 for none. */
+  prefillInstance = -1;
+  /** While it is routed again: the instances that it was routed to before, -1 for none. */
+  formerTarget = -1;
+  formerPrefill = -1;
   /** The priority with which it is routed next; null while it is not on its way to routing. */
   routedWith: Priority | null = null;
   readonly #makeKeys: PromptKeys;

@@ -1,9 +1,13 @@
 /** What a run is shown and written as. */
 
+export type { Targets, TargetsByClass } from '../metrics/index.ts';
 export { headOfLineBlocking, priorityInversions } from './anomalies.ts';
 export { ChromeTrace } from './chromeTrace.ts';
 export { type DecisionSummary, Decisions } from './decisions.ts';
-export { type ClassGoodput, type Goodput, goodputOf, type Targets, type TargetsByClass } from './goodput.ts';
+export { Occupancy, type OccupancySample } from './occupancy.ts';
+export { type ScaleRecord, ScaleRecords, type ScalingOf, ScalingReport } from './scaling/index.ts';
+export { type LinkMetrics, type TierMetrics, type TransferMetrics, transferMetrics } from './tierMetrics.ts';
+export { type ClassGoodput, type Goodput, goodputOf } from './upstream/goodput.ts';
 export {
   type ClassSummary,
   classSummaries,
@@ -11,14 +15,12 @@ export {
   sessionSummary,
   type TenantSummary,
   tenantSummaries,
-} from './groups.ts';
-export { clusterMetrics, hitRateOf, type MetricsOutput, metricsOutput } from './metricsOutput.ts';
-export { Occupancy, type OccupancySample } from './occupancy.ts';
+} from './upstream/groups.ts';
+export { clusterMetrics, hitRateOf, type MetricsOutput, metricsOutput } from './upstream/metricsOutput.ts';
 export {
   compareRecorded,
   type MetricComparison,
   type RecordedComparison,
   type RequestTiming,
-} from './recordedComparison.ts';
-export { type RequestRow, requestRow } from './requestRows.ts';
-export { type LinkMetrics, type TierMetrics, type TransferMetrics, transferMetrics } from './tierMetrics.ts';
+} from './upstream/recordedComparison.ts';
+export { type RequestRow, requestRow } from './upstream/requestRows.ts';

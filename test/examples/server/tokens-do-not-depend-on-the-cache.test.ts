@@ -17,7 +17,7 @@ import {
 import { tinyModelDirectory } from '../../../examples/server/tinyModel/make.ts';
 import { LogReader, LogWriter, replayLog } from '../../../src/runtime/index.ts';
 import { FaultDevice, FaultHost, FaultPlan, SeededRandom, testSeed } from '../../../src/testing/index.ts';
-import { digestOf, PlainRun, type Traced } from './plainRun.ts';
+import { digestOf, PlainRun, type Traced } from './model/plainRun.ts';
 import { slowed } from './slowedDevice.ts';
 import { answersOf, expectSame, randomTokens, requestOf } from './streams.ts';
 

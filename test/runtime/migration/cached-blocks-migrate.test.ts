@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import {
+  BlockMoves,
   CachedMigration,
   KVMigrator,
   type ManagerConfig,
@@ -18,11 +19,16 @@ const config: ManagerConfig = {
   useHalfLifeUs: 20 * S,
 };
 
+function portOn({ manager }: World): CachedMigration {
+  const moves = new BlockMoves(manager);
+  manager.listen({ moved: (position, key, outcome) => moves.moved(position, key, outcome) });
+  return new CachedMigration(manager, moves);
+}
+
 /** A manager with a migrator on its cached blocks. */
 function withMigrator(): { world: World; port: CachedMigration; migrator: KVMigrator<never> } {
   const world = new World(config);
-  const port = new CachedMigration(world.manager);
-  world.manager.listen({ moved: (position, key, outcome) => port.moved(position, key, outcome) });
+  const port = portOn(world);
   return { world, port, migrator: new KVMigrator(port) as KVMigrator<never> };
 }
 
@@ -105,8 +111,7 @@ it('a run with a migrator is repeated from its log without one, to the byte', ()
   const log: string[] = [];
   const writer = new LogWriter(config, { log: (text) => log.push(text) });
   const world = new World(config, writer);
-  const port = new CachedMigration(world.manager);
-  world.manager.listen({ moved: (position, key, outcome) => port.moved(position, key, outcome) });
+  const port = portOn(world);
   const migrator = new KVMigrator(port);
   for (let id = 1; id <= 60; id++) {
     world.now = id * S;

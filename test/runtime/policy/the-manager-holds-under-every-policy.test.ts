@@ -2,7 +2,7 @@ import { expect, it } from 'vitest';
 import { type DecisionSink, LogWriter, type OffloadChoice, replayLog } from '../../../src/runtime/index.ts';
 import type { ManagerConfig } from '../../../src/runtime/manager/config.ts';
 import { KVManager } from '../../../src/runtime/manager/kvManager.ts';
-import { Entry, type Sequence } from '../../../src/runtime/manager/sequences/sequence.ts';
+import { Entry, type Sequence } from '../../../src/runtime/manager/sequences/blockTable/sequence.ts';
 import { evictionPolicyNames } from '../../../src/runtime/policy/index.ts';
 import { Outcome } from '../../../src/runtime/transfer/outcome.ts';
 import type { Transfer } from '../../../src/runtime/transfer/transfer.ts';

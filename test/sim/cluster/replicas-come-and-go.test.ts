@@ -64,8 +64,11 @@ function run(scaling: ScalingSetup): { changes: Change[]; simulation: ReturnType
     [smallPool({ maxSequences: 2, replicas: scaling.replicas.ready })],
     wave,
     { routing: { policy: 'least-loaded' }, signals },
-    { scaled: ({ targetReplicas }, from, atUs) => changes.push({ atUs, from, to: targetReplicas }) },
-    scaling,
+    {
+      scaled: ({ timeUs, previousCount, newCount }) =>
+        changes.push({ atUs: timeUs, from: previousCount, to: newCount }),
+    },
+    [scaling],
   );
   for (let i = 0; simulation.runSome(256); i++) {
     expect(i).toBeLessThan(500);

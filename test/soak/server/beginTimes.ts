@@ -1,14 +1,17 @@
 /**
- * How long `begin` takes where it got its cached blocks from HBM and DDR, DDR among them: none of them lay on
- * the disk or was on its way when the request got its room, and no cached tail was taken, which may come from
- * the disk too. What lies in DDR when `begin` is called may be on the disk by the time there is room.
+ * How long `begin` takes where it got its cached blocks from HBM and DDR, DDR among them: none of them was
+ * read from the disk before the request got its room, lay there or was on its way then, and no cached tail
+ * was taken, which may come from the disk too. What lies in DDR when `begin` is called may be on the disk by
+ * the time there is room.
  */
 
 import { AsyncLocalStorage } from 'node:async_hooks';
 import type { BeginOptions, KVRuntime, KVSequence } from '../../../src/index.ts';
+import { Priority } from '../../../src/runtime/index.ts';
 
-/** Where the cached blocks of a request lay when it got its room. */
+/** Where the cached blocks of a request lay when it got its room, and what it had read from the disk before. */
 interface Admitted {
+  staged: number;
   inDdr: number;
   onDisk: number;
   pending: number;
@@ -18,6 +21,8 @@ export class BeginTimes {
   /** Milliseconds of each such `begin`; those that found room at once, and all, with their wait for it. */
   readonly atOnce: number[] = [];
   readonly all: number[] = [];
+  /** Milliseconds of those that had blocks read from the disk. */
+  readonly fromDisk: number[] = [];
   /** Most requests that waited for room at a time. */
   waitingMost = 0;
   readonly #admitted = new AsyncLocalStorage<Admitted>();
@@ -36,6 +41,13 @@ export class BeginTimes {
 
   /** Each time a request gets its room, its `begin` learns where its blocks lie. */
   #watch({ manager }: KVRuntime): void {
+    const move = manager.move.bind(manager);
+    manager.move = (key, position, priority, nowUs) => {
+      const admitted = this.#admitted.getStore();
+      // The migrator's moves may run within a `begin` too, at a lower priority.
+      if (admitted !== undefined && priority === Priority.DEMAND_LOAD) admitted.staged++;
+      return move(key, position, priority, nowUs);
+    };
     const openIfFits = manager.openIfFits.bind(manager);
     manager.openIfFits = (keys, count, nowUs, limit, ...rest) => {
       const { byTier, pending } = manager.lookup(keys, Math.min(count, limit ?? count));
@@ -53,15 +65,16 @@ export class BeginTimes {
     const [tokens, options] = args;
     const { blocks, waiting } = kv.room;
     const findsRoom = waiting === 0 && blocks >= Math.ceil(tokens.length / blockTokens);
-    const admitted: Admitted = { inDdr: 0, onDisk: 0, pending: 0 };
+    const admitted: Admitted = { staged: 0, inDdr: 0, onDisk: 0, pending: 0 };
     const startMs = performance.now();
     const begun = this.#admitted.run(admitted, () => kv.begin(tokens, options));
     this.waitingMost = Math.max(this.waitingMost, kv.room.waiting);
     const sequence = await begun;
     const tookTail = sequence.cachedTokens % blockTokens > 0;
-    const { inDdr, onDisk, pending } = admitted;
-    if (inDdr > 0 && onDisk === 0 && pending === 0 && !tookTail) {
-      const tookMs = performance.now() - startMs;
+    const { staged, inDdr, onDisk, pending } = admitted;
+    const tookMs = performance.now() - startMs;
+    if (staged > 0 || onDisk > 0) this.fromDisk.push(tookMs);
+    else if (inDdr > 0 && pending === 0 && !tookTail) {
       this.all.push(tookMs);
       if (findsRoom) this.atOnce.push(tookMs);
     }

@@ -7,6 +7,7 @@ import { parseArgs } from 'node:util';
 import { requireWritableTarget, writeJsonFile } from '../../../src/cli/output/index.ts';
 import { type ServerSoakReport, soakServer } from './campaign.ts';
 import {
+  diskLine,
   failuresOf,
   growthsOf,
   growthTable,
@@ -45,6 +46,7 @@ export async function main(args: string[]): Promise<number> {
   console.log(`on the ${over.adapter}\n${workLines(over)}`);
   console.log(growthTable(over.samples));
   console.log(timesTable(over.times, without.times));
+  console.log(diskLine(over.times));
   const ratios = ratiosOf(over.times, without.times);
   console.log(
     `begin that hits DDR: p99 is ${ratios.atOnce.toFixed(2)} times that without a disk, ` +

@@ -1,7 +1,7 @@
 /** What a soak of the server says: what was served, how memory grew, how long `begin` took. */
 
 import { formatBytes, formatCount, renderTable } from '../../../src/cli/output/index.ts';
-import { leaks, type Slope, theilSen } from '../slope.ts';
+import { leaks, type Slope, theilSen } from '../judging/slope.ts';
 import { type BeginTimes, quantile } from './beginTimes.ts';
 import type { RestSample, ServerSoakReport } from './campaign.ts';
 
@@ -138,6 +138,12 @@ export function ratiosOf(
   const ratio = (which: 'atOnce' | 'all'): number =>
     quantile(over[which], 0.99) / quantile(without[which], 0.99);
   return { atOnce: ratio('atOnce'), all: ratio('all') };
+}
+
+/** How long those waited that had blocks read from the disk: as long as it takes, since they asked to wait. */
+export function diskLine({ fromDisk }: BeginTimes): string {
+  const [median, most] = [0.5, 0.99].map((share) => (quantile(fromDisk, share) / 1000).toFixed(2));
+  return `begin that reads the slow disk (${formatCount(fromDisk.length)}): median ${median} s, p99 ${most} s`;
 }
 
 export function lastLine(report: ServerSoakReport): string {

@@ -1,7 +1,6 @@
 /**
  * Upstream's `--kv-offload-config`: host memory and disk tiers in YAML, under its keys. Disk tiers are
- * bounded
- * here, so a tier may say `capacity_bytes`, which upstream has not.
+ * bounded here, so a tier may say `capacity_bytes`, which upstream has not.
  */
 
 import type { LinkProfile } from '../../../sim/driver/index.ts';

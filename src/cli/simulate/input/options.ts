@@ -1,7 +1,6 @@
 /**
  * The options of `tierkv simulate`. Names and defaults are upstream's, so that a BLIS command line works as
- * it
- * is; what upstream does not have stands apart. Numbers are read and checked where they are used.
+ * it is; what upstream does not have stands apart. Numbers are read and checked where they are used.
  */
 
 import { Command } from 'commander';

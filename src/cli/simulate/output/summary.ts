@@ -9,6 +9,7 @@ import {
   headOfLineBlocking,
   type MetricsOutput,
   priorityInversions,
+  type ScalingOf,
   sessionSummary,
   tenantSummaries,
   transferMetrics,
@@ -25,6 +26,8 @@ export interface SummaryInput {
   readonly hasTargets: boolean;
   /** Where a summary of the decisions was asked for. */
   readonly decisions: DecisionSummary | undefined;
+  /** Of each pool that scales. */
+  readonly scaling: readonly ScalingOf[];
 }
 
 function metricsSection(metrics: MetricsOutput): string {
@@ -109,6 +112,17 @@ function handoffSection({ simulation }: SummaryInput): string {
   );
 }
 
+function scalingSection({ scaling }: SummaryInput): string {
+  if (scaling.length === 0) return '';
+  const lines = scaling.map(
+    ({ configId, policy, minReplicas, maxReplicas, ups, downs, ...of }) =>
+      `  ${printable(configId)}: ${policy}, ${minReplicas} to ${maxReplicas} replicas, up ${ups} and down ${downs} times, ` +
+      `${of.fewest} to ${of.most} at a time, mean ${of.meanReplicas.toFixed(2)}; ` +
+      `${of.added} came, ${of.gone} went\n`,
+  );
+  return `=== Autoscaling ===\n${lines.join('')}`;
+}
+
 function classSection({ simulation, hasTargets }: SummaryInput): string {
   const classes = classSummaries(simulation.table);
   if (classes.length < 2 && !(hasTargets && classes.length > 0)) return '';
@@ -169,6 +183,7 @@ export function summaryText(input: SummaryInput): string {
     tenantSection,
     sessionSection,
     handoffSection,
+    scalingSection,
     decisionSection,
     tierSection,
   ];

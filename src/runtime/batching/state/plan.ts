@@ -7,7 +7,7 @@
  * A simulator that only needs sums takes `decodes` and `decodeContextTokens`, and walks the prefills alone.
  */
 
-import type { Sequence } from '../../manager/sequences/sequence.ts';
+import type { Sequence } from '../../manager/sequences/blockTable/sequence.ts';
 import type { Batch } from './batch.ts';
 import type { ServingRequest } from './request.ts';
 

@@ -13,7 +13,7 @@
 
 import { invariant } from '../../errors.ts';
 import type { BlockKeys } from '../../keys/index.ts';
-import type { Sequence } from '../../manager/sequences/sequence.ts';
+import type { Sequence } from '../../manager/sequences/blockTable/sequence.ts';
 
 export interface ServingRequest {
   /** Unique among the requests that have not ended. */

@@ -5,7 +5,7 @@
  * last.
  */
 
-import { Entry } from '../../manager/sequences/sequence.ts';
+import { Entry } from '../../manager/sequences/blockTable/sequence.ts';
 import {
   type FoundPrefix,
   isOurs,

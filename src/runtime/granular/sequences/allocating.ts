@@ -7,7 +7,7 @@
 import { TierKVError } from '../../errors.ts';
 import { Granularity } from '../../geometry/index.ts';
 import type { KeyElements } from '../../keys/index.ts';
-import { Entry } from '../../manager/sequences/sequence.ts';
+import { Entry } from '../../manager/sequences/blockTable/sequence.ts';
 import { Tier } from '../../tier/tier.ts';
 import { type Column, columnsOf, inputError } from '../columns.ts';
 import { type BlockRecord, KVBlockDescriptor, ordered, type PoolUnit } from '../descriptor.ts';

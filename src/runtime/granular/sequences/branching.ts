@@ -1,6 +1,6 @@
 /** One sequence from another, and back to fewer tokens; and blocks that are let go. */
 
-import { Entry } from '../../manager/sequences/sequence.ts';
+import { Entry } from '../../manager/sequences/blockTable/sequence.ts';
 import { inputError } from '../columns.ts';
 import { KVBlockDescriptor, type PoolUnit } from '../descriptor.ts';
 import { requireCount, requireName, stateError, unknownId } from '../requests.ts';

@@ -4,7 +4,7 @@
  */
 
 import type { KeyElements } from '../../keys/index.ts';
-import { Entry } from '../../manager/sequences/sequence.ts';
+import { Entry } from '../../manager/sequences/blockTable/sequence.ts';
 import { inputError } from '../columns.ts';
 import { requireTokens, stateError, unknownId } from '../requests.ts';
 import { type PoolState, recordName } from '../state.ts';

@@ -5,7 +5,7 @@
  */
 
 import type { KVManager } from '../../manager/kvManager.ts';
-import { Entry } from '../../manager/sequences/sequence.ts';
+import { Entry } from '../../manager/sequences/blockTable/sequence.ts';
 import type { MoveEnd } from '../../migration/index.ts';
 import { Priority } from '../../transfer/jobTable.ts';
 import { Outcome, outcomeNames } from '../../transfer/outcome.ts';

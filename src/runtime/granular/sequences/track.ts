@@ -3,12 +3,11 @@
  * from the start of the sequence.
  *
  * Units whose tokens are not told, or that may not be shared, have keys that nobody can look up. Behind such
- * a
- * unit all are like that, since the key of a shared unit names everything before it.
+ * a unit all are like that, since the key of a shared unit names everything before it.
  */
 
 import { BlockKeys, type KeyChain, type KeyElements } from '../../keys/index.ts';
-import { Entry, type Sequence } from '../../manager/sequences/sequence.ts';
+import { Entry, type Sequence } from '../../manager/sequences/blockTable/sequence.ts';
 import type { Column } from '../columns.ts';
 
 export class Track {

@@ -5,9 +5,9 @@
  */
 
 import { type Core, HBM } from '../core.ts';
+import { Entry, type Sequence } from '../sequences/blockTable/sequence.ts';
 import { letGo } from '../sequences/holding.ts';
 import { stopWaitingBelow } from '../sequences/releasing.ts';
-import { Entry, type Sequence } from '../sequences/sequence.ts';
 import { giveUp } from './residency.ts';
 
 /**

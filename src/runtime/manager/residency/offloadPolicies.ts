@@ -8,8 +8,7 @@
  *                 evicted next are copied and stay: the write is over by the time that their room is needed
  *
  * A copy is only ever made of a block that no lower tier has or awaits, and only where the tier below takes
- * it
- * and the write budget allows it.
+ * it and the write budget allows it.
  */
 
 import { configError, requireFraction, requireInteger } from '../../errors.ts';

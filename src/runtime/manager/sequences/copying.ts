@@ -8,9 +8,9 @@ import { JobKind, Priority } from '../../transfer/jobTable.ts';
 import { type Core, HBM } from '../core.ts';
 import { claim } from '../jobs/issuing.ts';
 import { makeRoom } from '../residency/residency.ts';
-import { forget } from './entries.ts';
+import { forget } from './blockTable/entries.ts';
+import { Entry, type Sequence } from './blockTable/sequence.ts';
 import { letGo } from './holding.ts';
-import { Entry, type Sequence } from './sequence.ts';
 
 /**
  * The caller has made sure that the block can be copied and that the copy fits. @returns false when no job is

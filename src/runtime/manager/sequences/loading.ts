@@ -8,10 +8,10 @@ import { JobKind, Priority } from '../../transfer/jobTable.ts';
 import { type Core, HBM } from '../core.ts';
 import { claim } from '../jobs/issuing.ts';
 import { makeRoom } from '../residency/residency.ts';
-import { fastestIncomingBelow, join } from './entries.ts';
+import { fastestIncomingBelow, join } from './blockTable/entries.ts';
+import { Entry, type Sequence } from './blockTable/sequence.ts';
 import { letGo } from './holding.ts';
 import { stopWaitingBelow } from './releasing.ts';
-import { Entry, type Sequence } from './sequence.ts';
 
 /**
  * Brings a matched block to HBM, or joins the job that already does.

@@ -3,8 +3,8 @@
  */
 
 import { type Core, HBM } from '../core.ts';
-import { fastestIncoming, join, remember, setIncomingResident } from './entries.ts';
-import { Entry, type Sequence } from './sequence.ts';
+import { fastestIncoming, join, remember, setIncomingResident } from './blockTable/entries.ts';
+import { Entry, type Sequence } from './blockTable/sequence.ts';
 
 /** Pins block i of a fresh sequence to its content, wherever that lies or is going. Counts the hit. */
 export function match(core: Core, sequence: Sequence, i: number, content: number): void {

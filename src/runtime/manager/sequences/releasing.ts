@@ -6,9 +6,9 @@ import { JobKind, JobState } from '../../transfer/jobTable.ts';
 import { Outcome } from '../../transfer/outcome.ts';
 import { type Core, HBM } from '../core.ts';
 import { cancelWaiting, detach } from '../jobs/withdrawing.ts';
-import { forget, setIncomingResident } from './entries.ts';
+import { forget, setIncomingResident } from './blockTable/entries.ts';
+import { Entry, type Sequence } from './blockTable/sequence.ts';
 import { letGo } from './holding.ts';
-import { Entry, type Sequence } from './sequence.ts';
 
 /** Lets block i go. With `cancel`, a load that nobody else waits for is called off. */
 export function release(core: Core, sequence: Sequence, i: number, cancel: boolean): void {

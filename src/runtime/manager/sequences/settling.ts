@@ -5,11 +5,11 @@ import { DecisionOp } from '../../log/decisionSink.ts';
 import { JobKind } from '../../transfer/jobTable.ts';
 import { Outcome } from '../../transfer/outcome.ts';
 import { type Core, HBM } from '../core.ts';
-import { forget } from './entries.ts';
+import { forget } from './blockTable/entries.ts';
+import { Entry, type Sequence } from './blockTable/sequence.ts';
 import { letGo } from './holding.ts';
 import { load } from './loading.ts';
 import { stopWaitingBelow } from './releasing.ts';
-import { Entry, type Sequence } from './sequence.ts';
 
 /** Every waiter of the job gets what it brought, or tries another copy, or is to compute the block again. */
 export function settle(core: Core, row: number): void {

@@ -7,8 +7,8 @@ import { Outcome } from '../../transfer/outcome.ts';
 import { type Core, HBM } from '../core.ts';
 import { claim, issue } from '../jobs/issuing.ts';
 import { makeRoom } from '../residency/residency.ts';
-import { forget, remember } from './entries.ts';
-import { Entry, type Sequence } from './sequence.ts';
+import { forget, remember } from './blockTable/entries.ts';
+import { Entry, type Sequence } from './blockTable/sequence.ts';
 import { fail } from './settling.ts';
 
 function parentOf(sequence: Sequence, i: number): number {

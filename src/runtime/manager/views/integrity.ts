@@ -7,7 +7,7 @@ import { invariant } from '../../errors.ts';
 import { STATES, State, stateNames } from '../../replica/state.ts';
 import { JobState } from '../../transfer/jobTable.ts';
 import { type Core, HBM } from '../core.ts';
-import { Entry, type Sequence } from '../sequences/sequence.ts';
+import { Entry, type Sequence } from '../sequences/blockTable/sequence.ts';
 
 /**
  * What loads and demotions read is READY or leaving; a copy may also be taken of a block that is written or

@@ -2,8 +2,8 @@
 
 import type { LoadEstimate } from '../../planning/loadOrRecompute.ts';
 import { type Core, HBM } from '../core.ts';
-import { fastestIncomingBelow } from '../sequences/entries.ts';
-import { Entry, type Sequence } from '../sequences/sequence.ts';
+import { fastestIncomingBelow } from '../sequences/blockTable/entries.ts';
+import { Entry, type Sequence } from '../sequences/blockTable/sequence.ts';
 
 /** A block that another sequence has computed is there as soon as its digest is taken. */
 const SEAL_BYTES_PER_S = 1e12;

@@ -2,7 +2,7 @@
 
 import { invariant } from '../../errors.ts';
 import { type Core, HBM } from '../core.ts';
-import { fastestIncoming } from '../sequences/entries.ts';
+import { fastestIncoming } from '../sequences/blockTable/entries.ts';
 
 export interface Match {
   /** Leading blocks that are ready or on their way, in any tier. */

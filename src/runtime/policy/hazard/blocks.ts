@@ -8,8 +8,8 @@ import { invariant } from '../../errors.ts';
 import type { StateVisitor } from '../../snapshot/index.ts';
 import type { PolicyWorld } from '../evictionPolicy.ts';
 import { GhostKeys } from '../parts/index.ts';
-import { classOf, Part } from './classes.ts';
-import type { Cohorts } from './cohorts.ts';
+import { classOf, Part } from './learning/classes.ts';
+import type { Cohorts } from './learning/cohorts.ts';
 
 const LEAST_GHOSTS = 2 ** 16;
 /** Class of a block that came without a request, as one that a store held since an earlier run. */

@@ -11,13 +11,13 @@
 import { invariant } from '../../errors.ts';
 import type { StateVisitor } from '../../snapshot/index.ts';
 import type { EvictionPolicy, PolicyWorld, Visit } from '../evictionPolicy.ts';
-import { Family } from '../parts/index.ts';
 import { Blocks } from './blocks.ts';
-import { classOf, Part } from './classes.ts';
-import { Cohorts } from './cohorts.ts';
-import { Estimates } from './estimates.ts';
+import { Candidates } from './candidates/candidates.ts';
 import { Guard } from './guard.ts';
-import { Leaves } from './leaves.ts';
+import { classOf, Part } from './learning/classes.ts';
+import { Cohorts } from './learning/cohorts.ts';
+import { Estimates } from './learning/estimates.ts';
+import { Returns } from './returns.ts';
 import { Visits } from './visits.ts';
 
 /** Requests between two refits, once there were as many. */
@@ -29,19 +29,16 @@ const AGING_US = 250_000;
 
 export class Hazard implements EvictionPolicy {
   readonly #world: PolicyWorld;
-  readonly #sizeClasses: number;
   readonly #estimates: Estimates = new Estimates();
   readonly #cohorts: Cohorts = new Cohorts(this.#estimates);
   readonly #guard: Guard;
   readonly #visits: Visits = new Visits();
+  readonly #returns: Returns;
   readonly #blocks: Blocks;
-  readonly #family: Family;
-  readonly #leaves: Leaves;
+  readonly #candidates: Candidates;
   /** By content: row of the visit that uses it plus 1, or 0; and whether it was new to that visit. */
   readonly #inUse: Int32Array;
   readonly #isNew: Uint8Array;
-  /** By replica: tier times the number of size classes, plus its size class. */
-  readonly #group: Uint16Array;
   #blocksInUse = 0;
   /** Contents that are in use or have entered: what the cache holds, copies of one content counted once. */
   #present = 0;
@@ -53,11 +50,6 @@ export class Hazard implements EvictionPolicy {
   /** The visit that touched last. */
   #visit = 0;
   #row = -1;
-  /** Blocks of one cohort that were touched one after the other, not yet counted as returned. */
-  #runCohort = 0;
-  #runRow = 0;
-  #runUs = 0;
-  #runLength = 0;
   /**
    * Class and pace of the block that was classified last, and of which visit, part and uses they are; any
    * touch ends that.
@@ -69,33 +61,31 @@ export class Hazard implements EvictionPolicy {
 
   constructor(world: PolicyWorld, guardShare: number) {
     this.#world = world;
-    this.#sizeClasses = world.unitBytes.length;
     this.#guard = new Guard(guardShare);
+    this.#returns = new Returns(this.#cohorts, this.#guard, this.#visits);
     this.#blocks = new Blocks(world, this.#cohorts);
-    this.#family = new Family(world);
-    this.#leaves = new Leaves(world, this.#estimates.worth);
+    this.#candidates = new Candidates(world, this.#estimates, this.#blocks);
     this.#inUse = new Int32Array(world.contents);
     this.#isNew = new Uint8Array(world.contents);
-    this.#group = new Uint16Array(world.base[world.tiers]);
   }
 
   begin(visit: Visit): void {
-    this.#flush();
+    this.#returns.flush();
     this.#cohorts.close();
     this.#requests++;
     this.#nowUs = this.#clock();
     this.#cohorts.mature(this.#nowUs);
     this.#lruRoom = this.#cohorts.holdAtMost(this.#present - this.#blocksInUse);
     this.#guard.begin(visit.blocks, visit.matched, this.#present, this.#cohorts.returns);
-    this.#leaves.keepsOrder = this.#guard.asLru;
+    this.#candidates.asLru = this.#guard.asLru;
     if (this.#nowUs - this.#agedUs >= AGING_US) {
       this.#agedUs = this.#nowUs;
-      this.#leaves.age(this.#nowUs);
+      this.#candidates.age(this.#nowUs);
     }
     const n = this.#requests;
     if (n % REFIT_REQUESTS === 0 || (n < REFIT_REQUESTS && (n & (n - 1)) === 0)) {
       this.#estimates.refit();
-      this.#leaves.rerank();
+      this.#candidates.rerank();
     }
   }
 
@@ -111,10 +101,10 @@ export class Hazard implements EvictionPolicy {
       if (visits.lruFinds[row] === 1) this.#guard.lruFound(1);
     } else {
       visits.hold(row);
-      if (this.#family.firstOf(content) === -1) this.#present++;
+      if (!this.#candidates.has(content)) this.#present++;
       this.#blocksInUse++;
       this.#isNew[content] = isKnown ? 0 : 1;
-      this.#countReturn(row, cohort[content]);
+      this.#returns.add(row, cohort[content], this.#nowUs);
       cohort[content] = 0;
     }
     this.#inUse[content] = row + 1;
@@ -127,79 +117,34 @@ export class Hazard implements EvictionPolicy {
 
   enter(replica: number, tier: number, sizeClass: number, content: number): void {
     this.#nowUs = this.#clock();
-    this.#flush();
-    const family = this.#family;
-    if (this.#inUse[content] === 0 && family.firstOf(content) === -1) this.#present++;
+    this.#returns.flush();
+    if (this.#inUse[content] === 0 && !this.#candidates.has(content)) this.#present++;
     if (this.#inUse[content] > 0) this.#classify(content);
     else if (this.#blocks.known[content] === 0) this.#blocks.recall(content, this.#nowUs);
-    const parent = family.enter(replica, tier, content, this.#world.parentOf(content));
-    const group = tier * this.#sizeClasses + sizeClass;
-    this.#group[replica] = group;
-    if (family.hasChildren(content, tier)) this.#leaves.addInner(group, replica);
-    else this.#addLeaf(replica, group, content, false);
-    if (parent !== -1) this.#becomeInner(parent, tier);
+    this.#candidates.enter(replica, tier, sizeClass, content, this.#nowUs);
   }
 
   leave(replica: number, tier: number, sizeClass: number): void {
-    this.#leaves.remove(tier * this.#sizeClasses + sizeClass, replica);
-    const content = this.#family.contentOf(replica);
-    const parent = this.#family.leave(replica, tier);
-    if (this.#inUse[content] === 0 && this.#family.firstOf(content) === -1) this.#present--;
-    if (parent !== -1) this.#becomeLeaf(parent, tier);
+    const content = this.#candidates.leave(replica, tier, sizeClass, this.#nowUs);
+    if (this.#inUse[content] === 0 && !this.#candidates.has(content)) this.#present--;
   }
 
   victim(tier: number): number {
-    const first = tier * this.#sizeClasses;
-    if (this.#sizeClasses === 1) return this.#best(first);
-    let best = -1;
-    let inner = -1;
-    for (let c = 0; c < this.#sizeClasses; c++) {
-      const candidate = this.#best(first + c);
-      if (candidate === -1) continue;
-      if (!this.#leaves.isLeaf(candidate)) inner = candidate;
-      else if (best === -1 || this.#goesBefore(candidate, c, best)) best = candidate;
-    }
-    return best === -1 ? inner : best;
-  }
-
-  /**
-   * Leaves, each with the blocks before it that were let go at the same moment: they follow once it is gone.
-   * As an LRU, and among several size classes, of the next leaf only.
-   */
-  upcoming(tier: number, count: number): number[] {
-    const first = this.victim(tier);
-    if (first === -1) return [];
-    const alone = this.#guard.asLru || this.#sizeClasses > 1;
-    const next = new Set<number>();
-    for (const leaf of alone ? [first] : this.#leaves.leastFew(tier, count)) {
-      let content = this.#family.contentOf(leaf);
-      const usedUs = this.#blocks.usedUs[content];
-      for (let at = leaf; at !== -1 && next.size < count; at = this.#copyIn(content, tier)) {
-        if (this.#blocks.usedUs[content] !== usedUs) break;
-        next.add(at);
-        content = this.#world.parentOf(content);
-        if (content < 0) break;
-      }
-    }
-    return [...next];
-  }
-
-  /** The content's entered replica in the tier, or -1. */
-  #copyIn(content: number, tier: number): number {
-    const { base } = this.#world;
-    let at = this.#family.firstOf(content);
-    while (at !== -1 && (at < base[tier] || at >= base[tier + 1])) at = this.#family.nextOf(at);
-    return at;
+    return this.#candidates.next(tier);
   }
 
   victimOfClass(tier: number, sizeClass: number): number {
-    return this.#best(tier * this.#sizeClasses + sizeClass);
+    return this.#candidates.nextOfClass(tier, sizeClass);
+  }
+
+  upcoming(tier: number, count: number): number[] {
+    return this.#candidates.upcoming(tier, count);
   }
 
   forgotten(content: number): void {
-    this.#flush();
+    this.#returns.flush();
     this.#cohorts.close();
-    this.#family.forgotten(content);
+    this.#candidates.forgotten(content);
     const row = this.#inUse[content] - 1;
     if (row !== -1) {
       this.#inUse[content] = 0;
@@ -211,11 +156,7 @@ export class Hazard implements EvictionPolicy {
   }
 
   dump(tier: number): number[] {
-    const all: number[] = [];
-    for (let c = 0; c < this.#sizeClasses; c++) {
-      all.push(...this.#leaves.members(tier * this.#sizeClasses + c));
-    }
-    return all;
+    return this.#candidates.members(tier);
   }
 
   #letGo(row: number): void {
@@ -224,7 +165,7 @@ export class Hazard implements EvictionPolicy {
   }
 
   #rowOf(visit: Visit): number {
-    this.#flush();
+    this.#returns.flush();
     this.#visit = visit.number;
     const row = this.#visits.find(visit.number);
     this.#row = row === -1 ? this.#visits.begin(visit.number, this.#nowUs, this.#lruRoom) : row;
@@ -237,37 +178,6 @@ export class Hazard implements EvictionPolicy {
    */
   #clock(): number {
     return this.#world.nowUs() + this.#requests * REQUEST_US;
-  }
-
-  #countReturn(row: number, cohort: number): void {
-    if (cohort !== this.#runCohort || row !== this.#runRow || this.#runLength === 0) {
-      this.#flush();
-      this.#runCohort = cohort;
-      this.#runRow = row;
-      this.#runUs = this.#nowUs;
-    }
-    this.#runLength++;
-  }
-
-  #flush(): void {
-    if (this.#runLength === 0) return;
-    const length = this.#runLength;
-    const cohort = this.#runCohort;
-    const row = this.#runRow;
-    const visits = this.#visits;
-    this.#runLength = 0;
-    this.#cohorts.close();
-    if (visits.lruFinds[row] === 1) {
-      let found = length;
-      if (cohort < this.#cohorts.firstHeld) {
-        found =
-          cohort > 0 && cohort === this.#cohorts.firstHeld - 1 ? Math.min(length, visits.lruRoom[row]) : 0;
-        visits.lruRoom[row] -= found;
-      }
-      if (found < length) visits.lruFinds[row] = 0;
-      this.#guard.lruFound(found);
-    }
-    this.#cohorts.returned(cohort, length, this.#runUs);
   }
 
   /**
@@ -296,54 +206,7 @@ export class Hazard implements EvictionPolicy {
     this.#inUse[content] = 0;
     this.#blocksInUse--;
     this.#letGo(row);
-    for (let at = this.#family.firstOf(content); at !== -1; at = this.#family.nextOf(at))
-      this.#replace(at, content);
-  }
-
-  #replace(replica: number, content: number): void {
-    if (!this.#leaves.isLeaf(replica)) return;
-    const group = this.#group[replica];
-    this.#leaves.remove(group, replica);
-    this.#addLeaf(replica, group, content, false);
-  }
-
-  #addLeaf(replica: number, group: number, content: number, revealed: boolean): void {
-    const c = this.#blocks.class[content];
-    this.#estimates.use(c);
-    this.#leaves.addLeaf(group, replica, c, this.#blocks.usedUs[content], this.#nowUs, revealed);
-  }
-
-  #becomeInner(content: number, tier: number): void {
-    const { base } = this.#world;
-    for (let at = this.#family.firstOf(content); at !== -1; at = this.#family.nextOf(at)) {
-      if (at < base[tier] || at >= base[tier + 1] || !this.#leaves.isLeaf(at)) continue;
-      const group = this.#group[at];
-      this.#leaves.remove(group, at);
-      this.#leaves.addInner(group, at);
-    }
-  }
-
-  #becomeLeaf(content: number, tier: number): void {
-    const { base } = this.#world;
-    for (let at = this.#family.firstOf(content); at !== -1; at = this.#family.nextOf(at)) {
-      if (at < base[tier] || at >= base[tier + 1]) continue;
-      const group = this.#group[at];
-      this.#leaves.remove(group, at);
-      this.#addLeaf(at, group, content, true);
-    }
-  }
-
-  #best(group: number): number {
-    const leaf = this.#guard.asLru ? this.#leaves.oldest(group) : this.#leaves.least(group);
-    return leaf === -1 ? this.#leaves.inner(group) : leaf;
-  }
-
-  /** Whether a leaf of size class `c` goes before the best leaf of the classes before. */
-  #goesBefore(leaf: number, c: number, best: number): boolean {
-    if (this.#guard.asLru) return this.#leaves.usedUs(leaf) < this.#leaves.usedUs(best);
-    const { unitBytes } = this.#world;
-    const bestBytes = unitBytes[this.#group[best] % this.#sizeClasses];
-    return this.#leaves.worthOf(leaf) * bestBytes < this.#leaves.worthOf(best) * unitBytes[c];
+    this.#candidates.replace(content, this.#nowUs);
   }
 
   visitState(visitor: StateVisitor): void {
@@ -352,11 +215,10 @@ export class Hazard implements EvictionPolicy {
     this.#guard.visitState(visitor);
     this.#visits.visitState(visitor);
     this.#blocks.visitState(visitor);
-    this.#family.visitState(visitor);
-    this.#leaves.visitState(visitor);
+    this.#candidates.visitState(visitor);
+    this.#returns.visitState(visitor);
     visitor.array(this.#inUse);
     visitor.array(this.#isNew);
-    visitor.array(this.#group);
     this.#blocksInUse = visitor.number(this.#blocksInUse);
     this.#present = visitor.number(this.#present);
     this.#lruRoom = visitor.number(this.#lruRoom);
@@ -365,10 +227,6 @@ export class Hazard implements EvictionPolicy {
     this.#agedUs = visitor.number(this.#agedUs);
     this.#visit = visitor.number(this.#visit);
     this.#row = visitor.number(this.#row);
-    this.#runCohort = visitor.number(this.#runCohort);
-    this.#runRow = visitor.number(this.#runRow);
-    this.#runUs = visitor.number(this.#runUs);
-    this.#runLength = visitor.number(this.#runLength);
     this.#classRow = visitor.number(this.#classRow);
     this.#classKind = visitor.number(this.#classKind);
     this.#class = visitor.number(this.#class);
@@ -376,19 +234,13 @@ export class Hazard implements EvictionPolicy {
   }
 
   checkIntegrity(): void {
-    this.#leaves.checkIntegrity();
-    this.#blocks.checkIntegrity(this.#runCohort, this.#runLength);
-    const { tiers, base } = this.#world;
-    this.#family.checkIntegrity((replica) => {
-      let tier = 0;
-      while (tier + 1 < tiers && replica >= base[tier + 1]) tier++;
-      return tier;
-    });
+    this.#candidates.checkIntegrity();
+    this.#blocks.checkIntegrity(this.#returns.cohort, this.#returns.length);
     const inUse = new Map<number, number>();
     let count = 0;
     let present = 0;
     for (const [content, visit] of this.#inUse.entries()) {
-      if (visit !== 0 || this.#family.firstOf(content) !== -1) present++;
+      if (visit !== 0 || this.#candidates.has(content)) present++;
       if (visit === 0) continue;
       inUse.set(visit - 1, (inUse.get(visit - 1) ?? 0) + 1);
       count++;

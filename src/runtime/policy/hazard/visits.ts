@@ -5,7 +5,7 @@
 
 import { invariant } from '../../errors.ts';
 import type { StateVisitor } from '../../snapshot/index.ts';
-import { bucketOf } from './ages.ts';
+import { bucketOf } from './learning/ages.ts';
 
 /** Uses beyond which a block says nothing of one chain's pace: it is a shared prompt. */
 const SHARED = 8;

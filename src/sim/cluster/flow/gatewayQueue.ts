@@ -1,8 +1,7 @@
 /**
  * The gateway's queue on the clock: a request that comes in is queued and one dispatch is tried at once;
- * after
- * that the queue is looked at in ticks for as long as it holds anything, and lets at most one request through
- * at each.
+ * after that the queue is looked at in ticks for as long as it holds anything, and lets at most one request
+ * through at each.
  */
 
 import type { StateVisitor } from '../../../runtime/snapshot/index.ts';

@@ -5,7 +5,7 @@
  */
 
 import type { KVManager } from '../../../runtime/index.ts';
-import type { Sequence, SequenceId } from '../../../runtime/manager/sequences/sequence.ts';
+import type { Sequence, SequenceId } from '../../../runtime/manager/sequences/blockTable/sequence.ts';
 import type { StateVisitor } from '../../../runtime/snapshot/index.ts';
 import type { SimRequest } from '../simRequest.ts';
 import type { EngineConfig } from './engineConfig.ts';

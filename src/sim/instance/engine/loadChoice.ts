@@ -7,7 +7,7 @@
 import { ManagerPort, type ManagerPortConfig } from '../../../runtime/batching/index.ts';
 import type { KVManager } from '../../../runtime/index.ts';
 import type { BlockKeys } from '../../../runtime/keys/index.ts';
-import type { Sequence } from '../../../runtime/manager/sequences/sequence.ts';
+import type { Sequence } from '../../../runtime/manager/sequences/blockTable/sequence.ts';
 import { linkName, type Tier } from '../../../runtime/tier/tier.ts';
 import type { LinkModel } from '../../driver/index.ts';
 import type { LoadTiming } from './engineConfig.ts';

@@ -13,9 +13,9 @@ import type { ModelConfig } from '../description/modelConfig.ts';
 import { type EngineShape, engineShape } from '../physics/engineShape.ts';
 import { PhysicalFloor } from '../physics/floor.ts';
 import { fitAttention, fitGemm, type KernelTables } from './kernelFit.ts';
+import { batchOf, type StepRecord } from './measured/stepRecords.ts';
 import { minimise } from './minimise.ts';
 import type { Prediction } from './score.ts';
-import { batchOf, type StepRecord } from './stepRecords.ts';
 
 /** Finds the description of a model that records name. */
 export type ModelLookup = (model: string) => ModelConfig;

@@ -27,6 +27,16 @@ export {
 } from './kernelFit.ts';
 export { fitLinear, type LinearFit, nonNegativeLeastSquares } from './linearFit.ts';
 export {
+  averageStep,
+  batchOf,
+  formatStepRecords,
+  parseEngineLog,
+  parseRunSummaries,
+  parseStepRecords,
+  type RunSummary,
+  type StepRecord,
+} from './measured/stepRecords.ts';
+export {
   type BatchLimits,
   type MeasuredRequest,
   parseMeasuredRequests,
@@ -44,13 +54,3 @@ export {
   scoreOf,
   scoresBy,
 } from './score.ts';
-export {
-  averageStep,
-  batchOf,
-  formatStepRecords,
-  parseEngineLog,
-  parseRunSummaries,
-  parseStepRecords,
-  type RunSummary,
-  type StepRecord,
-} from './stepRecords.ts';

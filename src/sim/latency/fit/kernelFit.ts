@@ -12,9 +12,9 @@ import {
   type GemmEfficiency,
   gemmUs,
 } from '../physics/kernels.ts';
+import { readTable } from './measured/table.ts';
 import { minimise } from './minimise.ts';
 import type { Prediction } from './score.ts';
-import { readTable } from './table.ts';
 
 export interface GemmSample {
   readonly rows: number;

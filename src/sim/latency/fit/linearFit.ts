@@ -4,8 +4,8 @@
  */
 
 import { type LinearCoefficients, linearFeatures } from '../backends/linear.ts';
+import { batchOf, type StepRecord } from './measured/stepRecords.ts';
 import type { Prediction } from './score.ts';
-import { batchOf, type StepRecord } from './stepRecords.ts';
 
 const sweeps = 2000;
 

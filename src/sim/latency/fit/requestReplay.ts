@@ -8,7 +8,7 @@
 import { requireInteger } from '../../../runtime/errors.ts';
 import { BatchSums, type ScheduledRequest } from '../batchSums.ts';
 import type { LatencyModel } from '../latencyModel.ts';
-import { readTable } from './table.ts';
+import { readTable } from './measured/table.ts';
 
 /** A request of a measured run; times in µs from the start of the run. */
 export interface MeasuredRequest {

@@ -16,7 +16,7 @@ import {
 } from '../../random/index.ts';
 import type { WorkloadRequest } from '../request.ts';
 import type { ClientSpec, WorkloadSpec } from '../spec/types.ts';
-import { VOCABULARY } from '../tokens.ts';
+import { VOCABULARY } from '../tokens/tokens.ts';
 import { behavedGaps } from './behavior/index.ts';
 import {
   Client,

@@ -2,5 +2,5 @@
 
 export type * from './ast.ts';
 export { branchCost, chargeFunction } from './charges.ts';
-export { parse } from './parser.ts';
+export { parse } from './parser/parser.ts';
 export { childrenOf, resolve } from './resolver.ts';

@@ -1,5 +1,6 @@
 /** Values of a Starlark program and what can be done with them. Both engines compute by these functions. */
 
+export { freeze } from './freezing.ts';
 export {
   contains,
   FieldSite,
@@ -9,7 +10,7 @@ export {
   requireMutable,
   setItem,
   withKey,
-} from './access.ts';
+} from './operations/access.ts';
 export {
   add,
   bitwise,
@@ -22,11 +23,10 @@ export {
   negate,
   plus,
   subtract,
-} from './arithmetic.ts';
-export { concatenate } from './combining.ts';
-export { compare, isEqual } from './comparison.ts';
-export { freeze } from './freezing.ts';
-export { beginLoop, elementsOf, endLoop, unpack } from './iteration.ts';
+} from './operations/arithmetic.ts';
+export { concatenate } from './operations/combining.ts';
+export { compare, isEqual } from './operations/comparison.ts';
+export { beginLoop, elementsOf, endLoop, unpack } from './operations/iteration.ts';
 export { type FieldKind, RecordShape } from './record.ts';
 export { floatText, repr, str } from './text.ts';
 export { isTrue, typeName } from './typeName.ts';

@@ -14,7 +14,7 @@ import {
 } from '../../../random/index.ts';
 import type { ModalityTokens, RequestOrigin, TokenSpan, WorkloadRequest } from '../../request.ts';
 import type { ActiveWindow, ClientSpec, ModalitySpec, MultimodalSpec } from '../../spec/types.ts';
-import { VOCABULARY } from '../../tokens.ts';
+import { VOCABULARY } from '../../tokens/tokens.ts';
 import { type ChosenPrefix, PrefixChoice, PromptLengths, promptLengths } from '../behavior/index.ts';
 import type { Prefix } from '../prefix.ts';
 import type { HeldMemory } from './heldMemory.ts';

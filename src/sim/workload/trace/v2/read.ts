@@ -8,7 +8,7 @@ import { nearestName } from '../../../../runtime/nearestName.ts';
 import { GoRandom } from '../../../random/index.ts';
 import type { TokenSpan, WorkloadRequest } from '../../request.ts';
 import { shown, shownPlain } from '../../shown.ts';
-import { VOCABULARY } from '../../tokens.ts';
+import { VOCABULARY } from '../../tokens/tokens.ts';
 import { splitCsv } from '../csv.ts';
 import { type Lines, numbered, type TraceLine } from '../lines.ts';
 

@@ -1,0 +1,136 @@
+/**
+ * How a request gets its room: its cached blocks are pinned, what lower tiers hold is on its way, the rest is
+ * opened to be computed, all in one turn. A request that finds no room is refused, or waits for it.
+ */
+
+import { unlessAborted } from '../../abort.ts';
+import { takeRoomFromBothEnds } from '../../arriving/prefillParts.ts';
+import type { TokenList } from '../../prompts/tokenList.ts';
+import { bytesOf, full, type RequestContext } from '../context.ts';
+import type { GroupTable } from '../kvSequence.ts';
+import { keysToStage, stage } from './staging.ts';
+
+export interface Wish {
+  readonly list: TokenList;
+  readonly owner: number;
+  readonly priority: number;
+  readonly wait: boolean;
+  readonly arrives: boolean;
+}
+
+type Group = Pick<GroupTable, 'chain' | 'keys' | 'sizeClass'>;
+
+/** What was read into host memory may be evicted from there before there is room; then it is read again. */
+const STAGINGS_MAX = 3;
+
+/**
+ * Tables of a request that has room, with its cached blocks pinned and room taken for all others.
+ * @param isFirst false: it had room before and lost it, and waits ahead of those of its priority
+ * @throws TKV_FULL, and the reason of a signal
+ */
+export async function admit(
+  context: RequestContext,
+  groups: readonly Group[],
+  wish: Wish,
+  signals: readonly AbortSignal[],
+  isFirst: boolean,
+): Promise<GroupTable[]> {
+  const { admission, blockTokens } = context;
+  const { list, priority, wait } = wish;
+  const stages = wait && !wish.arrives;
+  const toStage = (): Uint32Array[] => (stages ? keysToStage(context, groups, list) : []);
+  if (!admission.isBehindOthers(priority) && toStage().length === 0) {
+    const tables = openTables(context, groups, wish);
+    if (tables !== null) return tables;
+  }
+  if (!wait) throw full(context, Math.ceil(list.length / blockTokens));
+  const ticket = admission.join(priority, !isFirst);
+  try {
+    for (let stagings = 0; ; ) {
+      const keys = stagings < STAGINGS_MAX && (stagings === 0 || admission.isFirst(ticket)) ? toStage() : [];
+      if (keys.length > 0) {
+        stagings++;
+        await admission.aside(ticket, () => stage(context, keys, signals));
+        continue;
+      }
+      const tables = admission.isFirst(ticket) ? openTables(context, groups, wish) : null;
+      if (tables !== null) return tables;
+      await unlessAborted(signals, () => admission.turn(ticket));
+    }
+  } finally {
+    admission.leave(ticket);
+  }
+}
+
+/**
+ * A table for each group whose blocks have their room, or none where they do not all fit. The last token is
+ * always left to compute. All in one turn: nobody else can take the room between the look and the taking.
+ */
+function openTables(context: RequestContext, groups: readonly Group[], wish: Wish): GroupTable[] | null {
+  const tables = openWhatFits(context, groups, wish);
+  if (tables === null) return null;
+  const blocks = Math.ceil(wish.list.length / context.blockTokens);
+  const isTaken = wish.arrives && tables.length === 1 && takeRoomFromBothEnds(context, tables[0], blocks);
+  if (!isTaken) takeRoom(context, tables, blocks);
+  return tables;
+}
+
+/** Starts the loads of what lower tiers hold, and opens blocks for the rest. @returns false without room */
+export function takeRoom(
+  { manager, nowUs }: RequestContext,
+  groups: readonly GroupTable[],
+  blocks: number,
+): boolean {
+  return groups.every(
+    ({ table, sizeClass }) =>
+      manager.load(table, nowUs(), 0, table.length) && manager.allocate(table, 0, blocks, nowUs(), sizeClass),
+  );
+}
+
+function openWhatFits(
+  context: RequestContext,
+  groups: readonly Group[],
+  { list, owner }: Wish,
+): GroupTable[] | null {
+  const { manager, blockTokens } = context;
+  const blocks = Math.ceil(list.length / blockTokens);
+  const limit = Math.floor(Math.max(list.length - 1, 0) / blockTokens);
+  const nowUs = context.nowUs();
+  if (groups.length === 1) {
+    const [{ keys, sizeClass, chain }] = groups;
+    const table = manager.openIfFits(keys.words, keys.length, nowUs, limit, blocks, sizeClass, owner);
+    return table === null ? null : [{ table, keys, sizeClass, chain, sealed: 0, disturbances: 0 }];
+  }
+  // A block counts as cached where every group has its unit.
+  let matched = limit;
+  for (const { keys } of groups) {
+    matched = Math.min(matched, manager.matchLength(keys.words, Math.min(keys.length, matched)));
+  }
+  let bytes = 0;
+  for (const { keys, sizeClass } of groups)
+    bytes += manager.bytesToOpen(keys.words, matched, blocks, sizeClass);
+  if (!manager.hasRoomFor(bytes)) return null;
+  return groups.map(({ chain, keys, sizeClass }) => {
+    const table = manager.open(keys.words, keys.length, nowUs, matched, owner);
+    return { table, keys, sizeClass, chain, sealed: 0, disturbances: 0 };
+  });
+}
+
+/** Room as `kv.room` shows it. */
+export interface Room {
+  /** Bytes of HBM that a request could take now: free, or evictable. */
+  readonly bytes: number;
+  /** The same in whole blocks. */
+  readonly blocks: number;
+  /** Requests that wait for room. */
+  readonly waiting: number;
+}
+
+export function roomOf(context: RequestContext): Room {
+  const { manager } = context;
+  const { residentBytes, cachedBytes } = manager.usage(0);
+  const { capacityBytes } = manager.config.tiers[0].shape;
+  const bytes = Math.max(0, capacityBytes - (residentBytes - cachedBytes));
+  const blocks = Math.floor(bytes / bytesOf(context.units, 1));
+  return { bytes, blocks, waiting: context.admission.waiting };
+}

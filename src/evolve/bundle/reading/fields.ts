@@ -1,0 +1,30 @@
+/** Objects of a bundle's JSON: their keys checked, their values shown in errors. */
+
+import { configError } from '../../../runtime/errors.ts';
+import { unknownName } from '../../../sim/control/index.ts';
+
+/** Limits on what a bundle may be; search stays far below them. */
+export const bundleLimits = {
+  sourceCharacters: 200_000,
+  treeNodes: 4096,
+  treeDepth: 64,
+  mutations: 1000,
+} as const;
+
+export type Fields = Readonly<Record<string, unknown>>;
+
+/** @throws TKV_CONFIG unless the value is an object with no other keys */
+export function fieldsOf(field: string, value: unknown, known: readonly string[]): Fields {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
+    throw configError(field, `is ${shown(value)}, not an object`, `Give it the fields ${known.join(', ')}.`);
+  }
+  for (const key of Object.keys(value)) {
+    if (!known.includes(key)) throw unknownName(field === 'bundle' ? key : `${field}.${key}`, key, known);
+  }
+  return value as Fields;
+}
+
+export function shown(value: unknown): string {
+  const text = JSON.stringify(value) ?? String(value);
+  return text.length > 60 ? `${text.slice(0, 57)}...` : text;
+}
