@@ -109,8 +109,8 @@ export class UpstreamCaseEngine implements InstanceEngine {
     this.#engine.abort(request.id);
   }
 
-  step(): EngineStep {
-    const { batch } = this.#engine.plan();
+  step(nowUs: number): EngineStep {
+    const { batch } = this.#engine.plan(nowUs);
     this.#engine.end();
     const { last } = this.#engine;
     const named = (ids: readonly string[]): SimRequest[] =>
