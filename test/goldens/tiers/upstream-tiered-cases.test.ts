@@ -6,9 +6,9 @@
 
 import { existsSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
-import { tieredStore } from './storeOfCase.ts';
 import { caseAsUpstream, UpstreamCaseEngine } from '../upstream/upstreamCaseEngine.ts';
 import { differences, loadCase, run, type WholeCase } from '../upstream/wholeCases.ts';
+import { tieredStore } from './storeOfCase.ts';
 
 const shared = new URL('../../../../shared/goldens/blis/', import.meta.url);
 const isShared = existsSync(shared);

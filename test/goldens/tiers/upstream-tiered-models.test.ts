@@ -6,11 +6,11 @@
 import { describe, expect, it } from 'vitest';
 import { fixtures, sharedGoldens } from '../goldenFolders.ts';
 import { firstDifference, loadStepTrace, type StepTrace } from '../stepTrace.ts';
-import { ChainStore } from './chainStore.ts';
-import { MirrorStore } from './mirrorStore.ts';
 import { runTrace } from '../traceLoop.ts';
 import { UpstreamEngine } from '../upstream/upstreamEngine.ts';
 import { asUpstream, type UpstreamStore } from '../upstream/upstreamStore.ts';
+import { ChainStore } from './chainStore.ts';
+import { MirrorStore } from './mirrorStore.ts';
 
 const shared = sharedGoldens('the step traces steps-*.json of lower tiers');
 
