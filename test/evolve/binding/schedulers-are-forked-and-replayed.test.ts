@@ -52,7 +52,7 @@ test(`a fork is the run that was not interrupted (seeds from ${firstSeed})`, asy
   ];
   let ranked = 0;
   let preempted = 0;
-  for (let seed = firstSeed; seed < firstSeed + 25; seed++) {
+  for (let seed = firstSeed; seed < firstSeed + 6; seed++) {
     const whole = new TraceRecorder('decisions');
     const simulation = newSimulation(setupOf(seed, whole));
     ended(simulation, whole);
@@ -82,8 +82,8 @@ test(`a fork is the run that was not interrupted (seeds from ${firstSeed})`, asy
       if (record.kind === 'preemption') preempted++;
     }
   }
-  expect(ranked).toBeGreaterThan(500);
-  expect(preempted).toBeGreaterThan(10);
+  expect(ranked).toBeGreaterThan(120);
+  expect(preempted).toBeGreaterThan(2);
 });
 
 /** Who joined and who gave way, when and by which rank. */
@@ -119,8 +119,9 @@ function recorded(policy: SchedulingPolicy, seed: number): { log: string; preemp
     timeline.nowUs += random.below(900);
     if (next < 60 && random.chance(0.4)) engine.add(requests[next++], timeline.nowUs);
     engine.step(timeline.nowUs);
-    engine.checkIntegrity();
+    if (next % 8 === 0) engine.checkIntegrity();
   }
+  engine.checkIntegrity();
   writer.end();
   return { log, preemptions: engine.counters.preemptions };
 }
@@ -130,7 +131,7 @@ test(`a log is replayed byte for byte, without the policy (seeds from ${firstSee
   const code = instanceScheduler as CodePolicy;
   const loaded = { code, program: await loadProgram('starlark', code.source) };
   let preempted = 0;
-  for (let seed = firstSeed; seed < firstSeed + 8; seed++) {
+  for (let seed = firstSeed; seed < firstSeed + 5; seed++) {
     const policy = schedulingOf(code, loaded).makePolicy?.() as SchedulingPolicy;
     const { log, preemptions } = recorded(policy, seed);
     expect(log, `seed ${seed}`).toMatch(/^\( \d+ rerank \d+ -?[\d.]+/m);
@@ -143,5 +144,5 @@ test(`a log is replayed byte for byte, without the policy (seeds from ${firstSee
     writer.end();
     expect(again === log, `seed ${seed}: the replayed log is the recorded one`).toBe(true);
   }
-  expect(preempted).toBeGreaterThan(8);
+  expect(preempted).toBeGreaterThan(5);
 });
