@@ -4,9 +4,9 @@
  */
 
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { BufferUsage, MapMode } from '../../../src/backends/webgpu/device/gpuConstants.ts';
 import type { KVRuntime, KVSequence, PrefillPart } from '../../../src/embed/index.ts';
 import { SeededRandom } from '../../../src/testing/index.ts';
+import { deviceBytes } from '../deviceBytes.ts';
 import { nothingLeaked, openHeld, untilHeld } from '../disk/heldDisk.ts';
 import { blocks, layout, openRuntime, tenant } from '../liveRuntime.ts';
 
@@ -60,22 +60,8 @@ function damage(runtime: KVRuntime, bytes: Uint8Array | undefined): void {
   throw new Error('the bytes are not in host memory');
 }
 
-async function bytesOf(
-  runtime: KVRuntime,
-  sequence: KVSequence,
-  index: number,
-  group = 0,
-): Promise<Uint8Array> {
-  const { buffer, offsetBytes, sizeBytes } = runtime.slot(sequence, index, group);
-  const usage = BufferUsage.MAP_READ | BufferUsage.COPY_DST;
-  const read = runtime.device.createBuffer({ size: sizeBytes, usage });
-  const encoder = runtime.device.createCommandEncoder();
-  encoder.copyBufferToBuffer(buffer, offsetBytes, read, 0, sizeBytes);
-  runtime.device.queue.submit([encoder.finish()]);
-  await read.mapAsync(MapMode.READ);
-  const bytes = new Uint8Array(read.getMappedRange()).slice();
-  read.destroy();
-  return bytes;
+function bytesOf(runtime: KVRuntime, sequence: KVSequence, index: number, group = 0): Promise<Uint8Array> {
+  return deviceBytes(runtime.device, runtime.slot(sequence, index, group));
 }
 
 /** All parts of the prefill. Nothing is written in them: what was cached can be seen as it is. */

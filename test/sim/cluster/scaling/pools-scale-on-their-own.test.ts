@@ -10,10 +10,10 @@ import {
   type ScalingSetup,
   Simulation,
   type SimulationObserver,
-} from '../../../src/sim/cluster/index.ts';
-import { newSimulation, type SimulationSetup } from '../../../src/sim/deployment/index.ts';
-import { clusterMetrics } from '../../../src/sim/report/index.ts';
-import { SeededRandom } from '../../../src/testing/index.ts';
+} from '../../../../src/sim/cluster/index.ts';
+import { newSimulation, type SimulationSetup } from '../../../../src/sim/deployment/index.ts';
+import { clusterMetrics } from '../../../../src/sim/report/index.ts';
+import { SeededRandom } from '../../../../src/testing/index.ts';
 import { randomPools } from './randomPools.ts';
 
 interface Told {

@@ -1,14 +1,14 @@
 /** What opening a tier's files asks for and gives. */
 
-import type { Libc } from '../posix/index.ts';
-import type { FileStoreSettings } from './fileStoreOptions.ts';
-import type { DataFile, DirectoryOps, WrapFile } from './io/dataFile.ts';
-import type { Extents } from './io/extents.ts';
-import type { StagingPool } from './io/stagingPool.ts';
-import type { FileLayout } from './record/fileLayout.ts';
-import type { RecordFamily } from './record/record.ts';
-import type { Recovered } from './restart/recovery.ts';
-import type { WarmState } from './restart/warmState.ts';
+import type { Libc } from '../../posix/index.ts';
+import type { FileStoreSettings } from '../fileStoreOptions.ts';
+import type { DataFile, DirectoryOps, WrapFile } from '../io/dataFile.ts';
+import type { Extents } from '../io/extents.ts';
+import type { StagingPool } from '../io/stagingPool.ts';
+import type { FileLayout } from '../record/fileLayout.ts';
+import type { RecordFamily } from '../record/record.ts';
+import type { Recovered } from '../restart/recovery.ts';
+import type { WarmState } from '../restart/warmState.ts';
 
 export interface OpenedFile {
   readonly file: DataFile;

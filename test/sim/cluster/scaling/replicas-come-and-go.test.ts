@@ -1,17 +1,17 @@
 /** Autoscaling in a running cluster: replicas take their time to come, are slow at first, and lose nothing. */
 
 import { describe, expect, it } from 'vitest';
-import type { ScalingSetup } from '../../../src/sim/cluster/index.ts';
+import type { ScalingSetup } from '../../../../src/sim/cluster/index.ts';
 import {
   AutoScaler,
   type DrainMode,
   noTriggers,
   Replicas,
   type ScalingActuationConfig,
-} from '../../../src/sim/control/index.ts';
-import { Status } from '../../../src/sim/metrics/index.ts';
-import { PartitionedRandom } from '../../../src/sim/random/index.ts';
-import { type SmallRequest, smallPool, smallSimulation } from './smallCluster.ts';
+} from '../../../../src/sim/control/index.ts';
+import { Status } from '../../../../src/sim/metrics/index.ts';
+import { PartitionedRandom } from '../../../../src/sim/random/index.ts';
+import { type SmallRequest, smallPool, smallSimulation } from '../smallCluster.ts';
 
 const world = {
   blockTokens: 4,

@@ -4,8 +4,9 @@
  * caller's matter.
  */
 
-import type { Digest } from '../../../runtime/digest.ts';
-import type { DataFile } from '../io/dataFile.ts';
+import type { Digest } from '../../../../runtime/digest.ts';
+import type { DataFile } from '../../io/dataFile.ts';
+import type { SlotTable } from '../slotTable.ts';
 import {
   BLOCK_WORDS,
   BlockKind,
@@ -16,7 +17,6 @@ import {
   type IndexGeometry,
   sealBlock,
 } from './indexBlocks.ts';
-import type { SlotTable } from './slotTable.ts';
 
 /** Blocks of the table that go to the file in one write. */
 const WRITE_BLOCKS = 256;

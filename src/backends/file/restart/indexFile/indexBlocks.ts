@@ -13,11 +13,11 @@
  *      +-------+----+--------+--------+-------+--------+-----------------+------------------------+
  */
 
-import { type Digest, digestWords } from '../../../runtime/digest.ts';
-import { invariant } from '../../../runtime/errors.ts';
-import { BLOCK_BYTES } from '../io/dataFile.ts';
-import { type FileLayout, pageOf } from '../record/fileLayout.ts';
-import { isDigest, setDigest, setWide, wide } from '../record/record.ts';
+import { type Digest, digestWords } from '../../../../runtime/digest.ts';
+import { invariant } from '../../../../runtime/errors.ts';
+import { BLOCK_BYTES } from '../../io/dataFile.ts';
+import { type FileLayout, pageOf } from '../../record/fileLayout.ts';
+import { isDigest, setDigest, setWide, wide } from '../../record/words.ts';
 
 export const BLOCK_WORDS: number = BLOCK_BYTES / 4;
 export const HEAD_WORDS = 16;

@@ -5,12 +5,12 @@
 
 import * as fs from 'node:fs';
 import { join } from 'node:path';
-import type { Libc } from '../posix/index.ts';
-import { type DirectoryOps, NodeDataFile } from './io/dataFile.ts';
-import { DataRanges, type RangedFile } from './io/dataRanges.ts';
+import type { Libc } from '../../posix/index.ts';
+import { type DirectoryOps, NodeDataFile } from '../io/dataFile.ts';
+import { DataRanges, type RangedFile } from '../io/dataRanges.ts';
+import type { RecordFamily } from '../record/record.ts';
+import { type WarmStarted, warmStart } from '../restart/warmStart.ts';
 import type { OpenRequest } from './openedFile.ts';
-import type { RecordFamily } from './record/record.ts';
-import { type WarmStarted, warmStart } from './restart/warmStart.ts';
 import { INDEX_NAME, NEW_SUFFIX } from './storeFiles.ts';
 
 export interface BlocksFile extends RangedFile {

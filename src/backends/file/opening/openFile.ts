@@ -8,9 +8,9 @@
 
 import * as fs from 'node:fs';
 import { join } from 'node:path';
-import type { Digest } from '../../runtime/digest.ts';
-import { configError } from '../../runtime/errors.ts';
-import type { Libc } from '../posix/index.ts';
+import type { Digest } from '../../../runtime/digest.ts';
+import { configError } from '../../../runtime/errors.ts';
+import type { Libc } from '../../posix/index.ts';
 import {
   BLOCK_BYTES,
   type DirectoryOps,
@@ -18,25 +18,27 @@ import {
   isFull,
   NodeDataFile,
   NodeDirectoryOps,
-} from './io/dataFile.ts';
-import { DataRanges } from './io/dataRanges.ts';
-import { DirectoryLock } from './io/directoryLock.ts';
-import { probeDirectIo } from './io/directProbe.ts';
-import { bytesOnDisk, filesystemName, requireFreeSpace } from './io/diskSpace.ts';
-import { Extents } from './io/extents.ts';
-import { dirError } from './io/fileErrors.ts';
-import type { OpenedFile, OpenRequest } from './openedFile.ts';
-import { openIndex } from './openIndex.ts';
-import { DATA_START_BYTES, recordBytesMax, SCRATCH_START_BYTES } from './record/fileLayout.ts';
+} from '../io/dataFile.ts';
+import { DataRanges } from '../io/dataRanges.ts';
+import { DirectoryLock } from '../io/directoryLock.ts';
+import { probeDirectIo } from '../io/directProbe.ts';
+import { bytesOnDisk, filesystemName, requireFreeSpace } from '../io/diskSpace.ts';
+import { Extents } from '../io/extents.ts';
+import { dirError } from '../io/fileErrors.ts';
+import { DATA_START_BYTES, recordBytesMax, SCRATCH_START_BYTES } from '../record/fileLayout.ts';
 import {
   encodeSuperblock,
   factsOf,
   familyOf,
   requireSameMeaning,
   type StoreFacts,
-} from './record/superblock.ts';
-import { geometryOf } from './restart/indexBlocks.ts';
+} from '../record/superblock.ts';
+import { geometryOf } from '../restart/indexFile/indexBlocks.ts';
+import type { OpenedFile, OpenRequest } from './openedFile.ts';
+import { openIndex } from './openIndex.ts';
 import { BLOCKS_NAME, INDEX_NAME, NEW_SUFFIX, storeThere } from './storeFiles.ts';
+
+const { O_RDWR, O_CREAT, O_EXCL, O_NOFOLLOW } = fs.constants;
 
 /** @throws TKV_IO, TKV_LOCKED or TKV_MISMATCH; TKV_CONFIG when direct I/O is a must and refused. */
 export async function openDataFile(request: OpenRequest): Promise<OpenedFile> {
@@ -198,8 +200,6 @@ class Opening {
     return probed;
   }
 }
-
-const { O_RDWR, O_CREAT, O_EXCL, O_NOFOLLOW } = fs.constants;
 
 function drawStoreId(): Digest {
   const [lo, hi] = crypto.getRandomValues(new Uint32Array(2));

@@ -4,7 +4,12 @@
  */
 
 import { describe, expect, it } from 'vitest';
-import type { ReplicaChange, ScaleChange, ScalingSetup, Simulation } from '../../../src/sim/cluster/index.ts';
+import type {
+  ReplicaChange,
+  ScaleChange,
+  ScalingSetup,
+  Simulation,
+} from '../../../../src/sim/cluster/index.ts';
 import {
   type AutoScaleContext,
   AutoScaler,
@@ -13,11 +18,11 @@ import {
   noTriggers,
   Replicas,
   StatelessPolicy,
-} from '../../../src/sim/control/index.ts';
-import { Status } from '../../../src/sim/metrics/index.ts';
-import { PartitionedRandom } from '../../../src/sim/random/index.ts';
-import { type ScaleRecord, ScaleRecords } from '../../../src/sim/report/index.ts';
-import { type SmallRequest, smallPool, smallSimulation } from './smallCluster.ts';
+} from '../../../../src/sim/control/index.ts';
+import { Status } from '../../../../src/sim/metrics/index.ts';
+import { PartitionedRandom } from '../../../../src/sim/random/index.ts';
+import { type ScaleRecord, ScaleRecords } from '../../../../src/sim/report/index.ts';
+import { type SmallRequest, smallPool, smallSimulation } from '../smallCluster.ts';
 
 const world = {
   blockTokens: 4,

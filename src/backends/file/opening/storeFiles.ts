@@ -2,9 +2,9 @@
 
 import * as fs from 'node:fs';
 import { join } from 'node:path';
-import { TierKVError } from '../../runtime/errors.ts';
-import { BLOCK_BYTES } from './io/dataFile.ts';
-import { decodeSuperblock, type StoreFacts } from './record/superblock.ts';
+import { TierKVError } from '../../../runtime/errors.ts';
+import { BLOCK_BYTES } from '../io/dataFile.ts';
+import { decodeSuperblock, type StoreFacts } from '../record/superblock.ts';
 
 export const BLOCKS_NAME = 'tierkv.blocks';
 export const INDEX_NAME = 'tierkv.index';

@@ -6,11 +6,12 @@
  *     epoch C is the newest with a DONE block      marked: MARKs of C in its half, and of C + 1 in the other
  */
 
-import type { Digest } from '../../../runtime/digest.ts';
-import type { PoolShape } from '../../../runtime/pool/shape.ts';
-import { BLOCK_BYTES, type DataFile, errnoOf } from '../io/dataFile.ts';
-import type { DataRanges, RangedFile } from '../io/dataRanges.ts';
-import { DATA_START_BYTES, type FileLayout, pageAt } from '../record/fileLayout.ts';
+import type { Digest } from '../../../../runtime/digest.ts';
+import type { PoolShape } from '../../../../runtime/pool/shape.ts';
+import { BLOCK_BYTES, type DataFile, errnoOf } from '../../io/dataFile.ts';
+import type { DataRanges, RangedFile } from '../../io/dataRanges.ts';
+import { DATA_START_BYTES, type FileLayout, pageAt } from '../../record/fileLayout.ts';
+import { SlotTable } from '../slotTable.ts';
 import {
   BLOCK_WORDS,
   BlockKind,
@@ -27,7 +28,6 @@ import {
   isBlank,
 } from './indexBlocks.ts';
 import { RegionBits } from './regionBits.ts';
-import { SlotTable } from './slotTable.ts';
 
 export interface IndexFault {
   readonly kind: BlockKind;
