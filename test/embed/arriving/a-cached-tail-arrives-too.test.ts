@@ -135,6 +135,19 @@ describe('a prompt that goes on from a sealed tail', () => {
     nothingIsHeld(kv);
   });
 
+  it('is not handed out before its copy has ended, whoever else frees room meanwhile', async () => {
+    kv = await openRuntime({});
+    const bytes = await cacheWithTail(kv, 0);
+    const [sequence, other] = [await begin(kv), await begin(kv, tokensOf(5, 7000))];
+    const part = kv.nextPart(sequence);
+    expect(kv.manager.counters.copies, 'the copy has begun').toBe(1);
+    kv.release(other);
+    expect(await part).toEqual({ start: sealed, end: 40 });
+    expect(await bytesOf(kv, sequence, 1)).toEqual(bytes.get('1/0'));
+    kv.release(sequence);
+    nothingIsHeld(kv);
+  });
+
   it('computes it when its bytes were damaged below', async () => {
     kv = await openRuntime({ ddrBytes: blocks(20) });
     const bytes = await cacheWithTail(kv, 1);
@@ -282,6 +295,20 @@ describe('layer groups', () => {
     }
     expect(await kv.seal(sequence)).toBe('done');
     expect(await kv.readyLayers(sequence, 0), 'it can be asked again').toMatchObject({ open: [2] });
+    kv.release(sequence);
+    nothingIsHeld(kv);
+  });
+
+  it('are interrupted when the sequence was taken back into a tail that had not come', async () => {
+    kv = await openRuntime({ ddrBytes: blocks(40), layerGroups });
+    await cacheWithTail(kv, 1);
+    const sequence = await begin(kv);
+    await kv.truncate(sequence, 20);
+    expect(await kv.append(sequence, tokensOf(40).fill(7, 20))).toBe('done');
+    expect(await kv.readyLayers(sequence, 0)).toBe('interrupted');
+    expect(await kv.recover(sequence)).toEqual([1, 2]);
+    expect(sequence.cachedTokens).toBe(blockTokens);
+    expect(await kv.readyLayers(sequence, 0)).toMatchObject({ open: [1, 2] });
     kv.release(sequence);
     nothingIsHeld(kv);
   });
