@@ -69,6 +69,11 @@ export class ChainStore extends ReloadingStore {
       });
   }
 
+  override get thrashing(): number {
+    const tried = this.promotions + this.promotionsFailed;
+    return tried === 0 ? 0 : this.promotionsFailed / tried;
+  }
+
   override setClock(nowUs: number): void {
     this.#nowUs = nowUs;
     for (const id of this.#station.poll(nowUs)) {

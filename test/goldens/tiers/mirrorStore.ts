@@ -31,6 +31,10 @@ export class MirrorStore extends ReloadingStore {
     return [...this.#cpu];
   }
 
+  override get thrashing(): number {
+    return this.mirrored === 0 ? 0 : this.cpuEvictions / this.mirrored;
+  }
+
   override mirror(batch: readonly (readonly [id: string, promptTokens: number])[]): void {
     for (const [id] of batch) {
       for (const hash of this.hashesOf(id, Infinity)) {

@@ -25,7 +25,7 @@ const short = (hash: string): string => hash.slice(0, 8);
 
 /** The state of a store under the names of the traces. */
 export function mirrorState(store: MirrorStore): Record<string, unknown> {
-  const { cpuHits, mirrored, cpuEvictions, pendingLatency, missesBelow, hitRate } = store;
+  const { cpuHits, mirrored, cpuEvictions, pendingLatency, missesBelow, hitRate, thrashing } = store;
   return {
     ...store.state(),
     cpu_lru: store.cpuLru.map(short),
@@ -35,7 +35,7 @@ export function mirrorState(store: MirrorStore): Record<string, unknown> {
     mirrored,
     cpu_evictions: cpuEvictions,
     hit_rate: hitRate,
-    thrash: mirrored === 0 ? 0 : cpuEvictions / mirrored,
+    thrash: thrashing,
   };
 }
 

@@ -90,14 +90,14 @@ export class UpstreamCaseEngine implements InstanceEngine {
   }
 
   get counters(): EngineCounters {
-    const { hits, misses, missesBelow } = this.#engine.store;
+    const { hits, misses, missesBelow, thrashing } = this.#engine.store;
     return {
       hits: [hits],
       openedBlocks: misses + missesBelow,
       preemptions: this.#engine.preemptions,
       offloads: 0,
       reloads: 0,
-      thrashing: 0,
+      thrashing,
     };
   }
 

@@ -179,6 +179,11 @@ export class UpstreamStore {
     return 0;
   }
 
+  /** Work of lower tiers that was in vain, in [0, 1]. */
+  get thrashing(): number {
+    return 0;
+  }
+
   /** The whole state in the form of the operation traces. */
   state(): UpstreamState {
     const blocks = this.blocks
