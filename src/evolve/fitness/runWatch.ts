@@ -3,13 +3,8 @@
  * were.
  */
 
-import type { SimulationObserver, StepSpan } from '../../sim/cluster/index.ts';
-import type {
-  AdmissionDecision,
-  RoutingDecision,
-  ScaleDecision,
-  ShadowDivergence,
-} from '../../sim/control/index.ts';
+import type { ScaleChange, SimulationObserver, StepSpan } from '../../sim/cluster/index.ts';
+import type { AdmissionDecision, RoutingDecision, ShadowDivergence } from '../../sim/control/index.ts';
 import type { SimRequest, TierReport } from '../../sim/instance/index.ts';
 
 /** Reports of all instances, by tier. */
@@ -63,12 +58,12 @@ export class RunWatch implements SimulationObserver {
     this.divergences++;
   }
 
-  scaled({ targetReplicas }: ScaleDecision, before: number, nowUs: number): void {
+  scaled({ previousCount, newCount, timeUs }: ScaleChange): void {
     this.scaleEvents++;
-    this.#replicaUs += this.#replicas * (nowUs - this.#sinceUs);
-    this.#sinceUs = nowUs;
+    this.#replicaUs += this.#replicas * (timeUs - this.#sinceUs);
+    this.#sinceUs = timeUs;
     // both are of one configuration, and there may be others
-    this.#replicas += targetReplicas - before;
+    this.#replicas += newCount - previousCount;
   }
 
   step({ startUs }: StepSpan): void {

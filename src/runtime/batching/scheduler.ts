@@ -16,6 +16,7 @@ import { SchedulerCore, type SchedulerCounters } from './core.ts';
 import { checkIntegrity } from './integrity.ts';
 import type { KVPort } from './kvPort.ts';
 import { keysFrom, logNewKeys } from './newKeys.ts';
+import { applyRanks, checkRanks, mayRunShort, type RequestRank } from './ranking.ts';
 import { SchedulerDecision, SchedulerInput, type SchedulerSink } from './schedulerSink.ts';
 import { type SchedulerNames, visitCore } from './schedulerState.ts';
 import type { StepOutcome } from './state/outcome.ts';
@@ -185,6 +186,27 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
   }
 
   /**
+   * Ranks requests, for the queue order and the victim rule `ranked`. Those that are not named keep the rank
+   * they had, 0 in the beginning. Ranks that change nothing are no input.
+   * @throws TKV_CONFIG where neither rule goes by ranks, TKV_UNKNOWN_ID, TKV_INPUT for a rank that is not
+   * finite and for a request with two; nothing is done then
+   */
+  rerank(ranks: readonly RequestRank[], nowUs: number): void {
+    const changed = checkRanks(this.#core, ranks);
+    if (changed.size === 0) return;
+    this.#tell(nowUs);
+    applyRanks(this.#core, changed, nowUs);
+  }
+
+  /**
+   * Whether blocks may run out for those that run in the next step, so that it matters who gives way. False
+   * is certain, as long as nothing else happens before that step and no owner has a quota.
+   */
+  get mayRunShort(): boolean {
+    return mayRunShort(this.#core);
+  }
+
+  /**
    * Plans the next step. With `plan.tokens` 0 there is nothing to compute: step again after a request was
    * added or a block arrived. Otherwise call `stepEnded` before the next `step`.
    * @throws TKV_STATE while a step is computed
@@ -286,6 +308,13 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
       running.push(batch.state(seat).request as R);
     }
     return running;
+  }
+
+  /** Requests outside the batch in the order in which they were added, those that load included. */
+  requestsOutside(): R[] {
+    const outside: R[] = [];
+    for (const { seat, request } of this.#core.requests.values()) if (seat === -1) outside.push(request);
+    return outside;
   }
 
   /** How far a request is, or undefined when it has ended. A token is known before its KV is computed. */
