@@ -3,8 +3,11 @@
  * around it, whose variables the new function sees as closures do.
  */
 
-import type { Binding, Expression, FunctionNode, Statement } from '../syntax/index.ts';
-import { type CodeWriter, conditionCode, valueCode } from './expressionCode.ts';
+import type { Binding, Expression, FunctionNode, Statement } from '../../syntax/index.ts';
+import type { CodeWriter } from './codeWriter.ts';
+import { conditionCode, valueCode } from './expressionCode.ts';
+import { numberCode } from './numberCode.ts';
+import { floatSlotsOf } from './numberKinds.ts';
 
 /** Constants of a program, made once when it is loaded. */
 export class Constants {
@@ -25,6 +28,7 @@ export class FunctionCode implements CodeWriter {
   readonly #node: FunctionNode;
   readonly #outer: FunctionCode | null;
   readonly #constants: Constants;
+  readonly floatSlots: ReadonlySet<number>;
   /** Values that loops run over, the innermost last. */
   readonly #loops: string[] = [];
   #temporaries = 0;
@@ -34,6 +38,8 @@ export class FunctionCode implements CodeWriter {
     this.#node = node;
     this.#outer = outer;
     this.#constants = constants;
+    // globals are seen by all functions
+    this.floatSlots = outer === null ? new Set() : floatSlotsOf(node);
     constants.nodes[node.id] = node;
   }
 
@@ -44,6 +50,14 @@ export class FunctionCode implements CodeWriter {
   /** A variable of the JavaScript function that holds an intermediate value. */
   temporary(): string {
     return `t${this.#node.id}_${this.#temporaries++}`;
+  }
+
+  value(expression: Expression): string {
+    return valueCode(this, expression);
+  }
+
+  condition(expression: Expression): string {
+    return conditionCode(this, expression);
   }
 
   variable(binding: Exclude<Binding, { kind: 'builtin' }>): string {
@@ -103,7 +117,10 @@ export class FunctionCode implements CodeWriter {
       case 'expression':
         return `${valueCode(this, statement.value)};`;
       case 'assign':
-        return this.#assignment(statement.target, valueCode(this, statement.value));
+        return (
+          this.#ofFloat(statement.target, statement.value) ??
+          this.#assignment(statement.target, valueCode(this, statement.value))
+        );
       case 'augment':
         return this.#augmented(statement);
       case 'if': {
@@ -164,8 +181,18 @@ export class FunctionCode implements CodeWriter {
     return `${held}=unpack(${value},${target.elements.length},${target.line});${parts.join('')}`;
   }
 
+  /** An assignment to a variable that holds bare numbers, null where the target is none. */
+  #ofFloat(target: Expression, value: Expression): string | null {
+    if (target.kind !== 'name' || target.binding?.kind !== 'local') return null;
+    if (!this.floatSlots.has(target.binding.slot)) return null;
+    return `${this.variable(target.binding)}=${numberCode(this, value)};`;
+  }
+
   #augmented(statement: Extract<Statement, { kind: 'augment' }>): string {
     const { target, operator, line } = statement;
+    const result = { kind: 'binary', operator, left: target, right: statement.value, line } as const;
+    const ofFloat = this.#ofFloat(target, result);
+    if (ofFloat !== null) return ofFloat;
     const value = valueCode(this, statement.value);
     const sign = JSON.stringify(operator);
     if (target.kind !== 'index') {

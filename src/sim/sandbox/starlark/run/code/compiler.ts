@@ -1,10 +1,10 @@
 /** A program as JavaScript: faster than walking its tree, with the same results and steps. */
 
-import type { FunctionNode } from '../syntax/index.ts';
-import type { Value } from '../values/index.ts';
+import type { FunctionNode } from '../../syntax/index.ts';
+import type { Value } from '../../values/index.ts';
+import { surroundings } from '../surroundings.ts';
+import type { Thread } from '../thread.ts';
 import { Constants, FunctionCode } from './functionCode.ts';
-import { surroundings } from './surroundings.ts';
-import type { Thread } from './thread.ts';
 
 export interface CompiledProgram {
   /** Runs the module on a thread and returns its variables. */

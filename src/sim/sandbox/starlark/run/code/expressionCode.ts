@@ -3,27 +3,10 @@
  * numbers: variables become v<function>_<slot>, and every operation is a call of `surroundings.ts`.
  */
 
-import {
-  type Binding,
-  branchCost,
-  type Comprehension,
-  type Expression,
-  type FunctionNode,
-  type NameExpression,
-} from '../syntax/index.ts';
-
-/** What an expression needs of the function in which it stands. */
-export interface CodeWriter {
-  /** The name of a constant of the program. */
-  constant(code: string): string;
-  /** The name of a variable for an intermediate value. */
-  temporary(): string;
-  variable(binding: Exclude<Binding, { kind: 'builtin' }>): string;
-  /** Code that makes a function. */
-  functionCode(node: FunctionNode): string;
-  /** A loop over the elements of what `iterable` yields. */
-  loop(iterable: string, target: Expression, line: number, body: string): string;
-}
+import { branchCost, type Comprehension, type Expression, type NameExpression } from '../../syntax/index.ts';
+import type { CodeWriter } from './codeWriter.ts';
+import { numberCode, orderCode, readCode, siteCode } from './numberCode.ts';
+import { kindOf } from './numberKinds.ts';
 
 const binaryCalls: Readonly<Record<string, string>> = {
   '+': 'add',
@@ -40,6 +23,9 @@ const unaryCalls = { '-': 'negate', '+': 'plus', '~': 'invert' } as const;
 export function valueCode(code: CodeWriter, expression: Expression): string {
   const { line } = expression;
   const value = (each: Expression): string => valueCode(code, each);
+  if (expression.kind !== 'float' && kindOf(expression, code.floatSlots) === 'float') {
+    return `new StarFloat(${numberCode(code, expression)})`;
+  }
   switch (expression.kind) {
     case 'name':
       return nameCode(code, expression);
@@ -108,23 +94,15 @@ function branchCode(code: CodeWriter, part: Expression): string {
   return `(spend(${branchCost(part)},${part.line}),${valueCode(code, part)})`;
 }
 
-function siteCode(
-  code: CodeWriter,
-  { name, line }: { readonly name: string; readonly line: number },
-): string {
-  return code.constant(`new FieldSite(${JSON.stringify(name)},${line})`);
-}
-
 function nameCode(code: CodeWriter, { name, binding, line }: NameExpression): string {
   if (binding === null || binding.kind === 'builtin')
     return code.constant(`builtin(${JSON.stringify(name)})`);
-  const variable = code.variable(binding);
-  if (binding.kind === 'local' && binding.isCertain) return variable;
-  return `checked(${variable},${JSON.stringify(name)},${line})`;
+  return readCode(code, name, binding, line);
 }
 
 function binaryCode(code: CodeWriter, expression: Extract<Expression, { kind: 'binary' }>): string {
   const { operator, line } = expression;
+  if (/^[<>]=?$/.test(operator)) return comparisonCode(code, expression);
   const left = valueCode(code, expression.left);
   const right = valueCode(code, expression.right);
   const call = binaryCalls[operator];
@@ -134,23 +112,26 @@ function binaryCode(code: CodeWriter, expression: Extract<Expression, { kind: 'b
       return `isEqual(${left},${right},${line})`;
     case '!=':
       return `!isEqual(${left},${right},${line})`;
-    case '<':
-      return `isLess(${left},${right},${line})`;
-    case '>=':
-      return `!isLess(${left},${right},${line})`;
-    case '>':
-    case '<=': {
-      // The left side is computed first, and becomes the second argument.
-      const temporary = code.temporary();
-      const isGreater = `(${temporary}=${left},isLess(${right},${temporary},${line}))`;
-      return operator === '>' ? isGreater : `!${isGreater}`;
-    }
     case 'in':
       return `contains(${left},${right},${line})`;
     case 'not in':
       return `!contains(${left},${right},${line})`;
     default:
       return `bitwise(${JSON.stringify(operator)},${left},${right},${line})`;
+  }
+}
+
+function comparisonCode(code: CodeWriter, expression: Extract<Expression, { kind: 'binary' }>): string {
+  const { operator, left, right, line } = expression;
+  switch (operator) {
+    case '<':
+      return orderCode(code, left, right, line);
+    case '>=':
+      return `!${orderCode(code, left, right, line)}`;
+    case '>':
+      return orderCode(code, right, left, line, true);
+    default:
+      return `!${orderCode(code, right, left, line, true)}`;
   }
 }
 

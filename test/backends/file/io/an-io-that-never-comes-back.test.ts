@@ -1,8 +1,8 @@
 import { describe, expect, it, vi } from 'vitest';
-import { type DataFile, FileStore, type StuckIo } from '../../../src/backends/file/index.ts';
-import { fileLayout, recordOffset } from '../../../src/backends/file/record/fileLayout.ts';
-import { ends, faulty, item, items, KiB, shape } from './diskFaults.ts';
-import { scratchDir, stopClock } from './scratch.ts';
+import { type DataFile, FileStore, type StuckIo } from '../../../../src/backends/file/index.ts';
+import { fileLayout, recordOffset } from '../../../../src/backends/file/record/fileLayout.ts';
+import { ends, faulty, item, items, KiB, shape } from '../diskFaults.ts';
+import { scratchDir, stopClock } from '../scratch.ts';
 
 describe('file store, when an I/O never comes back', () => {
   interface Stall {
