@@ -96,6 +96,8 @@ export class ByteReader {
   }
 }
 
+const SHORT = 16;
+
 export class ByteWriter {
   #bytes: Uint8Array<ArrayBuffer> = new Uint8Array(256);
   #length = 0;
@@ -123,7 +125,9 @@ export class ByteWriter {
       grown.set(this.bytes);
       this.#bytes = grown;
     }
-    this.#bytes.set(values, this.#length);
+    // setting a few bytes at once is slower than one by one
+    if (values.length > SHORT) this.#bytes.set(values, this.#length);
+    else for (let i = 0; i < values.length; i++) this.#bytes[this.#length + i] = values[i];
     this.#length = needed;
     return this;
   }
