@@ -4,9 +4,9 @@
  * growth is what the server keeps, and nothing that only fills:
  *
  * - The first fifth of the time, in which caches fill, is left out.
- * - What is kept of the last 65,536 uses of the cache is filled before (filling.ts).
+ * - What the eviction policy keeps of blocks that were let go is full before (filling.ts).
  * - Each function is compiled once, when it first runs, and not again as soon as it has run often: the code of
- *   V8's optimizing compilers grows for an hour, with the functions that come to be worth it.
+ *   V8's optimizing compilers grows for as long as functions come to be worth it.
  *
  * It runs in a process of its own (../soak/ownProcess.ts).
  */

@@ -99,8 +99,10 @@ function partNow(
   if (start < prefix.blocks * blockTokens) {
     const { front, to, loadFrom, plan } = decide(context, prefix, start, most);
     loadFromBack(context, group, loadFrom);
+    // Where no found block is left to come, the part goes on behind them, unless a tail does.
+    const goesOn = to === prefix.blocks && sequence.tail === undefined;
     // A sequence that was taken back may end within a found block.
-    end = Math.min(end, Math.max(front, to) * blockTokens);
+    if (!goesOn) end = Math.min(end, Math.max(front, to) * blockTokens);
     takeOver(context, group, front, Math.min(to, Math.ceil((start + most) / blockTokens)));
     waitUs = plan.loadUs;
   }

@@ -39,12 +39,11 @@ export class PolicyEngine extends SchedulerEngine {
   }
 
   override add(request: SimRequest, nowUs: number): void {
-    const { rankArrival } = this.#policy;
-    if (rankArrival !== undefined) {
-      request.priority = rankArrival(this.#factsOf(request, nowUs));
-      request.queueRank = request.priority;
-      request.victimRank = request.priority;
-    }
+    const { rankArrival, rankWaiting, rankVictims } = this.#policy;
+    if (rankArrival !== undefined) request.priority = rankArrival(this.#factsOf(request, nowUs));
+    const own = rankArrival === undefined ? NaN : request.priority;
+    request.queueRank = rankWaiting === undefined ? own : NaN;
+    request.victimRank = rankVictims === undefined ? own : NaN;
     super.add(request, nowUs);
     this.#hasChanged = true;
   }
@@ -69,6 +68,7 @@ export class PolicyEngine extends SchedulerEngine {
     if (rankWaiting !== undefined && this.#hasChanged && this.waitingCount > 0) {
       const requests = this.scheduler.requestsOutside();
       this.#ask(rankWaiting, requests, nowUs, (request, rank) => {
+        if (request.queueRank === rank) return;
         request.queueRank = rank;
         ranks.push({ id: request.id, rank });
       });
@@ -76,6 +76,7 @@ export class PolicyEngine extends SchedulerEngine {
     this.#hasChanged = false;
     if (rankVictims !== undefined && this.scheduler.mayRunShort) {
       this.#ask(rankVictims, this.scheduler.runningRequests(), nowUs, (request, rank) => {
+        if (request.victimRank === rank) return;
         request.victimRank = rank;
         ranks.push({ id: request.id, rank });
       });

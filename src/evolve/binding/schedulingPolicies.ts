@@ -6,20 +6,13 @@
 import { RANKED, type SchedulerConfig } from '../../runtime/batching/index.ts';
 import { noMemory, type ParameterValue } from '../../sim/control/index.ts';
 import {
-  type BatchRule,
   batchRuleNames,
   type DecisionTreePolicy,
   type PolicyBundle,
-  type VictimRule,
   victimRuleNames,
 } from '../bundle/index.ts';
-import {
-  dueUs,
-  engineFeatures,
-  type SchedulingFacts,
-  schedulingFeatures,
-  uncachedTokens,
-} from '../features/index.ts';
+import { engineFeatures, type SchedulingFacts, schedulingFeatures } from '../features/index.ts';
+import { batchRules, victimRules } from './batchRules/index.ts';
 import { rankOf } from './decisions.ts';
 import type { RankAll, SchedulingPolicy } from './schedulingEngine.ts';
 import { type LoadedCode, type SlotCall, SlotProgram } from './slotProgram.ts';
@@ -30,15 +23,6 @@ export interface Scheduling {
   /** Undefined where the shared scheduler needs nobody to rank requests. */
   readonly makePolicy: (() => SchedulingPolicy) | undefined;
 }
-
-const batchRules: Readonly<Record<BatchRule, (facts: SchedulingFacts) => number>> = {
-  edf: dueUs,
-  'least-uncached': uncachedTokens,
-};
-
-const victimRules: Readonly<Record<VictimRule, (facts: SchedulingFacts) => number>> = {
-  'least-progress': ({ progress }) => -progress.computedTokens,
-};
 
 /** @throws PolicyError contract, and what loading a program may throw */
 export function schedulingOf(
@@ -70,8 +54,8 @@ function byName(
   const victims = victimRuleNames.find((name) => name === victimRule);
   const policy: SchedulingPolicy = {
     ...noMemory,
-    ...(order === undefined ? {} : { rankWaiting: eachBy(batchRules[order]) }),
-    ...(victims === undefined ? {} : { rankVictims: eachBy(victimRules[victims]) }),
+    ...(order === undefined ? {} : { rankWaiting: batchRules[order] }),
+    ...(victims === undefined ? {} : { rankVictims: victimRules[victims] }),
   };
   return {
     config: {

@@ -183,7 +183,7 @@ export const slotContracts: Readonly<Record<PolicySlot, SlotContract>> = {
         decision: { kind: 'numbers', of: 'requests' },
         returns:
           'a rank for each request outside the batch, of which the lowest joins first; asked before a step ' +
-          'when one has arrived, joined, given way or ended since',
+          'when one has arrived, joined, given way or ended since; ranks stay until it is asked again',
       },
       {
         name: 'select_preemption_victim',

@@ -10,7 +10,7 @@ import { evictionPolicyNames, type PolicyChoice } from '../../runtime/policy/ind
 import { type PolicyEntry, PolicyRegistry } from '../../sim/control/index.ts';
 
 /** Rules by which requests are ranked between steps, as a program's `make_batch` does. */
-export const batchRuleNames = ['edf', 'least-uncached'] as const;
+export const batchRuleNames = ['edf', 'least-uncached', 'wspt', 'hrrn', 'lpm', 'dfs-weight'] as const;
 export type BatchRule = (typeof batchRuleNames)[number];
 
 /** Rules by which those that run are ranked, as `select_preemption_victim` does. */
@@ -27,6 +27,10 @@ const orderAbout: Readonly<Record<string, string>> = {
   'reverse-priority': 'the least urgent first, for tests',
   edf: 'the earliest due first: arrival and the time to the first token that it asks for',
   'least-uncached': 'the fewest tokens to compute first: known tokens less those that HBM has',
+  wspt: 'the fewest tokens to compute first, divided by 1 + the priority of the class where that is above 0',
+  hrrn: 'the longest wait for each token to compute first',
+  lpm: 'the longest cached prefix first, in order of arrival while more than 128 wait',
+  'dfs-weight': 'by a walk through the tree of cached prefixes, the most waited for first',
 };
 
 function order(queueOrder: string): PolicyEntry<SchedulerConfig> {

@@ -14,6 +14,7 @@ export { outcomeFeatures } from './outcome.ts';
 export { type RequestFacts, requestFeatures } from './request.ts';
 export { scalingFeatures } from './scaling.ts';
 export {
+  cachedBlocks,
   dueUs,
   type EngineFacts,
   engineFeatures,

@@ -25,7 +25,8 @@ const classes = new SloPriorities();
 const ofEngine = makers<EngineFacts>();
 const { int, text } = makers<SchedulingFacts>();
 
-function cachedBlocks({ request, engine }: SchedulingFacts): number {
+/** Leading blocks of the prompt in HBM. */
+export function cachedBlocks({ request, engine }: SchedulingFacts): number {
   return engine.cachedBlocks(request.keys, Math.min(request.promptBlocks, request.keys.length));
 }
 

@@ -5,7 +5,7 @@ import type { KVRuntime, KVSequence, PrefillPart } from '../../../src/embed/inde
 import { nothingLeaked, openHeld, untilHeld } from '../disk/heldDisk.ts';
 import {
   blocks,
-  bytesOf,
+  byteOf,
   cacheBelow,
   contents,
   layout,
@@ -253,7 +253,7 @@ describe('a mistake is one clear error', () => {
     kv = await openRuntime({});
     const sequence = await kv.begin(prompt(10), { tenant });
     expect(await kv.nextPart(sequence)).toBe(null);
-    expect(await bytesOf(kv, sequence, 0)).toBeTypeOf('number');
+    expect(await byteOf(kv, sequence, 0)).toBeTypeOf('number');
     kv.release(sequence);
   });
 });

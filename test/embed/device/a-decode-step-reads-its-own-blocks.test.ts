@@ -6,7 +6,7 @@
 import { describe, expect, it } from 'vitest';
 import type { KVRuntime, KVSequence } from '../../../src/embed/index.ts';
 import { LoadedBlock, OpenBlock, SealingBlock } from '../../../src/runtime/index.ts';
-import { blocks, bytesOf, layout, openRuntime } from '../liveRuntime.ts';
+import { blocks, byteOf, layout, openRuntime } from '../liveRuntime.ts';
 
 const tenant = 'alice';
 const tokensOf = (count: number, from = 0): Uint32Array =>
@@ -45,7 +45,7 @@ describe('a block table while a seal is under way', () => {
       'nobody writes them any more',
     ).toEqual([2]);
     expect(kv.deviceBlockTable(sequence)).toEqual(before);
-    expect(await bytesOf(kv, sequence, 0)).toBe(5);
+    expect(await byteOf(kv, sequence, 0)).toBe(5);
     await sealed;
     expect(kinds(kv, sequence)).toEqual(['loaded', 'loaded', 'open']);
     expect(kv.deviceBlockTable(sequence)).toEqual(before);
@@ -97,7 +97,7 @@ describe('a decode step', () => {
     await kv.idle();
     const next = await kv.begin(tokensOf(30), { tenant });
     expect(next.cachedTokens).toBe(20);
-    expect(await bytesOf(kv, next, 1)).toBe(5);
+    expect(await byteOf(kv, next, 1)).toBe(5);
     expect(kv.metrics().counters['loadsFailed.corrupt']).toBe(0);
     kv.release(next);
     kv.manager.checkIntegrity();
@@ -109,7 +109,7 @@ describe('a decode step', () => {
     await kv.seal(sequence, { tail: true });
     expect(await kv.step([{ sequence, tokens: tokensOf(40, 20) }])).toEqual(['done']);
     expect(kinds(kv, sequence)).toEqual(['loaded', 'open', 'open', 'open']);
-    expect(await bytesOf(kv, sequence, 1)).toBe(5);
+    expect(await byteOf(kv, sequence, 1)).toBe(5);
     kv.release(sequence);
   });
 
@@ -124,7 +124,7 @@ describe('a decode step', () => {
     expect(() => kv.slot(sequence, 1), 'the slots leave for DDR first').toThrow(/not in HBM/);
     expect(await stepping).toEqual(['done']);
     expect(kinds(kv, sequence)).toEqual(['loaded', 'open', 'open', 'open']);
-    for (const index of [1, 2, 3]) expect(await bytesOf(kv, sequence, index), `block ${index}`).toBe(0);
+    for (const index of [1, 2, 3]) expect(await byteOf(kv, sequence, index), `block ${index}`).toBe(0);
     kv.release(sequence);
   });
 

@@ -5,15 +5,12 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
 import { fileLayout, recordOffset } from '../../../src/backends/file/record/fileLayout.ts';
-import { BufferUsage, MapMode } from '../../../src/backends/webgpu/device/gpuConstants.ts';
-import { KVRuntime, type KVSequence } from '../../../src/embed/index.ts';
-import { kvLayout, Outcome } from '../../../src/runtime/index.ts';
+import { KVRuntime } from '../../../src/embed/index.ts';
+import { Outcome } from '../../../src/runtime/index.ts';
 import { editFile } from '../../backends/file/scratch.ts';
+import { blocks, contents, layout, tenant, write } from '../liveRuntime.ts';
 
-const layout = kvLayout({ layers: 2, kvHeads: 2, headDim: 64, dtype: 'f16', blockTokens: 16 });
-const blocks = (count: number): number => count * layout.blockBytes;
 const prompt = (from: number): Uint32Array => Uint32Array.from({ length: 65 }, (_, i) => from + i);
-const tenant = 'tenant-a';
 
 const cleanups: (() => Promise<void> | void)[] = [];
 afterEach(async () => {
@@ -38,39 +35,6 @@ async function open(tiers: {
   });
   cleanups.push(() => kv[Symbol.asyncDispose]());
   return { kv, file: join(dir, 'tierkv.blocks') };
-}
-
-/** Writes what block i of a prompt must hold wherever it is open. */
-function write(kv: KVRuntime, sequence: KVSequence, seed: number): number[] {
-  const written: number[] = [];
-  for (const { index } of kv.openBlocks(sequence)) {
-    const { buffer, offsetBytes, sizeBytes } = kv.slot(sequence, index);
-    kv.device.queue.writeBuffer(buffer, offsetBytes, new Uint8Array(sizeBytes).fill(seed + index));
-    written.push(index);
-  }
-  return written;
-}
-
-/**
- * What the sequence's blocks hold in HBM now: their byte where all bytes are equal, -1 where they are not.
- */
-async function contents(kv: KVRuntime, sequence: KVSequence): Promise<number[]> {
-  const found: number[] = [];
-  for (let i = 0; i < 4; i++) {
-    const { buffer, offsetBytes, sizeBytes } = kv.slot(sequence, i);
-    const read = kv.device.createBuffer({
-      size: sizeBytes,
-      usage: BufferUsage.MAP_READ | BufferUsage.COPY_DST,
-    });
-    const encoder = kv.device.createCommandEncoder();
-    encoder.copyBufferToBuffer(buffer, offsetBytes, read, 0, sizeBytes);
-    kv.device.queue.submit([encoder.finish()]);
-    await read.mapAsync(MapMode.READ);
-    const bytes = new Uint8Array(read.getMappedRange());
-    found.push(bytes.every((b) => b === bytes[0]) ? bytes[0] : -1);
-    read.destroy();
-  }
-  return found;
 }
 
 /** Caches four blocks and pushes them down `levels` tiers. */

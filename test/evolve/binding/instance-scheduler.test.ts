@@ -11,6 +11,7 @@ import { newSimulation } from '../../../src/sim/deployment/index.ts';
 import { SeededRandom } from '../../../src/testing/index.ts';
 import { randomSetup } from '../../sim/cluster/randomCluster.ts';
 import { type SmallRequest, smallPool } from '../../sim/cluster/smallCluster.ts';
+import { assemble, policyText } from '../../sim/sandbox/wasm/fromText.ts';
 import { audited, named, orderOf, program, scheduledBy, smallSetup, tree } from './scheduledRun.ts';
 
 const folder = path.join(import.meta.dirname, '../../../examples/policies');
@@ -74,7 +75,7 @@ test('dueFirst decides alike in every way on random requests', async () => {
   const bound = await Promise.all(ways.map((way) => bindBundle(dueFirst[way])));
   const firstSeed = Number(process.env.TIERKV_SEED ?? 1);
   let preemptions = 0;
-  for (let seed = firstSeed; seed < firstSeed + 12; seed++) {
+  for (let seed = firstSeed; seed < firstSeed + 6; seed++) {
     const requests = pressing(new SeededRandom(seed));
     const tiers = seed % 2 === 0 ? {} : { ddrBlocks: 20 };
     const [first, ...others] = bound.map((each) => {
@@ -90,7 +91,7 @@ test('dueFirst decides alike in every way on random requests', async () => {
     preemptions += first.filter(({ kind }) => kind === 'preemption').length;
     for (const other of others) expect(other, `seed ${seed}`).toEqual(first);
   }
-  expect(preemptions).toBeGreaterThan(10);
+  expect(preemptions).toBeGreaterThan(5);
 });
 
 describe('a decision tree takes one decision', () => {
@@ -228,6 +229,16 @@ describe('a decision that is none names slot, time and remedy', () => {
     );
   });
 
+  test('a module that leaves a rank out', async () => {
+    const first = '(f64.store (local.get $results) (f64.const 1))';
+    const params = '(param $requests i32) (param $count i32) (param $instance i32) (param $results i32)';
+    const bytes = assemble(policyText(`(func (export "make_batch") ${params} ${first})`));
+    const source = Buffer.from(bytes).toString('base64');
+    await expect(orderOf(program(source, 'wasm'), running)).rejects.toThrow(
+      /make_batch gives record 1 of 3 NaN or nothing\. Store a number for each, and guard divisions by 0$/,
+    );
+  });
+
   test('a program without any of the functions', async () => {
     await expect(bindBundle(program('x = 1'))).rejects.toThrow(
       /^contract: instanceScheduler: the program has no function on_arrival\(request\) or make_batch\(requests, instance\) or select_preemption_victim\(requests, instance\)\. Define it$/,
@@ -262,7 +273,7 @@ test('random programs of ranks keep every audit', async () => {
     '    return [(state["x"] * (i + 1)) % 5 for i in range(len(requests))]',
   ].join('\n');
   const bound = await bindBundle(program(source));
-  for (let seed = firstSeed; seed < firstSeed + 20; seed++) {
+  for (let seed = firstSeed; seed < firstSeed + 10; seed++) {
     const setup = randomSetup(new SeededRandom(seed).below(1000));
     audited(newSimulation(scheduledBy(setup, bound)));
   }

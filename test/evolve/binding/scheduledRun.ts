@@ -73,9 +73,9 @@ export async function orderOf(
 }
 
 export function audited(simulation: Simulation): Simulation {
-  for (let i = 0; simulation.runSome(64); i++) {
+  for (let i = 0; simulation.runSome(256); i++) {
     simulation.checkIntegrity();
-    if (i > 2000) throw new Error('the run has no end');
+    if (i > 500) throw new Error('the run has no end');
   }
   simulation.close();
   return simulation;

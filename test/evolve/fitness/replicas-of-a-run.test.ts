@@ -8,7 +8,7 @@ import { runCase } from '../../../src/cli/evaluate/simulations/runCase.ts';
 import { bindBundle } from '../../../src/evolve/binding/index.ts';
 import { preset } from '../../../src/evolve/bundle/index.ts';
 import { RunWatch } from '../../../src/evolve/fitness/index.ts';
-import { scaleChange } from '../../sim/cluster/scaleChange.ts';
+import { scaleChange } from '../../sim/cluster/scaling/scaleChange.ts';
 
 test('those of the beginning, where nothing scales', () => {
   const watch = new RunWatch(() => []);

@@ -11,7 +11,7 @@ import {
 import { keyToHex } from '../../../src/runtime/keys/index.ts';
 import { observers, type Simulation, type SimulationObserver } from '../../../src/sim/cluster/index.ts';
 import { managerConfigOf } from '../../../src/sim/instance/index.ts';
-import { scaleChange } from '../../sim/cluster/scaleChange.ts';
+import { scaleChange } from '../../sim/cluster/scaling/scaleChange.ts';
 import {
   type SmallPool,
   type SmallRequest,

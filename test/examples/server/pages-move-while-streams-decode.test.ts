@@ -108,4 +108,4 @@ it('64 streams give bit-identical tokens and logits, wherever their pages are mo
     `seed ${seed}`,
   );
   expect(manager.size).toBe(0);
-});
+}, 300_000);

@@ -99,7 +99,7 @@ function directory(): string {
   return made;
 }
 
-describe('tokens and logits are bit-identical to a run without any cache', () => {
+describe('tokens and logits are bit-identical to a run without any cache', { timeout: 300_000 }, () => {
   it('with everything in HBM', async () => {
     const { engine, serve } = await openEngine({});
     for (const [turn, requests] of turns.entries()) {

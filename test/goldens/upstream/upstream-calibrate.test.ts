@@ -7,6 +7,7 @@ import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { calibrateCommand } from '../../../src/cli/calibrate/command.ts';
 import { compareRecorded } from '../../../src/sim/report/index.ts';
+import { printedBy } from '../../cli/printed.ts';
 
 const cases = new URL('../../../../shared/goldens/blis/cases/', import.meta.url);
 const isHere = existsSync(cases);
@@ -21,18 +22,7 @@ afterAll(() => {
   rmSync(folder, { recursive: true });
 });
 
-async function calibrate(...args: string[]): Promise<void> {
-  const { write } = process.stdout;
-  process.stdout.write = (): boolean => true;
-  const command = calibrateCommand()
-    .exitOverride()
-    .configureOutput({ writeErr: () => {} });
-  try {
-    await command.parseAsync(args, { from: 'user' });
-  } finally {
-    process.stdout.write = write;
-  }
-}
+const calibrate = (...args: string[]): Promise<string> => printedBy(calibrateCommand(), ...args);
 
 it.runIf(isHere)('the report is upstream’s', async () => {
   const report = join(folder, 'report.json');

@@ -5,6 +5,7 @@
  */
 
 import type { PoolConfig } from '../../../src/sim/deployment/index.ts';
+import type { Timeline } from '../../../src/sim/driver/index.ts';
 import type {
   EngineCounters,
   EngineStep,
@@ -17,7 +18,7 @@ import { type LatencyModel, sumBatch } from '../../../src/sim/latency/index.ts';
 import { TokenReader } from '../../../src/sim/workload/index.ts';
 import type { StepTrace, TraceRequest } from '../stepTrace.ts';
 import { UpstreamEngine } from './upstreamEngine.ts';
-import { asUpstream, type Repairs, repaired } from './upstreamStore.ts';
+import { asUpstream, type Repairs, repaired, type UpstreamStore } from './upstreamStore.ts';
 
 const reader = new TokenReader();
 
@@ -27,6 +28,11 @@ export interface CaseRepairs extends Repairs {
   readonly noOverlap: boolean;
   /** U7: the time of a step that leaves a request out is part of the request's time. */
   readonly leftOutTime: boolean;
+}
+
+interface Clock {
+  readonly timeline: Timeline;
+  woken(): void;
 }
 
 export const caseAsUpstream: CaseRepairs = { ...asUpstream, noOverlap: false, leftOutTime: false };
@@ -40,8 +46,14 @@ export class UpstreamCaseEngine implements InstanceEngine {
   readonly #latency: LatencyModel;
   readonly #countsWaits: boolean;
   readonly #requests = new Map<string, SimRequest>();
+  readonly #clock: Clock | undefined;
 
-  constructor({ engine: config, latency }: PoolConfig, repairs: CaseRepairs) {
+  /** @param tiers where there are lower tiers: their store, and a clock for steps while all requests wait */
+  constructor(
+    { engine: config, latency }: PoolConfig,
+    repairs: CaseRepairs,
+    tiers?: { readonly store: UpstreamStore; readonly clock: Clock },
+  ) {
     const { scheduler } = config;
     this.#latency = latency;
     this.#countsWaits = repairs.leftOutTime;
@@ -65,7 +77,8 @@ export class UpstreamCaseEngine implements InstanceEngine {
     this.overlapsLastStep = !repairs.noOverlap;
     this.capacityBlocks = config.hbmBlocks;
     this.blockBytes = config.blockBytes;
-    this.#engine = new UpstreamEngine(trace, repairs);
+    this.#clock = tiers?.clock;
+    this.#engine = new UpstreamEngine(trace, repairs, tiers?.store);
   }
 
   get waitingCount(): number {
@@ -77,14 +90,14 @@ export class UpstreamCaseEngine implements InstanceEngine {
   }
 
   get counters(): EngineCounters {
-    const { hits, misses } = this.#engine.store;
+    const { hits, misses, missesBelow, thrashing } = this.#engine.store;
     return {
       hits: [hits],
-      openedBlocks: misses,
+      openedBlocks: misses + missesBelow,
       preemptions: this.#engine.preemptions,
       offloads: 0,
       reloads: 0,
-      thrashing: 0,
+      thrashing,
     };
   }
 
@@ -109,9 +122,11 @@ export class UpstreamCaseEngine implements InstanceEngine {
     this.#engine.abort(request.id);
   }
 
-  step(): EngineStep {
-    const { batch } = this.#engine.plan();
+  step(nowUs: number): EngineStep {
+    const { batch, transferUs = 0 } = this.#engine.plan(nowUs);
     this.#engine.end();
+    // upstream steps on, a tick each, while every request waits for a tier
+    if (batch.length === 0 && this.waitingCount > 0) this.#clock?.timeline.schedule(nowUs + 1, 0);
     const { last } = this.#engine;
     const named = (ids: readonly string[]): SimRequest[] =>
       ids.map((id) => this.#requests.get(id) as SimRequest);
@@ -127,7 +142,7 @@ export class UpstreamCaseEngine implements InstanceEngine {
     }
     const step: EngineStep = {
       sums,
-      transferUs: 0,
+      transferUs,
       admitted: named(last.admitted),
       preempted: named(last.preempted),
       leftOut: this.#countsWaits ? leftOut : [],
@@ -170,6 +185,8 @@ export class UpstreamCaseEngine implements InstanceEngine {
     return true;
   }
 
-  transferred(): void {}
+  transferred(): void {
+    this.#clock?.woken();
+  }
   checkIntegrity(): void {}
 }

@@ -35,10 +35,11 @@ export class UpstreamEngine implements TraceEngine {
     finished: [],
   };
 
-  constructor(trace: StepTrace, repairs: Repairs) {
+  /** @param store another one than that of one tier */
+  constructor(trace: StepTrace, repairs: Repairs, store?: UpstreamStore) {
     this.#trace = trace;
     this.#repairs = repairs;
-    this.#store = new UpstreamStore(trace.config.blocks, trace.config.block_size, repairs);
+    this.#store = store ?? new UpstreamStore(trace.config.blocks, trace.config.block_size, repairs);
   }
 
   enqueue(raw: TraceRequest): void {
@@ -67,7 +68,8 @@ export class UpstreamEngine implements TraceEngine {
     this.#store.release(id);
   }
 
-  plan(): PlannedStep {
+  plan(nowUs: number): PlannedStep {
+    this.#store.setClock(nowUs);
     this.last.admitted = [];
     this.last.preempted = [];
     this.last.leftOut = [];
@@ -79,10 +81,12 @@ export class UpstreamEngine implements TraceEngine {
     while (this.#repairs.emptySteps && preempted > 0 && left === this.#trace.config.max_num_batched_tokens) {
       ({ left, preempted } = this.#planRunning());
     }
+    this.#store.poll(nowUs);
     const isEmptied = this.#repairs.emptySteps && this.#running.length === 0;
     if (before === this.#preemptions || isEmptied) this.#admit(left);
     const batch = this.#running.filter(({ newTokens }) => newTokens > 0).map(asScheduled);
-    return { batch, waitq: this.#waiting.map(({ raw }) => raw.id) };
+    const transferUs = this.#store.consumeLatency();
+    return { batch, waitq: this.#waiting.map(({ raw }) => raw.id), transferUs };
   }
 
   end(): StepState {
@@ -95,13 +99,15 @@ export class UpstreamEngine implements TraceEngine {
       if ((wasPrefill || joinsFull) && req.progress === req.raw.input.length)
         this.last.started.push(req.raw.id);
     }
+    this.#store.mirror(this.#running.map(({ raw }) => [raw.id, raw.input.length]));
     const { max_model_len: maxLength } = this.#trace.config;
     this.#running = this.#running.filter((req) => {
       const { input, output, id } = req.raw;
       const isComplete = req.progress >= input.length + Math.max(output.length, 1) - 1;
       if (!isComplete && !(maxLength > 0 && req.progress >= maxLength - 1)) return true;
       if (isComplete && !this.#repairs.lastToken && req.progress < input.length + output.length) {
-        this.#store.allocate(id, [output[req.progress - input.length]], [], false);
+        const from = { prompt: input, start: req.progress };
+        this.#store.allocate(id, [output[req.progress - input.length]], [], false, from);
       }
       this.#store.release(id);
       this.last.finished.push(id);
@@ -145,7 +151,8 @@ export class UpstreamEngine implements TraceEngine {
       if (!isPrefill && (isCapped || output.length === 0)) tokens = 0;
       const all = isPrefill ? input : output;
       const from = isPrefill ? req.progress : req.progress - input.length;
-      while (!this.#store.allocate(req.raw.id, all.slice(from, from + tokens), [], isPrefill)) {
+      const place = { prompt: input, start: req.progress };
+      while (!this.#store.allocate(req.raw.id, all.slice(from, from + tokens), [], isPrefill, place)) {
         const victim = this.#victim();
         const index = this.#running.indexOf(victim);
         if (index < at) at--;
@@ -183,14 +190,24 @@ export class UpstreamEngine implements TraceEngine {
   #admit(budget: number): void {
     const { config } = this.#trace;
     let left = budget;
-    while (this.#running.length < config.max_num_seqs && this.#waiting.length > 0 && left > 0) {
-      const req = this.#waiting[0];
+    let skipped = 0;
+    while (this.#running.length < config.max_num_seqs && this.#waiting.length > skipped && left > 0) {
+      const req = this.#waiting[skipped];
       const { input, id } = req.raw;
+      if (this.#store.isDeferred(id)) {
+        skipped++;
+        continue;
+      }
       const cached = this.#store.cached(input);
       const start = cached.length * config.block_size;
       const tokens = this.#chunk(input.length - start, left, start);
-      if (!this.#store.allocate(id, input.slice(start, start + tokens), cached, true)) return;
-      this.#waiting.shift();
+      const place = { prompt: input, start };
+      if (!this.#store.allocate(id, input.slice(start, start + tokens), cached, true, place)) {
+        if (!this.#store.isDeferred(id)) return;
+        skipped++;
+        continue;
+      }
+      this.#waiting.splice(skipped, 1);
       this.#running.push(req);
       this.last.admitted.push(id);
       left -= tokens;

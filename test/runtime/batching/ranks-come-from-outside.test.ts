@@ -6,6 +6,7 @@
 import { describe, expect, it } from 'vitest';
 import { ManagerPort, Scheduler, type ServingRequest } from '../../../src/runtime/batching/index.ts';
 import { KVManager, LogWriter, Outcome, replayLog } from '../../../src/runtime/index.ts';
+import { parseSchedulerInput } from '../../../src/runtime/log/schedulerInput.ts';
 import { restoreState, saveState } from '../../../src/runtime/snapshot/index.ts';
 import type { JobId } from '../../../src/runtime/transfer/jobTable.ts';
 import { SeededRandom } from '../../../src/testing/index.ts';
@@ -199,6 +200,23 @@ describe('a log', () => {
       expect(again === text, `seed ${seed}: the replayed log is the recorded one`).toBe(true);
     }
   });
+});
+
+describe('a line of a log', () => {
+  const parse = (line: string): readonly number[] =>
+    parseSchedulerInput(line, (problem) => new Error(`the line ${problem}`)).args;
+
+  it('has pairs of a number and a rank, to the last bit', () => {
+    const ranks = [0.1 + 0.2, -1e300, 5e-324, 2 ** 53 + 2];
+    expect(parse(`( 7 rerank ${ranks.map((rank, i) => `${i + 1} ${rank}`).join(' ')}`)).toEqual(
+      ranks.flatMap((rank, i) => [i + 1, rank]),
+    );
+  });
+
+  it.each(['', ' 1', ' 1 2 3', ' 1 x', ' 1.5 2', ' 1 NaN', ' 1 Infinity', ' 1 ', '  2'])(
+    'with "%s" behind its name is refused',
+    (rest) => expect(() => parse(`( 7 rerank${rest}`)).toThrow('the line is not a whole rerank'),
+  );
 });
 
 it('a scheduler that is brought back has the ranks', () => {

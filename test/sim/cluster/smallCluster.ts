@@ -66,6 +66,7 @@ export interface SmallRequest {
   readonly stream?: number;
   readonly sloClass?: string;
   readonly tenant?: string;
+  readonly session?: string;
   readonly deadlineUs?: number;
   readonly model?: string;
   /** Time to the first token that it asks for. */
@@ -93,7 +94,7 @@ export function smallWorkload(requests: readonly SmallRequest[]): WorkloadReques
       prompt: { kind: 'drawn', spans: [{ seed, position: 0, tokens: request.prompt }] },
       output: { kind: 'drawn', spans: [{ seed: BigInt(50_000 + i), position: 0, tokens: request.output }] },
       deadlineUs: request.deadlineUs ?? 0,
-      sessionId: '',
+      sessionId: request.session ?? '',
       session: -1,
       round: 0,
       streaming: false,

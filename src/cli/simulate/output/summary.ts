@@ -35,13 +35,14 @@ function metricsSection(metrics: MetricsOutput): string {
   return `=== Simulation Metrics ===\n${jsonText(shown)}\n`;
 }
 
-/** Requests that admission rejected, by SLO class. */
+/** Requests that admission rejected, by SLO class; those without one are `standard`, as upstream has it. */
 function shedByClass(table: RequestTable): [string, number][] {
   const byClass = new Map<string, number>();
   for (let row = 0; row < table.size; row++) {
     if (table.status[row] !== Status.REJECTED) continue;
     const { sloClass } = table.originOf(row);
-    if (sloClass !== '') byClass.set(sloClass, (byClass.get(sloClass) ?? 0) + 1);
+    const name = sloClass || 'standard';
+    byClass.set(name, (byClass.get(name) ?? 0) + 1);
   }
   return [...byClass].sort(([a], [b]) => (a < b ? -1 : 1));
 }

@@ -7,12 +7,14 @@ import { Evolved } from './evolved.ts';
 import type { LoadCaps } from './filters.ts';
 import { Picker, tieNames } from './picking.ts';
 import type { RoutingPolicy } from './routingPolicy.ts';
+import { ruleEntries } from './rules/index.ts';
 import { scorerNames } from './scorers/index.ts';
 import {
   alwaysBusiest,
   ByScore,
   gliaHeadRoom,
   type InstanceScore,
+  leastCached,
   leastLoaded,
   leastOutstanding,
   leastQueued,
@@ -37,6 +39,7 @@ export const instanceScores: Readonly<Record<string, (world: PolicyWorld) => Ins
   'always-busiest': () => alwaysBusiest,
   llq: () => leastQueued,
   lor: () => leastOutstanding,
+  'least-kv': () => leastCached,
   glia: ({ blockTokens }) => gliaHeadRoom(blockTokens),
 };
 
@@ -87,7 +90,11 @@ function weighted(
     about,
     parameters: { scorers: scorersRule(byDefault), ties, ...caps },
     make: (p, world) =>
-      new Policy(partsOf(p.numbers('scorers')), capsOf(p), Picker.of(p.text('ties'), world)),
+      new Policy(
+        partsOf(p.numbers('scorers'), world.blockTokens),
+        capsOf(p),
+        Picker.of(p.text('ties'), world),
+      ),
   };
 }
 
@@ -97,6 +104,7 @@ export const routingPolicies: PolicyRegistry<RoutingPolicy> = new PolicyRegistry
   'always-busiest': byScore('always-busiest', 'most of them, for tests'),
   llq: byScore('llq', 'fewest queued'),
   lor: byScore('lor', 'fewest in flight'),
+  'least-kv': byScore('least-kv', 'least of HBM held by requests'),
   glia: byScore('glia', 'most head room in HBM'),
   weighted: weighted('a weighted sum of scorers', defaultScorers, Weighted),
   'prefix-affinity': weighted(
@@ -119,4 +127,20 @@ export const routingPolicies: PolicyRegistry<RoutingPolicy> = new PolicyRegistry
     { 'prefix-affinity': 1, 'load-balance': 1 },
     Evolved,
   ),
+  'llm-d': weighted(
+    "llm-d's default profile: where the router sent the prefix, queue and KV",
+    { 'prefix-affinity': 3, 'queue-depth': 2, 'kv-utilization': 2 },
+    Weighted,
+  ),
+  'llm-d-prefix-length': weighted(
+    'the same profile with the length term for half of the prefix scorer',
+    { 'prefix-length': 1.5, 'prefix-affinity': 1.5, 'queue-depth': 2, 'kv-utilization': 2 },
+    Weighted,
+  ),
+  'llm-d-pd': weighted(
+    "llm-d's profile of each pool of a hand-off: prefix and queue",
+    { 'prefix-affinity': 2, 'queue-depth': 1 },
+    Weighted,
+  ),
+  ...ruleEntries,
 });

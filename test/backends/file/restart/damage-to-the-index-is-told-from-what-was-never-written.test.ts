@@ -8,7 +8,7 @@ import {
   blockOffset,
   geometryOf,
   INDEX_VERSION,
-} from '../../../../src/backends/file/restart/indexBlocks.ts';
+} from '../../../../src/backends/file/restart/indexFile/indexBlocks.ts';
 import { digestWords } from '../../../../src/runtime/digest.ts';
 import { poolShape } from '../../../../src/runtime/pool/shape.ts';
 import { patternItem } from '../../../../src/testing/index.ts';

@@ -119,6 +119,16 @@ const refused: readonly (readonly [
     'messages[0].content',
     /text only/,
   ],
+  [
+    'a role that is none',
+    chats,
+    chat({ messages: [{ role: 'usr', content: 'x' }] }),
+    400,
+    'messages[0].role',
+    /role usr/,
+  ],
+  ['reasoning', chats, chat({ reasoning_effort: 'low' }), 400, 'reasoning_effort', /not supported/],
+  ['an answer that is spoken', chats, chat({ modalities: ['text', 'audio'] }), 400, 'modalities', /not supp/],
   ['tools', chats, chat({ tools: [{ type: 'function' }] }), 400, 'tools', /not supported/],
   [
     'a JSON answer',
@@ -145,12 +155,25 @@ describe('a request that is wrong', () => {
     const tooLarge = await server.post(completions, completion({ prompt: 'x'.repeat(2 ** 20) }));
     const noJson = await server.post(completions, 'hello', { 'content-type': 'text/plain' });
     const nowhere = await server.post('/v1/embeddings', '{}');
-    const found = [tooLarge, noJson, nowhere];
-    expect(found.map(({ status }) => status)).toEqual([413, 415, 404]);
-    for (const response of found) {
+    const longPath = await server.post(`/${'x'.repeat(20_000)}`, '{}');
+    const found = [tooLarge, noJson, nowhere, longPath];
+    expect(found.map(({ status }) => status)).toEqual([413, 415, 404, 431]);
+    const words = [/Send a shorter prompt/, /Send content-type: application\/json/, /embeddings/, /too long/];
+    for (const [i, response] of found.entries()) {
       const { error } = (await response.json()) as { error: { message: string } };
-      expect(error.message).toMatch(/\S/);
+      expect(error.message).toMatch(words[i]);
     }
+  });
+
+  it('is none of HTTP', async () => {
+    const { hostname, port } = new URL(server.url);
+    const socket = connect(Number(port), hostname);
+    socket.end('hello\r\n\r\n');
+    let text = '';
+    for await (const piece of socket) text += piece;
+    const [head, body] = text.split('\r\n\r\n');
+    expect(head).toMatch(/^HTTP\/1.1 400 Bad Request\r\n/);
+    expect(JSON.parse(body)).toMatchObject({ error: { type: 'invalid_request_error', param: null } });
   });
 
   it('has no key, or a wrong one', async () => {

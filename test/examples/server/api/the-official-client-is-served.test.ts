@@ -31,6 +31,8 @@ describe('the official client', () => {
     const models = [];
     for await (const each of client.models.list()) models.push(each.id);
     expect(models).toEqual([model]);
+    expect(await client.models.retrieve(model)).toMatchObject({ id: model, object: 'model' });
+    await expect(client.models.retrieve('other')).rejects.toMatchObject({ status: 404, param: 'model' });
   });
 
   it('gets a completion, with usage', async () => {

@@ -41,7 +41,9 @@ function serve(run: LayeredRun): Promise<Traced[]> {
   return Promise.all(requests.map((request, i) => run.answer(request, i % 5 === 0 ? 2 : 0)));
 }
 
-describe('layers that come one by one: tokens and logits are bit-identical to the model alone', () => {
+describe('layers that come one by one: tokens and logits are bit-identical to the model alone', {
+  timeout: 300_000,
+}, () => {
   it('with most of them in DDR and in files, forks, and a restart', async () => {
     const small = {
       secretKey,

@@ -29,13 +29,13 @@ const FIRST_CHUNK = 21; // from here on the columns depend on the engine
 const inputColumns = (row: string): string => row.split(',').slice(0, FIRST_CHUNK).join(',');
 
 const OPEN_LOOP: ReadonlyArray<readonly [string, () => Workload]> = [
-  ...['chatbot', 'contentgen', 'summarization'].map(
-    (name) =>
-      [
-        `${name}-r5`,
-        () => generateWorkload(distributionSpec({ ...presetLengths(name), rate: 5, numRequests: 200 })),
-      ] as const,
-  ),
+  ...['chatbot-r5', 'contentgen-r5', 'summarization-r5'].map((name) => {
+    const lengths = presetLengths(name.replace('-r5', ''));
+    return [
+      name,
+      () => generateWorkload(distributionSpec({ ...lengths, rate: 5, numRequests: 200 })),
+    ] as const;
+  }),
   ['default-r8', () => generateWorkload(distributionSpec({ rate: 8, numRequests: 200 }))],
   ['mixed-slo', () => generateWorkload(spec('mixed-slo'))],
   ['prefix-churn', () => generateWorkload(spec('prefix-churn'))],

@@ -102,7 +102,25 @@ describe('TraceV2', () => {
     expect(() => [...traceRecords(lines, 't.csv')]).toThrow(message);
   });
 
-  it('reads its own headers and the golden ones, and no others', () => {
+  it.each([
+    'chatbot-r5',
+    'concurrency8',
+    'contentgen-r5',
+    'default-r8',
+    'ex-multiturn-chat-demo',
+    'ex-regression_workload_load_spikes',
+    'ex-servegen-language',
+    'mixed-slo',
+    'prefix-churn',
+    'summarization-r5',
+  ])('writes the header of %s as upstream does, and reads it', (name) => {
+    const golden = readFileSync(new URL(`../fixtures/traces/${name}.yaml`, import.meta.url), 'utf8');
+    const workloadSeed = name === 'mixed-slo' ? 7n : 42n;
+    expect(traceHeader({ mode: 'generated', workloadSeed })).toBe(golden);
+    expect(readTraceHeader(golden, name)).toMatchObject({ mode: 'generated', workloadSeed });
+  });
+
+  it('reads its own headers, and no others', () => {
     const text = traceHeader({
       mode: 'generated',
       workloadSeed: -5n,
@@ -116,8 +134,6 @@ describe('TraceV2', () => {
       workloadSeed: -5n,
       accumulate: true,
     });
-    const golden = readFileSync(new URL('../fixtures/traces/mixed-slo.yaml', import.meta.url), 'utf8');
-    expect(traceHeader({ mode: 'generated', workloadSeed: 7n })).toBe(golden);
     expect(() => readTraceHeader(text.replace('mode: generated', 'mode: made'), 'h')).toThrow(
       /^h:3: mode is "made"/,
     );
