@@ -30,8 +30,8 @@ test('over all configurations, of which one scales', () => {
 test('a change after the end does not count, as where the last replicas go once all is done', () => {
   const watch = new RunWatch(() => []);
   watch.begin(2);
-  watch.scaled({ ...up, targetReplicas: 6 }, 2, 10e6);
-  watch.scaled({ ...down, targetReplicas: 1 }, 6, 21e6);
+  watch.scaled(scaleChange('chat', 2, 6, 10e6));
+  watch.scaled(scaleChange('chat', 6, 1, 21e6));
   expect(watch.meanReplicas(20e6)).toBeCloseTo((10 * 2 + 10 * 6) / 20, 12);
 });
 
