@@ -2,6 +2,7 @@
 
 import { describe, expect, test } from 'vitest';
 import { routingPolicies } from '../../../src/sim/control/index.ts';
+import { PartitionedRandom } from '../../../src/sim/random/index.ts';
 import { instance, request, router, world } from '../../sim/control/fixtures.ts';
 import { expectRow, priority, type RoutingRow } from './routingRow.ts';
 import { choiceOf, eachPresetHasARow } from './rows.ts';
@@ -28,6 +29,35 @@ const prefixQueueKv = [0 + 0.25 + 0.125, 0.25 + 0.125 + 0.1875, 0.5 + 0 + 0];
 /** 20 blocks, of which a prompt of 10 had the first half. */
 const half = { view: request({ promptTokens: 320 }), before: [[request(), 1]] } as const;
 const decayed = 0.5 / (1 + 0.6 * 2);
+
+const llmD = [(0 + 2 + 1) / 7, (1.5 + 1 + 1.5) / 7, 0];
+
+/** What the second choice of a run draws; the first is that of the request before. */
+function drawn(template: string, scores: readonly number[]): number {
+  const stream = new PartitionedRandom(42n).stream('router');
+  const wants = {
+    // the first request finds no prefix anywhere: 3 / 7, 2.5 / 7 and 0
+    'llm-d-weighted-random': (all: readonly number[]): number => {
+      const keys = all.map((score) => (stream.float64() || 1) ** (1 / score));
+      return keys.indexOf(Math.max(...keys));
+    },
+    'llm-d-softmax': (all: readonly number[]): number => {
+      const weights = all.map((score) => Math.exp(score / 0.1));
+      const sum = weights.reduce((a, b) => a + b, 0);
+      const at = stream.float64() * sum;
+      return at < weights[0] ? 0 : at < weights[0] + weights[1] ? 1 : 2;
+    },
+    'llm-d-two-choices': (all: readonly number[]): number => {
+      const first = stream.intn(3);
+      const other = stream.intn(2);
+      const second = other < first ? other : other + 1;
+      return all[second] > all[first] ? second : first;
+    },
+  };
+  const draw = wants[template as keyof typeof wants];
+  draw([3 / 7, 2.5 / 7, 0]);
+  return draw(scores);
+}
 
 const rows: readonly RoutingRow[] = [
   { template: 'round-robin', formula: 'in turn', candidates: uneven, scores: null, to: 0 },
@@ -71,7 +101,7 @@ const rows: readonly RoutingRow[] = [
     formula: '(3 m / B + 2 queue + 2 KV) / 7',
     ...half,
     candidates: spread,
-    scores: [(0 + 2 + 1) / 7, (1.5 + 1 + 1.5) / 7, 0],
+    scores: llmD,
     to: 1,
   },
   {
@@ -91,6 +121,14 @@ const rows: readonly RoutingRow[] = [
     scores: [1 / 3, (1 + 0.5) / 3, 0],
     to: 1,
   },
+  ...(['llm-d-weighted-random', 'llm-d-softmax', 'llm-d-two-choices'] as const).map((template) => ({
+    template,
+    formula: 'the same scores, drawn',
+    ...half,
+    candidates: spread,
+    scores: llmD,
+    to: drawn(template, llmD),
+  })),
   {
     template: 'weighted',
     formula: '(2 x precise prefix + queue + KV) / 4',

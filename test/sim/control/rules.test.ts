@@ -155,6 +155,29 @@ describe('draws', () => {
   });
 });
 
+describe('pickers', () => {
+  it.each([
+    // scores 1 / 2 and 1 / 4 of a sum; e^(0.5 / 0.5) and e^(0.25 / 0.5)
+    ['llm-d-weighted-random', {}, 2 / 3],
+    ['llm-d-softmax', { temperature: 0.5 }, 1 / (1 + Math.exp(-0.5))],
+    ['llm-d-two-choices', {}, 1],
+  ] as const)('%s takes the better of two with its chance', (policy, parameters, chance) => {
+    const made = make({ policy, scorers: { 'load-balance': 1 }, ...parameters });
+    const loads = [instance(0, { inFlight: 1 }), instance(1, { inFlight: 3 })];
+    let better = 0;
+    for (let i = 0; i < 3000; i++) if (choose(made, loads).to === 0) better++;
+    expect(Math.abs(better / 3000 - chance)).toBeLessThan(0.03);
+  });
+
+  it('leave out what breaks a cap', () => {
+    const loads = [instance(0, { inFlight: 1 }), instance(1, { inFlight: 30 })];
+    for (const policy of ['llm-d-weighted-random', 'llm-d-softmax', 'llm-d-two-choices']) {
+      const made = make({ policy, maxInFlight: 8 });
+      for (let i = 0; i < 50; i++) expect(choose(made, loads).to, policy).toBe(0);
+    }
+  });
+});
+
 describe('what is learned', () => {
   it('aibrix-vtc-basic: tokens count for five minutes', () => {
     const policy = make({ policy: 'aibrix-vtc-basic', jitter: 0 });

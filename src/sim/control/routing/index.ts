@@ -2,10 +2,10 @@
 
 import type { PolicyWorld } from '../policy.ts';
 import type { Parameters } from '../registry/index.ts';
-import { type NumberRule, type ParameterRules, PolicyRegistry } from '../registry/index.ts';
+import { type NumberRule, type ParameterRules, type PolicyEntry, PolicyRegistry } from '../registry/index.ts';
 import { Evolved } from './evolved.ts';
 import type { LoadCaps } from './filters.ts';
-import { Picker, tieNames } from './picking.ts';
+import { DrawingPicker, type DrawName, Picker, tieNames } from './picking.ts';
 import type { RoutingPolicy } from './routingPolicy.ts';
 import { ruleEntries } from './rules/index.ts';
 import { scorerNames } from './scorers/index.ts';
@@ -32,6 +32,8 @@ export const defaultScorers: Readonly<Record<string, number>> = {
   'queue-depth': 1,
   'kv-utilization': 1,
 };
+
+const llmDScorers = { 'prefix-affinity': 3, 'queue-depth': 2, 'kv-utilization': 2 };
 
 /** Rules that score one instance at a time, by the name of the policy that goes by them. */
 export const instanceScores: Readonly<Record<string, (world: PolicyWorld) => InstanceScore>> = {
@@ -98,6 +100,27 @@ function weighted(
   };
 }
 
+/** llm-d's default profile with another picker. */
+function drawing(how: DrawName, about: string): PolicyEntry<RoutingPolicy> {
+  const temperature: NumberRule = { kind: 'number', default: 0.1, above: 0 };
+  return {
+    about: `llm-d's default profile, ${about}`,
+    parameters: {
+      scorers: scorersRule(llmDScorers),
+      ...(how === 'softmax' ? { temperature } : {}),
+      ...caps,
+    },
+    make: (p, world) => {
+      const picker = new DrawingPicker(
+        how,
+        how === 'softmax' ? p.number('temperature') : 1,
+        world.stream('router'),
+      );
+      return new Weighted(partsOf(p.numbers('scorers'), world.blockTokens), capsOf(p), picker);
+    },
+  };
+}
+
 export const routingPolicies: PolicyRegistry<RoutingPolicy> = new PolicyRegistry<RoutingPolicy>('routing', {
   'round-robin': { about: 'in turn', parameters: {}, make: () => new RoundRobin() },
   'least-loaded': byScore('least-loaded', 'fewest queued, running and in flight'),
@@ -129,7 +152,7 @@ export const routingPolicies: PolicyRegistry<RoutingPolicy> = new PolicyRegistry
   ),
   'llm-d': weighted(
     "llm-d's default profile: where the router sent the prefix, queue and KV",
-    { 'prefix-affinity': 3, 'queue-depth': 2, 'kv-utilization': 2 },
+    llmDScorers,
     Weighted,
   ),
   'llm-d-prefix-length': weighted(
@@ -142,5 +165,8 @@ export const routingPolicies: PolicyRegistry<RoutingPolicy> = new PolicyRegistry
     { 'prefix-affinity': 2, 'queue-depth': 1 },
     Weighted,
   ),
+  'llm-d-weighted-random': drawing('weighted-random', 'one drawn in proportion to its score'),
+  'llm-d-softmax': drawing('softmax', 'one drawn in proportion to exp(score / temperature)'),
+  'llm-d-two-choices': drawing('two-choices', 'the better of two that are drawn'),
   ...ruleEntries,
 });

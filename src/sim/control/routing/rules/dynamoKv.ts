@@ -16,7 +16,7 @@ import { elementary, type GoRandom } from '../../../random/index.ts';
 import type { InstanceSnapshot } from '../../instances.ts';
 import type { Outcome } from '../../outcome.ts';
 import { ActiveBlocks } from '../memory/activeBlocks.ts';
-import { Picker } from '../picking.ts';
+import { drawnBy, Picker } from '../picking.ts';
 import type { RoutingContext } from '../routingPolicy.ts';
 import { ScoredRule, type Taken } from './scoredRule.ts';
 
@@ -85,19 +85,11 @@ export class DynamoKv extends ScoredRule {
       low = Math.min(low, scores[i]);
       high = Math.max(high, scores[i]);
     }
-    const weights: number[] = [];
-    let sum = 0;
-    for (let i = 0; i < count; i++) {
+    const weights = Array.from({ length: count }, (_, i) => {
       const cost = high === low ? 0 : (high - scores[i]) / (high - low);
-      weights.push(elementary.exp(-cost / this.#weights.temperature));
-      sum += weights[i];
-    }
-    let left = this.#random.float64() * sum;
-    for (let i = 0; i < count - 1; i++) {
-      left -= weights[i];
-      if (left < 0) return i;
-    }
-    return count - 1;
+      return elementary.exp(-cost / this.#weights.temperature);
+    });
+    return drawnBy(weights, this.#random.float64());
   }
 
   routed({ request }: RoutingContext, instance: number): void {
