@@ -24,6 +24,7 @@ import type { StepPlan } from './state/plan.ts';
 import { FinishReason, Phase, RequestState, type ServingRequest } from './state/request.ts';
 import { checkRequest, limitTokens } from './state/requestLimits.ts';
 import { admitWaiting, returnLoaded } from './steps/admission.ts';
+import { isCalm, planCalm } from './steps/calm.ts';
 import { endStep, failStep, finish } from './steps/ending.ts';
 import { isDisturbed, noticeLosses } from './steps/losses.ts';
 import { preempt } from './steps/preemption.ts';
@@ -53,6 +54,8 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
   readonly #stopped: RequestState<R>[] = [];
   #added = 0;
   #isComputing = false;
+  /** Whether the planned step touches no request. */
+  #isCalm = false;
 
   /** @throws TKV_CONFIG with the field at fault, and the nearest name where a policy is unknown */
   constructor(config: SchedulerConfig, port: KVPort, sink: SchedulerSink | null = null) {
@@ -222,6 +225,21 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
     this.#input(SchedulerInput.STEP, nowUs, 0);
     plan.clear();
     core.lookAgainUs = Number.POSITIVE_INFINITY;
+    this.#isCalm = isCalm(core);
+    if (this.#isCalm) planCalm(core);
+    else this.#plan();
+    core.sink?.decision(SchedulerDecision.PLAN, plan.requests, plan.tokens, plan.decodes);
+    this.#isComputing = plan.tokens > 0;
+    core.plannedAtUs = nowUs;
+    if (this.#isComputing && this.config.prefixLoads === 'overlapped') core.port.computing(true, nowUs);
+    if (!this.#isComputing) core.restIdle();
+    core.sink?.done?.();
+    return plan;
+  }
+
+  #plan(): void {
+    const core = this.#core;
+    const { plan } = core;
     noticeLosses(core);
     if (core.loadingCount > 0) returnLoaded(core);
     planRunning(core);
@@ -233,15 +251,7 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
     }
     if (this.config.publish === 'whenPlanned') sealPlanned(core);
     admitWaiting(core);
-
     core.sumUp();
-    core.sink?.decision(SchedulerDecision.PLAN, plan.requests, plan.tokens, plan.decodes);
-    this.#isComputing = plan.tokens > 0;
-    core.plannedAtUs = nowUs;
-    if (this.#isComputing && this.config.prefixLoads === 'overlapped') core.port.computing(true, nowUs);
-    if (!this.#isComputing) core.restIdle();
-    core.sink?.done?.();
-    return plan;
   }
 
   /**
@@ -270,7 +280,8 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
       core.learnPace();
       core.port.computing(false, nowUs);
     }
-    endStep(core, this.#stopped);
+    if (this.#isCalm && this.#stopped.length + core.abortedInStep.length === 0) core.batch.advance();
+    else endStep(core, this.#stopped);
     core.sink?.done?.();
     return core.outcome;
   }

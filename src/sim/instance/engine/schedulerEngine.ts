@@ -125,7 +125,7 @@ export class SchedulerEngine implements InstanceEngine {
   }
 
   traffic(): EngineTraffic {
-    return trafficOf(this.manager, this.blockBytes, this.counters.hits, this.#jobs.driver);
+    return trafficOf(this.manager, this.blockBytes, this.counters.hits, this.#jobs.flights);
   }
 
   watchCache({ stored, removed }: CacheListener): void {
@@ -200,7 +200,7 @@ export class SchedulerEngine implements InstanceEngine {
   }
 
   transferred(flight: number): void {
-    this.#jobs.driver?.end(flight);
+    this.#jobs.land(flight);
   }
 
   visitState(visitor: StateVisitor, requestOf: (row: number) => SimRequest): void {
