@@ -73,8 +73,9 @@ export async function cacheBelow(kv: KVRuntime, seed: number, levels: number): P
 }
 
 /**
- * Waits while slots are taken by transfers that are overdue, since until they end the runtime says that it is
- * full; and tries again where transfers failed or were late so often that the runtime gave up.
+ * Waits while room is taken by transfers that nobody asked for: those that are overdue, and blocks that the
+ * migrator brings up. Until they end the runtime says that it is full. Tries again, too, where transfers
+ * failed or were late so often that the runtime gave up.
  */
 async function whenRoom<T>(kv: KVRuntime, act: () => Promise<T>): Promise<T> {
   for (;;) {
@@ -82,7 +83,7 @@ async function whenRoom<T>(kv: KVRuntime, act: () => Promise<T>): Promise<T> {
       return await act();
     } catch (error) {
       if (!(error instanceof TierKVError)) throw error;
-      const isFull = error.code === 'TKV_FULL' && kv.manager.jobsOverdue > 0;
+      const isFull = error.code === 'TKV_FULL' && kv.manager.jobsInFlight > 0;
       if (!isFull && error.code !== 'TKV_DEVICE') throw error;
       await new Promise((resolve) => setTimeout(resolve, 10));
     }

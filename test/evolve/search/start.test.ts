@@ -26,12 +26,12 @@ it(`random points of every policy's numbers are valid bundles (seed ${seed})`, (
   }
 });
 
-it(`500 children of children are valid bundles (seed ${seed})`, async () => {
+it(`2,000 children of children are valid bundles (seed ${seed})`, async () => {
   const random = new GoRandom(BigInt(seed));
   const policies = firstPolicies(slots);
   let pool: PolicyBundle[] = policies;
   const kinds = new Set<string>();
-  for (let i = 0; i < 500; i++) {
+  for (let i = 0; i < 2000; i++) {
     const parent = pool[random.intn(pool.length)];
     const other = pool[random.intn(pool.length)];
     const child = varyBundle(parent, other, 1 + random.intn(2), { slots, guides: slotGuides, random });
