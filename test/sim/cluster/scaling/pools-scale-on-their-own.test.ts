@@ -88,7 +88,7 @@ function phasesTold({ replicas: own }: ScalingSetup, told: readonly ReplicaChang
   return phases;
 }
 
-const SEEDS = 96;
+const SEEDS = 48;
 const SEEDS_A_TEST = 16;
 const firsts = Array.from({ length: SEEDS / SEEDS_A_TEST }, (_, i) => i * SEEDS_A_TEST);
 
