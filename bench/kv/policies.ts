@@ -11,22 +11,13 @@
 
 import { parseArgs } from 'node:util';
 import { firstRequests } from '../../src/cli/replay/study/chains.ts';
+import { type StudyRow, shareOf } from '../../src/cli/replay/study/compare.ts';
 import { Optimum } from '../../src/cli/replay/study/optimum.ts';
 import { PoolStudy } from '../../src/cli/replay/study/pool.ts';
 import { loadTrace, type PublicTrace, type TraceName, traceNames } from './policies/traces.ts';
 
-interface Row {
+interface Row extends StudyRow {
   readonly trace: string;
-  readonly capacity: number;
-  readonly policy: string;
-  readonly hits: number;
-  readonly hitPercent: number;
-  /** Share of the gap from LRU to the optimum, in percent; null where there is none. */
-  readonly closedPercent: number | null;
-  /** Against LRU, in percentage points. */
-  readonly points: number;
-  /** null for the optimum, which is no policy. */
-  readonly nsPerBlock: number | null;
 }
 
 const { values } = parseArgs({
@@ -62,16 +53,8 @@ function benchTrace(trace: PublicTrace): void {
     const lru = run(trace, capacity, 'lru');
     const best = optimum.hits(capacity);
     const add = (policy: string, hits: number, nsPerBlock: number | null): void => {
-      const row: Row = {
-        trace: trace.name,
-        capacity,
-        policy,
-        hits,
-        hitPercent: (100 * hits) / trace.lookups,
-        closedPercent: best === lru.hits ? null : (100 * (hits - lru.hits)) / (best - lru.hits),
-        points: (100 * (hits - lru.hits)) / trace.lookups,
-        nsPerBlock,
-      };
+      const share = shareOf(hits, lru.hits, best, trace.lookups);
+      const row: Row = { trace: trace.name, capacity, policy, ...share, nsPerBlock };
       rows.push(row);
       if (!values.json) console.log(line(row));
     };

@@ -8,11 +8,13 @@ if (args.includes('--help')) {
   console.log(usage);
 } else {
   try {
-    const serving = await Serving.start(serverOptions(args, process.env), console.error);
-    console.log(`Listening on ${serving.url} (Ctrl+C stops it and saves the KV)`);
+    const options = serverOptions(args, process.env);
+    const serving = await Serving.start(options, console.error);
+    const saves = options.state === undefined ? '; without --state its KV goes with it' : ' and saves the KV';
+    console.log(`Listening on ${serving.url} (Ctrl+C stops it${saves})`);
     const stop = async (): Promise<void> => {
       const saved = await serving.stop();
-      console.log(`Stopped; ${saved} blocks are saved.`);
+      console.log(options.state === undefined ? 'Stopped.' : `Stopped; ${saved} blocks are saved.`);
     };
     process.once('SIGINT', stop);
     process.once('SIGTERM', stop);

@@ -4,9 +4,8 @@
  *
  *     f32    4 floats a unit
  *     f16    4 halves a unit; a device with `shader-f16` reads them as such, another one unpacks them
- *     i8     4 integers a unit; behind the D integers of each row lies its scale, a 32-bit float. So the
- *     scale
- *            of a token and head moves with its row, and the layout's headDim is D + 4 (`int8Layout`)
+ *     i8     4 integers a unit; behind the D integers of each row lies its scale, a 32-bit float, so that
+ *            the scale of a token and head moves with its row. The layout's headDim is D + 4 (`int8Layout`)
  */
 
 import { configError } from '../runtime/errors.ts';
@@ -65,4 +64,16 @@ export function kvFormat(layout: KVLayout, features: GPUSupportedFeatures): KVFo
         'Use f32, f16 or int8Layout.',
       );
   }
+}
+
+/** What kernels over paged blocks are told of them, in units of the format. */
+export function blockConstants({ layout, headDim4, unitBytes }: KVFormat): Record<string, number> {
+  return {
+    blockTokens: layout.blockTokens,
+    rowUnits: layout.rowBytes / unitBytes,
+    kvUnits: layout.kvStrideBytes / unitBytes,
+    headUnits: layout.headStrideBytes / unitBytes,
+    unitBytes,
+    headDim4,
+  };
 }

@@ -15,6 +15,7 @@ import { BufferUsage } from '../backends/webgpu/device/gpuConstants.ts';
 import { writeWords } from '../backends/webgpu/device/hostBytes.ts';
 import { invariant, requireInteger } from '../runtime/errors.ts';
 import { type AttentionConfig, type AttentionShape, attentionShape } from './attentionShape.ts';
+import { blockConstants } from './format.ts';
 import { kernelText } from './kernelText.ts';
 import { dispatchMany, type PagedPipeline, type PipelineSpec, pagedPipeline } from './pipelines.ts';
 import { ROW_WORDS, type StepBatch, type StepRows, stepTables } from './stepTables.ts';
@@ -213,14 +214,7 @@ function pipelineSpecs(
   const writeFile = format.scaled ? 'writeKvScaled' : 'writeKv';
   const attendFile = shape.kernel === 'lanes' ? 'attend' : 'attendShared';
   invariant(layout.rowBytes % unitBytes === 0, 'a row is whole units');
-  const paged = {
-    blockTokens: layout.blockTokens,
-    rowUnits: layout.rowBytes / unitBytes,
-    kvUnits: layout.kvStrideBytes / unitBytes,
-    headUnits: layout.headStrideBytes / unitBytes,
-    unitBytes,
-    entriesAt: shape.entriesAt,
-  };
+  const paged = { ...blockConstants(format), entriesAt: shape.entriesAt };
   const storage = { type: 'read-only-storage' } as const;
   const written = { type: 'storage' } as const;
   const uniform = { type: 'uniform', hasDynamicOffset: true } as const;
@@ -229,7 +223,6 @@ function pipelineSpecs(
     code: kernelText(writeFile, { format, slabs: count, access: 'read_write' }),
     constants: {
       ...paged,
-      headDim4,
       kvHeads: layout.kvHeads,
       sourceStride: source.rowStride / 4,
       sourceHead: source.headStride / 4,
@@ -245,7 +238,6 @@ function pipelineSpecs(
     constants: {
       ...paged,
       itemsAt: shape.itemsAt,
-      headDim4,
       qHeads,
       group: qHeads / layout.kvHeads,
       queryStride: source.rowStride / 4,

@@ -27,7 +27,7 @@ export interface KVRuntimeConfig {
    * Layers that share a unit: each group of a block is a unit of its own. Default: one group of all layers.
    */
   readonly layerGroups?: readonly LayerGroup[];
-  /** Blocks that a large page holds: of HBM, compaction frees whole pages. Default 1. */
+  /** Blocks of a page. Compaction of HBM frees whole pages. Default 1. */
   readonly blocksPerPage?: number;
   /** Name and revision of the weights: blocks of other weights are never found. */
   readonly model: string;
@@ -65,10 +65,10 @@ export interface KVRuntimeConfig {
   /** What happens to the lower copy of a block that was reloaded: `keep` it or `move` it. Default `keep`. */
   readonly lowerCopy?: 'keep' | 'move';
   /**
-   * Share of HBM and of DDR that may be on its way down at a time. Where blocks take more than 50 ms on their
-   * way, it is half of the tier's landing room instead, whatever the share, but one block at least. A block
-   * evicted beyond that is dropped: a slow disk then costs cached blocks, and nobody waits for it. Default
-   * 1/2; 1: no bound at all.
+   * Share of HBM and of DDR that may be on its way down at a time. A block that is evicted beyond it is
+   * dropped: a slow disk then costs cached blocks, and nobody waits for it. Where blocks take more than 50 ms
+   * on their way, the bound is half of the tier's landing room, and one block at least, whatever the share.
+   * Default 1/2; 1: no bound at all.
    */
   readonly leavingShare?: number;
   /**
@@ -95,15 +95,14 @@ export interface KVRuntimeConfig {
    */
   readonly migration?: MigratorOptions | false;
   /**
-   * A transfer that takes longer, in milliseconds, is given up: its block is computed instead. Default
-   * 10,000.
+   * Milliseconds after which a transfer is given up, and its block computed instead. Default 10,000.
    */
   readonly transferDeadlineMs?: number;
   /** Which adapter to use; see `openDevice`. */
   readonly adapter?: string;
   /**
    * How this process waits for the device: `sleep` leaves the core to others after eight milliseconds, `spin`
-   * keeps it busy for a look in every turn of the event loop; see `openDevice`. Default `sleep`.
+   * keeps it busy and looks in every turn of the event loop; see `openDevice`. Default `sleep`.
    */
   readonly wait?: 'spin' | 'sleep';
   /** Stands between the engine and the stores, to count or to inject faults. */

@@ -146,7 +146,7 @@ export abstract class RuntimeViews {
 
   /** The same as slab and offset of each block, for kernels. @throws TKV_STATE as `blockTable` */
   deviceBlockTable(sequence: KVSequence, group = 0): DeviceBlockTable {
-    return deviceTable(this.stores.hbm, this.blockTable(sequence, group));
+    return deviceTable(this.stores.hbm, this.blockTable(sequence, group).blocks);
   }
 
   /** Slab and offset of the table's blocks. @throws TKV_STATE when one of them is not in HBM */

@@ -7,11 +7,10 @@ import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import { BufferUsage, MapMode } from '../../src/backends/webgpu/device/gpuConstants.ts';
 import type { CacheEvent, KVRuntime, KVSequence } from '../../src/embed/index.ts';
 import { AdmissionQueue } from '../../src/embed/requests/room/admissionQueue.ts';
 import { replayLog } from '../../src/runtime/index.ts';
-import { blocks, layout, openRuntime } from './liveRuntime.ts';
+import { blocks, byteOf, layout, openRuntime } from './liveRuntime.ts';
 
 const dir = mkdtempSync(join(tmpdir(), 'tierkv-asks-'));
 afterAll(() => rmSync(dir, { recursive: true }));
@@ -30,23 +29,6 @@ function writeOpen(kv: KVRuntime, sequence: KVSequence, byte: number): number[] 
   const open = kv.openBlocks(sequence);
   for (const { index, group } of open) write(kv, sequence, index, byte, group);
   return open.map(({ index }) => index);
-}
-
-/** The byte that fills block `index`; -1 where it holds several. */
-async function byteOf(kv: KVRuntime, sequence: KVSequence, index: number, group = 0): Promise<number> {
-  const { buffer, offsetBytes, sizeBytes } = kv.slot(sequence, index, group);
-  const read = kv.device.createBuffer({
-    size: sizeBytes,
-    usage: BufferUsage.MAP_READ | BufferUsage.COPY_DST,
-  });
-  const encoder = kv.device.createCommandEncoder();
-  encoder.copyBufferToBuffer(buffer, offsetBytes, read, 0, sizeBytes);
-  kv.device.queue.submit([encoder.finish()]);
-  await read.mapAsync(MapMode.READ);
-  const bytes = new Uint8Array(read.getMappedRange());
-  const byte = bytes.every((one) => one === bytes[0]) ? bytes[0] : -1;
-  read.destroy();
-  return byte;
 }
 
 async function compute(kv: KVRuntime, tokens: Uint32Array, byte: number, who = tenant): Promise<KVSequence> {

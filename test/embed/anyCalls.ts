@@ -10,7 +10,7 @@ import { join } from 'node:path';
 import type { KVRuntime, KVSequence } from '../../src/embed/index.ts';
 import { TierKVError } from '../../src/runtime/index.ts';
 import { SeededRandom } from '../../src/testing/seededRandom.ts';
-import { held } from '../soak/rest.ts';
+import { held } from '../soak/judging/rest.ts';
 import { blocks, openRuntime } from './liveRuntime.ts';
 
 export interface AnyCallsReport {
@@ -219,10 +219,11 @@ class Caller {
 
   async #part(sequence: KVSequence): Promise<string> {
     const maxTokens = this.#spoiled(1 + this.#random.below(40));
-    const part = await this.#kv.nextPart(sequence, this.#spoiled({ maxTokens }));
+    const options = this.#spoiled<{ maxTokens?: number } | undefined>({ maxTokens });
+    const part = await this.#kv.nextPart(sequence, options);
     if (part === null || part === 'interrupted') return part ?? 'all';
     const { start, end } = part;
-    const isRight = start < end && end <= sequence.length && end - start <= (maxTokens ?? 512);
+    const isRight = start < end && end <= sequence.length && end - start <= (options?.maxTokens ?? 512);
     if (!isRight) throw new Error(`the part is ${start} to ${end} of ${sequence.length}`);
     if (sequence.cachedTokens < 0) throw new Error(`${sequence.cachedTokens} tokens are cached`);
     return 'part';

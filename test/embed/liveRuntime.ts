@@ -3,9 +3,9 @@
  * bytes.
  */
 
-import { BufferUsage, MapMode } from '../../src/backends/webgpu/device/gpuConstants.ts';
 import { KVRuntime, type KVRuntimeConfig, type KVSequence } from '../../src/embed/index.ts';
 import { type KVLayout, kvLayout, TierKVError } from '../../src/runtime/index.ts';
+import { deviceBytes } from './deviceBytes.ts';
 
 export const layout: KVLayout = kvLayout({
   layers: 2,
@@ -45,24 +45,15 @@ export function write(kv: KVRuntime, sequence: KVSequence, seed: number): number
 }
 
 /** The byte that fills block `index` in HBM now; -1 where it holds several. */
-export async function bytesOf(kv: KVRuntime, sequence: KVSequence, index: number): Promise<number> {
-  const { buffer, offsetBytes, sizeBytes } = kv.slot(sequence, index);
-  const usage = BufferUsage.MAP_READ | BufferUsage.COPY_DST;
-  const read = kv.device.createBuffer({ size: sizeBytes, usage });
-  const encoder = kv.device.createCommandEncoder();
-  encoder.copyBufferToBuffer(buffer, offsetBytes, read, 0, sizeBytes);
-  kv.device.queue.submit([encoder.finish()]);
-  await read.mapAsync(MapMode.READ);
-  const bytes = new Uint8Array(read.getMappedRange());
-  const byte = bytes.every((one) => one === bytes[0]) ? bytes[0] : -1;
-  read.destroy();
-  return byte;
+export async function byteOf(kv: KVRuntime, sequence: KVSequence, index: number, group = 0): Promise<number> {
+  const bytes = await deviceBytes(kv.device, kv.slot(sequence, index, group));
+  return bytes.every((one) => one === bytes[0]) ? bytes[0] : -1;
 }
 
-/** `bytesOf` of each block of the prompt. */
+/** `byteOf` of each block of the prompt. */
 export async function contents(kv: KVRuntime, sequence: KVSequence): Promise<number[]> {
   const found: number[] = [];
-  for (let i = 0; i < promptBlocks; i++) found.push(await bytesOf(kv, sequence, i));
+  for (let i = 0; i < promptBlocks; i++) found.push(await byteOf(kv, sequence, i));
   return found;
 }
 

@@ -9,8 +9,8 @@ import { SeededRandom } from '../../src/testing/index.ts';
 import { SchedulerEngine } from './schedulerRun.ts';
 import { firstDifference, type StepRow, type StepTrace, type TraceRequest } from './stepTrace.ts';
 import { runTrace } from './traceLoop.ts';
-import { UpstreamEngine } from './upstreamEngine.ts';
-import { repaired } from './upstreamStore.ts';
+import { UpstreamEngine } from './upstream/upstreamEngine.ts';
+import { repaired } from './upstream/upstreamStore.ts';
 
 const firstSeed = Number(process.env.TIERKV_SEED ?? 1);
 const classes = ['critical', 'standard', 'batch', 'sheddable', 'background'];

@@ -12,6 +12,7 @@ import { Engine } from '../../examples/server/engine/index.ts';
 import { tinyModelDirectory } from '../../examples/server/tinyModel/make.ts';
 import { SeededRandom } from '../../src/testing/index.ts';
 import { blockBytes, LiveServer, model, stateDirectory } from '../examples/server/liveServer.ts';
+import { fillMemories } from './filling.ts';
 
 export interface LoadOptions {
   readonly seed: number;
@@ -19,6 +20,8 @@ export interface LoadOptions {
   /** The load ends after so many answers, or so many seconds, whichever is given. */
   readonly answers?: number;
   readonly seconds?: number;
+  /** Whether memories of uses that are only bounded by many of them are full before. Default false. */
+  readonly fills?: boolean;
   readonly sampleEveryMs: number;
   readonly onSample?: (sample: LoadSample, done: LoadCounts) => void;
 }
@@ -68,6 +71,7 @@ export async function serverLoad(options: LoadOptions): Promise<LoadReport> {
     maxSequences: 16,
     maxWaiting: 12,
   });
+  if (options.fills === true) await fillMemories(server.serving.engine.cache);
   const client = server.client();
   const counts: LoadCounts = { whole: 0, streamed: 0, left: 0, refused: 0, wrong: 0 };
   const samples: LoadSample[] = [];

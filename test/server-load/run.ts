@@ -1,50 +1,64 @@
 /**
  * The load at any length: `npm run test:server -- --seconds 600 --seed 1`. It fails for a wrong answer, for
- * blocks that are held at the end, and for a heap that grows: by more than 4 MiB an hour, and surely. The
- * first fifth of the time, in which caches fill, is left out of that.
+ * blocks that are held at the end, and for a heap that grows: by more than 4 MiB an hour, and surely. So that
+ * growth is what the server keeps, and nothing that only fills:
+ *
+ * - The first fifth of the time, in which caches fill, is left out.
+ * - What the eviction policy keeps of blocks that were let go is full before (filling.ts).
+ * - Each function is compiled once, when it first runs, and not again as soon as it has run often: the code of
+ *   V8's optimizing compilers grows for as long as functions come to be worth it.
+ *
+ * It runs in a process of its own (../soak/ownProcess.ts).
  */
 
 import { parseArgs } from 'node:util';
 import { removeStateDirectories } from '../examples/server/liveServer.ts';
-import { leaks, theilSen } from '../soak/slope.ts';
+import { leaks, theilSen } from '../soak/judging/slope.ts';
+import { inOwnProcess } from '../soak/ownProcess.ts';
 import { serverLoad } from './campaign.ts';
 
-const { values } = parseArgs({
-  options: {
-    seconds: { type: 'string', default: '600' },
-    seed: { type: 'string', default: '1' },
-    clients: { type: 'string', default: '24' },
-  },
-});
 const mib = 2 ** 20;
-const seconds = Number(values.seconds);
-if (!(seconds >= 20)) throw new RangeError('--seconds is 20 or more');
+const COMPILED_ONCE = ['--always-sparkplug', '--no-maglev', '--no-turbofan'];
+process.exitCode = inOwnProcess(import.meta.filename, COMPILED_ONCE) ?? (await main());
 
-const { counts, samples, problems, reloads, preemptions } = await serverLoad({
-  seed: Number(values.seed),
-  clients: Number(values.clients),
-  seconds,
-  sampleEveryMs: (seconds * 1000) / 60,
-  onSample: ({ seconds: now, heapBytes, residentBytes }, done) => {
-    const [heap, resident] = [heapBytes, residentBytes].map((bytes) => (bytes / mib).toFixed(1));
-    console.log(`${now.toFixed(0)} s: ${JSON.stringify(done)}, heap ${heap} MiB, resident ${resident} MiB`);
-  },
-});
-removeStateDirectories();
+async function main(): Promise<number> {
+  const { values } = parseArgs({
+    options: {
+      seconds: { type: 'string', default: '600' },
+      seed: { type: 'string', default: '1' },
+      clients: { type: 'string', default: '24' },
+    },
+  });
+  const seconds = Number(values.seconds);
+  if (!(seconds >= 20)) throw new RangeError('--seconds is 20 or more');
 
-const settled = samples.filter((sample) => sample.seconds > seconds / 5);
-const hours = settled.map((sample) => sample.seconds / 3600);
-const slope = (bytes: (sample: (typeof samples)[number]) => number) => theilSen(hours, settled.map(bytes));
-const heap = slope(({ heapBytes }) => heapBytes / mib);
-const resident = slope(({ residentBytes }) => residentBytes / mib);
-const failures = [...problems];
-if (leaks(heap, 4)) failures.push(`the heap grows by ${heap.perUnit.toFixed(1)} MiB an hour`);
-if (reloads === 0) failures.push('nothing was reloaded');
-if (preemptions === 0) failures.push('nobody gave way');
-for (const failure of failures) console.log(`FAILED: ${failure}`);
-console.log(
-  `seed ${values.seed}: ${JSON.stringify(counts)}, ${reloads} reloads, ${preemptions} preemptions; MiB an hour: ` +
-    `heap ${heap.perUnit.toFixed(1)} (${heap.low.toFixed(1)} to ${heap.high.toFixed(1)}), ` +
-    `resident ${resident.perUnit.toFixed(1)} (${resident.low.toFixed(1)} to ${resident.high.toFixed(1)})`,
-);
-process.exitCode = failures.length > 0 ? 1 : 0;
+  const { counts, samples, problems, reloads, preemptions } = await serverLoad({
+    seed: Number(values.seed),
+    clients: Number(values.clients),
+    seconds,
+    fills: true,
+    sampleEveryMs: (seconds * 1000) / 60,
+    onSample: ({ seconds: now, heapBytes, residentBytes }, done) => {
+      const [heap, resident] = [heapBytes, residentBytes].map((bytes) => (bytes / mib).toFixed(1));
+      console.log(`${now.toFixed(0)} s: ${JSON.stringify(done)}, heap ${heap} MiB, resident ${resident} MiB`);
+    },
+  });
+  removeStateDirectories();
+
+  const settled = samples.filter((sample) => sample.seconds > seconds / 5);
+  const hours = settled.map((sample) => sample.seconds / 3600);
+  const slope = (bytes: (sample: (typeof samples)[number]) => number) => theilSen(hours, settled.map(bytes));
+  const heap = slope(({ heapBytes }) => heapBytes / mib);
+  const resident = slope(({ residentBytes }) => residentBytes / mib);
+  const failures = [...problems];
+  if (leaks(heap, 4)) failures.push(`the heap grows by ${heap.perUnit.toFixed(1)} MiB an hour`);
+  if (reloads === 0) failures.push('nothing was reloaded');
+  if (preemptions === 0) failures.push('nobody gave way');
+  for (const failure of failures) console.log(`FAILED: ${failure}`);
+  console.log(
+    `seed ${values.seed}: ${JSON.stringify(counts)}, ${reloads} reloads, ${preemptions} preemptions; MiB an hour: ` +
+      `heap ${heap.perUnit.toFixed(1)} (${heap.low.toFixed(1)} to ${heap.high.toFixed(1)}), ` +
+      `resident ${resident.perUnit.toFixed(1)} (${resident.low.toFixed(1)} to ${resident.high.toFixed(1)})`,
+  );
+  return failures.length > 0 ? 1 : 0;
+}

@@ -24,6 +24,14 @@ const FORBIDDEN: ReadonlyArray<readonly [string, RegExp]> = [
   ['engine-defined functions', /\bMath\s*\.\s*(exp|log|pow|sin|cos|tan|log2|log10|log1p|expm1|cbrt|hypot)\b/],
 ];
 
+/**
+ * What reads the WebAssembly module of an installed package, once, before any simulation: the engine of policies
+ * in JavaScript is metered before it runs, so its bytes have to be there.
+ */
+const READS_A_PACKAGE: Readonly<Record<string, readonly string[]>> = {
+  'sandbox/javascript/engineModule.ts': ['node:module', 'node:fs/promises'],
+};
+
 describe('the simulator has one source of time and one of chance', () => {
   it('finds the simulator', () => expect(files.length).toBeGreaterThan(10));
 
@@ -37,6 +45,7 @@ describe('the simulator has one source of time and one of chance', () => {
       (match) => match[1],
     );
     for (const target of imports) {
+      if (READS_A_PACKAGE[name]?.includes(target)) continue;
       expect
         .soft(target, `${name} imports ${target}`)
         .not.toMatch(/^node:|^(fs|os|crypto|timers|worker_threads)$/);

@@ -14,10 +14,10 @@ import { SeededRandom } from '../../src/testing/index.ts';
 import { Client, type Tally } from './client.ts';
 import { Gate } from './gate.ts';
 import type { BusyHour } from './hour.ts';
+import { held } from './judging/rest.ts';
+import { idleCores, type Vitals, vitals } from './judging/vitals.ts';
 import { Lives, layout, type Totals } from './lives.ts';
 import { RequestStream } from './requests.ts';
-import { held } from './rest.ts';
-import { idleCores, type Vitals, vitals } from './vitals.ts';
 
 export interface SoakOptions {
   readonly hour: BusyHour;

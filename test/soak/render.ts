@@ -3,7 +3,7 @@
 import type { VegaLiteSpec } from '../../src/cli/output/chart.ts';
 import { formatBytes, formatCount, renderTable } from '../../src/cli/output/index.ts';
 import type { Sample, SoakReport } from './campaign.ts';
-import type { Growth, Verdict } from './verdict.ts';
+import type { Growth, Verdict } from './judging/verdict.ts';
 
 const ROWS = 16;
 

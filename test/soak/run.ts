@@ -1,15 +1,9 @@
 /**
  * The soak at any length: `npm run test:soak -- --equivalent-minutes 60 --seed 1`. Its last line is the
  * count. `npm run test:soak -- server --minutes 10 --seed 1` is that of a whole server (server/main.ts).
- *
- * It runs in a process of its own, in which resident memory says what is in use. V8's young generation is
- * small: else it is up to a hundred mebibytes that are touched little by little. And there is one malloc
- * arena: a software device brings threads that go with it, glibc gives each new thread an arena, up to eight
- * a core, and an arena keeps what was freed in it, so that memory creeps while devices come and go. Where
- * MALLOC_ARENA_MAX is set, the process is taken as it is.
+ * It runs in a process of its own (ownProcess.ts).
  */
 
-import { spawnSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { renderSvg } from '../../src/cli/output/chart.ts';
@@ -22,20 +16,11 @@ import {
 } from '../../src/cli/output/index.ts';
 import { soak } from './campaign.ts';
 import { busyHour } from './hour.ts';
+import { verdictOf } from './judging/verdict.ts';
+import { inOwnProcess } from './ownProcess.ts';
 import { growthTable, lastLine, plotOf, sampleTable, workLines } from './render.ts';
-import { verdictOf } from './verdict.ts';
 
-const ARENAS = 'MALLOC_ARENA_MAX';
-const YOUNG_GENERATION = '--max-semi-space-size=4';
-
-process.exitCode =
-  process.platform === 'linux' && process.env[ARENAS] === undefined ? inOwnProcess() : await soakAsAsked();
-
-function inOwnProcess(): number {
-  const args = [...process.execArgv, YOUNG_GENERATION, import.meta.filename, ...process.argv.slice(2)];
-  const env = { ...process.env, [ARENAS]: '1' };
-  return spawnSync(process.execPath, args, { env, stdio: 'inherit' }).status ?? 1;
-}
+process.exitCode = inOwnProcess(import.meta.filename) ?? (await soakAsAsked());
 
 async function soakAsAsked(): Promise<number> {
   // an exit, unlike a signal's own end, lets the soak take its folder away

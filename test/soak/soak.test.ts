@@ -4,8 +4,8 @@ import { expect, it } from 'vitest';
 import { testSeed } from '../../src/testing/index.ts';
 import { type SoakReport, soak } from './campaign.ts';
 import { busyHour } from './hour.ts';
+import { verdictOf } from './judging/verdict.ts';
 import { lastLine } from './render.ts';
-import { verdictOf } from './verdict.ts';
 
 const seed = testSeed(3);
 const slice = { seed, roundsPerMinute: 4, roundsPerLife: 3, idleMs: 200 };

@@ -1,5 +1,7 @@
 /** Errors in the API's own shape, `{ error: { message, type, param, code } }`, whatever went wrong. */
 
+import { STATUS_CODES } from 'node:http';
+import type { Socket } from 'node:net';
 import { TierKVError } from '../../../src/index.ts';
 
 export interface ErrorBody {
@@ -45,7 +47,7 @@ export function asApiError(error: unknown): ApiError {
   if (error instanceof TierKVError) return ofTierKV(error);
   const { statusCode, message } = (error ?? {}) as { statusCode?: unknown; message?: unknown };
   if (typeof statusCode === 'number' && statusCode >= 400 && statusCode < 500) {
-    return new ApiError(statusCode, String(message));
+    return new ApiError(statusCode, remedies[statusCode] ?? String(message));
   }
   return new ApiError(500, 'The server failed to answer this request. Its log says why.', null, 'internal');
 }
@@ -55,4 +57,30 @@ function ofTierKV({ code, message, field }: TierKVError): ApiError {
   if (code === 'TKV_CAPACITY') return new ApiError(400, message, param, 'context_length_exceeded');
   if (code === 'TKV_INPUT' || code === 'TKV_CONFIG') return new ApiError(400, message, param);
   return new ApiError(503, message, param, code);
+}
+
+const remedies: Readonly<Record<number, string>> = {
+  408: 'The request did not come to its end. Send it whole.',
+  413: 'The body is larger than this server takes. Send a shorter prompt.',
+  415: 'The body is not said to be JSON. Send content-type: application/json.',
+  431: 'The path and headers are too long. Send what is asked in the body.',
+};
+
+const brokenStatus: Readonly<Record<string, number>> = {
+  HPE_HEADER_OVERFLOW: 431,
+  ERR_HTTP_REQUEST_TIMEOUT: 408,
+};
+
+/** The answer to what is no request that a framework could take, or not yet. */
+export function answerBroken({ code = '' }: NodeJS.ErrnoException, socket: Socket): void {
+  if (code !== 'ECONNRESET' && socket.writable) {
+    const status = brokenStatus[code] ?? 400;
+    const message = remedies[status] ?? 'This is no HTTP request. Send one of HTTP/1.1.';
+    const body = JSON.stringify(new ApiError(status, message).body);
+    socket.write(
+      `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\ncontent-type: application/json; charset=utf-8\r\n` +
+        `content-length: ${Buffer.byteLength(body)}\r\nconnection: close\r\n\r\n${body}`,
+    );
+  }
+  socket.destroySoon();
 }

@@ -6,10 +6,10 @@ import fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest }
 import type { Answer, Engine } from '../engine/index.ts';
 import { ChatTemplate } from '../engine/text/index.ts';
 import { type AnswerName, ChunkBodies, type Kind, wholeBody } from './answerBodies.ts';
-import { ApiError, asApiError } from './apiError.ts';
+import { ApiError, answerBroken, asApiError } from './apiError.ts';
 import { EventStream } from './eventStream.ts';
 import { metricsText } from './metricsText.ts';
-import { chatRequest, completionRequest, type ModelText, type Wanted } from './requestBodies.ts';
+import { chatRequest, completionRequest, type ModelText, noSuchModel, type Wanted } from './requestBodies.ts';
 
 export interface AppOptions {
   /** Name of the model in requests and answers. */
@@ -28,6 +28,9 @@ export interface AppOptions {
   readonly log?: (line: string) => void;
 }
 
+/** How long a request may take to come, headers and body. */
+const requestMs = 60_000;
+
 export function makeApp(engine: Engine, options: AppOptions): FastifyInstance {
   const { model, apiKeys, maxWaiting = 256, bodyBytesMax = 2 ** 20 } = options;
   const { patienceMs = 60_000, keepAliveMs = 15_000 } = options;
@@ -40,7 +43,12 @@ export function makeApp(engine: Engine, options: AppOptions): FastifyInstance {
     vocabulary: engine.checkpoint.config.vocabulary,
   };
   const created = Math.floor(Date.now() / 1000);
-  const app = fastify({ bodyLimit: bodyBytesMax, genReqId: () => `req_${randomUUID()}` });
+  const app = fastify({
+    bodyLimit: bodyBytesMax,
+    requestTimeout: requestMs,
+    genReqId: () => `req_${randomUUID()}`,
+    clientErrorHandler: answerBroken,
+  });
   const sendError = (error: unknown, reply: FastifyReply): FastifyReply => {
     const known = asApiError(error);
     if (known.status >= 500) log(error instanceof Error ? (error.stack ?? error.message) : String(error));
@@ -113,9 +121,16 @@ export function makeApp(engine: Engine, options: AppOptions): FastifyInstance {
 
   app.post('/v1/completions', (request, reply) => answer('completion', request, reply));
   app.post('/v1/chat/completions', (request, reply) => answer('chat', request, reply));
+  const description = { id: model, object: 'model', created, owned_by: 'tierkv' };
   app.get('/v1/models', (request) => {
     tenantOf(request);
-    return { object: 'list', data: [{ id: model, object: 'model', created, owned_by: 'tierkv' }] };
+    return { object: 'list', data: [description] };
+  });
+  app.get('/v1/models/*', (request) => {
+    tenantOf(request);
+    const { '*': name } = request.params as { '*': string };
+    if (name === model) return description;
+    throw noSuchModel(name, model);
   });
   app.get('/health', () => ({
     status: 'ok',

@@ -45,7 +45,12 @@ export function chatRequest(body: unknown, model: ModelText): Wanted {
   requireModel(fields, model);
   const text = model.template.render(messagesOf(fields));
   const prompt = model.tokenizer.encode(text, false);
-  for (const name of ['tools', 'functions', 'logprobs', 'audio', 'prediction']) fields.refuse(name);
+  for (const name of ['tools', 'functions', 'logprobs', 'audio', 'prediction', 'web_search_options']) {
+    fields.refuse(name);
+  }
+  fields.refuse('reasoning_effort', 'none');
+  fields.refuse('verbosity', 'medium');
+  if (JSON.stringify(fields.get('modalities')) !== '["text"]') fields.refuse('modalities');
   fields.refuse('tool_choice', 'none', 'auto');
   fields.refuse('top_logprobs', 0);
   if (fields.object('response_format')?.get('type') !== 'text') fields.refuse('response_format');
@@ -72,6 +77,7 @@ function wanted(fields: Fields, model: ModelText, prompt: readonly number[], max
   fields.refuse('frequency_penalty', 0);
   fields.refuse('presence_penalty', 0);
   fields.ignore('user', 'metadata', 'store', 'service_tier', 'parallel_tool_calls', 'safety_identifier');
+  fields.ignore('prompt_cache_key', 'prompt_cache_retention'); // what is cached here follows from the tokens
   const result = {
     prompt,
     maxTokens,
@@ -98,9 +104,12 @@ function wanted(fields: Fields, model: ModelText, prompt: readonly number[], max
 
 function requireModel(fields: Fields, model: ModelText): void {
   const name = fields.string('model');
-  if (name === model.name) return;
-  const message = `The model ${name} is not here. This server has ${model.name}.`;
-  throw new ApiError(404, message, 'model', 'model_not_found');
+  if (name !== model.name) throw noSuchModel(name, model.name);
+}
+
+export function noSuchModel(name: string, model: string): ApiError {
+  const message = `The model ${name} is not here. This server has ${model}.`;
+  return new ApiError(404, message, 'model', 'model_not_found');
 }
 
 /** A text, token ids, or a list with one of them. */
@@ -116,8 +125,10 @@ function promptTokens(fields: Fields, model: ModelText): number[] {
     Number.isSafeInteger(id) && (id as number) >= 0 && (id as number) < model.vocabulary;
   if (Array.isArray(prompt) && prompt.length > 0 && prompt.every(isToken)) return prompt;
   const what = `a text, or a list of token ids from 0 to ${model.vocabulary - 1}`;
-  throw fields.error('prompt', `prompt is neither. Give one prompt: ${what}.`);
+  throw fields.error('prompt', `prompt is none that this server takes. Give one prompt: ${what}.`);
 }
+
+const roles: readonly string[] = ['system', 'developer', 'user', 'assistant', 'tool'];
 
 function messagesOf(fields: Fields): ChatMessage[] {
   const list = fields.get('messages');
@@ -128,6 +139,9 @@ function messagesOf(fields: Fields): ChatMessage[] {
     const at = `messages[${i}]`;
     const { role, content } = (each ?? {}) as Record<string, unknown>;
     if (typeof role !== 'string') throw fields.error(`${at}.role`, `${at} has no role. Give it one.`);
+    if (!roles.includes(role)) {
+      throw fields.error(`${at}.role`, `${at} has the role ${role}. Give one of ${roles.join(', ')}.`);
+    }
     return { role, content: contentOf(fields, content, at) };
   });
 }

@@ -31,6 +31,7 @@ export class Serving {
 
   /** @throws {TierKVError} as `Engine.open`; an error of the operating system when the port is taken */
   static async start(options: ServerOptions, log: (line: string) => void): Promise<Serving> {
+    if (options.steps !== undefined) fs.closeSync(fs.openSync(options.steps, 'a')); // better now than at the end
     const { directory, name, state, hbmBytes, ddrBytes, nvmeBytes, maxSequences, contextTokens } = options;
     const nvme = state === undefined ? undefined : { dir: directoryIn(state, 'kv'), bytes: nvmeBytes };
     const engine = await Engine.open({

@@ -33,7 +33,7 @@ def plot_fitness(axes, state: dict, lineage: list[dict]) -> None:
         axes.scatter([each["generation"] for each in points], scores, s=9, alpha=0.5, label=origin)
     history = state["history"]
     axes.step([h["generation"] for h in history], [h["best"] for h in history], where="post", color="black")
-    axes.set(xlabel="generation", ylabel="gain over the baseline, train", title="Fitness")
+    axes.set(xlabel="generation", ylabel="lead over the best preset, train", title="Fitness")
     axes.legend(fontsize=7)
 
 
@@ -75,7 +75,7 @@ def plot_ancestry(axes, lineage: list[dict], report: dict) -> None:
     line.reverse()
     axes.plot(range(len(line)), [max(LOWEST, each["score"]) for each in line], marker="o")
     axes.set_xticks(range(len(line)), [each["origin"] for each in line], rotation=60, fontsize=7)
-    axes.set(ylabel="gain, train", title="Ancestors of the winner")
+    axes.set(ylabel="lead, train", title="Ancestors of the winner")
 
 
 def main(folder: str, picture: str | None = None) -> None:

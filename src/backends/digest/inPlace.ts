@@ -15,7 +15,7 @@ interface Exports {
   readonly hi: () => number;
 }
 
-/** So that a chunk and where it comes from fit into a core's first cache together. */
+/** A chunk and its source fit into a core's first-level cache together. */
 export const CHUNK_BYTES = 16384;
 
 const instances = new WeakMap<ArrayBufferLike, InPlaceDigest>();

@@ -6,7 +6,7 @@
  *     | under way, any priority            | demand loads only |
  *     +------------------------------------+-------------------+
  *
- * The last quarter is the landing zone of demand loads, which therefore never wait behind write-backs. Where
+ * The last quarter is kept for demand loads, which therefore never wait behind write-backs. Where
  * not even two jobs fit, two go at once, so that the link is busy while one ends. What has not begun by its
  * deadline never begins. A batch past its deadline counts no longer: one that never retires closes no link.
  */
@@ -31,7 +31,7 @@ interface Flight {
   counted: boolean;
 }
 
-const LANDING_SHARE = 1 / 4;
+const DEMAND_SHARE = 1 / 4;
 
 export class LinkQueue<Job extends LinkJob> {
   readonly #limits: LinkLimits;
@@ -113,7 +113,7 @@ export class LinkQueue<Job extends LinkJob> {
     const nowUs = this.#nowUs();
     let bytes = 0;
     for (let priority = 0; priority < this.#waiting.length; priority++) {
-      const room = priority === Priority.DEMAND_LOAD ? windowBytes : windowBytes * (1 - LANDING_SHARE);
+      const room = priority === Priority.DEMAND_LOAD ? windowBytes : windowBytes * (1 - DEMAND_SHARE);
       for (let job = this.#peek(priority); job !== undefined; job = this.#peek(priority)) {
         const size = job.transfer.bytes;
         if (this.#bytesUnderWay + bytes + size > Math.max(room, 2 * size)) break;

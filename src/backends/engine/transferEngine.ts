@@ -1,44 +1,25 @@
 /**
  * Executes the manager's transfer jobs on real stores, and reports each end when it happens. Jobs of a link
- * go in batches, the most urgent first, and so many bytes at once (linkQueue.ts). Blocks in host memory are
- * copied straight between the arena and the other store; between device and file they pass a staging slot.
- *
- *     HBM <--- rings of mapped buffers ---> DDR arena <--- direct I/O ---> file
- *      ^                                                                    ^
- *      +------------------------------ staging ----------------------------+
+ * go in batches, the most urgent first, and so many bytes at once (linkQueue.ts); how a batch crosses its
+ * link is the matter of batchMoves.ts.
  */
 
 import { refused } from '../../runtime/tier/slotLedger.ts';
-import { linkName, Tier, tierName, tierNames } from '../../runtime/tier/tier.ts';
-import type {
-  DeviceTierStore,
-  HostTierStore,
-  StoreItem,
-  StoreResult,
-  TierStore,
-} from '../../runtime/tier/tierStore.ts';
+import { linkName, Tier, tierNames } from '../../runtime/tier/tier.ts';
+import type { DeviceTierStore, StoreResult } from '../../runtime/tier/tierStore.ts';
 import type { Completion, EndListener, TransferDriver } from '../../runtime/transfer/driver.ts';
 import { Outcome } from '../../runtime/transfer/outcome.ts';
-import type { Place, Transfer } from '../../runtime/transfer/transfer.ts';
+import type { Transfer } from '../../runtime/transfer/transfer.ts';
+import { BatchMoves, type EngineStores } from './batchMoves.ts';
 import { LinkMeter, type LinkTraffic } from './linkMeter.ts';
 import { type LinkLimits, LinkQueue } from './linkQueue.ts';
-import { moveStaged, type StagedBlock } from './stagedBatch.ts';
 import type { StagingSlots } from './stagingSlots.ts';
-
-export interface EngineStores {
-  readonly hbm: DeviceTierStore;
-  readonly ddr?: HostTierStore;
-  readonly nvme?: TierStore;
-  readonly remote?: TierStore;
-}
 
 /** A job in the engine's hands. */
 interface Flight {
   readonly transfer: Transfer;
   ended: boolean;
 }
-
-type Ended = (flight: Flight, end: StoreResult) => void;
 
 const MIB = 1024 * 1024;
 /** Enough to keep a store busy, and small enough that an urgent job is not long behind others. */
@@ -48,7 +29,7 @@ const stagedLimits: LinkLimits = { windowBytes: 32 * MIB, batchBytes: 4 * MIB };
 
 export class TransferEngine implements TransferDriver {
   #stores: EngineStores;
-  readonly #staging: StagingSlots | null;
+  readonly #moves: BatchMoves<Flight>;
   readonly #clockMs: () => number;
   readonly #startMs: number;
   readonly #meter: LinkMeter;
@@ -64,7 +45,7 @@ export class TransferEngine implements TransferDriver {
     clockMs: () => number = () => performance.now(),
   ) {
     this.#stores = stores;
-    this.#staging = staging;
+    this.#moves = new BatchMoves(() => this.#stores, staging);
     this.#clockMs = clockMs;
     this.#startMs = clockMs();
     this.#meter = new LinkMeter(clockMs);
@@ -191,106 +172,14 @@ export class TransferEngine implements TransferDriver {
     await undefined; // what ends at once does not end inside `submit`
     this.#meter.begin(link);
     let bytes = 0;
-    const ended: Ended = (flight, end) => {
+    const ended = (flight: Flight, end: StoreResult): void => {
       if (end.outcome === Outcome.LOADED && !flight.ended) bytes += flight.transfer.bytes;
       this.#end(flight, end);
     };
-    const { source, target } = batch[0].transfer;
     try {
-      if (source!.tier === Tier.DDR && target.tier === Tier.DDR) this.#withinHost(batch, ended);
-      else if (source!.tier === Tier.DDR) await this.#fromHost(target.tier, batch, ended);
-      else if (target.tier === Tier.DDR) await this.#toHost(source!.tier, batch, ended);
-      else await this.#staged(source!.tier, target.tier, batch, ended);
+      await this.#moves.move(batch, ended);
     } finally {
       this.#meter.end(link, bytes);
     }
   }
-
-  #withinHost(batch: readonly Flight[], ended: Ended): void {
-    const ddr = this.#host();
-    for (const flight of this.#readable(ddr, batch, ended)) {
-      const { source, target, sizeClass } = flight.transfer;
-      ddr.view(target.slot, sizeClass).set(ddr.view(source!.slot, sizeClass));
-      ddr.markWritten(target.slot, target.generation);
-      ended(flight, { outcome: Outcome.LOADED, reason: '' });
-    }
-  }
-
-  async #fromHost(to: Tier, batch: readonly Flight[], ended: Ended): Promise<void> {
-    const ddr = this.#host();
-    const good = this.#readable(ddr, batch, ended);
-    const items = good.map(({ transfer }) =>
-      itemOf(transfer, transfer.target, ddr.view(transfer.source!.slot, transfer.sizeClass)),
-    );
-    await this.#store(to).write(items, (i, end) => ended(good[i], end));
-  }
-
-  async #toHost(from: Tier, batch: readonly Flight[], ended: Ended): Promise<void> {
-    const ddr = this.#host();
-    const items = batch.map(({ transfer }) =>
-      itemOf(transfer, transfer.source!, ddr.view(transfer.target.slot, transfer.sizeClass)),
-    );
-    await this.#store(from).read(items, (i, end) => {
-      const { slot, generation } = batch[i].transfer.target;
-      if (end.outcome === Outcome.LOADED) ddr.markWritten(slot, generation);
-      ended(batch[i], end);
-    });
-  }
-
-  async #staged(from: Tier, to: Tier, batch: readonly Flight[], ended: Ended): Promise<void> {
-    const [source, target] = [this.#store(from), this.#store(to)];
-    const checkedLater = target.verifies.onWrite;
-    const blocks = batch.map((flight): StagedBlock => {
-      const { transfer } = flight;
-      return {
-        bytes: transfer.bytes,
-        from: (view) => ({ ...itemOf(transfer, transfer.source!, view), checkedLater }),
-        to: (view) => itemOf(transfer, transfer.target, view),
-        ended: (end) => ended(flight, end),
-      };
-    });
-    if (this.#staging === null) throw new Error(`${linkName(from, to)} needs staging memory`);
-    await moveStaged(this.#staging, source, target, blocks);
-  }
-
-  /** Those whose source is what lies in host memory; the others end. */
-  #readable(ddr: HostTierStore, batch: readonly Flight[], ended: Ended): Flight[] {
-    return batch.filter((flight) => {
-      const { source } = flight.transfer;
-      const found = ddr.generationOf(source!.slot);
-      if (found === source!.generation) return true;
-      ended(flight, staleBytes(source!, found));
-      return false;
-    });
-  }
-
-  #host(): HostTierStore {
-    return this.#store(Tier.DDR) as HostTierStore;
-  }
-
-  #store(tier: Tier): TierStore {
-    const { hbm, ddr, nvme, remote } = this.#stores;
-    const store = [hbm, ddr, nvme, remote][tier];
-    if (store === undefined) throw new Error(`there is no ${tierName(tier) ?? `tier ${tier}`} store`);
-    return store;
-  }
-}
-
-function staleBytes(place: Place, found: number): StoreResult {
-  if (found === 0) return { outcome: Outcome.MISSING, reason: `slot ${place.slot} holds no bytes` };
-  const reason = `slot ${place.slot} holds generation ${found}, not ${place.generation}`;
-  return { outcome: found > place.generation ? Outcome.REFUSED : Outcome.CORRUPT, reason };
-}
-
-function itemOf(transfer: Transfer, place: Place, bytes: Uint8Array): StoreItem {
-  return {
-    slot: place.slot,
-    generation: place.generation,
-    sizeClass: transfer.sizeClass,
-    key: transfer.key,
-    digest: transfer.digest,
-    tokens: transfer.tokens,
-    parent: transfer.parent,
-    bytes,
-  };
 }

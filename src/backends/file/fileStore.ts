@@ -1,6 +1,6 @@
 /**
- * The NVMe tier: one preallocated file of self-describing records, each slot's at its own place, from its
- * opening to its end (fileLayout.ts, record.ts). requestFlow.ts has a request's way through it.
+ * The NVMe tier: one preallocated file of self-describing records, each slot's at its own place (record/).
+ * Here it is opened, asked and closed; requestFlow.ts has a request's way through it.
  *
  * - What was never written by this store is `missing` without looking at the file.
  * - Every read is checked: the whole header against the item, then the digest of the payload, unless that is
@@ -25,13 +25,13 @@ import { BLOCK_BYTES, errnoOf } from './io/dataFile.ts';
 import { bytesOnDisk } from './io/diskSpace.ts';
 import { dirError } from './io/fileErrors.ts';
 import { StagingPool } from './io/stagingPool.ts';
-import type { OpenedFile } from './openedFile.ts';
-import { openDataFile } from './openFile.ts';
+import type { OpenedFile } from './opening/openedFile.ts';
+import { openDataFile } from './opening/openFile.ts';
+import { INDEX_NAME } from './opening/storeFiles.ts';
 import { type FileLayout, fileLayout, recordBytesMax } from './record/fileLayout.ts';
 import { longestIoBytes } from './record/ioPlan.ts';
 import { RequestFlow } from './requestFlow.ts';
 import type { SlotEntry } from './restart/slotTable.ts';
-import { INDEX_NAME } from './storeFiles.ts';
 
 const STAGING_BYTES_MIN = 16 * 1024 * 1024;
 /** So many I/Os of the longest kind can go by way of staging memory at once. */

@@ -35,13 +35,13 @@ export interface FileStoreOptions {
   /** I/Os in flight at once. More than UV_THREADPOOL_SIZE threads cannot run at once. Default 16. */
   readonly queueDepth?: number;
   /**
-   * An I/O moves from once to twice as many bytes of payload: blocks that lie side by side go together until
-   * they are that many, and a longer block is cut. Default 2 MiB.
+   * Bytes of payload in an I/O, where so many lie side by side: neighbours go together until they are that
+   * many, and a block of twice as many or more is cut. Default 2 MiB.
    */
   readonly ioBytes?: number;
   /**
-   * Whether the payload of every read is compared with its digest, unless that is done where it goes on to.
-   * Headers are checked either way. Default true.
+   * Whether the payload of every read is compared with its digest, unless whoever gets it does that. Headers
+   * are checked either way. Default true.
    */
   readonly verifyReads?: boolean;
   /** An I/O that takes longer has failed, and its slot waits for it. Default 30,000 ms. */

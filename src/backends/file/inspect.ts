@@ -14,6 +14,7 @@ import { requireUnowned } from './io/directoryLock.ts';
 import { bytesOnDisk } from './io/diskSpace.ts';
 import { dirError } from './io/fileErrors.ts';
 import { StagingPool } from './io/stagingPool.ts';
+import { BLOCKS_NAME, INDEX_NAME, NEW_SUFFIX, storeThere } from './opening/storeFiles.ts';
 import {
   DATA_START_BYTES,
   type FileLayout,
@@ -23,11 +24,10 @@ import {
 } from './record/fileLayout.ts';
 import { type FoundRecord, RecordScan } from './record/recordScan.ts';
 import { familyOf, type StoreFacts } from './record/superblock.ts';
-import { BlockKind } from './restart/indexBlocks.ts';
-import { type IndexFault, storedGeometry } from './restart/indexFile.ts';
+import { BlockKind } from './restart/indexFile/indexBlocks.ts';
+import { type IndexFault, storedGeometry } from './restart/indexFile/indexFile.ts';
 import { type Recovered, recover } from './restart/recovery.ts';
 import type { SlotEntry } from './restart/slotTable.ts';
-import { BLOCKS_NAME, INDEX_NAME, NEW_SUFFIX, storeThere } from './storeFiles.ts';
 
 export interface StoreFault {
   /** Such as `slot 12` or `index: SLOT block 3 of half 1`. */

@@ -19,7 +19,7 @@ import type { FileStoreSettings, StuckIo } from './fileStoreOptions.ts';
 import { BLOCK_BYTES, errnoOf } from './io/dataFile.ts';
 import { type IoKind, IoQueue } from './io/ioQueue.ts';
 import type { StagingPool } from './io/stagingPool.ts';
-import type { OpenedFile } from './openedFile.ts';
+import type { OpenedFile } from './opening/openedFile.ts';
 import { type FileLayout, recordOffset } from './record/fileLayout.ts';
 import { type IoPlan, planIos, type SlotRequest } from './record/ioPlan.ts';
 import { disposed, type IoContext, RecordIo } from './record/recordIo.ts';

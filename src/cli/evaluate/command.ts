@@ -26,8 +26,16 @@ export function evaluateCommand(): Command {
     .argument('[policy...]', 'bundle, program or preset; or describe')
     .option('--slot <name>', 'slot of a program', 'routing')
     .option('--presets', 'list the presets, or with policies score them as well')
-    .option('--plan <name>', 'routing, admission, or a .json file with workloads and objectives', 'routing')
+    .option(
+      '--plan <name>',
+      'routing, admission, scaling, or a .json file with workloads and objectives',
+      'routing',
+    )
     .option('--suite <name>', 'train, validation or hidden', 'train')
+    .option(
+      '--seeds <n,n,...>',
+      "other seeds than the suite's: does a result hold on ones that nobody chose?",
+    )
     .option('--case <id>', 'case that is told (default: the one with the lowest score)')
     .option(
       '--summary <strategy>',

@@ -1,6 +1,6 @@
 /** What `tierkv evaluate` prints of evaluations. */
 
-import type { Evaluation } from '../../evolve/fitness/index.ts';
+import { type Evaluation, meansBySetting } from '../../evolve/fitness/index.ts';
 import { renderTable } from '../output/index.ts';
 
 export function signed(value: number): string {
@@ -32,11 +32,28 @@ export function evaluationTable(evaluation: Evaluation, objectives: readonly str
   );
 }
 
+export interface Ranked {
+  readonly name: string;
+  readonly evaluation: Evaluation;
+}
+
+/** Mean gain in each setting, a workload with a model of time; '' where there is one only. */
+export function settingsTable(entries: readonly Ranked[]): string {
+  const ran = entries.filter(({ evaluation }) => evaluation.error === undefined);
+  const settings = Object.keys(meansBySetting(ran[0]?.evaluation.cases ?? []));
+  if (settings.length < 2) return '';
+  ran.sort((a, b) => b.evaluation.score - a.evaluation.score);
+  return renderTable(
+    ['policy', ...settings].map((title, i) => ({ title, align: i === 0 ? 'left' : 'right' })),
+    ran.map(({ name, evaluation: { cases = [] } }) => {
+      const means = meansBySetting(cases);
+      return [name, ...settings.map((setting) => gain(means[setting]))];
+    }),
+  );
+}
+
 /** One line an evaluation, the best first. */
-export function rankingTable(
-  entries: readonly { readonly name: string; readonly evaluation: Evaluation }[],
-  objectives: readonly string[],
-): string {
+export function rankingTable(entries: readonly Ranked[], objectives: readonly string[]): string {
   const ranked = [...entries].sort((a, b) => b.evaluation.score - a.evaluation.score);
   const columns = ['policy', 'id', 'score', ...objectives, 'worst case', 'nodes', 'error'];
   return renderTable(

@@ -10,8 +10,8 @@ import { startProgressBar, writeJsonFile, writeText } from '../output/index.ts';
 import { oneOf } from '../simulate/input/latency.ts';
 import { numberWithin, type Options } from '../workload/options.ts';
 import { openPolicy } from './openPolicy.ts';
-import { evaluationTable, rankingTable } from './page.ts';
-import { loadPlan, type PlanChanges } from './plans.ts';
+import { evaluationTable, type Ranked, rankingTable, settingsTable } from './page.ts';
+import { loadPlan, type PlanChanges } from './plans/index.ts';
 import { sensitivityText, type World } from './sensitivity.ts';
 import { type PoolLimits, SimulationEvaluator } from './simulations/index.ts';
 
@@ -43,9 +43,10 @@ export async function runEvaluate(
   }
   const suite = oneOf('--suite', String(options.suite), suiteNames);
   using bar = startProgressBar('simulations');
+  const seeds = options.seeds === undefined ? {} : { seeds: seedsOf(String(options.seeds)) };
   const open = (changes: PlanChanges = {}): SimulationEvaluator =>
     new SimulationEvaluator({
-      plan: loadPlan(String(options.plan), changes),
+      plan: loadPlan(String(options.plan), { ...seeds, ...changes }),
       limits,
       ...(typeof options.cache === 'string' ? { cacheFolder: options.cache } : {}),
       progress: (ended, known) => bar.update({ share: ended / known, done: ended }),
@@ -88,6 +89,10 @@ function writeResults(
   }
 }
 
+function tablesOf(entries: readonly Ranked[], objectiveNames: readonly string[]): string {
+  return `${rankingTable(entries, objectiveNames)}${settingsTable(entries)}`;
+}
+
 /** The page: one policy told, or a ranking of several. */
 async function pageOf(
   named: readonly Named[],
@@ -100,7 +105,7 @@ async function pageOf(
   const ranking =
     named.length === 1
       ? ''
-      : rankingTable(
+      : tablesOf(
           named.map(({ name }, i) => ({ name, evaluation: evaluations[i] })),
           objectiveNames,
         );
@@ -131,6 +136,16 @@ async function pageOf(
   if (typeof options.trace === 'string') writeText(options.trace, `${trace.join('\n')}\n`);
   const table = evaluationTable(evaluation, objectiveNames);
   return { text: `${ranking}${name} on ${suite}\n${table}\n${summary}`, summary };
+}
+
+function seedsOf(text: string): number[] {
+  const seeds = [...new Set(text.split(',').map((each) => (each.trim() === '' ? Number.NaN : Number(each))))];
+  if (seeds.every((seed) => Number.isSafeInteger(seed) && seed >= 0)) return seeds;
+  throw configError(
+    '--seeds',
+    `is ${JSON.stringify(text)}`,
+    'Give whole numbers from 0, separated by commas.',
+  );
 }
 
 function whole(options: Options, name: string, flag: string, min: number, max: number): number {

@@ -10,7 +10,8 @@ The search sees the train suite only. The best of it are scored on the validatio
 chosen; what the hidden suite says of it and of every preset is reported and changes nothing.
 
 The directory of --out gets state.json after each generation, and at the end best.json (the winner, for tierkv
-evaluate), report.json, lineage.jsonl and the plots. A run that was stopped or killed goes on with --resume
+evaluate), report.json, comparison.csv (the winner beside every preset, setting by setting), lineage.jsonl and the
+plots. A run that was stopped or killed goes on with --resume
 and the same options, and ends as if it had not been.
 `;
 
@@ -20,12 +21,14 @@ export interface EvolveOptions {
   /** Slot of those that are programs. */
   readonly slot: string;
   readonly plan: string;
-  readonly slots: string;
+  readonly slots: string | undefined;
   readonly features: string;
   readonly out: string;
   readonly resume: boolean;
   readonly plots: boolean;
   readonly generations: number;
+  /** No generation begins later. */
+  readonly minutes: number;
   readonly population: number;
   readonly seed: number;
   readonly workers: number;
@@ -40,9 +43,10 @@ export function evolveCommand(): Command {
     .argument('[policy...]', 'policies to begin with beside the presets, as tierkv evaluate takes them')
     .option('--slot <name>', 'slot of those that are programs', 'routing')
     .requiredOption('--out <dir>', 'directory of the search; made where it is missing')
-    .option('--plan <name|file.json>', 'workloads, models of time, suites and score', 'routing')
-    .option('--slots <names>', 'slots that are searched', 'routing,priority,instanceScheduler')
+    .option('--plan <name|file.json>', 'routing, admission, scaling, or a .json file', 'routing')
+    .option('--slots <names>', "slots that are searched (default: the plan's)")
     .option('--generations <n>', 'generations after the presets (default: 30)')
+    .option('--minutes <n>', 'begin no generation later than so long after the start (default: no limit)')
     .option('--population <n>', 'candidates of a generation (default: 32)')
     .option('--seed <n>', 'seed of the search (default: 1)')
     .option('--workers <n>', 'threads (default: one a core); the result does not depend on it')
@@ -61,12 +65,13 @@ export function evolveCommand(): Command {
         policies,
         slot: String(given.slot),
         plan: String(given.plan),
-        slots: String(given.slots),
+        slots: texts.slots,
         features: String(given.features),
         out: String(given.out),
         resume: given.resume === true,
         plots: given.plots !== false,
         generations: whole('generations', '--generations', 30, 1, 100_000),
+        minutes: numberWithin(texts, 'minutes', '--minutes', { min: 0, max: 1e6 }) ?? Infinity,
         population: whole('population', '--population', 32, 8, 10_000),
         seed: whole('seed', '--seed', 1, 0, Number.MAX_SAFE_INTEGER),
         workers: whole('workers', '--workers', availableParallelism(), 1, 1024),

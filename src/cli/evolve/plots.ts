@@ -25,7 +25,7 @@ export function fitnessChart({ individuals, history }: SearchState): VegaLiteSpe
         mark: { type: 'point', opacity: 0.5, size: 18 },
         encoding: {
           x: { field: 'generation', type: 'quantitative', title: 'generation' },
-          y: { field: 'score', type: 'quantitative', title: 'gain over the baseline' },
+          y: { field: 'score', type: 'quantitative', title: 'lead over the best preset' },
           color: { field: 'origin', type: 'nominal', title: 'made by' },
         },
       },
@@ -70,7 +70,7 @@ export function archiveChart({ archive }: SearchState): VegaLiteSpec {
     encoding: {
       x: { field: 'x', type: 'ordinal', title: `${across?.name ?? ''} from` },
       y: { field: 'y', type: 'ordinal', sort: 'descending', title: `${up?.name ?? ''} from` },
-      color: { field: 'score', type: 'quantitative', title: 'gain', scale: { scheme: 'viridis' } },
+      color: { field: 'score', type: 'quantitative', title: 'lead', scale: { scheme: 'viridis' } },
     },
   };
 }

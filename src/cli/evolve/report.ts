@@ -1,6 +1,6 @@
 /** What a search came to: the winner beside every preset, case by case, on suites that it never saw. */
 
-import type { EvaluationPlan } from '../../evolve/fitness/index.ts';
+import { type EvaluationPlan, meansBySetting } from '../../evolve/fitness/index.ts';
 import type {
   Chosen,
   GenerationRecord,
@@ -14,7 +14,10 @@ import { renderTable } from '../output/index.ts';
 export interface JudgedPolicy {
   readonly name: string;
   readonly id: string;
+  /** Gain over the baseline, mean over the hidden suite. */
   readonly hidden: number;
+  /** The same in each setting: a workload with a model of time. */
+  readonly settings: Readonly<Record<string, number>>;
   /** Score of each case of the hidden suite. */
   readonly cases: Readonly<Record<string, number>>;
   readonly error?: string;
@@ -32,13 +35,19 @@ export interface Setting {
 export interface EvolveReport {
   readonly generations: number;
   readonly evaluations: number;
+  /** `train` and `validation` are scores of the search: leads over the best presets there. */
   readonly winner: JudgedPolicy & {
     readonly train: number;
     readonly validation: number;
     readonly origin: string;
     readonly generation: number;
   };
-  readonly finalists: readonly { id: string; train: number; validation: number }[];
+  readonly finalists: readonly {
+    readonly id: string;
+    readonly train: number;
+    readonly validation: number;
+    readonly leads: Readonly<Record<string, number>>;
+  }[];
   readonly presets: readonly JudgedPolicy[];
   readonly settings: readonly Setting[];
   readonly suites: Readonly<Record<string, readonly string[]>>;
@@ -46,37 +55,22 @@ export interface EvolveReport {
 }
 
 function judgedPolicy({ individual, hidden }: Judged): JudgedPolicy {
+  const { cases = [], score, error } = hidden;
   return {
     name: individual.bundle.name ?? individual.id,
     id: individual.id,
-    hidden: hidden.score,
-    cases: Object.fromEntries((hidden.cases ?? []).map(({ id, score }) => [id, score])),
-    ...(hidden.error === undefined ? {} : { error: hidden.error.message }),
+    hidden: score,
+    settings: meansBySetting(cases),
+    cases: Object.fromEntries(cases.map((each) => [each.id, each.score])),
+    ...(error === undefined ? {} : { error: error.message }),
   };
 }
 
-/** `shared-prefixes/roofline/7` without its seed. */
-function settingOf(caseId: string): string {
-  return caseId.split('/').slice(0, -1).join('/');
-}
-
-function meanIn({ cases }: JudgedPolicy, setting: string): number {
-  const scores = Object.entries(cases).flatMap(([id, score]) => (settingOf(id) === setting ? [score] : []));
-  return scores.reduce((sum, score) => sum + score, 0) / scores.length;
-}
-
 function settingsOf(winner: JudgedPolicy, presets: readonly JudgedPolicy[]): Setting[] {
-  const names = [...new Set(Object.keys(winner.cases).map(settingOf))];
   const ran = presets.filter(({ error }) => error === undefined);
-  return names.map((setting) => {
-    let best = ran[0];
-    for (const preset of ran) if (meanIn(preset, setting) > meanIn(best, setting)) best = preset;
-    return {
-      setting,
-      winner: meanIn(winner, setting),
-      bestPreset: best.name,
-      bestPresetScore: meanIn(best, setting),
-    };
+  return Object.entries(winner.settings).map(([setting, score]) => {
+    const best = ran.reduce((a, b) => (b.settings[setting] > a.settings[setting] ? b : a));
+    return { setting, winner: score, bestPreset: best.name, bestPresetScore: best.settings[setting] };
   });
 }
 
@@ -98,6 +92,7 @@ export function reportOf(
       id: each.individual.id,
       train: each.train,
       validation: each.validation,
+      leads: each.leads,
     })),
     presets: others.sort((a, b) => b.hidden - a.hidden),
     settings: settingsOf(first, others),
@@ -118,50 +113,69 @@ export function reportText(
 ): string {
   const head =
     `${generations} generations, ${evaluations} evaluations, ${first} policies to begin with.\n` +
-    `winner ${winner.id} (${winner.origin}, generation ${winner.generation}): ` +
-    `train ${percent(winner.train)}, validation ${percent(winner.validation)}, hidden ` +
-    `${percent(winner.hidden)} ` +
-    'against the baseline\n\n';
-  const better = settings.filter((each) => each.winner > each.bestPresetScore).length;
-  const best = presets[0];
-  const verdict =
-    best === undefined
-      ? ''
-      : `On the hidden suite it is ${winner.hidden > best.hidden ? 'better' : 'no better'} than ` +
-        `the best preset, ` +
-        `${best.name} at ${percent(best.hidden)}; in ${better} of ${settings.length} settings it ` +
-        `is better than ` +
-        'whatever preset is best there.\n';
-  const table = renderTable(
-    [
-      { title: 'hidden suite' },
-      { title: 'winner', align: 'right' },
-      { title: 'best preset there' },
-      { title: 'at', align: 'right' },
-    ],
-    settings.map(({ setting, winner: own, bestPreset, bestPresetScore }) => [
-      setting,
-      percent(own),
-      bestPreset,
-      percent(bestPresetScore),
-    ]),
+    `winner ${winner.id} (${winner.origin}, generation ${winner.generation}): ahead of the best presets by ` +
+    `${percent(winner.train)} on train and ${percent(winner.validation)} on validation ` +
+    '(three quarters of it the smallest lead in any setting)\n\n';
+  return head + comparisonTable(winner, presets) + verdictOf(settings);
+}
+
+function verdictOf(settings: readonly Setting[]): string {
+  const lines = settings.map(({ setting, winner, bestPreset, bestPresetScore }) => {
+    const lead = percent(winner - bestPresetScore);
+    return `${setting}: ${percent(winner)}, ${lead} beside the best preset there, ${bestPreset}\n`;
+  });
+  const ahead = settings.filter((each) => each.winner > each.bestPresetScore).length;
+  const all = `On the hidden suite it beats every preset in ${ahead} of ${settings.length} settings.\n`;
+  return lines.join('') + all;
+}
+
+/** Gains over the baseline on the hidden suite: a row a policy, a column a setting. */
+function comparisonTable(winner: JudgedPolicy, presets: readonly JudgedPolicy[]): string {
+  const settings = Object.keys(winner.settings);
+  const row = (name: string, { hidden, settings: means, error }: JudgedPolicy): string[] =>
+    error === undefined
+      ? [name, percent(hidden), ...settings.map((setting) => percent(means[setting]))]
+      : [name, 'failed', ...settings.map(() => '-')];
+  const titles = ['hidden suite', 'all', ...settings];
+  return renderTable(
+    titles.map((title, i) => ({ title, align: i === 0 ? ('left' as const) : ('right' as const) })),
+    [row('the winner', winner), ...presets.map((preset) => row(preset.name, preset))],
   );
-  const ranking = renderTable(
-    [{ title: 'preset' }, { title: 'hidden', align: 'right' }],
-    presets.map(({ name, hidden, error }) => [name, error === undefined ? percent(hidden) : 'failed']),
-  );
-  return head + table + verdict + ranking;
+}
+
+/** The same as CSV, with full figures. */
+export function comparisonCsv({ winner, presets }: EvolveReport): string {
+  const settings = Object.keys(winner.settings);
+  const row = (name: string, { hidden, settings: means }: JudgedPolicy): string =>
+    [name, hidden, ...settings.map((setting) => means[setting] ?? '')].join(',');
+  const rows = [row('winner', winner), ...presets.map((preset) => row(preset.name, preset))];
+  return `${['policy', 'all', ...settings].join(',')}\n${rows.join('\n')}\n`;
 }
 
 /** One line for each bundle that was evaluated. */
 export function lineageText({ individuals }: SearchState): string {
-  const line = ({ id, generation, origin, parents, score, objectives, error, bundle }: Individual): string =>
+  const line = ({
+    id,
+    generation,
+    origin,
+    parents,
+    score,
+    gain,
+    leads,
+    cases,
+    objectives,
+    error,
+    bundle,
+  }: Individual): string =>
     JSON.stringify({
       id,
       generation,
       origin,
       parents,
       score,
+      gain,
+      leads,
+      cases,
       objectives,
       ...(bundle.name === undefined ? {} : { name: bundle.name }),
       ...(bundle.mutations === undefined ? {} : { mutations: bundle.mutations }),

@@ -1,8 +1,10 @@
 /** A search from its first generation, or from where it was stopped, to the report. */
 
 import { baseline, type PolicyBundle, type PolicySlot, policySlots } from '../../evolve/bundle/index.ts';
+import type { EvaluationPlan } from '../../evolve/fitness/index.ts';
 import {
   choose,
+  finalistsOf,
   firstPolicies,
   judge,
   Search,
@@ -17,7 +19,7 @@ import { renderSvg, startProgressBar } from '../output/index.ts';
 import type { EvolveOptions } from './command.ts';
 import { SearchDirectory } from './directory.ts';
 import { archiveChart, fitnessChart, frontChart } from './plots.ts';
-import { lineageText, reportOf, reportText } from './report.ts';
+import { comparisonCsv, lineageText, reportOf, reportText } from './report.ts';
 
 /** Heap of a worker thread. */
 const HEAP_MIB = 1024;
@@ -25,7 +27,21 @@ const MIGRATE_EVERY = 5;
 const BINS = 8;
 const TOLERANCE = 3;
 
-function slotsOf(text: string): PolicySlot[] {
+/** Arguments of `tierkv simulate` with which instances may come and go. */
+const scalingArguments = ['--deployment', '--policy-config', '--model-autoscaler-interval-us'];
+
+function slotsOf(text: string | undefined, { slots, suites }: EvaluationPlan): readonly PolicySlot[] {
+  if (text === undefined) return slots;
+  const { args } = suites.train[0];
+  const asked = named(text);
+  if (asked.includes('autoScale') && !scalingArguments.some((name) => args.includes(name))) {
+    const remedy = 'Leave it out, or take --plan scaling.';
+    throw configError('--slots', 'has autoScale, and the plan scales no instances', remedy);
+  }
+  return asked;
+}
+
+function named(text: string): PolicySlot[] {
   return text.split(',').map((name) => {
     const slot = policySlots.find((each) => each === name.trim());
     if (slot === undefined) throw unknownName('--slots', name, policySlots);
@@ -33,11 +49,11 @@ function slotsOf(text: string): PolicySlot[] {
   });
 }
 
-function planOf(options: EvolveOptions): SearchPlan {
+function planOf(options: EvolveOptions, slots: readonly PolicySlot[]): SearchPlan {
   return {
     seed: options.seed,
     population: options.population,
-    slots: slotsOf(options.slots),
+    slots,
     islands: options.islands,
     migrateEvery: MIGRATE_EVERY,
     features: options.features.split(',').map((name) => name.trim()),
@@ -59,9 +75,10 @@ function givenPolicies({ policies, slot, resume }: EvolveOptions): PolicyBundle[
 }
 
 export async function evolve(options: EvolveOptions, signal: AbortSignal): Promise<void> {
-  const plan = planOf(options);
-  const first = [...givenPolicies(options), ...firstPolicies(plan.slots)];
+  const endsAt = performance.now() + 60_000 * options.minutes;
   const suites = loadPlan(options.plan);
+  const plan = planOf(options, slotsOf(options.slots, suites));
+  const first = [...givenPolicies(options), ...firstPolicies(plan.slots)];
   const directory = new SearchDirectory(options.out);
   const saved = directory.load(plan, options.resume);
   using bar = startProgressBar('simulations');
@@ -81,7 +98,7 @@ export async function evolve(options: EvolveOptions, signal: AbortSignal): Promi
         ? await Search.begin(plan, first, evaluator, slotGuides, signal)
         : Search.resume(saved, evaluator, slotGuides);
     if (saved === undefined) directory.save(search.state);
-    while (search.state.generation < options.generations) {
+    while (search.state.generation < options.generations && performance.now() < endsAt) {
       progress.generation = search.state.generation;
       progress.note = `generation ${search.state.generation + 1}, best ${search.record.best.toFixed(4)}`;
       const record = await search.step(signal);
@@ -105,13 +122,15 @@ async function conclude(
   directory: SearchDirectory,
   signal: AbortSignal,
 ): Promise<void> {
-  const finalists = search.ranking.slice(0, options.finalists);
-  const { chosen, all } = await choose(finalists, evaluator, signal);
-  const presets = search.state.individuals.filter(({ origin }) => origin === 'preset');
+  const { plan, individuals } = search.state;
+  const presets = individuals.filter(({ origin }) => origin === 'preset');
+  const finalists = finalistsOf(search.ranking, options.finalists, plan.slots);
+  const { chosen, all } = await choose(finalists, presets, evaluator, signal);
   const judged = await judge(chosen.individual, presets, evaluator, signal);
   const report = reportOf(search, chosen, all, judged, evaluator.plan);
   directory.writeJson('best.json', chosen.individual.bundle);
   directory.writeJson('report.json', report);
+  directory.write('comparison.csv', comparisonCsv(report));
   directory.write('lineage.jsonl', lineageText(search.state));
   if (options.plots) {
     directory.write('fitness.svg', await renderSvg(fitnessChart(search.state)));

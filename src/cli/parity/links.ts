@@ -11,6 +11,7 @@ import type { KVLayout } from '../../runtime/index.ts';
 import type { LinkProfile, LinkProfiles } from '../../sim/driver/index.ts';
 import { parseLinkCalibration } from '../../sim/latency/index.ts';
 import type { WorkloadRequest } from '../../sim/workload/index.ts';
+import { importedRequest, traceOrigin } from '../../sim/workload/trace/importers/imported.ts';
 import { readText } from '../input/index.ts';
 import { replayExactly } from './exactReplay.ts';
 import type { ObservedTransfer } from './observer.ts';
@@ -120,33 +121,16 @@ function rehearsalTraffic(blockTokens: number): Traffic {
     const blocks = 1 + ((prompt * 7) % longest);
     const runs = Int32Array.of(prompt * longest, blocks);
     const namespace = 'rehearsal';
-    return {
-      id: `rehearsal_${number}`,
-      origin: {
-        clientId: '',
-        tenantId: '',
-        sloClass: '',
-        model: '',
-        adapter: '',
-        sloTargetUs: 0,
-        prefixGroup: '',
-      },
+    const row = {
+      index: number,
+      origin: traceOrigin(''),
       arrivalUs: GAP_US * number,
       inputTokens: blocks * blockTokens + 1,
       outputTokens: ANSWER_TOKENS,
-      prefixTokens: 0,
       prompt: { kind: 'blocks', namespace, blockTokens, runs },
       output: { kind: 'blocks', namespace, blockTokens, runs: new Int32Array(0) },
-      deadlineUs: 0,
-      sessionId: '',
-      session: -1,
-      round: 0,
-      streaming: false,
-      modalities: null,
-      reasonRatio: 0,
-      thinkTimeUs: 0,
-      recordedPrefixGroup: '',
-    };
+    } as const;
+    return { ...importedRequest(row), id: `rehearsal_${number}` };
   };
   const open = (): ReturnType<Traffic['open']> => {
     let number = 0;

@@ -2,11 +2,18 @@
 
 import { configError } from '../../runtime/errors.ts';
 import { type Conservation, handoffGranularities } from '../../sim/cluster/index.ts';
-import { PolicyControlPlane, type Role } from '../../sim/control/index.ts';
+import type { Role } from '../../sim/control/index.ts';
 import { type Deployment, newSimulation, type PoolConfig } from '../../sim/deployment/index.ts';
 import { KeysNeeded } from '../../sim/instance/index.ts';
 import { withOptionNames } from '../process/index.ts';
-import { type BuildExtras, type BuiltSimulation, optionNames, readsNoKeys, withPolicies } from './built.ts';
+import {
+  type BuildExtras,
+  type BuiltSimulation,
+  controlPlane,
+  optionNames,
+  readsNoKeys,
+  withPolicies,
+} from './built.ts';
 import { buildDeployed } from './deployment/index.ts';
 import { controlSetup } from './input/control.ts';
 import { engineSetup } from './input/engine.ts';
@@ -14,6 +21,7 @@ import { engineHardware, oneOf } from './input/latency.ts';
 import { real, textOption, whole } from './input/numbers.ts';
 import type { Options } from './input/options.ts';
 import { scalingSetup } from './input/scaling.ts';
+import { goodputTargets } from './input/targets.ts';
 import { openSimulation } from './input/workload.ts';
 import { simulationKey } from './key.ts';
 
@@ -85,22 +93,16 @@ export function buildSimulation(
       bound?.policyId ?? null,
     ];
     const key = simulationKey(options, opened, policies);
-    const scaling = scalingSetup(options, bundle, machine, engine, limits, replicas, key, bound?.scaling);
+    const scaler = scalingSetup(options, bundle, machine, engine, limits, replicas, key, bound?.scaling);
+    const targets = goodputTargets(options, opened.spec);
+    const scaling = scaler === undefined ? [] : [{ ...scaler, targets }];
     const granularity = textOption(options, 'pdTransferGranularity') ?? 'request';
     const makeEngine = extras.makeEngine ?? bound?.makeEngine;
     const simulation = newSimulation({
       key,
       deployment,
       workload: opened.workload,
-      control: new PolicyControlPlane(
-        { ...control, ...bound?.control },
-        {
-          key: key.simulationSeed,
-          blockTokens: engine.blockTokens,
-          maxSequences: limits.maxSequences,
-          ...(bound === undefined ? {} : { policies: bound.policies }),
-        },
-      ),
+      control: controlPlane(control, key, engine.blockTokens, limits.maxSequences, bound),
       options: {
         horizonUs: opened.horizonUs,
         admissionLatencyUs: whole(options, 'admissionLatency', 0, 1e12),
@@ -114,13 +116,13 @@ export function buildSimulation(
         },
         ...(gateway === null ? {} : { gateway }),
       },
-      ...(scaling === undefined ? {} : { scaling }),
+      scaling,
       ...parts,
       ...(makeEngine === undefined ? {} : { makeEngine }),
       skipsKeys: (extras.skipsKeys ?? true) && bound === undefined && readsNoKeys(control),
     });
     const scheduler = engine.scheduler.queueOrder ?? 'fcfs';
     const gpus = (): number => simulation.instances.length * machine.tp * machine.dp;
-    return { simulation, opened, deployment, machine, scheduler, options, gpus };
+    return { simulation, opened, deployment, machine, scaling, scheduler, options, gpus };
   });
 }

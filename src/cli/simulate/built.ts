@@ -1,8 +1,14 @@
 /** A simulation that is ready to run, whatever it was built from, and what builders have in common. */
 
 import type { BoundBundle } from '../../evolve/binding/index.ts';
-import type { ForcedDecisions, Simulation, SimulationObserver } from '../../sim/cluster/index.ts';
-import type { ControlConfig } from '../../sim/control/index.ts';
+import type {
+  ForcedDecisions,
+  ScalingSetup,
+  Simulation,
+  SimulationKey,
+  SimulationObserver,
+} from '../../sim/cluster/index.ts';
+import { type ControlConfig, PolicyControlPlane } from '../../sim/control/index.ts';
 import type { Deployment, MakeEngine } from '../../sim/deployment/index.ts';
 import type { EngineConfig } from '../../sim/instance/index.ts';
 import type { WorkloadSpec } from '../../sim/workload/index.ts';
@@ -33,6 +39,8 @@ export interface BuiltSimulation {
   readonly opened: OpenedSimulation;
   readonly deployment: Deployment;
   readonly machine: EngineHardware;
+  /** Pools whose replicas come and go. */
+  readonly scaling: readonly ScalingSetup[];
   /** Name of the order in which requests wait. */
   readonly scheduler: string;
   /** The options of the run, with what a deployment file says of it. */
@@ -58,6 +66,25 @@ export interface BuildExtras {
 export function readsNoKeys({ routing, shadow, decider }: ControlConfig): boolean {
   const plain = ['round-robin', 'least-loaded', 'always-busiest', 'llq', 'lor'];
   return plain.includes(routing.policy) && shadow.model === 'none' && decider.policy === 'never';
+}
+
+/** The control plane as configured; what a bundle decides goes before that. */
+export function controlPlane(
+  config: ControlConfig,
+  { simulationSeed }: SimulationKey,
+  blockTokens: number,
+  maxSequences: number,
+  bundle: BoundBundle | undefined,
+): PolicyControlPlane {
+  return new PolicyControlPlane(
+    { ...config, ...bundle?.control },
+    {
+      key: simulationSeed,
+      blockTokens,
+      maxSequences,
+      ...(bundle === undefined ? {} : { policies: bundle.policies }),
+    },
+  );
 }
 
 /** The engine with the scheduler and the eviction of a bundle. */

@@ -7,6 +7,7 @@ import {
   Decisions,
   metricsOutput,
   Occupancy,
+  ScalingReport,
   transferMetrics,
 } from '../../sim/report/index.ts';
 import type { WorkloadRequest } from '../../sim/workload/index.ts';
@@ -28,11 +29,12 @@ class Watchers {
   readonly chrome: ChromeTrace | undefined;
   readonly occupancy: Occupancy | undefined;
   readonly decisions: Decisions | undefined;
+  readonly scaling: ScalingReport = new ScalingReport();
   readonly observer: SimulationObserver;
   built: BuiltSimulation | undefined;
 
   constructor(options: Options) {
-    const all: SimulationObserver[] = [];
+    const all: SimulationObserver[] = [this.scaling];
     if (options.traceOutput !== undefined) {
       all.push({ arrived: ({ workload }) => this.arrived.push(workload) });
     }
@@ -50,7 +52,7 @@ class Watchers {
       this.decisions = new Decisions(options.decisions !== undefined);
       all.push(this.decisions);
     }
-    this.observer = all.length === 0 ? {} : observers(all);
+    this.observer = observers(all);
   }
 }
 
@@ -61,6 +63,7 @@ export async function runSimulate(workload: string | undefined, options: Options
     (skipsKeys) => {
       watchers = new Watchers(options);
       watchers.built = buildSimulation(workload, options, { observer: watchers.observer, skipsKeys });
+      watchers.scaling.begin(watchers.built.scaling);
       return watchers.built;
     },
     ({ opened }) =>
@@ -76,11 +79,14 @@ export async function runSimulate(workload: string | undefined, options: Options
   const perInstance =
     instances.length === 1 ? [] : instances.map(({ id }, i) => metricsOutput(table, instances, id, i, false));
   const provenance = provenanceOf(built, options);
+  const scaling = watchers.scaling.of(simulation.nowUs);
 
   const files: [target: string, parts: Iterable<string>][] = [];
   const metricsPath = textOption(options, 'metricsPath');
   if (metricsPath !== undefined) {
-    const tierkv = { provenance, conservation: built.conservation, transfers: transferMetrics(instances) };
+    const { conservation } = built;
+    const scaled = scaling.length === 0 ? {} : { scaling };
+    const tierkv = { provenance, conservation, transfers: transferMetrics(instances), ...scaled };
     files.push([metricsPath, [metricsText(cluster, tierkv)]]);
   }
   const requests = textOption(options, 'requests');
@@ -122,5 +128,6 @@ export async function runSimulate(workload: string | undefined, options: Options
   const byPriority = built.scheduler === 'priority-fcfs';
   const decisions = options.summarizeTrace === true ? watchers.decisions?.summary : undefined;
   const hasTargets = Object.keys(targets).length > 0;
-  process.stdout.write(summaryText({ simulation, cluster, perInstance, byPriority, hasTargets, decisions }));
+  const shown = { simulation, cluster, perInstance, byPriority, hasTargets, decisions, scaling };
+  process.stdout.write(summaryText(shown));
 }

@@ -14,7 +14,7 @@ import { configError } from '../../runtime/errors.ts';
 import type { KVLayout } from '../../runtime/geometry/index.ts';
 import { type KVFormat, kvFormat } from '../format.ts';
 import { conversionText } from '../kernelText.ts';
-import type { BlockPair } from './blockPairs.ts';
+import { PairedBlocks } from './pairedBlocks.ts';
 import { PairKernel } from './pairKernel.ts';
 
 /** A pool's buffers, and the layout of its blocks. */
@@ -32,13 +32,7 @@ export interface BlockConversionConfig {
   readonly pairsMax: number;
 }
 
-export class BlockConversion implements Disposable {
-  readonly #kernel: PairKernel;
-
-  private constructor(kernel: PairKernel) {
-    this.#kernel = kernel;
-  }
-
+export class BlockConversion extends PairedBlocks {
   /** @throws TKV_CONFIG naming the field; TKV_DEVICE when the device does not compile the kernel */
   static async open({ device, from, to, pairsMax }: BlockConversionConfig): Promise<BlockConversion> {
     const source = kvFormat(from.layout, device.features);
@@ -70,24 +64,6 @@ export class BlockConversion implements Disposable {
       ],
     });
     return new BlockConversion(kernel);
-  }
-
-  /**
-   * Which blocks the next `record` converts.
-   * @throws TKV_CONFIG naming the pair that is out of bounds, or whose target another pair writes; nothing is
-   * changed then
-   */
-  setPairs(pairs: readonly BlockPair[]): void {
-    this.#kernel.setPairs(pairs);
-  }
-
-  /** Records one dispatch; none where there are no pairs. */
-  record(pass: GPUComputePassEncoder): void {
-    this.#kernel.record(pass);
-  }
-
-  [Symbol.dispose](): void {
-    this.#kernel[Symbol.dispose]();
   }
 }
 

@@ -11,7 +11,7 @@
 
 import type { KVLayout } from '../../runtime/geometry/index.ts';
 import { copyText } from '../kernelText.ts';
-import type { BlockPair } from './blockPairs.ts';
+import { PairedBlocks } from './pairedBlocks.ts';
 import { PairKernel } from './pairKernel.ts';
 
 export interface BlockCopiesConfig {
@@ -24,13 +24,7 @@ export interface BlockCopiesConfig {
   readonly pairsMax: number;
 }
 
-export class BlockCopies implements Disposable {
-  readonly #kernel: PairKernel;
-
-  private constructor(kernel: PairKernel) {
-    this.#kernel = kernel;
-  }
-
+export class BlockCopies extends PairedBlocks {
   /** @throws TKV_CONFIG naming the field; TKV_DEVICE when the device does not compile the kernel */
   static async open({ device, slabs, layout, pairsMax }: BlockCopiesConfig): Promise<BlockCopies> {
     const { rowBytes, blockBytes, blockTokens } = layout;
@@ -47,23 +41,5 @@ export class BlockCopies implements Disposable {
       pools: [{ slabs, type: 'storage' }],
     });
     return new BlockCopies(kernel);
-  }
-
-  /**
-   * Which blocks the next `record` copies.
-   * @throws TKV_CONFIG naming the pair that is out of bounds, or whose target another pair reads or writes;
-   * nothing is changed then
-   */
-  setPairs(pairs: readonly BlockPair[]): void {
-    this.#kernel.setPairs(pairs);
-  }
-
-  /** Records one dispatch; none where there are no pairs. */
-  record(pass: GPUComputePassEncoder): void {
-    this.#kernel.record(pass);
-  }
-
-  [Symbol.dispose](): void {
-    this.#kernel[Symbol.dispose]();
   }
 }

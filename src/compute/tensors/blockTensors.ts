@@ -8,7 +8,7 @@ import { BufferUsage, MapMode } from '../../backends/webgpu/device/gpuConstants.
 import { writeWords } from '../../backends/webgpu/device/hostBytes.ts';
 import { configError, requireInteger, TierKVError } from '../../runtime/errors.ts';
 import type { KVLayout } from '../../runtime/geometry/index.ts';
-import { type KVFormat, kvFormat } from '../format.ts';
+import { blockConstants, type KVFormat, kvFormat } from '../format.ts';
 import { kernelText } from '../kernelText.ts';
 import { dispatchMany, type PagedPipeline, pagedPipeline } from '../pipelines.ts';
 
@@ -66,17 +66,9 @@ export class BlockTensors {
     const slabsMax = device.limits.maxStorageBuffersPerShaderStage - 2;
     requireInteger('slabs.length', slabs.length, 1, slabsMax);
     const format = kvFormat(layout, device.features);
-    const { unitBytes, headDim4 } = format;
-    const paged = {
-      blockTokens: layout.blockTokens,
-      rowUnits: layout.rowBytes / unitBytes,
-      kvUnits: layout.kvStrideBytes / unitBytes,
-      headUnits: layout.headStrideBytes / unitBytes,
-      unitBytes,
-      entriesAt: tokensMax * ROW_WORDS,
-      headDim4,
-      kvHeads: layout.kvHeads,
-    };
+    const { headDim4 } = format;
+    const entriesAt = tokensMax * ROW_WORDS;
+    const paged = { ...blockConstants(format), entriesAt, kvHeads: layout.kvHeads };
     const kvVectors = layout.kvHeads * headDim4;
     const source = { sourceStride: 2 * kvVectors, sourceHead: headDim4, kOffset: 0, vOffset: kvVectors };
     const storage = { type: 'read-only-storage' } as const;

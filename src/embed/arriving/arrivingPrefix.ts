@@ -39,7 +39,7 @@ export interface ArrivingTail {
 }
 
 /**
- * `coming`: on its way up, pinned by a table of its own. `copying`: into the sequence's own block. `failed`: that
- * block is to be computed from its first token.
+ * `coming`: on its way up, pinned by a table of its own. `copying`: from there into the sequence's own block.
+ * `failed`: that block is to be computed from its first token.
  */
 export type TailStage = 'coming' | 'copying' | 'inPlace' | 'failed';

@@ -41,9 +41,9 @@ export function tailStage(
 }
 
 /**
- * What the tail of a sequence of one group, `computed` tokens of which are in place, adds to them.
- * @returns 0 tokens before the sequence is in place up to the tail, without one, and where its tokens are
- * computed sooner than they come; a time after which to look again while they come
+ * What the tail adds to a sequence of one group of which `computed` tokens are in place.
+ * @returns the tokens that it adds: 0 where there is no tail, while blocks before it are missing, and where
+ * its tokens are computed sooner than they come. Or, while they come, the time after which to look again
  */
 export function tailNow(
   context: RequestContext,

@@ -26,7 +26,7 @@ import { placedBlocks } from './placed.ts';
 
 /** Most tokens of a part where the caller does not say. */
 export const PART_TOKENS = 512;
-/** A block that is late is looked after this often. */
+/** Shortest and longest time between two looks at blocks that are late. */
 const LOOK_AGAIN_MS = 1;
 const LOOK_AGAIN_MS_MOST = 1000;
 
@@ -96,10 +96,13 @@ function partNow(
   if (start >= sequence.length) return 'all';
   let end = sequence.length;
   let waitUs = Number.POSITIVE_INFINITY;
-  if (start < table.matched * blockTokens) {
+  if (start < prefix.blocks * blockTokens) {
     const { front, to, loadFrom, plan } = decide(context, prefix, start, most);
     loadFromBack(context, group, loadFrom);
-    end = Math.max(front, to) * blockTokens;
+    // Where no found block is left to come, the part goes on behind them, unless a tail does.
+    const goesOn = to === prefix.blocks && sequence.tail === undefined;
+    // A sequence that was taken back may end within a found block.
+    if (!goesOn) end = Math.min(end, Math.max(front, to) * blockTokens);
     takeOver(context, group, front, Math.min(to, Math.ceil((start + most) / blockTokens)));
     waitUs = plan.loadUs;
   }
@@ -130,8 +133,9 @@ function loadFromBack(
   { table }: Pick<GroupTable, 'table'>,
   from: number,
 ): boolean {
-  for (let i = from; i < table.matched; i++) {
-    if (table.state[i] === Entry.MATCHED) return manager.loadFromBack(table, from, table.matched, nowUs());
+  const to = foundBlocks(table);
+  for (let i = from; i < to; i++) {
+    if (table.state[i] === Entry.MATCHED) return manager.loadFromBack(table, from, to, nowUs());
   }
   return true;
 }
@@ -213,5 +217,11 @@ function prefixOf(
   { units, blockTokens }: RequestContext,
   { table, sizeClass }: { readonly table: Sequence; readonly sizeClass: number },
 ): FoundPrefix {
-  return { sequence: table, blocks: table.matched, blockTokens, blockBytes: units.unitBytes[sizeClass] };
+  const blockBytes = units.unitBytes[sizeClass];
+  return { sequence: table, blocks: foundBlocks(table), blockTokens, blockBytes };
+}
+
+/** Of the blocks that were found, those that the sequence still has: it may have been taken back. */
+function foundBlocks({ matched, length }: Sequence): number {
+  return Math.min(matched, length);
 }

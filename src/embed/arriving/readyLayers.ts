@@ -58,7 +58,7 @@ export async function readyLayers(
   const open: number[] = [];
   for (let i = 0; i < blocks; i++) if (manager.openBlock(table, i) !== undefined) open.push(i);
   sequence.groups[group].disturbances = table.disturbances;
-  const places = deviceTable(context.hbm(), readableBlocks(manager, table, blocks));
+  const places = deviceTable(context.hbm(), readableBlocks(manager, table, blocks).blocks);
   return new ReadyLayers(proof, group, units.groups[group], places, open);
 }
 

@@ -39,7 +39,7 @@ export class MigrationLoop<Block extends MigratableBlock> {
 
   #tick(): void {
     if (this.#stopped) return;
-    // A tick that makes room calls for another one, which would find the same tiers.
+    // `#isQueued` stays set: room that the tick makes asks for another one, which would find the same tiers.
     try {
       if (this.#migrator.tick(this.#nowUs()) > 0) this.#delayUs = DELAY_US;
     } finally {

@@ -14,7 +14,7 @@ import {
   type Sequence,
   TierKVError,
 } from '../../runtime/index.ts';
-import type { DeviceBlockTable } from '../requests/blockTables.ts';
+import { type DeviceBlockTable, deviceTable } from '../requests/blockTables.ts';
 import type { RequestContext } from '../requests/context.ts';
 import { Scrubbing } from '../requests/scrubbing.ts';
 import { readBlock, writeBlock } from './blockBytes.ts';
@@ -112,15 +112,10 @@ export class PagedAttentionCache
    */
   blockTable(blocks: readonly number[]): DeviceBlockTable {
     this.#requirePlaced(blocks);
-    const pool = this.#context.hbm();
-    const entries = new Uint32Array(2 * blocks.length);
-    blocks.forEach((index, i) => {
-      const { slot, sizeClass } = this.#placeOf(index);
-      const { slab, offsetBytes } = pool.locate(slot, sizeClass);
-      entries[2 * i] = slab;
-      entries[2 * i + 1] = offsetBytes;
-    });
-    return { slabs: pool.slabs, entries, blocks: blocks.length };
+    return deviceTable(
+      this.#context.hbm(),
+      blocks.map((index) => this.#placeOf(index)),
+    );
   }
 
   /** The block's K and V, read from the device. @throws as `ready` */

@@ -5,8 +5,8 @@
  */
 
 import { BlockKeys, type KeyElements, type KVManager, wordsPerKey } from '../../runtime/index.ts';
+import { tokensToFind } from '../requests/context.ts';
 import type { TenantChains } from './tenantChains.ts';
-import { requireList } from './tokenList.ts';
 
 export class WaitingRequest {
   /** As given; they may not change while the request waits. */
@@ -58,11 +58,10 @@ export class RequestQueue {
     return request;
   }
 
-  /** The last token is always left to compute, and no more can be cached than all tiers hold. */
+  /** The last token is always left to compute. */
   #countTokens(tokens: KeyElements): number {
-    requireList(tokens);
-    const slots = this.#manager.config.tiers.reduce((sum, { shape }) => sum + shape.slotLimit, 0);
-    return Math.min(Math.max(tokens.length - 1, 0), slots * this.#blockTokens);
+    const most = tokensToFind({ manager: this.#manager, blockTokens: this.#blockTokens }, tokens);
+    return Math.min(Math.max(tokens.length - 1, 0), most);
   }
 
   /** The request waits no more. @returns whether it did */

@@ -6,8 +6,7 @@
 import { configError } from '../../runtime/errors.ts';
 import { CrossRequestKVCache, type Sequence, type TierName, tierName } from '../../runtime/index.ts';
 import { nearestName } from '../../runtime/nearestName.ts';
-import type { DeviceBlockTable } from '../requests/blockTables.ts';
-import { notInHbm } from '../requests/blockTables.ts';
+import { type DeviceBlockTable, deviceTable, readableBlocks } from '../requests/blockTables.ts';
 import type { RequestContext } from '../requests/context.ts';
 import { Scrubbing } from '../requests/scrubbing.ts';
 
@@ -44,16 +43,7 @@ export async function ready(context: RequestContext, table: Sequence): Promise<v
 }
 
 export function placesOf({ manager, hbm }: RequestContext, table: Sequence): DeviceBlockTable {
-  const pool = hbm();
-  const entries = new Uint32Array(2 * table.length);
-  for (let i = 0; i < table.length; i++) {
-    const place = manager.readableBlock(table, i);
-    if (place === undefined) throw notInHbm(i);
-    const { slab, offsetBytes } = pool.locate(place.slot, place.sizeClass);
-    entries[2 * i] = slab;
-    entries[2 * i + 1] = offsetBytes;
-  }
-  return { slabs: pool.slabs, entries, blocks: table.length };
+  return deviceTable(hbm(), readableBlocks(manager, table, table.length).blocks);
 }
 
 export function setQuota(

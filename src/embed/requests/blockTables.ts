@@ -4,7 +4,13 @@
  */
 
 import type { DevicePool } from '../../backends/webgpu/index.ts';
-import { BlockTable, type KVManager, type Sequence, TierKVError } from '../../runtime/index.ts';
+import {
+  BlockTable,
+  type KVManager,
+  type ReadableBlock,
+  type Sequence,
+  TierKVError,
+} from '../../runtime/index.ts';
 
 export interface DeviceBlockTable {
   /** The pool's buffers; STORAGE | COPY_SRC | COPY_DST. Good until the device is lost. */
@@ -28,14 +34,18 @@ export function readableBlocks(manager: KVManager, table: Sequence, blocks: numb
   return found;
 }
 
-export function deviceTable(pool: DevicePool, table: BlockTable): DeviceBlockTable {
-  const entries = new Uint32Array(table.length * 2);
-  table.blocks.forEach(({ slot, sizeClass }, i) => {
+/** Where blocks lie that are in HBM, in the order given. */
+export function deviceTable(
+  pool: DevicePool,
+  blocks: readonly Pick<ReadableBlock, 'slot' | 'sizeClass'>[],
+): DeviceBlockTable {
+  const entries = new Uint32Array(blocks.length * 2);
+  blocks.forEach(({ slot, sizeClass }, i) => {
     const { slab, offsetBytes } = pool.locate(slot, sizeClass);
     entries[2 * i] = slab;
     entries[2 * i + 1] = offsetBytes;
   });
-  return { slabs: pool.slabs, entries, blocks: table.length };
+  return { slabs: pool.slabs, entries, blocks: blocks.length };
 }
 
 export function notInHbm(index: number): TierKVError {

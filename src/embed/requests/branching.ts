@@ -31,7 +31,9 @@ export async function fork(
 ): Promise<SequenceState | 'interrupted'> {
   requireLive(sequence);
   requireTokens('atToken', atToken, sequence.length);
-  if ((await seal(context, sequence)) === 'interrupted') return 'interrupted';
+  const end = await seal(context, sequence);
+  // Nothing may come between the last look and the copies.
+  if (end === 'interrupted' || !isWhole(context, sequence)) return 'interrupted';
   const tokens = new TokenList(sequence.tokens.words.subarray(0, atToken));
   const groups: GroupTable[] = [];
   try {

@@ -17,7 +17,7 @@ export class ComputingBlocks {
   readonly #blocks: Map<number, Computed> = new Map();
   readonly #keysOf: Map<SequenceState, number[]> = new Map();
 
-  /** The sequence computes its full blocks from `from` on, those excepted that another one computes. */
+  /** The sequence computes its full blocks from `from` on, except those that another one computes. */
   begin(sequence: SequenceState, keys: BlockKeys, from: number): void {
     const numbers: number[] = [];
     let end = (): void => {};

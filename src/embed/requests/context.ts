@@ -93,7 +93,10 @@ export function given<Options extends object>(options: Options, field = 'options
  * Tokens that can be found at most: as many as all tiers hold. Longer prompts need not be hashed to their
  * end.
  */
-export function tokensToFind({ manager, blockTokens }: RequestContext, tokens: KeyElements): number {
+export function tokensToFind(
+  { manager, blockTokens }: Pick<RequestContext, 'manager' | 'blockTokens'>,
+  tokens: KeyElements,
+): number {
   requireList(tokens);
   const slots = manager.config.tiers.reduce((sum, { shape }) => sum + shape.slotLimit, 0);
   return Math.min(tokens.length, slots * blockTokens);

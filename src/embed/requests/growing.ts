@@ -96,13 +96,13 @@ export async function step(context: RequestContext, asked: readonly StepEntry[])
   });
 }
 
-interface Entries {
+interface CheckedEntry {
   readonly sequence: SequenceState;
   readonly tokens: KeyElements;
 }
 
 /** @throws TKV_INPUT naming the entry that is none */
-function entriesOf(asked: readonly StepEntry[]): Entries[] {
+function entriesOf(asked: readonly StepEntry[]): CheckedEntry[] {
   if (!Array.isArray(asked)) {
     throw new TierKVError('TKV_INPUT', 'entries are no array. Pass { sequence, tokens } for each sequence.', {
       field: 'entries',

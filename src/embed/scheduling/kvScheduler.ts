@@ -16,6 +16,7 @@ import {
   type DecisionSink,
   ManagerPort,
   type RequestProgress,
+  type RequestRank,
   Scheduler,
   type SchedulerConfig,
   type SchedulerCounters,
@@ -32,7 +33,7 @@ import { finishedOf, type KVStepOutcome, type SampledToken, takeTokens } from '.
 /** `preemption` is `recompute` or `offload`: tokens that were handed out are never generated again. */
 export type KVSchedulerConfig = Omit<SchedulerConfig, 'publish'>;
 
-/** Blocks that were expected much later are looked after so often. */
+/** Longest time between two looks at blocks that are late. */
 const LATE_MS_MOST = 1000;
 
 export class KVScheduler {
@@ -121,6 +122,18 @@ export class KVScheduler {
     if (result === 'ended') this.#requests.delete(id);
     this.#tellNews();
     return result;
+  }
+
+  /**
+   * Ranks requests, for the queue order and the victim rule `ranked`: of those that wait the lowest joins the
+   * batch first, of those that run the highest gives way first. Who is not named keeps the rank it had, 0 in
+   * the beginning.
+   * @throws TKV_CONFIG where neither rule goes by ranks, TKV_UNKNOWN_ID, TKV_INPUT for a rank that is not
+   * finite and for a request with two; nothing is done then
+   */
+  rerank(ranks: readonly RequestRank[]): void {
+    this.#undisturbed((nowUs) => this.#scheduler.rerank(ranks, nowUs));
+    this.#tellNews();
   }
 
   /**

@@ -10,7 +10,6 @@ import type {
   AutoScalePolicy,
   ControlConfig,
   MadePolicies,
-  ParameterValue,
   PolicyChoice,
   PolicyWorld,
   PriorityPolicy,
@@ -26,8 +25,9 @@ import {
   policySlots,
   type TreeNode,
 } from '../bundle/index.ts';
-import { rankerOfCode, rankerOfTree, rankingEngine } from './arrivalEngine.ts';
 import { CodeAdmission, CodePriority, CodeRouting, CodeScaling } from './codePolicies.ts';
+import { engineWith } from './schedulingEngine.ts';
+import { schedulingOf } from './schedulingPolicies.ts';
 import type { LoadedCode } from './slotProgram.ts';
 import { TreeAdmission, TreePriority, TreeRouting, TreeScaling } from './treePolicies.ts';
 
@@ -45,9 +45,6 @@ export interface BoundBundle {
   /** Undefined for the plain engine. */
   readonly makeEngine: MakeEngine | undefined;
 }
-
-/** Queue order and victims of a scheduler whose requests come with ranks. */
-const byRank: SchedulerConfig = { queueOrder: 'priority-fcfs', victimRule: 'priority' };
 
 function choiceOf({ template, parameters }: ParameterizedPolicy): PolicyChoice {
   return { ...parameters, policy: template };
@@ -75,6 +72,9 @@ export async function bindBundle(bundle: PolicyBundle): Promise<BoundBundle> {
   const makePriority = maker<PriorityPolicy>(priority, code.priority, CodePriority, TreePriority);
   const makeRouting = maker<RoutingPolicy>(routing, code.routing, CodeRouting, TreeRouting);
   const makeScaling = maker<AutoScalePolicy>(autoScale, code.autoScale, CodeScaling, TreeScaling);
+  const scheduling = await inSlot('instanceScheduler', async () =>
+    schedulingOf(instanceScheduler, code.instanceScheduler),
+  );
   const bound: BoundBundle = {
     policyId: policyId(bundle),
     control: { ...named('admission'), ...named('priority'), ...named('routing') },
@@ -83,11 +83,11 @@ export async function bindBundle(bundle: PolicyBundle): Promise<BoundBundle> {
       ...(makePriority && { priority: makePriority }),
       ...(makeRouting && { routing: makeRouting }),
     },
-    scheduler: schedulerOf(instanceScheduler),
+    scheduler: scheduling.config,
     // templates of this slot are the eviction policies of the manager, whose parameters are plain
     eviction: eviction?.type === 'parameterized' ? (choiceOf(eviction) as EvictionChoice) : undefined,
     scaling: autoScale?.type === 'parameterized' ? choiceOf(autoScale) : makeScaling,
-    makeEngine: engineOf(instanceScheduler, code.instanceScheduler),
+    makeEngine: scheduling.makePolicy && engineWith(scheduling.makePolicy),
   };
   await check(code);
   return bound;
@@ -106,28 +106,6 @@ function maker<P>(
   return undefined;
 }
 
-function schedulerOf(spec: PolicyBundle['instanceScheduler']): SchedulerConfig {
-  if (spec === undefined) return {};
-  if (spec.type !== 'parameterized') return byRank;
-  const { victimRule, longPrefillTokens } = spec.parameters as Readonly<
-    Record<string, ParameterValue | undefined>
-  >;
-  return {
-    queueOrder: spec.template,
-    ...(typeof victimRule === 'string' ? { victimRule } : {}),
-    ...(typeof longPrefillTokens === 'number' ? { longPrefillTokens } : {}),
-  };
-}
-
-function engineOf(
-  spec: PolicyBundle['instanceScheduler'],
-  code: LoadedCode | undefined,
-): MakeEngine | undefined {
-  if (code !== undefined) return rankingEngine(() => rankerOfCode(code));
-  if (spec?.type === 'decisionTree') return rankingEngine(() => rankerOfTree(spec.root));
-  return undefined;
-}
-
 /** Instantiates every program once, so that what lacks its function fails before a simulation begins. */
 async function check(code: Partial<Record<PolicySlot, LoadedCode>>): Promise<void> {
   const makers: Partial<Record<PolicySlot, (loaded: LoadedCode) => unknown>> = {
@@ -135,7 +113,6 @@ async function check(code: Partial<Record<PolicySlot, LoadedCode>>): Promise<voi
     priority: (loaded) => new CodePriority(loaded),
     routing: (loaded) => new CodeRouting(loaded),
     autoScale: (loaded) => new CodeScaling(loaded),
-    instanceScheduler: rankerOfCode,
   };
   for (const slot of policySlots) {
     const loaded = code[slot];

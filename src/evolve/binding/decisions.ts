@@ -13,6 +13,11 @@ export function priorityOf(request: RequestView, score: number, classes: SloPrio
   return { score, rank: rankOf(-score * RANK_STEPS), hints };
 }
 
+/** The nearest finite number, 0 without a sign. */
+export function finiteRank(value: number): number {
+  return Math.min(Number.MAX_VALUE, Math.max(-Number.MAX_VALUE, value)) + 0;
+}
+
 /** The nearest integer that a scheduler takes as a rank. */
 export function rankOf(value: number): number {
   return Math.round(Math.min(RANK_LIMIT, Math.max(-RANK_LIMIT, value))) + 0;

@@ -8,7 +8,8 @@ export class RouterMemory {
 
   constructor(names: readonly MemoryName[]) {
     this.#scorers = new Map(
-      names.map((name) => [name, { scorer: makeScorer(name), values: new Float64Array(16) }]),
+      // none of these goes by the tokens of a block
+      names.map((name) => [name, { scorer: makeScorer(name, 0), values: new Float64Array(16) }]),
     );
   }
 

@@ -67,20 +67,58 @@ export class FeatureWriter<Facts> {
   }
 }
 
-export class SlotProgram implements Stateful {
+/** One function of a program, bound. */
+export class SlotCall {
   readonly function: SlotFunction;
+  readonly #bound: PolicyFunction;
+  readonly #run: (bound: PolicyFunction, requestId: string, nowUs: number) => Float64Array;
+
+  constructor(
+    slotFunction: SlotFunction,
+    instance: PolicyInstance,
+    run: (bound: PolicyFunction, requestId: string, nowUs: number) => Float64Array,
+  ) {
+    this.function = slotFunction;
+    const { name, arguments: inputs, decision } = slotFunction;
+    this.#bound = instance.bind({ name, inputs: inputs.map(shapeOf), decision });
+    this.#run = run;
+  }
+
+  /** The writer of the input at that place of the function. */
+  writer<Facts>(place: number, features: FeatureTable<Facts>): FeatureWriter<Facts> {
+    const { name: input } = this.function.arguments[place];
+    const table = this.#bound.inputs[place];
+    return new FeatureWriter(table, features, (name) => this.#bound.reads(input, name));
+  }
+
+  /**
+   * Decides on what the writers wrote.
+   * @throws PolicyError with the request and the simulated time
+   */
+  decide(requestId: string, nowUs: number): Float64Array {
+    return this.#run(this.#bound, requestId, nowUs);
+  }
+}
+
+export class SlotProgram implements Stateful {
   readonly #slot: PolicySlot;
   readonly #instance: PolicyInstance;
-  readonly #bound: PolicyFunction;
+  /** By the name that the slot has for each. */
+  readonly #calls: ReadonlyMap<string, SlotCall>;
+  readonly #first: SlotCall;
   readonly #observer: { readonly bound: PolicyFunction; readonly writer: FeatureWriter<Outcome> } | null;
 
   /** @throws PolicyError contract, and what loading the program may throw */
   constructor(slot: PolicySlot, { code, program }: LoadedCode) {
     this.#slot = slot;
     this.#instance = program.instantiate();
-    this.function = functionOf(slot, code, this.#instance);
-    const { name, arguments: inputs, decision } = this.function;
-    this.#bound = this.#instance.bind({ name, inputs: inputs.map(shapeOf), decision });
+    this.#calls = new Map(
+      functionsOf(slot, code, this.#instance).map(([name, each]) => [
+        name,
+        new SlotCall(each, this.#instance, (...call) => this.#call(...call)),
+      ]),
+    );
+    [this.#first] = this.#calls.values();
     this.#observer = this.#bindObserver();
   }
 
@@ -106,19 +144,24 @@ export class SlotProgram implements Stateful {
     return { bound, writer: new FeatureWriter(bound.inputs[0], outcomeFeatures, wants) };
   }
 
-  /** The writer of the input at that place of the function. */
-  writer<Facts>(place: number, features: FeatureTable<Facts>): FeatureWriter<Facts> {
-    const { name: input } = this.function.arguments[place];
-    const table = this.#bound.inputs[place];
-    return new FeatureWriter(table, features, (name) => this.#bound.reads(input, name));
+  /** The program's function of that name of the slot, if it has it. */
+  call(name: string): SlotCall | undefined {
+    return this.#calls.get(name);
   }
 
-  /**
-   * Decides on what the writers wrote.
-   * @throws PolicyError with the request and the simulated time
-   */
+  /** The function that decides, where the slot has one. */
+  get function(): SlotFunction {
+    return this.#first.function;
+  }
+
+  /** As that of the function. */
+  writer<Facts>(place: number, features: FeatureTable<Facts>): FeatureWriter<Facts> {
+    return this.#first.writer(place, features);
+  }
+
+  /** As that of the function. */
   decide(requestId: string, nowUs: number): Float64Array {
-    return this.#call(this.#bound, requestId, nowUs);
+    return this.#first.decide(requestId, nowUs);
   }
 
   #call(bound: PolicyFunction, requestId: string, nowUs: number): Float64Array {
@@ -145,15 +188,24 @@ export class SlotProgram implements Stateful {
   }
 }
 
-/** The function of the slot that the program has; its own name for it where the policy gives one. */
-function functionOf(slot: PolicySlot, { entrypoint }: CodePolicy, instance: PolicyInstance): SlotFunction {
-  const { functions } = slotContracts[slot];
+/**
+ * Functions of the slot that the program has, by the slot's name; its own name for one where the policy gives
+ * one.
+ */
+function functionsOf(
+  slot: PolicySlot,
+  { entrypoint }: CodePolicy,
+  instance: PolicyInstance,
+): (readonly [name: string, function_: SlotFunction])[] {
+  const { functions, takesSeveral } = slotContracts[slot];
   if (entrypoint !== undefined) {
-    const named = functions.find(({ name }) => name === entrypoint);
-    return named ?? { ...functions[0], name: entrypoint };
+    const named = functions.find(({ name }) => name === entrypoint) ?? functions[0];
+    return [[named.name, { ...named, name: entrypoint }]];
   }
-  const found = functions.find(({ name }) => instance.has(name));
-  if (found !== undefined) return found;
+  const found = functions.filter(({ name }) => instance.has(name));
+  if (found.length > 0) {
+    return (takesSeveral === true ? found : found.slice(0, 1)).map((each) => [each.name, each]);
+  }
   const calls = functions.map(
     ({ name, arguments: inputs }) => `${name}(${inputs.map((input) => input.name).join(', ')})`,
   );

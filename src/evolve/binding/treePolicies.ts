@@ -95,7 +95,10 @@ export class TreeRouting implements RoutingPolicy {
     this.#scorers = new Map(
       actions
         .filter((name) => name !== 'score' && !this.#rules.has(name))
-        .map((name) => [name, { scorer: makeScorer(name), values: new Float64Array(16), asked: false }]),
+        .map((name) => [
+          name,
+          { scorer: makeScorer(name, world.blockTokens), values: new Float64Array(16), asked: false },
+        ]),
     );
     this.readsCaches =
       read.some((name) => cacheFeatures.includes(name)) ||

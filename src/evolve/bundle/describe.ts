@@ -22,12 +22,13 @@ export interface SlotDescription {
   readonly templates: Readonly<
     Record<string, { readonly about: string; readonly parameters: Readonly<Record<string, ParameterRule>> }>
   >;
-  /** Functions of which a program defines one. */
+  /** Functions of which a program defines one, or several where `takesSeveral` says so. */
   readonly functions: readonly {
     readonly name: string;
     readonly arguments: readonly string[];
     readonly returns: string;
   }[];
+  readonly takesSeveral: boolean;
   /** What the arguments hold. */
   readonly arguments: Readonly<
     Record<string, { readonly isList: boolean; readonly fields: readonly SignalDescription[] }>
@@ -61,8 +62,7 @@ function signalLine({ name, kind, unit, freshness, about }: SignalDescription): 
 }
 
 function describeSlot(slot: PolicySlot): SlotDescription {
-  const { about, templates, functions, actions } = slotContracts[slot];
-  const inputs = functions[0]?.arguments ?? [];
+  const { about, templates, functions, actions, takesSeveral = false } = slotContracts[slot];
   return {
     slot,
     about,
@@ -72,8 +72,11 @@ function describeSlot(slot: PolicySlot): SlotDescription {
       arguments: all.map((input) => input.name),
       returns,
     })),
+    takesSeveral,
     arguments: Object.fromEntries(
-      inputs.map(({ name, features, isList }) => [name, { isList, fields: signalsOf(features) }]),
+      functions.flatMap(({ arguments: inputs }) =>
+        inputs.map(({ name, features, isList }) => [name, { isList, fields: signalsOf(features) }]),
+      ),
     ),
     actions,
   };
@@ -104,10 +107,11 @@ export function descriptionText(slots: readonly PolicySlot[] = policySlots): str
     'nowUs, no chance, no files and no other call.',
     state,
     '',
-    'Age of a signal: constant; fresh (the router counts it itself); snapshot (as old as the last report of',
-    'the instance, often seconds); cacheSignal (as old as the last reading of caches).',
+    'Age of a signal: constant; fresh (counted where it is decided: by the router, or for instanceScheduler',
+    'by the instance); snapshot (as old as the last report of the instance, often seconds); cacheSignal (as',
+    'old as the last reading of caches).',
   ];
-  for (const { slot, about, templates, functions, arguments: inputs, actions } of all) {
+  for (const { slot, about, templates, functions, takesSeveral, arguments: inputs, actions } of all) {
     if (!slots.includes(slot)) continue;
     lines.push('', `## ${slot}: ${about}`, '', 'Templates:');
     for (const [name, template] of Object.entries(templates)) {
@@ -117,7 +121,8 @@ export function descriptionText(slots: readonly PolicySlot[] = policySlots): str
       lines.push(`- ${name}: ${template.about}${rules.length === 0 ? '' : ` (${rules.join(', ')})`}`);
     }
     if (functions.length === 0) continue;
-    lines.push('', 'Functions of a program, of which it defines one:');
+    const howMany = takesSeveral ? 'one or more; a tree takes one decision, its entrypoint' : 'one';
+    lines.push('', `Functions of a program, of which it defines ${howMany}:`);
     for (const { name, arguments: all, returns } of functions) {
       lines.push(`- ${name}(${all.join(', ')}) returns ${returns}`);
     }

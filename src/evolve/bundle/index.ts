@@ -16,4 +16,11 @@ export {
   slotContracts,
   treeFeatures,
 } from './slots.ts';
-export { evictionPolicies, schedulerOrders } from './templates.ts';
+export {
+  type BatchRule,
+  batchRuleNames,
+  evictionPolicies,
+  schedulerOrders,
+  type VictimRule,
+  victimRuleNames,
+} from './templates.ts';

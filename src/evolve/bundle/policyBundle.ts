@@ -33,7 +33,7 @@ export interface CodePolicy {
   readonly language: PolicyLanguage;
   /** Text of the program; of a WASM module its bytes in base64. */
   readonly source: string;
-  /** Function that decides; default: the one that is named after the slot's decision. */
+  /** Function that decides; default: those that are named after the slot's decisions. */
   readonly entrypoint?: string;
 }
 
@@ -61,6 +61,8 @@ export type TreeNode = TreeBranch | TreeLeaf;
 export interface DecisionTreePolicy {
   readonly type: 'decisionTree';
   readonly root: TreeNode;
+  /** Which decision of the slot it takes, where the slot has several; default: the first. */
+  readonly entrypoint?: string;
 }
 
 export type PolicySpec = ParameterizedPolicy | CodePolicy | DecisionTreePolicy;

@@ -62,20 +62,36 @@ function parameterized(slot: PolicySlot): Schema[] {
 }
 
 function code(slot: PolicySlot): Schema {
-  const [{ name }] = slotContracts[slot].functions;
+  const { functions, takesSeveral } = slotContracts[slot];
   return strict(
     {
       type: { const: 'code' },
       language: { enum: ['starlark', 'wasm', 'javascript'] },
       source: { type: 'string', maxLength: bundleLimits.sourceCharacters },
-      entrypoint: { type: 'string', default: name },
+      entrypoint: {
+        type: 'string',
+        ...(takesSeveral === true
+          ? {
+              description: `Default: those of ${functions.map(({ name }) => name).join(', ')} that it defines.`,
+            }
+          : { default: functions[0].name }),
+      },
     },
     ['type', 'language', 'source'],
   );
 }
 
 function tree(slot: PolicySlot): Schema {
-  return strict({ type: { const: 'decisionTree' }, root: { $ref: `#/$defs/${slot}Node` } }, ['type', 'root']);
+  const { functions, takesSeveral } = slotContracts[slot];
+  const names = functions.map(({ name }) => name);
+  return strict(
+    {
+      type: { const: 'decisionTree' },
+      root: { $ref: `#/$defs/${slot}Node` },
+      ...(takesSeveral === true ? { entrypoint: { enum: names, default: names[0] } } : {}),
+    },
+    ['type', 'root'],
+  );
 }
 
 function node(slot: PolicySlot): Schema {

@@ -13,14 +13,15 @@ import {
   scorerNames,
 } from '../../sim/control/index.ts';
 import {
-  arrivalFeatures,
   clusterFeatures,
+  engineFeatures,
   type FeatureTable,
   instanceFeatures,
   outcomeFeatures,
   requestFeatures,
   routerFeatures,
   scalingFeatures,
+  schedulingFeatures,
 } from '../features/index.ts';
 import type { PolicySlot } from './policyBundle.ts';
 import { evictionPolicies, schedulerOrders } from './templates.ts';
@@ -61,6 +62,8 @@ export interface SlotContract {
    * accepted.
    */
   readonly functions: readonly SlotFunction[];
+  /** Whether a program may define several of them, each of which takes its decision. */
+  readonly takesSeveral?: boolean;
   /** Features of a tree: `group.name`. */
   readonly groups: Readonly<Record<string, FeatureTable<never>>>;
   readonly actions: Readonly<Record<string, SlotAction>>;
@@ -81,6 +84,8 @@ const needs = (about: string, unit: string): SlotAction => ({ about, value: 'req
 const request = argument('request', requestFeatures);
 const cluster = argument('cluster', clusterFeatures);
 const instances = argument('instances', instanceFeatures, true);
+const scheduled = argument('requests', schedulingFeatures, true);
+const instance = argument('instance', engineFeatures);
 
 /** What a program of admission, priority or routing may define beside its function. */
 export const observerFunction: {
@@ -166,18 +171,35 @@ export const slotContracts: Readonly<Record<PolicySlot, SlotContract>> = {
     functions: [
       {
         name: 'on_arrival',
-        arguments: [argument('request', arrivalFeatures)],
+        arguments: [argument('request', schedulingFeatures)],
         decision: { kind: 'number' },
         returns:
-          'the rank of the request, rounded to an integer from -2^31 to 2^31: lower joins the batch first, ' +
-          'and of those that run the highest gives way',
+          'the rank of the request, rounded to an integer from -2^31 to 2^31: where no other function ranks ' +
+          'them, the lowest joins the batch first, and of those that run the highest gives way',
+      },
+      {
+        name: 'make_batch',
+        arguments: [scheduled, instance],
+        decision: { kind: 'numbers', of: 'requests' },
+        returns:
+          'a rank for each request outside the batch, of which the lowest joins first; asked before a step ' +
+          'when one has arrived, joined, given way or ended since; ranks stay until it is asked again',
+      },
+      {
+        name: 'select_preemption_victim',
+        arguments: [scheduled, instance],
+        decision: { kind: 'numbers', of: 'requests' },
+        returns:
+          'a rank for each request of the batch, of which the highest gives way first; asked before each ' +
+          'step in which blocks may run out',
       },
     ],
-    groups: { request: group(arrivalFeatures) },
-    actions: { rank: needs('this rank', 'lower goes first') },
+    takesSeveral: true,
+    groups: { request: group(schedulingFeatures), instance: group(engineFeatures) },
+    actions: { rank: needs('this rank of the request', 'lower joins first, higher gives way first') },
   },
   autoScale: {
-    about: 'how many replicas there should be; used where the suite scales',
+    about: 'how many replicas of a deployment configuration there should be; each that scales has its own',
     templates: scalingPolicies,
     functions: [
       {

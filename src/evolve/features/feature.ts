@@ -8,7 +8,8 @@
 export type FeatureKind = 'int' | 'float' | 'bool' | 'text';
 
 /**
- * How old a signal is. `constant`: does not change. `fresh`: the router counts it itself. `snapshot`: as old
+ * How old a signal is. `constant`: does not change. `fresh`: counted where it is decided, by the router or for
+ * an instance's scheduler by the instance. `snapshot`: as old
  * as the last report of the instance. `cacheSignal`: as old as the last reading of what caches hold.
  */
 export type Freshness = 'constant' | 'fresh' | 'snapshot' | 'cacheSignal';

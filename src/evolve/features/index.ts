@@ -1,6 +1,5 @@
 /** What policies may read. */
 
-export { type ArrivalFacts, arrivalFeatures } from './arrival.ts';
 export { type ClusterFacts, clusterFeatures, type RouterFacts, routerFeatures } from './cluster.ts';
 export type { Feature, FeatureKind, FeatureTable, FeatureValue, Freshness } from './feature.ts';
 export {
@@ -14,3 +13,12 @@ export {
 export { outcomeFeatures } from './outcome.ts';
 export { type RequestFacts, requestFeatures } from './request.ts';
 export { scalingFeatures } from './scaling.ts';
+export {
+  cachedBlocks,
+  dueUs,
+  type EngineFacts,
+  engineFeatures,
+  type SchedulingFacts,
+  schedulingFeatures,
+  uncachedTokens,
+} from './scheduling.ts';

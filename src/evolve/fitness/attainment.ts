@@ -1,7 +1,14 @@
 /** Which requests met the targets of their class. Requests that were turned away did not. */
 
-import { type RequestTable, Status } from '../../sim/metrics/index.ts';
-import type { TargetsByClass } from '../../sim/report/index.ts';
+import {
+  classOf,
+  meetsTargets,
+  type RequestTable,
+  Status,
+  type TargetsByClass,
+} from '../../sim/metrics/index.ts';
+
+export { classOf, meetsTargets };
 
 /** Weights of the published admission experiment; other classes count 1. */
 const classWeights: Readonly<Record<string, number>> = { critical: 4, standard: 2, sheddable: 1, batch: 0.5 };
@@ -14,17 +21,6 @@ export interface Attainment {
   readonly byClass: Readonly<Record<string, number>>;
   /** Mean by class weight, without rejected requests of sheddable classes; 1 without any. */
   readonly weighted: number;
-}
-
-/** Whether the row of a request holds all targets of its class; those that are left out always hold. */
-export function meetsTargets(table: RequestTable, row: number, targets: TargetsByClass): boolean {
-  if (table.status[row] !== Status.COMPLETED) return false;
-  const { ttftUs = Infinity, itlUs = Infinity, e2eUs = Infinity } = targets[classOf(table, row)] ?? {};
-  return table.firstTokenUs[row] <= ttftUs && table.meanGapUs(row) <= itlUs && table.e2eUs[row] <= e2eUs;
-}
-
-export function classOf(table: RequestTable, row: number): string {
-  return table.originOf(row).sloClass || 'default';
 }
 
 export function attainmentOf(table: RequestTable, targets: TargetsByClass): Attainment {

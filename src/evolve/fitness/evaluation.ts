@@ -42,10 +42,16 @@ export interface Evaluation {
 export interface Evaluator {
   /** Names of what `Evaluation.objectives` lists. */
   readonly objectiveNames: readonly string[];
-  /** Scores bundles, several at once on worker threads; answers stand in the order asked. */
+  /** Ids of the cases of a suite: workload, model of time, seed. */
+  caseIds(suite: SuiteName): readonly string[];
+  /**
+   * Scores bundles, several at once on worker threads; answers stand in the order asked.
+   * @param cases ids of those to run; default: all of the suite
+   */
   evaluate(
     bundles: readonly PolicyBundle[],
     suite: SuiteName,
     signal?: AbortSignal,
+    cases?: readonly string[],
   ): Promise<readonly Evaluation[]>;
 }

@@ -6,4 +6,5 @@ export * from './evaluation.ts';
 export * from './objectives.ts';
 export { LOST_MS, type RawMetrics, rawMetrics } from './rawMetrics.ts';
 export { RunWatch } from './runWatch.ts';
+export { meansBySetting, settingOf } from './settings.ts';
 export { type EvaluationPlan, type SuiteCase, suiteNames } from './suite.ts';

@@ -3,13 +3,8 @@
  * were.
  */
 
-import type { SimulationObserver, StepSpan } from '../../sim/cluster/index.ts';
-import type {
-  AdmissionDecision,
-  RoutingDecision,
-  ScaleDecision,
-  ShadowDivergence,
-} from '../../sim/control/index.ts';
+import type { ScaleChange, SimulationObserver, StepSpan } from '../../sim/cluster/index.ts';
+import type { AdmissionDecision, RoutingDecision, ShadowDivergence } from '../../sim/control/index.ts';
 import type { SimRequest, TierReport } from '../../sim/instance/index.ts';
 
 /** Reports of all instances, by tier. */
@@ -31,9 +26,8 @@ export class RunWatch implements SimulationObserver {
   readonly #usedSums: number[] = [];
   #samples = 0;
   #nextUs = 0;
-  #replicaUs = 0;
-  #replicas = 0;
-  #sinceUs = 0;
+  /** How many replicas there were, and from when on. */
+  readonly #replicas: { readonly sinceUs: number; readonly count: number }[] = [];
   readonly #tiers: ReadTiers;
 
   constructor(tiers: ReadTiers) {
@@ -42,7 +36,7 @@ export class RunWatch implements SimulationObserver {
 
   /** @param replicas those that there are before the first event, of all configurations */
   begin(replicas: number): void {
-    this.#replicas = replicas;
+    this.#replicas.push({ sinceUs: 0, count: replicas });
   }
 
   admission(_request: SimRequest, { verdict }: AdmissionDecision): void {
@@ -63,12 +57,11 @@ export class RunWatch implements SimulationObserver {
     this.divergences++;
   }
 
-  scaled({ targetReplicas }: ScaleDecision, before: number, nowUs: number): void {
+  scaled({ previousCount, newCount, timeUs }: ScaleChange): void {
     this.scaleEvents++;
-    this.#replicaUs += this.#replicas * (nowUs - this.#sinceUs);
-    this.#sinceUs = nowUs;
+    const { count } = this.#replicas[this.#replicas.length - 1];
     // both are of one configuration, and there may be others
-    this.#replicas += targetReplicas - before;
+    this.#replicas.push({ sinceUs: timeUs, count: count + newCount - previousCount });
   }
 
   step({ startUs }: StepSpan): void {
@@ -93,9 +86,13 @@ export class RunWatch implements SimulationObserver {
     return this.#usedSums.map((sum) => sum / Math.max(1, this.#samples));
   }
 
-  /** Over the time until `endUs`. */
+  /** Over the time until `endUs`; what changes later does not count. */
   meanReplicas(endUs: number): number {
-    if (endUs <= this.#sinceUs) return this.#replicas;
-    return (this.#replicaUs + this.#replicas * (endUs - this.#sinceUs)) / endUs;
+    if (endUs <= 0) return this.#replicas[0].count;
+    const sum = this.#replicas.reduce((total, { sinceUs, count }, i) => {
+      const untilUs = Math.min(endUs, this.#replicas[i + 1]?.sinceUs ?? endUs);
+      return total + count * Math.max(0, untilUs - sinceUs);
+    }, 0);
+    return sum / endUs;
   }
 }

@@ -1,6 +1,6 @@
 /** Suites: which cases a bundle is judged by, as plain data. */
 
-import type { PolicyBundle } from '../bundle/index.ts';
+import type { PolicyBundle, PolicySlot } from '../bundle/index.ts';
 import type { SuiteName } from './evaluation.ts';
 import type { Scoring } from './objectives.ts';
 
@@ -23,6 +23,8 @@ export interface EvaluationPlan {
   readonly scoring: Scoring;
   /** What gains are measured against. */
   readonly baseline: PolicyBundle;
+  /** What a search changes where it is told of nothing else. */
+  readonly slots: readonly PolicySlot[];
 }
 
 /** Suites by name, in the order in which they are used. */

@@ -3,7 +3,7 @@
  * count and the first requests that it hit.
  */
 
-import type { Simulation } from '../../sim/cluster/index.ts';
+import type { ScaleChange, Simulation } from '../../sim/cluster/index.ts';
 import type { RoutingDecision } from '../../sim/control/index.ts';
 import type { SimRequest } from '../../sim/instance/index.ts';
 import type { TargetsByClass } from '../../sim/report/index.ts';
@@ -36,7 +36,8 @@ export class AnomalyWatch {
   readonly #preemptions: number[][] = [];
   /** Instances whose storm is under way. */
   readonly #storms = new Set<number>();
-  #lastScale = { action: '', timeUs: 0 };
+  /** By configuration: the last change of its replicas. */
+  readonly #lastScale = new Map<string, ScaleChange>();
   readonly #pressed = new Set<number>();
 
   attach(simulation: Simulation): void {
@@ -108,12 +109,13 @@ export class AnomalyWatch {
     this.#note('shadow_divergence', where, timeUs, request, 1, Math.abs(expected - actual));
   }
 
-  scaled(action: string, nowUs: number): void {
-    const { action: before, timeUs } = this.#lastScale;
-    if (before !== '' && before !== action && nowUs - timeUs <= OSCILLATION_US) {
-      this.#note('scale_oscillation', 'replicas', timeUs, '', 1, nowUs - timeUs);
+  scaled(change: ScaleChange): void {
+    const { configId, action, timeUs } = change;
+    const last = this.#lastScale.get(configId);
+    if (last !== undefined && last.action !== action && timeUs - last.timeUs <= OSCILLATION_US) {
+      this.#note('scale_oscillation', configId, last.timeUs, '', 1, timeUs - last.timeUs);
     }
-    this.#lastScale = { action, timeUs: nowUs };
+    this.#lastScale.set(configId, change);
   }
 
   stepped(instance: number, timeUs: number, thrashed: number): void {
@@ -162,7 +164,7 @@ function describe({ type, count, sum }: Entry, where: string): string {
       );
     case 'scale_oscillation':
       return (
-        `${count} changes of the replicas were taken back after ` +
+        `${where}: ${count} changes of the replicas were taken back after ` +
         `${(sum / count / 1e6).toFixed(0)} s on average`
       );
     case 'pd_backpressure':

@@ -1,16 +1,24 @@
 /** Watches a run and records its decisions, and what the anomalies are found by. */
 
-import type { Handoff, Simulation, SimulationObserver, StepSpan } from '../../sim/cluster/index.ts';
+import type {
+  Handoff,
+  HandoffSend,
+  ReplicaChange,
+  ScaleChange,
+  Simulation,
+  SimulationObserver,
+  StepSpan,
+} from '../../sim/cluster/index.ts';
 import {
   type AdmissionDecision,
   kvUtilization,
   type Priority,
   type RoutingDecision,
-  type ScaleDecision,
   type ShadowDivergence,
 } from '../../sim/control/index.ts';
 import type { SimRequest } from '../../sim/instance/index.ts';
 import { type Status, statusNames } from '../../sim/metrics/index.ts';
+import { ScaleRecords } from '../../sim/report/index.ts';
 import { AnomalyWatch } from './anomalyWatch.ts';
 import { blockName, MovedBlocks } from './movedBlocks.ts';
 import type { RoutingRecord, TraceLevel, TraceRecord } from './records.ts';
@@ -30,6 +38,10 @@ function about({ id, tenantId, sloClass, promptTokens }: SimRequest): {
   return { requestId: id, tenantId, priorityClass: sloClass, inputTokens: promptTokens };
 }
 
+function rankIn(rank: number): number | null {
+  return Number.isNaN(rank) ? null : rank;
+}
+
 /** The instance that computes the prompt. */
 function computesAt({ target, prefillInstance }: RoutingDecision): number {
   return prefillInstance === -1 ? target : prefillInstance;
@@ -44,6 +56,7 @@ export class TraceRecorder implements SimulationObserver {
   #simulation: Simulation | undefined;
   #admissions = 0;
   #routings = 0;
+  readonly #scales: ScaleRecords = new ScaleRecords();
   readonly #moved: Moved[] = [];
   readonly #blocks: MovedBlocks[] = [];
   readonly #tiers: (readonly string[])[] = [];
@@ -159,23 +172,35 @@ export class TraceRecorder implements SimulationObserver {
       routing.cachedBlocks = cachedBlocks;
       routing.cacheHit = cachedBlocks > 0;
     }
-    this.#keep({ kind: 'batch', timeUs: nowUs, ...about(request), instance, cachedBlocks, waiting });
+    const rank = rankIn(request.queueRank);
+    this.#keep({ kind: 'batch', timeUs: nowUs, ...about(request), instance, rank, cachedBlocks, waiting });
   }
 
   preempted(request: SimRequest, instance: number, nowUs: number): void {
     this.anomalies.preempted(request, instance, nowUs);
-    this.#keep({ kind: 'preemption', timeUs: nowUs, ...about(request), instance });
+    const rank = rankIn(request.victimRank);
+    this.#keep({ kind: 'preemption', timeUs: nowUs, ...about(request), instance, rank });
   }
 
-  scaled({ action, targetReplicas, reason }: ScaleDecision, before: number, nowUs: number): void {
-    this.anomalies.scaled(action, nowUs);
-    const counts = { previousCount: before, newCount: targetReplicas };
-    this.#keep({ kind: 'scale', timeUs: nowUs, action, ...counts, reason });
+  scaled(change: ScaleChange): void {
+    this.anomalies.scaled(change);
+    this.#keep(this.#scales.scaled(change));
   }
 
-  handedOff({ request, from, to }: Handoff): void {
+  replica(change: ReplicaChange): void {
+    this.#scales.replica(change);
+    this.#keep({ kind: 'replica', ...change });
+  }
+
+  handoffSent({ request, sentUs, ...sent }: HandoffSend): void {
+    this.#keep({ kind: 'handoff_transfer', timeUs: sentUs, requestId: request.id, ...sent });
+  }
+
+  handedOff({ request, from, to, blocks, bytes, transfers, readyUs, askedUs, startUs }: Handoff): void {
     const timeUs = this.#simulation?.nowUs ?? 0;
-    this.#keep({ kind: 'handoff', timeUs, requestId: request.id, from, to });
+    const times = { readyUs, askedUs, startUs };
+    const requestId = request.id;
+    this.#keep({ kind: 'handoff', timeUs, requestId, from, to, blocks, bytes, transfers, ...times });
   }
 
   diverged({ timeUs, request, instance, expectedBlocks, actualBlocks }: ShadowDivergence): void {

@@ -1,5 +1,8 @@
 /** What a trace records of each decision. Times are simulated microseconds. */
 
+import type { HandoffSend, ReplicaChange } from '../../sim/cluster/index.ts';
+import type { ScaleRecord } from '../../sim/report/index.ts';
+
 /** `minimal`: metrics alone. `decisions`: each decision with what was known. `full`: events as well. */
 export const traceLevels = ['minimal', 'decisions', 'full'] as const;
 export type TraceLevel = (typeof traceLevels)[number];
@@ -72,6 +75,8 @@ export interface RoutingRecord extends OfRequest {
 export interface BatchRecord extends OfRequest {
   readonly kind: 'batch';
   readonly instance: number;
+  /** By which it joined, lower first, where the instance scheduler of a bundle ranks; else null. */
+  readonly rank: number | null;
   readonly cachedBlocks: number;
   /** Requests that wait there still, by what the router knows. */
   readonly waiting: number;
@@ -80,15 +85,13 @@ export interface BatchRecord extends OfRequest {
 export interface PreemptionRecord extends OfRequest {
   readonly kind: 'preemption';
   readonly instance: number;
+  /** By which it gave way, higher first, where the instance scheduler of a bundle ranks; else null. */
+  readonly rank: number | null;
 }
 
-export interface ScaleRecord {
-  readonly kind: 'scale';
-  readonly timeUs: number;
-  readonly action: string;
-  readonly previousCount: number;
-  readonly newCount: number;
-  readonly reason: string;
+/** A replica of a configuration begins a phase of its life. */
+export interface ReplicaRecord extends ReplicaChange {
+  readonly kind: 'replica';
 }
 
 /** A block that came to a tier. */
@@ -116,12 +119,28 @@ export interface TransferRecord {
   readonly blocks: readonly MovedBlock[];
 }
 
+/** Blocks of a prompt that go from a prefill to a decode instance together. */
+export interface HandoffTransferRecord extends Omit<HandoffSend, 'request' | 'sentUs'> {
+  readonly kind: 'handoff_transfer';
+  /** When they were given to the link. */
+  readonly timeUs: number;
+  readonly requestId: string;
+}
+
+/** All KV of a request has come to its decode instance, which owns it from now on. */
 export interface HandoffRecord {
   readonly kind: 'handoff';
   readonly timeUs: number;
   readonly requestId: string;
   readonly from: number;
   readonly to: number;
+  readonly blocks: number;
+  readonly bytes: number;
+  readonly transfers: number;
+  /** When the prompt was computed, room was asked for, and the first transfer could begin. */
+  readonly readyUs: number;
+  readonly askedUs: number;
+  readonly startUs: number;
 }
 
 export interface DivergenceRecord {
@@ -147,7 +166,9 @@ export type TraceRecord =
   | BatchRecord
   | PreemptionRecord
   | ScaleRecord
+  | ReplicaRecord
   | TransferRecord
+  | HandoffTransferRecord
   | HandoffRecord
   | DivergenceRecord
   | EventRecord;

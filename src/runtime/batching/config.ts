@@ -15,11 +15,11 @@ export interface SchedulerConfig {
   longPrefillTokens?: number;
   /** Tokens, prompt and output together, at which a request ends. 0, the default, is no limit but its own. */
   maxModelTokens?: number;
-  /** `fcfs` (default), `priority-fcfs`, `sjf` or `reverse-priority`. */
+  /** `fcfs` (default), `priority-fcfs`, `sjf`, `reverse-priority`, or `ranked`: as `rerank` says. */
   queueOrder?: string;
   /**
-   * Which running request gives way when blocks run out: `fcfs` (default) the last of the batch, or
-   * `priority`.
+   * Which running request gives way when blocks run out: `fcfs` (default) the last of the batch, `priority`,
+   * or `ranked`: as `rerank` says.
    */
   victimRule?: string;
   /**

@@ -14,6 +14,7 @@ export {
 } from './config.ts';
 export type { SchedulerCounters } from './core.ts';
 export { type KVPort, ManagerPort, type ManagerPortConfig } from './kvPort.ts';
+export type { RequestRank } from './ranking.ts';
 export { type AbortResult, type RequestProgress, Scheduler, type StepResult } from './scheduler.ts';
 export {
   type AddedRequest,
@@ -26,4 +27,5 @@ export {
 export type { SchedulerNames } from './schedulerState.ts';
 export type { StepOutcome } from './state/outcome.ts';
 export type { StepPlan } from './state/plan.ts';
+export { RANKED } from './state/policies.ts';
 export { FinishReason, finishReasonNames, type ServingRequest } from './state/request.ts';

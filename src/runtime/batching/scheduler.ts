@@ -16,6 +16,7 @@ import { SchedulerCore, type SchedulerCounters } from './core.ts';
 import { checkIntegrity } from './integrity.ts';
 import type { KVPort } from './kvPort.ts';
 import { keysFrom, logNewKeys } from './newKeys.ts';
+import { applyRanks, checkRanks, mayRunShort, type RequestRank } from './ranking.ts';
 import { SchedulerDecision, SchedulerInput, type SchedulerSink } from './schedulerSink.ts';
 import { type SchedulerNames, visitCore } from './schedulerState.ts';
 import type { StepOutcome } from './state/outcome.ts';
@@ -23,6 +24,7 @@ import type { StepPlan } from './state/plan.ts';
 import { FinishReason, Phase, RequestState, type ServingRequest } from './state/request.ts';
 import { checkRequest, limitTokens } from './state/requestLimits.ts';
 import { admitWaiting, returnLoaded } from './steps/admission.ts';
+import { isCalm, planCalm } from './steps/calm.ts';
 import { endStep, failStep, finish } from './steps/ending.ts';
 import { isDisturbed, noticeLosses } from './steps/losses.ts';
 import { preempt } from './steps/preemption.ts';
@@ -52,6 +54,8 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
   readonly #stopped: RequestState<R>[] = [];
   #added = 0;
   #isComputing = false;
+  /** Whether the planned step touches no request. */
+  #isCalm = false;
 
   /** @throws TKV_CONFIG with the field at fault, and the nearest name where a policy is unknown */
   constructor(config: SchedulerConfig, port: KVPort, sink: SchedulerSink | null = null) {
@@ -185,6 +189,27 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
   }
 
   /**
+   * Ranks requests, for the queue order and the victim rule `ranked`. Those that are not named keep the rank
+   * they had, 0 in the beginning. Ranks that change nothing are no input.
+   * @throws TKV_CONFIG where neither rule goes by ranks, TKV_UNKNOWN_ID, TKV_INPUT for a rank that is not
+   * finite and for a request with two; nothing is done then
+   */
+  rerank(ranks: readonly RequestRank[], nowUs: number): void {
+    const changed = checkRanks(this.#core, ranks);
+    if (changed.size === 0) return;
+    this.#tell(nowUs);
+    applyRanks(this.#core, changed, nowUs);
+  }
+
+  /**
+   * Whether blocks may run out for those that run in the next step, so that it matters who gives way. False
+   * is certain, as long as nothing else happens before that step and no owner has a quota.
+   */
+  get mayRunShort(): boolean {
+    return mayRunShort(this.#core);
+  }
+
+  /**
    * Plans the next step. With `plan.tokens` 0 there is nothing to compute: step again after a request was
    * added or a block arrived. Otherwise call `stepEnded` before the next `step`.
    * @throws TKV_STATE while a step is computed
@@ -200,6 +225,21 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
     this.#input(SchedulerInput.STEP, nowUs, 0);
     plan.clear();
     core.lookAgainUs = Number.POSITIVE_INFINITY;
+    this.#isCalm = isCalm(core);
+    if (this.#isCalm) planCalm(core);
+    else this.#plan();
+    core.sink?.decision(SchedulerDecision.PLAN, plan.requests, plan.tokens, plan.decodes);
+    this.#isComputing = plan.tokens > 0;
+    core.plannedAtUs = nowUs;
+    if (this.#isComputing && this.config.prefixLoads === 'overlapped') core.port.computing(true, nowUs);
+    if (!this.#isComputing) core.restIdle();
+    core.sink?.done?.();
+    return plan;
+  }
+
+  #plan(): void {
+    const core = this.#core;
+    const { plan } = core;
     noticeLosses(core);
     if (core.loadingCount > 0) returnLoaded(core);
     planRunning(core);
@@ -211,15 +251,7 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
     }
     if (this.config.publish === 'whenPlanned') sealPlanned(core);
     admitWaiting(core);
-
     core.sumUp();
-    core.sink?.decision(SchedulerDecision.PLAN, plan.requests, plan.tokens, plan.decodes);
-    this.#isComputing = plan.tokens > 0;
-    core.plannedAtUs = nowUs;
-    if (this.#isComputing && this.config.prefixLoads === 'overlapped') core.port.computing(true, nowUs);
-    if (!this.#isComputing) core.restIdle();
-    core.sink?.done?.();
-    return plan;
   }
 
   /**
@@ -248,7 +280,8 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
       core.learnPace();
       core.port.computing(false, nowUs);
     }
-    endStep(core, this.#stopped);
+    if (this.#isCalm && this.#stopped.length + core.abortedInStep.length === 0) core.batch.advance();
+    else endStep(core, this.#stopped);
     core.sink?.done?.();
     return core.outcome;
   }
@@ -286,6 +319,13 @@ export class Scheduler<R extends ServingRequest = ServingRequest> {
       running.push(batch.state(seat).request as R);
     }
     return running;
+  }
+
+  /** Requests outside the batch in the order in which they were added, those that load included. */
+  requestsOutside(): R[] {
+    const outside: R[] = [];
+    for (const { seat, request } of this.#core.requests.values()) if (seat === -1) outside.push(request);
+    return outside;
   }
 
   /** How far a request is, or undefined when it has ended. A token is known before its KV is computed. */

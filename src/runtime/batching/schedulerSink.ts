@@ -21,6 +21,8 @@ export const SchedulerInput = {
   STEP_FAILED: 6,
   /** number; further keys of its tokens follow: blocks that decoding has filled */
   KEYS: 7,
+  /** pairs of a number and a rank follow */
+  RERANK: 8,
 } as const;
 export type SchedulerInput = (typeof SchedulerInput)[keyof typeof SchedulerInput];
 export const schedulerInputNames = [
@@ -32,6 +34,7 @@ export const schedulerInputNames = [
   'requeue',
   'stepFailed',
   'keys',
+  'rerank',
 ] as const;
 
 export const SchedulerDecision = {
@@ -85,6 +88,7 @@ export interface SchedulerSink {
     d: number,
     e: number,
     added?: AddedRequest,
+    ranks?: readonly number[],
   ): void;
   decision(op: SchedulerDecision, a: number, b: number, c: number): void;
   /** What the last input caused has been done. */

@@ -3,7 +3,7 @@
  * The head names the version, the configuration and the policies, so a log is all that is needed to run it
  * again.
  *
- *     # tierkv decision log 2 {"unitBytes":[16384],...} 5d1f02aa
+ *     # tierkv decision log 3 {"unitBytes":[16384],...} 5d1f02aa
  *     > 0 open 14 14 0 0 0 <keys in hex> 91c0be77
  *     < match 1 14 0 0 0 03a9d1c4
  *     # end 3 7f30aa12
@@ -15,7 +15,7 @@
  * no time, so that runs which differ only in speed have equal ones.
  */
 
-export const LOG_VERSION = 2;
+export const LOG_VERSION = 3;
 export const logMagic = '# tierkv decision log ';
 export const endMagic = '# end ';
 

@@ -39,6 +39,14 @@ export function parseSchedulerInput(
   const at = (schedulerInputNames as readonly string[]).indexOf(name);
   if (at === -1) throw broken('is not an input that this version knows');
   const op = at as SchedulerInput;
+  if (op === SchedulerInput.RERANK) {
+    const args = rest.map(Number);
+    const whole = args.length > 0 && args.length % 2 === 0 && Number.isSafeInteger(nowUs);
+    const isGood = (arg: number, i: number): boolean =>
+      rest[i] !== '' && (i % 2 === 0 ? Number.isSafeInteger(arg) : Number.isFinite(arg));
+    if (!whole || !args.every(isGood)) throw broken('is not a whole rerank');
+    return { ...plain, op, args, words: none };
+  }
   const count = schedulerNumbers[op];
   const isAdd = op === SchedulerInput.ADD;
   const hasWords = isAdd || op === SchedulerInput.KEYS;

@@ -13,6 +13,8 @@
  *     | admit 1 0 40
  *     | plan 1 40 0
  *     )
+ *     ( 20 rerank 1 -7.5 3 2
+ *     )
  */
 
 import {
@@ -42,6 +44,7 @@ export const schedulerNumbers: Readonly<Record<SchedulerInput, number>> = {
   [SchedulerInput.REQUEUE]: 1,
   [SchedulerInput.STEP_FAILED]: 0,
   [SchedulerInput.KEYS]: 1,
+  [SchedulerInput.RERANK]: 0,
 };
 
 export class SchedulerLog implements SchedulerSink {
@@ -62,12 +65,14 @@ export class SchedulerLog implements SchedulerSink {
     d: number,
     e: number,
     added?: AddedRequest,
+    ranks: readonly number[] = [],
   ): void {
     let line = `( ${nowUs} ${schedulerInputNames[op]}`;
     const numbers = [a, b, c, d, e];
     for (let i = 0; i < schedulerNumbers[op]; i++) line += ` ${numbers[i]}`;
     if (op === SchedulerInput.ADD && added !== undefined) line += ` ${added.owner} ${wordOf(added.id)}`;
     if (added !== undefined) line += ` ${hexOf(added.keys)}`;
+    for (const number of ranks) line += ` ${number}`;
     this.#lines.given(line);
   }
 

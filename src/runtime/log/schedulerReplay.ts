@@ -3,6 +3,7 @@
  */
 
 import { ManagerPort } from '../batching/kvPort.ts';
+import type { RequestRank } from '../batching/ranking.ts';
 import { Scheduler } from '../batching/scheduler.ts';
 import { SchedulerInput } from '../batching/schedulerSink.ts';
 import type { ServingRequest } from '../batching/state/request.ts';
@@ -50,12 +51,22 @@ export class SchedulerReplay {
       scheduler.stepEnded({ stopped: this.#stopped.splice(0) }, nowUs);
     } else if (op === SchedulerInput.STEP_FAILED) {
       scheduler.stepFailed(nowUs);
+    } else if (op === SchedulerInput.RERANK) {
+      scheduler.rerank(this.#ranks(args), nowUs);
     } else if (op === SchedulerInput.ABORT) {
       scheduler.abort(this.#request(args[0]).id, nowUs);
     } else {
       scheduler.requeue(this.#request(args[0]).id, nowUs);
     }
     this.#forgetEnded(scheduler);
+  }
+
+  #ranks(pairs: readonly number[]): RequestRank[] {
+    const ranks: RequestRank[] = [];
+    for (let i = 0; i < pairs.length; i += 2) {
+      ranks.push({ id: this.#request(pairs[i]).id, rank: pairs[i + 1] });
+    }
+    return ranks;
   }
 
   #request(number: number): ServingRequest {

@@ -1,6 +1,6 @@
 /**
  * What a manager is built from, checked field by field. Sizes are in bytes; a tier's capacity is what it may
- * hold when nothing moves, its landing zone is room beside it for blocks in flight, so that a full tier can
+ * hold when nothing moves, its landing room is room beside it for blocks in flight, so that a full tier can
  * still take a load.
  */
 
@@ -58,7 +58,7 @@ export interface ManagerConfig {
    */
   offloadThreshold?: number;
   /**
-   * Share of a tier that may be on its way down at a time, and half of its landing zone where the tier below
+   * Share of a tier that may be on its way down at a time, and half of its landing room where the tier below
    * does not keep up. A block evicted beyond that is dropped, so that a slow lower tier holds up nobody.
    * Default 1: no bound at all.
    */

@@ -30,7 +30,7 @@ const STRETCH_MOST_US = 10 * STRETCH_US;
 /** A gap of so much of a stretch ends a burst. */
 const GAP_SHARE = 1 / 8;
 /** After so long without a measure, times count half. */
-const HALF_LIFE_US = 10_000_000;
+const HALF_LIFE_US = 60_000_000;
 
 export class LinkPace {
   readonly #fit: RecentFit = new RecentFit(2, KEEP);

@@ -88,7 +88,8 @@ export function nextPart(
 
 /**
  * Computing what could be loaded has to end so much sooner: estimates are no better, kernels take what others
- * could use, and loads that go alone say best how fast their link is.
+ * could use, and loads that go alone say best how fast their link is. So has a mixture, sooner than the better
+ * of the two alone: where front and back meet there are more steps, and a load may wait for a kernel.
  */
 const WORTH_COMPUTING = 0.8;
 
@@ -103,8 +104,10 @@ function divided(
   }
   const loads = planOf(0, left, compute ?? free, load);
   if (compute === undefined) return loads;
+  const computes = planOf(left.blocks, left, compute, load);
+  const alone = computes.endUs < loads.endUs * WORTH_COMPUTING ? computes : loads;
   const mixed = loadOrRecompute(left, compute, load);
-  return mixed.endUs > loads.endUs * WORTH_COMPUTING ? loads : mixed;
+  return mixed.endUs < alone.endUs * WORTH_COMPUTING ? mixed : alone;
 }
 
 /** Leading blocks that have their slot already, or that no load can bring. */

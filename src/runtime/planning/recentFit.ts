@@ -1,10 +1,16 @@
 /**
  * y = w . x with weights that are never negative, fitted to recent samples: each new one makes all before it
- * count a little less, and much less when it is far from what they say. What is minimised is the relative
- * error, so that short samples count as much as long ones. Features are few, so every subset of them is
- * solved by its normal equations, and the one with the smallest error whose weights are all positive is
- * taken; of equals, the one with fewer features. Additions, products and square roots only: the same samples
- * give the same bits everywhere.
+ * count a little less. What is minimised is the relative error, so that short samples count as much as long
+ * ones.
+ *
+ * A sample that is far from what the others say may mean that things are not as they were. Then those before
+ * it count much less. One that is far shorter means it: nothing is quick by chance. One that is far longer
+ * may have been held up, so it counts for the longest that would not be far, and means it when the next one
+ * is far longer too, or when there are few others.
+ *
+ * Features are few, so every subset of them is solved by its normal equations, and the one with the smallest
+ * error whose weights are all positive is taken; of equals, the one with fewer features. Additions, products
+ * and square roots only: the same samples give the same bits everywhere.
  */
 
 import { invariant } from '../errors.ts';
@@ -12,9 +18,11 @@ import type { StateVisitor } from '../snapshot/index.ts';
 
 /** Below this share of its column, what elimination leaves of a feature says nothing that others do not. */
 const PIVOT_LEAST = 1e-7;
-/** Times as long, or as short, as expected; older samples then count so much less. */
+/** Far is so many times as long, or as short, as expected; older samples then count so much less. */
 const SURPRISE = 3;
 const KEEP_SURPRISED = 0.1;
+/** As long as fewer samples than these count, nothing is doubted. */
+const SAMPLES_FEW = 6;
 /** A larger subset has to explain so much more of what is left. */
 const GAIN_LEAST = 1e-9;
 
@@ -27,6 +35,8 @@ export class RecentFit {
   #samples = 0;
   #weights: Float64Array | null = null;
   #isStale = false;
+  /** Whether the last sample was far longer than the others say. */
+  #wasLate = false;
 
   /** @param keep what is left of a sample's weight when another one comes, from 0 to 1 */
   constructor(features: number, keep: number) {
@@ -40,24 +50,28 @@ export class RecentFit {
   add(x: readonly number[], y: number): void {
     const n = this.#features;
     invariant(x.length === n && y > 0, 'a sample has all features, and is above 0');
-    const keep = this.#isSurprise(x, y) ? this.#keep * KEEP_SURPRISED : this.#keep;
+    const expected = this.#expected(x);
+    const isLate = expected !== undefined && y > expected * SURPRISE;
+    const isEarly = expected !== undefined && y * SURPRISE < expected;
+    const isDoubted = isLate && expected > 0 && !this.#wasLate && this.#samples >= SAMPLES_FEW;
+    const counted = isDoubted ? expected * SURPRISE : y;
+    this.#wasLate = isLate;
+    const isNews = isEarly || (isLate && !isDoubted);
+    const keep = isNews ? this.#keep * KEEP_SURPRISED : this.#keep;
     for (let i = 0; i < n; i++) {
-      const xi = x[i] / y;
+      const xi = x[i] / counted;
       this.#sums[i] = this.#sums[i] * keep + xi;
       for (let j = 0; j < n; j++) {
-        this.#products[i * n + j] = this.#products[i * n + j] * keep + (xi * x[j]) / y;
+        this.#products[i * n + j] = this.#products[i * n + j] * keep + (xi * x[j]) / counted;
       }
     }
     this.#samples = this.#samples * keep + 1;
     this.#isStale = true;
   }
 
-  /** A sample that is nowhere near what the others say: things are not as they were. */
-  #isSurprise(x: readonly number[], y: number): boolean {
-    const weights = this.weights();
-    if (weights === null) return false;
-    const expected = weights.reduce((sum, weight, i) => sum + weight * x[i], 0);
-    return y > expected * SURPRISE || y * SURPRISE < expected;
+  /** What the samples so far say of this one; undefined before the first. */
+  #expected(x: readonly number[]): number | undefined {
+    return this.weights()?.reduce((sum, weight, i) => sum + weight * x[i], 0);
   }
 
   /** One weight a feature, none negative; null before the first sample. */
@@ -71,6 +85,7 @@ export class RecentFit {
     visitor.array(this.#products);
     visitor.array(this.#sums);
     this.#samples = visitor.number(this.#samples);
+    this.#wasLate = visitor.flag(this.#wasLate);
     if (visitor.restores) this.#isStale = this.#samples > 0;
     if (visitor.restores) this.#weights = null;
   }

@@ -11,7 +11,6 @@
  */
 
 import type { PoolShape } from '../pool/shape.ts';
-import type { StateVisitor } from '../snapshot/index.ts';
 import { Outcome } from '../transfer/outcome.ts';
 import type { StoreItem, StoreResult } from './tierStore.ts';
 
@@ -120,12 +119,6 @@ export class SlotLedger {
     this.#cut = grown(this.#cut, new Uint8Array(pages));
     this.#held = grown(this.#held, new Uint8Array(slots));
     this.#generations = grown(this.#generations, new Uint32Array(slots));
-  }
-
-  visitState(visitor: StateVisitor): void {
-    this.#generations = visitor.growing(this.#generations);
-    this.#held = visitor.growing(this.#held);
-    this.#cut = visitor.growing(this.#cut);
   }
 }
 

@@ -10,8 +10,11 @@ export function tierName(tier: Tier): TierName {
   return tierNames[tier];
 }
 
+const links: readonly (readonly string[])[] = tierNames.map((from) =>
+  tierNames.map((to) => `${from}To${to[0].toUpperCase()}${to.slice(1)}`),
+);
+
 /** The name of the link that carries blocks from one tier to another, such as `hbmToDdr`. */
 export function linkName(from: Tier, to: Tier): string {
-  const target = tierName(to);
-  return `${tierName(from)}To${target[0].toUpperCase()}${target.slice(1)}`;
+  return links[from][to];
 }

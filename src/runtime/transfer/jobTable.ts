@@ -37,6 +37,11 @@ export type Priority = (typeof Priority)[keyof typeof Priority];
 
 const ROWS_MAX = 2 ** 21;
 
+/** The row in a job's id. The remainder of two doubles is a call of the C library; this is exact as well. */
+function rowIn(id: JobId): number {
+  return id - Math.floor(id / ROWS_MAX) * ROWS_MAX;
+}
+
 export class JobTable {
   readonly capacity: number;
   readonly kind: Uint8Array;
@@ -183,7 +188,7 @@ export class JobTable {
 
   /** Whether the job has not ended. */
   isLive(id: JobId): boolean {
-    const row = id % ROWS_MAX;
+    const row = rowIn(id);
     return (
       row < this.capacity &&
       this.#uses[row] === (id - row) / ROWS_MAX &&
@@ -194,7 +199,7 @@ export class JobTable {
 
   /** @throws TKV_STALE when the job has retired before */
   rowOf(id: JobId): number {
-    const row = id % ROWS_MAX;
+    const row = rowIn(id);
     if (!this.isLive(id)) {
       throw new TierKVError('TKV_STALE', `job ${id} is not in flight. Report each job's end once.`, {
         field: 'job',
@@ -205,7 +210,7 @@ export class JobTable {
 
   /** The row of a job that may have ended and has not retired. */
   rowOfAny(id: JobId): number {
-    const row = id % ROWS_MAX;
+    const row = rowIn(id);
     invariant(this.#uses[row] === (id - row) / ROWS_MAX, 'the job has not retired');
     return row;
   }

@@ -18,8 +18,7 @@ import type { ForcedDecisions } from './forced.ts';
 import { probeOf } from './instanceProbe.ts';
 import type { SimulationObserver } from './observer.ts';
 import type { SimulationOptions, SimulationParts } from './parts.ts';
-import type { ScalingLoop } from './scaling/scalingLoop.ts';
-import { Traffic } from './scaling/traffic.ts';
+import type { ScalingLoops } from './scaling/scalingLoops.ts';
 import { RequestTape } from './snapshot/requestTape.ts';
 
 export class ClusterCore {
@@ -35,11 +34,14 @@ export class ClusterCore {
   readonly tape: RequestTape;
   sessions: SessionManager | null;
   readonly handoffs: Handoffs;
-  readonly traffic: Traffic = new Traffic();
   gateway: GatewayQueue | null = null;
-  scaling: ScalingLoop | null = null;
+  scaling: ScalingLoops | null = null;
+  /** By instance: its pool. */
+  readonly poolOf: number[] = [];
   /** Requests sent to each instance and not ended. */
   readonly sent: number[] = [];
+  /** Requests that go on at each instance when their prompt is computed elsewhere and has come. */
+  readonly expected: number[] = [];
   /** Instances that are gone. */
   readonly removed: number[] = [];
   /** Requests that have not arrived yet, in slots; free slots are listed. */
@@ -63,9 +65,13 @@ export class ClusterCore {
     this.forced = parts.forced ?? {};
     this.tape = workload.stream instanceof RequestTape ? workload.stream : new RequestTape(workload.stream);
     this.sessions = workload.sessions === undefined ? null : new SessionManager(workload.sessions);
-    this.handoffs = new Handoffs(options.handoff, (timeUs, row) => {
-      this.queue.schedule(timeUs, SimEvent.HANDOFF, row, HANDOFF_ARRIVED);
-    });
+    this.handoffs = new Handoffs(
+      options.handoff,
+      (timeUs, row) => {
+        this.queue.schedule(timeUs, SimEvent.HANDOFF, row, HANDOFF_ARRIVED);
+      },
+      (sent) => this.observer.handoffSent?.(sent),
+    );
     this.#host = host;
   }
 
@@ -73,13 +79,15 @@ export class ClusterCore {
     return this.clock.nowUs;
   }
 
-  /** A new instance with the next number, which gets no requests yet. */
-  addInstance(): Instance {
+  /** A new instance of the pool with the next number, which gets no requests yet. */
+  addInstance(pool: number): Instance {
     const number = this.instances.length;
     const { control } = this;
-    const instance = this.parts.makeInstance(number, this.table, this.#host, this.#timelineOf(number));
+    const instance = this.parts.makeInstance(number, pool, this.table, this.#host, this.#timelineOf(number));
     this.instances.push(instance);
+    this.poolOf.push(pool);
     this.sent.push(0);
+    this.expected.push(0);
     if (this.parts.scaling !== undefined) {
       instance.slowdown = (nowUs) => this.scaling?.slowdown(number, nowUs) ?? 1;
     }

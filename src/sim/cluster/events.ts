@@ -29,9 +29,9 @@ export const SimEvent = {
   HANDOFF: 8,
   /** A request has waited in the gateway's queue as long as it may. a: row */
   EXPIRY: 9,
-  /** The autoscaler looks. */
+  /** An autoscaler looks. a: its number */
   SCALE_CHECK: 10,
-  /** A decision of the autoscaler takes effect. a: its number */
+  /** The time of a replica's phase is up. a: replica, b: number of its autoscaler */
   SCALE_ACTION: 11,
   /** An instance has loaded its model. a: instance */
   INSTANCE_READY: 12,

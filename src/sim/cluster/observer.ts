@@ -1,15 +1,10 @@
 /** Who watches a simulation: for traces and tests. Nothing that it does reaches the simulation. */
 
-import type {
-  AdmissionDecision,
-  Priority,
-  RoutingDecision,
-  ScaleDecision,
-  ShadowDivergence,
-} from '../control/index.ts';
+import type { AdmissionDecision, Priority, RoutingDecision, ShadowDivergence } from '../control/index.ts';
 import type { SimRequest } from '../instance/index.ts';
 import type { Status } from '../metrics/index.ts';
-import type { Handoff } from './flow/handoff.ts';
+import type { Handoff, HandoffSend } from './flow/handoff.ts';
+import type { ReplicaChange, ScaleChange } from './scaling/scaleChange.ts';
 
 /** One step of an instance. */
 export interface StepSpan {
@@ -34,6 +29,8 @@ export interface SimulationObserver {
   joined?(request: SimRequest, instance: number, nowUs: number): void;
   /** It gave its blocks up and waits again. */
   preempted?(request: SimRequest, instance: number, nowUs: number): void;
+  /** KV of a request goes on the way to its decode instance. */
+  handoffSent?(sent: HandoffSend): void;
   /** The KV of a request has come to its decode instance. */
   handedOff?(handoff: Handoff): void;
   diverged?(divergence: ShadowDivergence): void;
@@ -43,8 +40,10 @@ export interface SimulationObserver {
   stored?(instance: number, tier: number, key: Uint32Array): void;
   /** It can be found there no more. */
   removed?(instance: number, tier: number, key: Uint32Array): void;
-  /** The autoscaler changes the number of replicas, which was `before`. */
-  scaled?(decision: ScaleDecision, before: number, nowUs: number): void;
+  /** An autoscaler changes the number of replicas. */
+  scaled?(change: ScaleChange): void;
+  /** A replica begins a phase of its life. */
+  replica?(change: ReplicaChange): void;
   /** `instance` is -1 for a request that none had. */
   ended?(request: SimRequest, status: Status, timeUs: number, instance: number): void;
 }
@@ -68,11 +67,13 @@ export function observers(all: readonly SimulationObserver[]): SimulationObserve
     ...tell('routing'),
     ...tell('joined'),
     ...tell('preempted'),
+    ...tell('handoffSent'),
     ...tell('handedOff'),
     ...tell('diverged'),
     ...tell('stored'),
     ...tell('removed'),
     ...tell('scaled'),
+    ...tell('replica'),
     ...tell('ended'),
   };
 }

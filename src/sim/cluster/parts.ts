@@ -1,6 +1,6 @@
 /** What a simulation is made of. */
 
-import type { ControlPlane } from '../control/index.ts';
+import type { ControlPlane, Role } from '../control/index.ts';
 import type { Timeline } from '../driver/index.ts';
 import type { Instance, InstanceHost, PromptKeys } from '../instance/index.ts';
 import type { RequestTable } from '../metrics/index.ts';
@@ -34,17 +34,34 @@ export interface SimulationOptions {
   readonly gateway?: GatewayTiming;
 }
 
+/** What the cluster knows of a pool: a deployment configuration, whose instances are made alike. */
+export interface PoolPart {
+  readonly configId: string;
+  readonly role: Role;
+  /** Model that it serves, '' for any. */
+  readonly model: string;
+}
+
 export interface SimulationParts {
   readonly key: SimulationKey;
   readonly workload: SimulatedWorkload;
   readonly options: SimulationOptions;
-  readonly instances: number;
-  /** Makes the instance of that number; the timeline is for its transfers. */
-  makeInstance(number: number, table: RequestTable, host: InstanceHost, timeline: Timeline): Instance;
+  readonly pools: readonly PoolPart[];
+  /** The instances that there are at first: the pool of each. */
+  readonly instances: readonly number[];
+  /** Makes the instance of that number in that pool; the timeline is for its transfers. */
+  makeInstance(
+    number: number,
+    pool: number,
+    table: RequestTable,
+    host: InstanceHost,
+    timeline: Timeline,
+  ): Instance;
   readonly control: ControlPlane;
   readonly keys: PromptKeys;
   readonly observer?: SimulationObserver;
-  readonly scaling?: ScalingSetup;
+  /** One for each pool that scales, in order of the pools. */
+  readonly scaling?: readonly ScalingSetup[];
   /** Decisions that are taken out of the policies' hands. */
   readonly forced?: ForcedDecisions;
 }

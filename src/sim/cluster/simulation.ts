@@ -70,7 +70,7 @@ export class Simulation implements InstanceHost {
   static begin(parts: SimulationParts): Simulation {
     const simulation = new Simulation(parts);
     const core = simulation.#core;
-    for (let i = 0; i < parts.instances; i++) core.control.setRoutable(core.addInstance().number, true);
+    for (const pool of parts.instances) core.control.setRoutable(core.addInstance(pool).number, true);
     core.scaling?.begin();
     pull(core);
     return simulation;
@@ -262,10 +262,10 @@ export class Simulation implements InstanceHost {
         expire(core, a, nowUs);
         return;
       case SimEvent.SCALE_CHECK:
-        core.scaling?.check(nowUs);
+        core.scaling?.check(a, nowUs);
         return;
       case SimEvent.SCALE_ACTION:
-        core.scaling?.due(a, nowUs);
+        core.scaling?.due(b, a, nowUs);
         return;
       case SimEvent.HANDOFF:
         handOff(core, a, b, nowUs);

@@ -9,7 +9,7 @@
  * it, and any other end counts for both.
  */
 
-import type { AdmissionDecision, Priority, RoutingDecision } from './decisions.ts';
+import type { AdmissionDecision, ForcedRouting, Priority, RoutingDecision, Stay } from './decisions.ts';
 import type { FlowControl } from './flowControl/gateway.ts';
 import type { ClusterState, InstanceProbe } from './instances.ts';
 import type { PolicyChoice, Stateful } from './policy.ts';
@@ -111,11 +111,25 @@ export interface ControlPlane extends Stateful {
   admit(request: RequestView, nowUs: number, forced?: 'admit' | 'reject'): AdmissionDecision;
   prioritise(request: RequestView, nowUs: number): Priority;
   /**
-   * @param forced the instance that gets the request, or its output, whatever the policy would choose
+   * @param forced what is done, whatever the policies would choose
+   * @param stay for a request that is routed again: it stays in its configurations, and with its hand-off,
+   * as long as an instance of them is routable
    * @returns null when no instance can take it
-   * @throws TKV_INPUT when the forced one cannot
+   * @throws TKV_INPUT when a forced one cannot
    */
-  route(request: RequestView, priority: Priority, nowUs: number, forced?: number): RoutingDecision | null;
+  route(
+    request: RequestView,
+    priority: Priority,
+    nowUs: number,
+    forced?: ForcedRouting,
+    stay?: Stay,
+  ): RoutingDecision | null;
+  /**
+   * What was to go on at `from` once its prompt has come there goes on at another instance of that
+   * configuration.
+   * @returns that instance; -1, with nothing changed, when none is routable
+   */
+  rehome(request: RequestView, priority: Priority, from: number, configId: string, nowUs: number): number;
 
   /**
    * The request joined the batch of the instance for the first time.

@@ -37,6 +37,21 @@ export interface FilteredOut {
   readonly filter: string;
 }
 
+/** A routing decision that is taken out of the policies' hands, or a part of it. */
+export interface ForcedRouting {
+  /** The instance that gets the request, or its output. Default: what the policy chooses. */
+  readonly target?: number;
+  /** The instance that computes the prompt for it, -1 for no hand-off. Default: what the policies choose. */
+  readonly prefillInstance?: number;
+}
+
+/** The configurations that a request was routed to before, and stays in when it is routed again. */
+export interface Stay {
+  readonly target: string;
+  /** Of the instance that was to compute its prompt for another one; '' without a hand-off. */
+  readonly prefill: string;
+}
+
 export interface RoutingDecision {
   /** Number of the instance that the request runs on; with a hand-off the one that decodes. */
   readonly target: number;

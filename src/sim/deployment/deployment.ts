@@ -80,8 +80,8 @@ export interface SimulationSetup {
   readonly control: ControlPlane;
   readonly options: SimulationOptions;
   readonly observer?: SimulationObserver;
-  /** Replicas that come and go, where there is an autoscaler. */
-  readonly scaling?: ScalingSetup;
+  /** Pools whose replicas come and go, each with its autoscaler. Their order does not matter. */
+  readonly scaling?: readonly ScalingSetup[];
   /** Leaves block keys out where nothing is shared and one tier is all there is; see `PromptKeys`. */
   readonly skipsKeys?: boolean;
   /** Decisions that are taken out of the policies' hands. */
@@ -111,24 +111,48 @@ export function resumeSimulation(setup: SimulationSetup, snapshot: SnapshotData)
   return Simulation.resume(partsOf({ ...setup, skipsKeys: false }), snapshot);
 }
 
+/** In order of the pools. @throws TKV_CONFIG for one that fits no pool, or a pool that others share a name with */
+function checkScaling(pools: readonly PoolConfig[], scaling: readonly ScalingSetup[]): ScalingSetup[] {
+  const at = scaling.map(({ configId, replicas }) => {
+    const named = pools.filter((pool) => pool.configId === configId);
+    if (named.length !== 1) {
+      const problem = `names "${configId}", which ${named.length === 0 ? 'is no pool' : `${named.length} pools are called`}`;
+      throw configError('scaling.configId', problem, 'Name one of the pools, each with its own name.');
+    }
+    if (scaling.filter((other) => other.configId === configId).length > 1) {
+      throw configError('scaling.configId', `names "${configId}" twice`, 'Give a pool one autoscaler.');
+    }
+    const [pool] = named;
+    if (replicas.ready !== pool.replicas) {
+      const problem = `is ${pool.replicas}, and its autoscaler begins with ${replicas.ready}`;
+      throw configError(`${configId}.replicas`, problem, 'Begin with as many as there are.');
+    }
+    return pools.indexOf(pool);
+  });
+  return scaling
+    .map((setup, i) => ({ setup, pool: at[i] }))
+    .sort((a, b) => a.pool - b.pool)
+    .map(({ setup }) => setup);
+}
+
 function partsOf(setup: SimulationSetup): SimulationParts {
   const { pools } = checkDeployment(setup.deployment);
   const makeEngine: MakeEngine =
     setup.makeEngine ?? (({ engine }, timeline, woken) => new SchedulerEngine(engine, timeline, woken));
-  const poolOf: PoolConfig[] = pools.flatMap((pool) => new Array<PoolConfig>(pool.replicas).fill(pool));
+  const scaling = checkScaling(pools, setup.scaling ?? []);
   return {
     key: setup.key ?? keyOfSeed(1n),
     workload: setup.workload,
     options: setup.options,
-    instances: poolOf.length,
+    pools: pools.map(({ configId, role, model }) => ({ configId, role, model })),
+    instances: pools.flatMap(({ replicas }, pool) => new Array<number>(replicas).fill(pool)),
     control: setup.control,
     keys: new PromptKeys(pools[0].engine.blockTokens, setup.skipsKeys === true && isPlain(setup)),
-    ...(setup.scaling === undefined ? {} : { scaling: setup.scaling }),
+    ...(scaling.length === 0 ? {} : { scaling }),
     ...(setup.observer === undefined ? {} : { observer: setup.observer }),
     ...(setup.forced === undefined ? {} : { forced: setup.forced }),
-    makeInstance(number, table, host, timeline) {
-      // instances that scaling adds are like the last ones
-      const pool = poolOf[number] ?? pools[pools.length - 1];
+    makeInstance(number, poolNumber, table, host, timeline) {
+      const pool = pools[poolNumber];
       const { configId, role, model, latency, limits } = pool;
       const wake = { instance: null as Instance | null };
       const engine = makeEngine(pool, timeline, () => wake.instance?.wake(timeline.nowUs));

@@ -6,13 +6,13 @@
 
 import type { Digest } from '../../runtime/digest.ts';
 import type { ResolvedConfig } from '../../runtime/manager/config.ts';
-import type { StateVisitor } from '../../runtime/snapshot/index.ts';
-import { linkName, type Tier } from '../../runtime/tier/tier.ts';
+import type { Tier } from '../../runtime/tier/tier.ts';
 import type { StoreItem, StoreResult } from '../../runtime/tier/tierStore.ts';
 import type { Completion, EndListener, TransferDriver } from '../../runtime/transfer/driver.ts';
 import { Outcome } from '../../runtime/transfer/outcome.ts';
 import type { Place, Transfer } from '../../runtime/transfer/transfer.ts';
 import { ModeledTier } from '../tier/modeledTier.ts';
+import { Flights } from './flights.ts';
 import type { LinkModel } from './linkModel.ts';
 import type { Timeline } from './timeline.ts';
 
@@ -20,24 +20,24 @@ const noBytes = new Uint8Array(0);
 
 export class ModeledDriver implements TransferDriver {
   readonly tiers: ReadonlyMap<Tier, ModeledTier>;
-  /** Bytes carried and time busy so far, by link. */
-  readonly traffic: Map<string, { bytes: number; busyUs: number }> = new Map();
-  readonly #links: LinkModel;
+  readonly #flights: Flights<Transfer>;
   readonly #timeline: Timeline;
-  /** Jobs under way, by flight number; numbers are used again. */
-  readonly #flights: (Transfer | null)[] = [];
-  readonly #freeFlights: number[] = [];
   #listener: EndListener = () => {};
 
   /** @param timeline calls `end` with each flight that was scheduled on it, when it is due */
   constructor(config: ResolvedConfig, links: LinkModel, timeline: Timeline) {
     this.tiers = new Map(config.tiers.map(({ tier, shape }) => [tier, new ModeledTier(tier, shape)]));
-    this.#links = links;
+    this.#flights = new Flights(links, timeline);
     this.#timeline = timeline;
   }
 
   get inFlight(): number {
-    return this.#flights.length - this.#freeFlights.length;
+    return this.#flights.inFlight;
+  }
+
+  /** Bytes carried and time busy so far, by link. */
+  get traffic(): Flights<Transfer>['traffic'] {
+    return this.#flights.traffic;
   }
 
   nowUs(): number {
@@ -49,26 +49,20 @@ export class ModeledDriver implements TransferDriver {
   }
 
   submit(transfers: readonly Transfer[]): void {
-    const ends = transfers.map((transfer) => this.#endUs(transfer));
-    this.#endTogether(transfers, ends);
-    transfers.forEach((transfer, i) => {
-      const flight = this.#freeFlights.pop() ?? this.#flights.length;
-      this.#flights[flight] = transfer;
-      this.#timeline.schedule(ends[i], flight);
-    });
+    for (const transfer of transfers) {
+      const { source, target, bytes } = transfer;
+      this.#flights.add(transfer, { from: source?.tier ?? null, to: target.tier, bytes });
+    }
+    this.#flights.depart();
   }
 
   /** The flight is due: its bytes are where they were to go, if they were there. */
   end(flight: number): void {
-    const transfer = this.#flights[flight];
-    if (transfer === null || transfer === undefined) return;
-    this.#flights[flight] = null;
-    this.#freeFlights.push(flight);
-    this.#listener(this.endAtOnce(transfer));
+    const transfer = this.#flights.land(flight);
+    if (transfer !== null) this.#listener(this.#ended(transfer));
   }
 
-  /** Carries a transfer out that takes no time and was not submitted. @returns how it ended */
-  endAtOnce(transfer: Transfer): Completion {
+  #ended(transfer: Transfer): Completion {
     const { outcome, reason } = this.#carryOut(transfer);
     const digest = transfer.kind === 'seal' ? modeledDigest(transfer.key) : { lo: 0, hi: 0 };
     return { job: transfer.job, outcome, reason, digestLo: digest.lo, digestHi: digest.hi };
@@ -83,60 +77,8 @@ export class ModeledDriver implements TransferDriver {
     return this.#tier(target).writeItem(itemAt(transfer, target));
   }
 
-  /** Transfers of one copy end with the last of them. */
-  #endTogether(transfers: readonly Transfer[], ends: number[]): void {
-    const copies: Map<string, { bytes: number; members: number[] }> = new Map();
-    for (const [i, { source, target, bytes }] of transfers.entries()) {
-      if (source === null) continue;
-      const most = this.#links.batchBytes(source.tier, target.tier);
-      if (most === 0) continue;
-      const name = linkName(source.tier, target.tier);
-      const copy = copies.get(name);
-      if (copy === undefined || copy.bytes + bytes > most) {
-        copies.set(name, { bytes, members: [i] });
-        continue;
-      }
-      copy.bytes += bytes;
-      copy.members.push(i);
-      for (const member of copy.members) ends[member] = ends[i];
-    }
-  }
-
   #tier({ tier }: Place): ModeledTier {
     return this.tiers.get(tier) as ModeledTier;
-  }
-
-  #endUs(transfer: Transfer): number {
-    const nowUs = this.#timeline.nowUs;
-    if (transfer.source === null) return nowUs;
-    const { source, target, bytes } = transfer;
-    const endUs = this.#links.endUs(source.tier, target.tier, bytes, nowUs);
-    const name = linkName(source.tier, target.tier);
-    const traffic = this.traffic.get(name) ?? { bytes: 0, busyUs: 0 };
-    this.traffic.set(name, traffic);
-    traffic.bytes += bytes;
-    traffic.busyUs += this.#links.transferUs(source.tier, target.tier, bytes);
-    return endUs;
-  }
-
-  /** The timeline keeps the events of the flights. */
-  visitState(visitor: StateVisitor): void {
-    for (const tier of this.tiers.values()) tier.visitState(visitor);
-    this.#links.visitState(visitor);
-    visitor.value(
-      () => [...this.#flights],
-      (saved) => {
-        this.#flights.splice(0, this.#flights.length, ...saved);
-      },
-    );
-    visitor.list(this.#freeFlights);
-    visitor.value(
-      () => [...this.traffic].map(([link, sums]) => [link, { ...sums }] as const),
-      (saved) => {
-        this.traffic.clear();
-        for (const [link, sums] of saved) this.traffic.set(link, { ...sums });
-      },
-    );
   }
 }
 

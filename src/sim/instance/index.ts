@@ -7,8 +7,10 @@ export type {
   EngineStep,
   EngineTraffic,
   InstanceEngine,
+  LinkMetrics,
   LoadTiming,
   LowerTier,
+  TierMetrics,
   TierReport,
 } from './engine/index.ts';
 export { managerConfigOf, SchedulerEngine } from './engine/index.ts';

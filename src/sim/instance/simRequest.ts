@@ -22,6 +22,9 @@ export class SimRequest implements RequestView, ServingRequest {
   part: 'whole' | 'prefill' | 'decode' = 'whole';
   /** Lower is more urgent. */
   priority = 0;
+  /** By which it joins the batch, lower first, and gives way, higher first; NaN where no policy ranks. */
+  queueRank: number = NaN;
+  victimRank: number = NaN;
   /** Leading blocks that it found cached when it first joined a batch, or -1 before. */
   foundBlocks = -1;
   /** Step that sampled the first token since the request last joined the batch, or -1. */
@@ -37,6 +40,11 @@ export class SimRequest implements RequestView, ServingRequest {
   skipped: number[] | null = null;
   /** While the prefill instance has it: where it goes on. */
   decodeInstance = -1;
+  /** The instance that computed its prompt for another one, or does; -1 for none. */
+  prefillInstance = -1;
+  /** While it is routed again: the instances that it was routed to before, -1 for none. */
+  formerTarget = -1;
+  formerPrefill = -1;
   /** The priority with which it is routed next; null while it is not on its way to routing. */
   routedWith: Priority | null = null;
   readonly #makeKeys: PromptKeys;

@@ -3,9 +3,10 @@
  * upstream's: the best score less the chosen one's.
  */
 
-import type { SimulationObserver } from '../cluster/index.ts';
+import type { ReplicaChange, ScaleChange, SimulationObserver } from '../cluster/index.ts';
 import type { AdmissionDecision, RoutingDecision } from '../control/index.ts';
 import type { SimRequest } from '../instance/index.ts';
+import { ScaleRecords } from './scaling/index.ts';
 
 export interface DecisionSummary {
   readonly admitted: number;
@@ -19,6 +20,7 @@ export interface DecisionSummary {
 
 export class Decisions implements SimulationObserver {
   readonly #records: object[] | null;
+  readonly #scales: ScaleRecords = new ScaleRecords();
   #admitted = 0;
   #rejected = 0;
   #routed = 0;
@@ -69,8 +71,13 @@ export class Decisions implements SimulationObserver {
     this.#records?.push({ kind: 'routing', timeUs: nowUs, ...aboutRequest(request), ...decision, regret });
   }
 
-  scaled(decision: object, before: number, nowUs: number): void {
-    this.#records?.push({ kind: 'scale', timeUs: nowUs, previousReplicas: before, ...decision });
+  scaled(change: ScaleChange): void {
+    this.#records?.push(this.#scales.scaled(change));
+  }
+
+  replica(change: ReplicaChange): void {
+    this.#scales.replica(change);
+    this.#records?.push({ kind: 'replica', ...change });
   }
 
   diverged(divergence: object): void {

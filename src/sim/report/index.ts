@@ -1,17 +1,13 @@
 /** What a run is shown and written as. */
 
+export type { Targets, TargetsByClass } from '../metrics/index.ts';
 export { headOfLineBlocking, priorityInversions } from './anomalies.ts';
 export { ChromeTrace } from './chromeTrace.ts';
 export { type DecisionSummary, Decisions } from './decisions.ts';
 export { Occupancy, type OccupancySample } from './occupancy.ts';
-export { type LinkMetrics, type TierMetrics, type TransferMetrics, transferMetrics } from './tierMetrics.ts';
-export {
-  type ClassGoodput,
-  type Goodput,
-  goodputOf,
-  type Targets,
-  type TargetsByClass,
-} from './upstream/goodput.ts';
+export { type ScaleRecord, ScaleRecords, type ScalingOf, ScalingReport } from './scaling/index.ts';
+export { type TransferMetrics, transferMetrics } from './tierMetrics.ts';
+export { type ClassGoodput, type Goodput, goodputOf } from './upstream/goodput.ts';
 export {
   type ClassSummary,
   classSummaries,

@@ -1,24 +1,6 @@
 /** What went on in the tiers of a run's instances, summed up over the instances. */
 
-import type { Instance } from '../instance/index.ts';
-
-export interface TierMetrics {
-  readonly tier: string;
-  readonly capacityBlocks: number;
-  /** Blocks that requests found here. */
-  readonly hits: number;
-  readonly evictions: number;
-  /** Bytes that came from the tier above, and that went up to HBM. */
-  readonly writtenBytes: number;
-  readonly readBytes: number;
-}
-
-export interface LinkMetrics {
-  readonly link: string;
-  readonly bytes: number;
-  /** Time in which the link carried something, over all instances. */
-  readonly busyUs: number;
-}
+import type { Instance, LinkMetrics, TierMetrics } from '../instance/index.ts';
 
 export interface TransferMetrics {
   readonly tiers: readonly TierMetrics[];

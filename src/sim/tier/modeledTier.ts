@@ -5,7 +5,6 @@
  */
 
 import type { PoolShape } from '../../runtime/pool/shape.ts';
-import type { StateVisitor } from '../../runtime/snapshot/index.ts';
 import { corrupt, loaded, refused, SlotLedger } from '../../runtime/tier/slotLedger.ts';
 import type { Tier } from '../../runtime/tier/tier.ts';
 import type { ItemEnded, StoreItem, StoreResult, TierStore } from '../../runtime/tier/tierStore.ts';
@@ -93,11 +92,6 @@ export class ModeledTier implements TierStore {
     const grown = new Uint32Array(room * IDENTITY_WORDS);
     grown.set(this.#identities);
     this.#identities = grown;
-  }
-
-  visitState(visitor: StateVisitor): void {
-    this.#ledger.visitState(visitor);
-    this.#identities = visitor.growing(this.#identities);
   }
 }
 

@@ -7,7 +7,7 @@ import { poolShape } from '../../../src/runtime/pool/shape.ts';
 import type { SlotUse } from '../../../src/runtime/tier/slotLocks.ts';
 import type { StoreResult } from '../../../src/runtime/tier/tierStore.ts';
 import { SeededRandom, testSeed } from '../../../src/testing/index.ts';
-import { gathered, scatter } from './boxTruth.ts';
+import { gathered, scatter } from './boxes/boxTruth.ts';
 import { softwareDevice } from './softwareDevice.ts';
 
 const device = softwareDevice();

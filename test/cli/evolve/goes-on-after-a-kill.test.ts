@@ -88,6 +88,7 @@ it('goes on after a kill to what an uninterrupted search gives, on another numbe
   for (const name of [
     'best.json',
     'report.json',
+    'comparison.csv',
     'lineage.jsonl',
     'fitness.svg',
     'archive.svg',
@@ -113,6 +114,11 @@ it.each([
   [['routing/lor', '--resume'], /policy comes with --resume/],
   [['routing/lorr'], /Did you mean routing.lor/],
   [['--plan', 'nothing'], /--plan is not known/],
+  [
+    ['--slots', 'routing,autoScale'],
+    /--slots has autoScale, and the plan scales no instances.*--plan scaling/,
+  ],
+  [['--minutes', 'soon'], /--minutes/],
 ])('a mistake is one line and code 2: %j', (more, message) => {
   const { status, stderr } = evolve('none', ...more);
   expect(status).toBe(2);
@@ -124,6 +130,21 @@ it('a search is neither overwritten nor gone on with under another plan', () => 
   expect(evolve('whole').stderr).toMatch(/holds a search already.*--resume/);
   expect(evolve('whole', '--resume', '--seed', '9').stderr).toMatch(/seed is 9, and was 1/);
 });
+
+it('ends with a winner after the minutes that it is given, and says how it stands beside every preset', () => {
+  const { status, stdout } = evolve('short', '--minutes', '0', '--workers', '1', '--no-plots');
+  expect(status).toBe(0);
+  expect(stdout).toMatch(/^0 generations/);
+  const state = JSON.parse(stateOf('short')) as SearchState;
+  const rows = fs
+    .readFileSync(path.join(folder, 'short', 'comparison.csv'), 'utf8')
+    .trim()
+    .split('\n');
+  expect(rows[0]).toBe('policy,all,small/roofline');
+  // the winner is a preset itself, and is not in the list twice
+  expect(rows).toHaveLength(1 + state.individuals.length);
+  expect(rows[1]).toMatch(/^winner,/);
+}, 120_000);
 
 function lacksMatplotlib(): boolean {
   try {

@@ -11,6 +11,7 @@ import { parityCommand } from '../../../src/cli/parity/command.ts';
 import { replayExactly } from '../../../src/cli/parity/exactReplay.ts';
 import type { ParityReport } from '../../../src/cli/parity/report/index.ts';
 import { endingOf } from '../../../src/cli/process/errorFunnel.ts';
+import { printedBy } from '../printed.ts';
 
 let folder: string;
 beforeAll(() => {
@@ -28,25 +29,7 @@ const links = {
   links: { hbmToDdr: link, ddrToHbm: link, ddrToNvme: link, nvmeToDdr: link, nvmeToHbm: link },
 };
 
-async function parity(...args: string[]): Promise<string> {
-  const { write } = process.stdout;
-  let out = '';
-  process.stdout.write = (text: string | Uint8Array): boolean => {
-    out += String(text);
-    return true;
-  };
-  const before = process.exitCode;
-  const command = parityCommand()
-    .exitOverride()
-    .configureOutput({ writeErr: () => {} });
-  try {
-    await command.parseAsync(args, { from: 'user' });
-  } finally {
-    process.stdout.write = write;
-    process.exitCode = before;
-  }
-  return out;
-}
+const parity = (...args: string[]): Promise<string> => printedBy(parityCommand(), ...args);
 
 /**
  * Conversations that come back while others run. HBM and DDR overflow and NVMe holds the rest, so that what is

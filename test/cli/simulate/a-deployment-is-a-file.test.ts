@@ -129,6 +129,93 @@ it('can be swept over a field', async () => {
   expect(results[3].e2eMeanMs).toBeLessThan(results[1].e2eMeanMs);
 });
 
+/** Two pools of one model, the second as said. */
+function twoPools(second: string): string {
+  return `version: 1
+models:
+  - {name: qwen3-14b, hardware: H100, tp: 2}
+pools:
+  - {name: a, replicas: 1, engine: {total_kv_blocks: 400}}
+  - {name: b, ${second}, engine: {total_kv_blocks: 400}}
+workload: {preset: chatbot, rate: 10, num_requests: 150}
+seed: 5
+`;
+}
+
+interface ScaledMetrics {
+  readonly injected_requests: number;
+  readonly completed_requests: number;
+  readonly tierkv: { readonly scaling?: readonly Record<string, number | string>[] };
+}
+
+describe('pools scale', () => {
+  async function run(
+    name: string,
+    ...more: string[]
+  ): Promise<{ text: string; metrics: ScaledMetrics; rows: Record<string, unknown>[] }> {
+    const [file, decisions] = [path.join(folder, 'metrics.json'), path.join(folder, 'decisions.jsonl')];
+    const text = await printed(
+      '--deployment',
+      name,
+      ...more,
+      '--metrics-path',
+      file,
+      '--decisions',
+      decisions,
+    );
+    const lines = fs.readFileSync(decisions, 'utf8').trim().split('\n');
+    return {
+      text,
+      metrics: JSON.parse(fs.readFileSync(file, 'utf8')) as ScaledMetrics,
+      rows: lines.map((line) => JSON.parse(line) as Record<string, unknown>),
+    };
+  }
+
+  it('each on its own, in summary, metrics and decisions', async () => {
+    const { text, metrics, rows } = await run(
+      path.join(examples, 'scaled-pools.yaml'),
+      '--num-requests',
+      '1200',
+    );
+    expect(metrics.completed_requests).toBe(1200);
+    const shown =
+      /=== Autoscaling ===\n {2}prefill: hpa, 1 to 4 replicas, .*\n {2}decode: token-capacity, 1 to 6 /;
+    expect(text).toMatch(shown);
+    const [prefill, decode] = metrics.tierkv.scaling ?? [];
+    expect([prefill.configId, decode.configId]).toEqual(['prefill', 'decode']);
+    const scales = rows.filter(({ kind }) => kind === 'scale');
+    for (const { configId, ups, downs, minReplicas, maxReplicas } of [prefill, decode]) {
+      const own = scales.filter((row) => row.configId === configId);
+      expect(own.length).toBe(Number(ups) + Number(downs));
+      expect(own.length).toBeGreaterThan(0);
+      for (const { newCount } of own) {
+        expect(newCount).toBeGreaterThanOrEqual(Number(minReplicas));
+        expect(newCount).toBeLessThanOrEqual(Number(maxReplicas));
+      }
+    }
+    const came = scales.filter(({ readyUs }) => Number(readyUs) > 0);
+    expect(came.length).toBeGreaterThan(0);
+    for (const { configId, timeUs, readyUs, provisioningDelayUs, warmupEndUs } of came) {
+      expect(Number(provisioningDelayUs)).toBeGreaterThan(configId === 'prefill' ? 4e6 : 8e6);
+      expect(Number(readyUs)).toBeGreaterThanOrEqual(Number(timeUs) + Number(provisioningDelayUs));
+      expect(Number(warmupEndUs)).toBe(Number(readyUs) + (configId === 'prefill' ? 0 : 15e6));
+    }
+    expect(rows.some(({ kind, phase }) => kind === 'replica' && phase === 'ready')).toBe(true);
+  });
+
+  it('one autoscaling for all is that of each pool with room that has none of its own', async () => {
+    const policy = 'autoscaling: {policy: {policy: hpa, target: 1}, poll_interval_us: 100000}';
+    const file = write(`${twoPools('replicas: {min: 1, max: 3}')}${policy}\n`);
+    const { metrics } = await run(file);
+    expect(metrics.tierkv.scaling).toMatchObject([{ configId: 'b', policy: 'hpa', maxReplicas: 3 }]);
+    const own = write(twoPools(`replicas: {min: 1, max: 3}, ${policy}`));
+    expect((await run(own)).metrics.tierkv.scaling).toEqual(metrics.tierkv.scaling);
+    const { metrics: fixed, text } = await run(write(twoPools('replicas: 2')));
+    expect(fixed.tierkv.scaling).toBeUndefined();
+    expect(text).not.toContain('Autoscaling');
+  });
+});
+
 describe('a mistake is one line with file, line and key', () => {
   const replaced = (what: string, by: string): string => base.replace(what, by);
   it.each([
@@ -156,6 +243,38 @@ describe('a mistake is one line with file, line and key', () => {
     [replaced('queue-depth: 2', 'queue-dept: 2'), /:10: control.routing.scorers .*queue-depth/],
     [replaced('replicas: 2', 'role: prefill'), /pools has prefill pool "chat" and no decode pool/],
     [replaced('replicas: 2', 'replicas: {min: 1, max: 4}'), /pools gives "chat" room to scale.*autoscaling/],
+    [
+      twoPools('replicas: {min: 1, max: 3}, autoscaling: {policy: {policy: hpaa}}'),
+      /:6: pools\[1\].autoscaling.policy.policy is not known.*hpa/,
+    ],
+    [
+      twoPools('replicas: {min: 1, max: 3}, autoscaling: {policy: {policy: hpa}, pol_interval_us: 5}'),
+      /:6: pools\[1\].autoscaling.pol_interval_us is not a key here. Did you mean "poll_interval_us"/,
+    ],
+    [
+      twoPools('replicas: {min: 1, max: 3}, autoscaling: {poll_interval_us: 5}'),
+      /:6: pools\[1\].autoscaling.policy is missing/,
+    ],
+    [
+      twoPools('replicas: 2, autoscaling: {policy: {policy: hpa}}'),
+      /:6: pools\[1\].autoscaling has no room, since replicas are 2. Write replicas: \{min/,
+    ],
+    [
+      twoPools('replicas: {min: 1, max: 3}'),
+      /pools gives "b" room to scale.*Add autoscaling to it or for all/,
+    ],
+    [
+      `${twoPools('replicas: 2')}autoscaling: {policy: {policy: hpa}}\n`,
+      /autoscaling is of no pool: .*Write replicas: \{min: 1, max: 4\} in a pool/,
+    ],
+    [
+      `${twoPools('replicas: {min: 1, max: 3}, autoscaling: {policy: {policy: hpa}}')}autoscaling: {policy: {policy: kpa}}\n`,
+      /autoscaling is of no pool/,
+    ],
+    [
+      `${twoPools('replicas: {min: 1, max: 3}')}autoscaling: {policy: {policy: hpa}, dran: {mode: wait}}\n`,
+      /autoscaling.dran is not a key here. Did you mean "drain"/,
+    ],
     [replaced('version: 1', 'version: 2'), /:1: version is "2"/],
     [replaced('preset: chatbot', 'preset: chatbott'), /chatbott.*chatbot/],
     [

@@ -4,10 +4,10 @@
  */
 
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { BufferUsage, MapMode } from '../../../src/backends/webgpu/device/gpuConstants.ts';
 import type { KVRuntime, KVSequence, PrefillPart } from '../../../src/embed/index.ts';
 import { SeededRandom } from '../../../src/testing/index.ts';
-import { nothingLeaked, openHeld, untilHeld } from '../heldDisk.ts';
+import { deviceBytes } from '../deviceBytes.ts';
+import { nothingLeaked, openHeld, untilHeld } from '../disk/heldDisk.ts';
 import { blocks, layout, openRuntime, tenant } from '../liveRuntime.ts';
 
 const { blockTokens } = layout;
@@ -60,22 +60,8 @@ function damage(runtime: KVRuntime, bytes: Uint8Array | undefined): void {
   throw new Error('the bytes are not in host memory');
 }
 
-async function bytesOf(
-  runtime: KVRuntime,
-  sequence: KVSequence,
-  index: number,
-  group = 0,
-): Promise<Uint8Array> {
-  const { buffer, offsetBytes, sizeBytes } = runtime.slot(sequence, index, group);
-  const usage = BufferUsage.MAP_READ | BufferUsage.COPY_DST;
-  const read = runtime.device.createBuffer({ size: sizeBytes, usage });
-  const encoder = runtime.device.createCommandEncoder();
-  encoder.copyBufferToBuffer(buffer, offsetBytes, read, 0, sizeBytes);
-  runtime.device.queue.submit([encoder.finish()]);
-  await read.mapAsync(MapMode.READ);
-  const bytes = new Uint8Array(read.getMappedRange()).slice();
-  read.destroy();
-  return bytes;
+function bytesOf(runtime: KVRuntime, sequence: KVSequence, index: number, group = 0): Promise<Uint8Array> {
+  return deviceBytes(runtime.device, runtime.slot(sequence, index, group));
 }
 
 /** All parts of the prefill. Nothing is written in them: what was cached can be seen as it is. */
@@ -144,6 +130,19 @@ describe('a prompt that goes on from a sealed tail', () => {
     const sequence = await begin(kv);
     expect(sequence.cachedTokens, 'the first block is there, the tail on its way').toBe(blockTokens);
     expect(await parts(kv, sequence)).toEqual([{ start: sealed, end: 40 }]);
+    expect(await bytesOf(kv, sequence, 1)).toEqual(bytes.get('1/0'));
+    kv.release(sequence);
+    nothingIsHeld(kv);
+  });
+
+  it('is not handed out before its copy has ended, whoever else frees room meanwhile', async () => {
+    kv = await openRuntime({});
+    const bytes = await cacheWithTail(kv, 0);
+    const [sequence, other] = [await begin(kv), await begin(kv, tokensOf(5, 7000))];
+    const part = kv.nextPart(sequence);
+    expect(kv.manager.counters.copies, 'the copy has begun').toBe(1);
+    kv.release(other);
+    expect(await part).toEqual({ start: sealed, end: 40 });
     expect(await bytesOf(kv, sequence, 1)).toEqual(bytes.get('1/0'));
     kv.release(sequence);
     nothingIsHeld(kv);
@@ -296,6 +295,20 @@ describe('layer groups', () => {
     }
     expect(await kv.seal(sequence)).toBe('done');
     expect(await kv.readyLayers(sequence, 0), 'it can be asked again').toMatchObject({ open: [2] });
+    kv.release(sequence);
+    nothingIsHeld(kv);
+  });
+
+  it('are interrupted when the sequence was taken back into a tail that had not come', async () => {
+    kv = await openRuntime({ ddrBytes: blocks(40), layerGroups });
+    await cacheWithTail(kv, 1);
+    const sequence = await begin(kv);
+    await kv.truncate(sequence, 20);
+    expect(await kv.append(sequence, tokensOf(40).fill(7, 20))).toBe('done');
+    expect(await kv.readyLayers(sequence, 0)).toBe('interrupted');
+    expect(await kv.recover(sequence)).toEqual([1, 2]);
+    expect(sequence.cachedTokens).toBe(blockTokens);
+    expect(await kv.readyLayers(sequence, 0)).toMatchObject({ open: [1, 2] });
     kv.release(sequence);
     nothingIsHeld(kv);
   });

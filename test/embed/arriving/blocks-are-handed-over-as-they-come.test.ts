@@ -2,10 +2,10 @@
 
 import { afterEach, describe, expect, it } from 'vitest';
 import type { KVRuntime, KVSequence, PrefillPart } from '../../../src/embed/index.ts';
-import { nothingLeaked, openHeld, untilHeld } from '../heldDisk.ts';
+import { nothingLeaked, openHeld, untilHeld } from '../disk/heldDisk.ts';
 import {
   blocks,
-  bytesOf,
+  byteOf,
   cacheBelow,
   contents,
   layout,
@@ -43,6 +43,16 @@ async function prefill(runtime: KVRuntime, sequence: KVSequence, seed: number): 
     if (part === 'interrupted') throw new Error('interrupted');
     compute(runtime, sequence, part, seed);
     parts.push(part);
+  }
+}
+
+/** From now on the runtime knows how long parts take. */
+async function measurePace(runtime: KVRuntime): Promise<void> {
+  for (let i = 0; i < 3; i++) {
+    const other = await runtime.begin(prompt(40 + i), { tenant, arriving: true });
+    await prefill(runtime, other, 40 + i);
+    runtime.release(other);
+    await runtime.device.queue.onSubmittedWorkDone();
   }
 }
 
@@ -106,14 +116,24 @@ describe('a prompt whose blocks lie below', () => {
     await nothingLeaked(held.kv);
   });
 
+  it('and is taken back to a part of its first block has no part beyond its end', async () => {
+    const held = await openHeld();
+    await measurePace(held.kv);
+    await cacheBelow(held.kv, 4, 1);
+    held.hold();
+    const sequence = await held.kv.begin(prompt(4), { tenant, arriving: true });
+    expect(await held.kv.nextPart(sequence, { maxTokens: 4 })).toEqual({ start: 0, end: 4 });
+    const truncated = held.kv.truncate(sequence, 8);
+    held.letGo();
+    expect(await truncated).toBe('done');
+    expect(await prefill(held.kv, sequence, 4)).toEqual([{ start: 4, end: 8 }]);
+    held.kv.release(sequence);
+    await nothingLeaked(held.kv);
+  });
+
   it('goes on behind the blocks that came while its first part was computed', async () => {
     const held = await openHeld();
-    for (let i = 0; i < 3; i++) {
-      const other = await held.kv.begin(prompt(40 + i), { tenant, arriving: true });
-      await prefill(held.kv, other, 40 + i);
-      held.kv.release(other);
-      await held.kv.device.queue.onSubmittedWorkDone();
-    }
+    await measurePace(held.kv);
     await cacheBelow(held.kv, 4, 1);
     held.hold();
     const sequence = await held.kv.begin(prompt(4), { tenant, arriving: true });
@@ -233,7 +253,7 @@ describe('a mistake is one clear error', () => {
     kv = await openRuntime({});
     const sequence = await kv.begin(prompt(10), { tenant });
     expect(await kv.nextPart(sequence)).toBe(null);
-    expect(await bytesOf(kv, sequence, 0)).toBeTypeOf('number');
+    expect(await byteOf(kv, sequence, 0)).toBeTypeOf('number');
     kv.release(sequence);
   });
 });

@@ -4,6 +4,7 @@ import { describe, expect, it } from 'vitest';
 import type { KVRuntime, PagedAttentionCache } from '../../../src/embed/index.ts';
 import { ContinuousBatchKVCacheManager } from '../../../src/runtime/index.ts';
 import { SeededRandom } from '../../../src/testing/index.ts';
+import { deviceBytes } from '../deviceBytes.ts';
 import { ask, blocks, layout, openRuntime } from '../liveRuntime.ts';
 
 const half = layout.blockBytes / 2;
@@ -50,12 +51,8 @@ it('K and V are stored in the layout of the device and read back', async () => {
   expect([keyCache, valueCache]).toEqual([halvesOf(3, 5).keyCache, halvesOf(3, 5).valueCache]);
   expect([blockIndex, tokenCount]).toEqual([index, 9]);
   const { slabs, entries } = cache.blockTable([index]);
-  const read = kv.device.createBuffer({ size: layout.blockBytes, usage: 0x1 | 0x8 });
-  const encoder = kv.device.createCommandEncoder();
-  encoder.copyBufferToBuffer(slabs[entries[0]], entries[1], read, 0, layout.blockBytes);
-  kv.device.queue.submit([encoder.finish()]);
-  await read.mapAsync(0x1);
-  const bytes = new Uint8Array(read.getMappedRange().slice(0));
+  const place = { buffer: slabs[entries[0]], offsetBytes: entries[1], sizeBytes: layout.blockBytes };
+  const bytes = await deviceBytes(kv.device, place);
   const plane = layout.kvStrideBytes;
   expect(bytes.subarray(0, plane)).toEqual(keyCache.subarray(0, plane));
   expect(bytes.subarray(plane, 2 * plane)).toEqual(valueCache.subarray(0, plane));

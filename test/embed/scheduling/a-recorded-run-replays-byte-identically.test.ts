@@ -20,7 +20,7 @@ afterAll(() => rmSync(dir, { recursive: true }));
 const seed = Number(process.env.TIERKV_SEED ?? 1);
 
 /** Random requests on three tiers that all overflow, with calls to the runtime itself in between. */
-async function record(log: string, preemption: string): Promise<void> {
+async function record(log: string, preemption: string, rule = 'fcfs'): Promise<void> {
   const random = new SeededRandom(seed);
   const disk = mkdtempSync(join(dir, 'disk-'));
   await using kv = await openRuntime({
@@ -31,21 +31,30 @@ async function record(log: string, preemption: string): Promise<void> {
   });
   const scheduler = kv.scheduler({
     preemption,
+    queueOrder: rule,
+    victimRule: rule,
     maxBatchedTokens: 64,
     maxSequences: 6,
     longPrefillTokens: 40,
   });
   let added = 0;
+  const ids: string[] = [];
   const add = (): void => {
     const from = 100 * random.below(4);
     const tokens = Array.from({ length: 10 + random.below(90) }, (_, i) => from + i);
     const id = `request "${added++}" of ${random.below(9)}`;
     scheduler.add({ id, tokens, maxTokens: 1 + random.below(40), tenant: `t${random.below(2)}` });
+    ids.push(id);
     if (random.chance(0.1)) scheduler.abort(id);
+  };
+  const rank = (): void => {
+    const some = ids.filter((id) => scheduler.progress(id) !== undefined && random.chance(0.6));
+    scheduler.rerank(some.map((id) => ({ id, rank: random.below(99) / 7 - 7 })));
   };
   add();
   await serveAll(kv, scheduler, new ReadingEngine(kv), (step) => {
     if (added < 40 && (scheduler.size < 2 || random.chance(0.4))) add();
+    if (rule === 'ranked') rank();
     if (step === 30)
       kv.prefetch(
         Array.from({ length: 60 }, (_, i) => 100 + i),
@@ -70,9 +79,13 @@ function replay(log: string): string {
   return again;
 }
 
-it.each(['recompute', 'offload'])('with preemption by %s', async (preemption) => {
-  const log = join(dir, `${preemption}.log`);
-  await record(log, preemption);
+it.each([
+  ['recompute', 'fcfs'],
+  ['offload', 'fcfs'],
+  ['offload', 'ranked'],
+])('with preemption by %s, %s', async (preemption, rule) => {
+  const log = join(dir, `${preemption}-${rule}.log`);
+  await record(log, preemption, rule);
   const text = readFileSync(log, 'utf8');
   for (const word of [
     '( ',
@@ -83,6 +96,7 @@ it.each(['recompute', 'offload'])('with preemption by %s', async (preemption) =>
     ' keys ',
     ' stepFailed ',
     ' lose ',
+    ...(rule === 'ranked' ? [' rerank '] : []),
   ]) {
     expect(text.includes(word), `the run had ${word} (seed ${seed})`).toBe(true);
   }

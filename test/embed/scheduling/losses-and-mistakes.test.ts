@@ -3,6 +3,7 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import type { KVSchedulerConfig } from '../../../src/embed/index.ts';
+import { deviceBytes } from '../deviceBytes.ts';
 import { blocks, layout, openRuntime } from '../liveRuntime.ts';
 import { answerTo, ReadingEngine } from './readingEngine.ts';
 import { serveAll } from './serving.ts';
@@ -82,15 +83,9 @@ describe('a slot that changes its tenant', () => {
   });
 });
 
-async function firstWord(device: GPUDevice, buffer: GPUBuffer, offset: number): Promise<number> {
-  const read = device.createBuffer({ size: 4, usage: 0x1 | 0x8 });
-  const encoder = device.createCommandEncoder();
-  encoder.copyBufferToBuffer(buffer, offset, read, 0, 4);
-  device.queue.submit([encoder.finish()]);
-  await read.mapAsync(0x1);
-  const [word] = new Uint32Array(read.getMappedRange().slice(0));
-  read.destroy();
-  return word;
+async function firstWord(device: GPUDevice, buffer: GPUBuffer, offsetBytes: number): Promise<number> {
+  const bytes = await deviceBytes(device, { buffer, offsetBytes, sizeBytes: 4 });
+  return new Uint32Array(bytes.buffer)[0];
 }
 
 describe('next', () => {

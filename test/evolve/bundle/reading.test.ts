@@ -113,6 +113,26 @@ describe('presets', () => {
 });
 
 describe('what describes policies', () => {
+  test('says which decision of the instance scheduler a tree takes', () => {
+    const names = ['on_arrival', 'make_batch', 'select_preemption_victim'];
+    const { properties } = bundleSchema() as {
+      properties: Record<string, { oneOf: { properties: object }[] }>;
+    };
+    const entrypoints = (slot: string): unknown[] =>
+      properties[slot].oneOf
+        .flatMap(({ properties: each }) => ('root' in each ? [each] : []))
+        .map((each) => {
+          return 'entrypoint' in each ? each.entrypoint : undefined;
+        });
+    expect(entrypoints('instanceScheduler')).toEqual([{ enum: names, default: 'on_arrival' }]);
+    expect(entrypoints('routing')).toEqual([undefined]);
+    const root = { action: 'rank', value: 1 };
+    for (const entrypoint of names) {
+      const bundle = { instanceScheduler: { type: 'decisionTree', root, entrypoint } };
+      expect(readBundle(JSON.parse(JSON.stringify(bundle)))).toEqual(bundle);
+    }
+  });
+
   test('holds every feature, action and template', () => {
     const text = descriptionText();
     const schema = JSON.stringify(bundleSchema());

@@ -8,9 +8,7 @@ import { runCase } from '../../../src/cli/evaluate/simulations/runCase.ts';
 import { bindBundle } from '../../../src/evolve/binding/index.ts';
 import { preset } from '../../../src/evolve/bundle/index.ts';
 import { RunWatch } from '../../../src/evolve/fitness/index.ts';
-
-const up = { action: 'up', reason: '' } as const;
-const down = { action: 'down', reason: '' } as const;
+import { scaleChange } from '../../sim/cluster/scaling/scaleChange.ts';
 
 test('those of the beginning, where nothing scales', () => {
   const watch = new RunWatch(() => []);
@@ -23,10 +21,18 @@ test('over all configurations, of which one scales', () => {
   const watch = new RunWatch(() => []);
   watch.begin(5);
   // 2 of the 5 are of the configuration that grows to 4 and shrinks to 1
-  watch.scaled({ ...up, targetReplicas: 4 }, 2, 10e6);
-  watch.scaled({ ...down, targetReplicas: 1 }, 4, 20e6);
+  watch.scaled(scaleChange('chat', 2, 4, 10e6));
+  watch.scaled(scaleChange('chat', 4, 1, 20e6));
   // 10 s of 5, 10 s of 7, 20 s of 4
   expect(watch.meanReplicas(40e6)).toBeCloseTo((10 * 5 + 10 * 7 + 20 * 4) / 40, 12);
+});
+
+test('a change after the end does not count, as where the last replicas go once all is done', () => {
+  const watch = new RunWatch(() => []);
+  watch.begin(2);
+  watch.scaled(scaleChange('chat', 2, 6, 10e6));
+  watch.scaled(scaleChange('chat', 6, 1, 21e6));
+  expect(watch.meanReplicas(20e6)).toBeCloseTo((10 * 2 + 10 * 6) / 20, 12);
 });
 
 test('those of a deployment file', async () => {

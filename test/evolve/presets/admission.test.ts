@@ -12,6 +12,7 @@ interface Asked {
   readonly tokens?: number;
   readonly tenant?: string;
   readonly atS?: number;
+  readonly targetUs?: number;
   readonly instances?: readonly InstanceSnapshot[];
   readonly verdict: 'admit' | 'reject';
 }
@@ -26,11 +27,19 @@ const priorities = new SloPriorities();
 
 function ask(template: string, asked: readonly Asked[]): string[] {
   const policy = admissionPolicies.make(choiceOf('admission', template), world());
-  return asked.map(({ sloClass = '', tokens = 160, tenant = '', atS = 0, instances = [instance(0)] }) => {
+  return asked.map((each) => {
+    const {
+      sloClass = '',
+      tokens = 160,
+      tenant = '',
+      atS = 0,
+      targetUs = 0,
+      instances = [instance(0)],
+    } = each;
     const nowUs = atS * 1e6;
     const score = priorities.of(sloClass);
     const priority = { score, rank: 0, hints: { sheddable: score < 0, dueUs: 0 } };
-    const view = request({ sloClass, promptTokens: tokens, tenantId: tenant });
+    const view = request({ sloClass, promptTokens: tokens, tenantId: tenant, sloTargetUs: targetUs });
     return policy.decide(view, priority, router({ nowUs }), cluster(instances, nowUs)).verdict;
   });
 }
@@ -42,6 +51,10 @@ const nearlyFull = [instance(0, { queueDepth: 5 }), instance(1, { used: 720 })];
 const threeQuarters = [instance(0, { used: 600 })]; // 0.6 / 0.8
 const inFlight = (...each: readonly number[]): InstanceSnapshot[] =>
   each.map((count, i) => instance(i, { inFlight: count }));
+
+/** With so many uncached tokens before it, one in flight, and half of its KV held. */
+const ahead = (inFlightTokens: number, fields: Parameters<typeof instance>[1] = {}): InstanceSnapshot =>
+  instance(0, { inFlight: 1, used: 500, inFlightTokens, ...fields });
 
 const rows: readonly Row[] = [
   {
@@ -121,6 +134,32 @@ const rows: readonly Row[] = [
       { sloClass: 'batch', instances: [instance(0, { queueDepth: 2 })], verdict: 'admit' },
       // s = 1: none but what is above all ceilings
       { sloClass: 'batch', instances: full, verdict: 'reject' },
+    ],
+  },
+  {
+    template: 'latency-slo',
+    formula:
+      'reject where priority < 0 and none has head room, nothing in flight, or less than 0.02 of KV held',
+    asked: [
+      // 1991 tokens at 15928 a second are 125 ms
+      { sloClass: 'batch', tokens: 1000, targetUs: 125_000, instances: [ahead(991)], verdict: 'admit' },
+      { sloClass: 'batch', tokens: 1000, targetUs: 125_000, instances: [ahead(992)], verdict: 'reject' },
+      { sloClass: 'critical', tokens: 1000, targetUs: 125_000, instances: [ahead(992)], verdict: 'admit' },
+      // without a target the time between tokens alone: 50 ms
+      { sloClass: 'batch', instances: [ahead(1e6, { recentTpotUs: 50_000 })], verdict: 'admit' },
+      { sloClass: 'batch', instances: [ahead(0, { recentTpotUs: 50_001 })], verdict: 'reject' },
+      { sloClass: 'batch', instances: [ahead(0, { recentTpotUs: 60_000, inFlight: 0 })], verdict: 'admit' },
+      { sloClass: 'batch', instances: [ahead(0, { recentTpotUs: 60_000, used: 19 })], verdict: 'admit' },
+      { sloClass: 'batch', instances: [ahead(0, { recentTpotUs: 60_000, used: 20 })], verdict: 'reject' },
+    ],
+  },
+  {
+    template: 'concurrency',
+    formula: 'reject where priority < 0 and the sum of f >= 100 n',
+    asked: [
+      { sloClass: 'batch', instances: inFlight(150, 50), verdict: 'reject' },
+      { sloClass: 'batch', instances: inFlight(150, 49), verdict: 'admit' },
+      { sloClass: 'standard', instances: inFlight(150, 50), verdict: 'admit' },
     ],
   },
   {

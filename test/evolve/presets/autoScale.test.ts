@@ -17,6 +17,10 @@ interface Load {
   readonly pending?: number;
   /** Requests in flight: over the last minute, and over its last six seconds. */
   readonly concurrency?: readonly [number, number];
+  /** Arrivals a second. */
+  readonly rate?: number;
+  /** One by one, in place of `ready`. */
+  readonly replicas?: readonly Partial<ReplicaSignals>[];
   /** Of each replica. */
   readonly replica?: Partial<ReplicaSignals>;
   readonly metrics?: Partial<AutoScaleContext['metrics']>;
@@ -29,15 +33,17 @@ interface Row {
 }
 
 /** A reading each two seconds of the last minute. */
-function history([minute, now]: readonly [number, number]): LoadSample[] {
+function history([minute, now]: readonly [number, number], requestRate: number): LoadSample[] {
   return Array.from({ length: 30 }, (_, i) => {
     const timeUs = (2 + 2 * i) * second;
     const concurrency = timeUs > 54 * second ? now : minute;
-    return { timeUs, concurrency, requestRate: 0, avgQueueDepth: 0, avgUtilization: 0 };
+    return { timeUs, concurrency, requestRate, avgQueueDepth: 0, avgUtilization: 0 };
   });
 }
 
-function context({ ready = 2, pending = 0, concurrency = [0, 0], replica, metrics }: Load): AutoScaleContext {
+function context(load: Load): AutoScaleContext {
+  const { pending = 0, concurrency = [0, 0], rate = 0, replica, replicas, metrics } = load;
+  const ready = replicas?.length ?? load.ready ?? 2;
   return {
     configId: 'default',
     nowUs: 60 * second,
@@ -69,8 +75,9 @@ function context({ ready = 2, pending = 0, concurrency = [0, 0], replica, metric
       kvCapacityTokens: 1000,
       kvUsedTokens: 0,
       ...replica,
+      ...replicas?.[instance],
     })),
-    loadHistory: history(concurrency),
+    loadHistory: history(concurrency, rate),
     pendingRequests: 0,
     sinceLastScaleUs: Infinity,
   };
@@ -146,6 +153,69 @@ const rows: readonly Row[] = [
       [{ metrics: { requestRate: 13, avgPromptTokens: 100, avgOutputTokens: 10 } }, 2],
       // each of two has rho 0.903: 0.68 s; of three 0.602
       [{ metrics: { requestRate: 25, avgPromptTokens: 100, avgOutputTokens: 10 } }, 3],
+    ],
+  },
+  {
+    template: 'dynamo-throughput',
+    formula:
+      'ceil(max(r P, P / 0.5 s) + r O (alpha + beta b) / b), P = I x 20 µs, b slots of 7 ms + 25 µs x b each token',
+    wanted: [
+      // P 2 ms, 10 tokens of 7025 µs: 10 x 0.002 + 10 x 0.07025
+      [{ rate: 10, metrics: { avgPromptTokens: 100, avgOutputTokens: 10 } }, 1],
+      [{ rate: 14, metrics: { avgPromptTokens: 100, avgOutputTokens: 10 } }, 2], // 0.028 + 0.9835
+      // b = 256 of 13.4 ms, up to 10000 / 110 = 90 of 9250 µs by memory: 0.2 + 100 x 10 x 0.00925 / 90
+      [
+        {
+          rate: 100,
+          replica: { maxBatch: 256, kvCapacityTokens: 10_000 },
+          metrics: { avgPromptTokens: 105, avgOutputTokens: 10 },
+        },
+        1,
+      ],
+      // prefill alone: 100 x 0.2 s, and 0.2 / 0.5
+      [
+        {
+          rate: 100,
+          replica: { maxBatch: 256, kvCapacityTokens: 1e6 },
+          metrics: { avgPromptTokens: 10_000, avgOutputTokens: 10 },
+        },
+        21, // 20 + 100 x 10 x 0.0095 / 99
+      ],
+      [{ rate: 0.1, metrics: { avgPromptTokens: 100_000, avgOutputTokens: 1 } }, 100], // fits no batch: all
+    ],
+  },
+  {
+    template: 'dynamo-load',
+    formula:
+      '+1 where all have (q + 1) I 20 µs > 0.5 s or 7 ms + 25 µs x b > 50 ms; -1 where N / (N - 1) keeps 0.8',
+    wanted: [
+      // 0.2 s each: 3 miss it
+      [{ replica: { queueDepth: 2 }, metrics: { avgPromptTokens: 10_000 } }, 3],
+      [{ replicas: [{ queueDepth: 2 }, { queueDepth: 1 }], metrics: { avgPromptTokens: 10_000 } }, 2],
+      [{ replica: { batchSize: 1721 } }, 3], // 50.025 ms
+      [{ replica: { batchSize: 1720 } }, 2],
+      // 2 x 660 is 40 ms, which is not below
+      [{ replica: { batchSize: 660 } }, 2],
+      [{ replica: { batchSize: 659 } }, 1],
+      [{ replica: { batchSize: 659, kvUtilization: 0.5 } }, 2], // does not fit
+      // in the queue 2 x 0.6 x 0.2 = 0.24 s against (0.5 - 0.2) x 0.8
+      [{ ready: 3, replica: { queueDepth: 1 }, metrics: { avgPromptTokens: 10_000 } }, 3], // 0.3
+      [{ ready: 6, replica: { queueDepth: 1 }, metrics: { avgPromptTokens: 10_000 } }, 6], // 0.24
+      [{ ready: 7, replica: { queueDepth: 1 }, metrics: { avgPromptTokens: 10_000 } }, 6], // 0.233
+      [{ ready: 2, pending: 1, replica: { queueDepth: 9 }, metrics: { avgPromptTokens: 10_000 } }, 3],
+    ],
+  },
+  {
+    template: 'dynamo-thresholds',
+    formula: '+1 from 1 context of 8192 queued or above 1 of KV; -1 below 0.1 and 0.6',
+    wanted: [
+      [{ replica: { queueDepth: 8, kvCapacityTokens: 1e6 }, metrics: { avgPromptTokens: 1024 } }, 3],
+      [{ replica: { queueDepth: 7, kvCapacityTokens: 1e6 }, metrics: { avgPromptTokens: 1024 } }, 2],
+      [{ replica: { kvUsedTokens: 1000 } }, 2],
+      [{ replica: { kvUsedTokens: 1000, queueDepth: 1 }, metrics: { avgPromptTokens: 1 } }, 3],
+      [{ replica: { kvUsedTokens: 600 } }, 2],
+      [{ replica: { kvUsedTokens: 599 } }, 1],
+      [{ ready: 2, pending: 1, replica: { kvUsedTokens: 0 } }, 3],
     ],
   },
 ];

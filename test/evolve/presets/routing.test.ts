@@ -1,26 +1,12 @@
 /** Presets of routing: scores and choices worked out by hand from the formulas. */
 
 import { describe, expect, test } from 'vitest';
-import {
-  type InstanceSnapshot,
-  type RequestView,
-  type RouterState,
-  routingPolicies,
-} from '../../../src/sim/control/index.ts';
+import { routingPolicies } from '../../../src/sim/control/index.ts';
+import { PartitionedRandom } from '../../../src/sim/random/index.ts';
 import { instance, request, router, world } from '../../sim/control/fixtures.ts';
+import { expectRow, priority, type RoutingRow } from './routingRow.ts';
 import { choiceOf, eachPresetHasARow } from './rows.ts';
-
-interface Row {
-  readonly template: string;
-  readonly formula: string;
-  readonly candidates: readonly InstanceSnapshot[];
-  readonly view?: RequestView;
-  readonly state?: RouterState;
-  /** A request that went to an instance before. */
-  readonly before?: readonly [RequestView, number];
-  readonly scores: readonly number[] | null;
-  readonly to: number;
-}
+import { ruleRows } from './ruleRows.ts';
 
 /** q + r + f: 20, 15 and 4; no two signals have their least at one place. */
 const uneven = [
@@ -41,10 +27,39 @@ const spread = [
 const prefixQueueKv = [0 + 0.25 + 0.125, 0.25 + 0.125 + 0.1875, 0.5 + 0 + 0];
 
 /** 20 blocks, of which a prompt of 10 had the first half. */
-const half = { view: request({ promptTokens: 320 }), before: [request(), 1] } as const;
+const half = { view: request({ promptTokens: 320 }), before: [[request(), 1]] } as const;
 const decayed = 0.5 / (1 + 0.6 * 2);
 
-const rows: readonly Row[] = [
+const llmD = [(0 + 2 + 1) / 7, (1.5 + 1 + 1.5) / 7, 0];
+
+/** What the second choice of a run draws; the first is that of the request before. */
+function drawn(template: string, scores: readonly number[]): number {
+  const stream = new PartitionedRandom(42n).stream('router');
+  const wants = {
+    // the first request finds no prefix anywhere: 3 / 7, 2.5 / 7 and 0
+    'llm-d-weighted-random': (all: readonly number[]): number => {
+      const keys = all.map((score) => (stream.float64() || 1) ** (1 / score));
+      return keys.indexOf(Math.max(...keys));
+    },
+    'llm-d-softmax': (all: readonly number[]): number => {
+      const weights = all.map((score) => Math.exp(score / 0.1));
+      const sum = weights.reduce((a, b) => a + b, 0);
+      const at = stream.float64() * sum;
+      return at < weights[0] ? 0 : at < weights[0] + weights[1] ? 1 : 2;
+    },
+    'llm-d-two-choices': (all: readonly number[]): number => {
+      const first = stream.intn(3);
+      const other = stream.intn(2);
+      const second = other < first ? other : other + 1;
+      return all[second] > all[first] ? second : first;
+    },
+  };
+  const draw = wants[template as keyof typeof wants];
+  draw([3 / 7, 2.5 / 7, 0]);
+  return draw(scores);
+}
+
+const rows: readonly RoutingRow[] = [
   { template: 'round-robin', formula: 'in turn', candidates: uneven, scores: null, to: 0 },
   {
     template: 'least-loaded',
@@ -75,6 +90,46 @@ const rows: readonly Row[] = [
     to: 2,
   },
   {
+    template: 'least-kv',
+    formula: '-kv',
+    candidates: spread,
+    scores: [-0.5, -0.25, -1],
+    to: 1,
+  },
+  {
+    template: 'llm-d',
+    formula: '(3 m / B + 2 queue + 2 KV) / 7',
+    ...half,
+    candidates: spread,
+    scores: llmD,
+    to: 1,
+  },
+  {
+    template: 'llm-d-prefix-length',
+    formula: '(1.5 min(1, m bs / 8192)^2 + 1.5 m / B + 2 queue + 2 KV) / 7',
+    ...half,
+    candidates: spread,
+    // 160 / 8192 = 5 / 256
+    scores: [(0 + 2 + 1) / 7, ((1.5 * 25) / 65_536 + 0.75 + 1 + 1.5) / 7, 0],
+    to: 1,
+  },
+  {
+    template: 'llm-d-pd',
+    formula: '(2 m / B + queue) / 3',
+    ...half,
+    candidates: spread,
+    scores: [1 / 3, (1 + 0.5) / 3, 0],
+    to: 1,
+  },
+  ...(['llm-d-weighted-random', 'llm-d-softmax', 'llm-d-two-choices'] as const).map((template) => ({
+    template,
+    formula: 'the same scores, drawn',
+    ...half,
+    candidates: spread,
+    scores: llmD,
+    to: drawn(template, llmD),
+  })),
+  {
     template: 'weighted',
     formula: '(2 x precise prefix + queue + KV) / 4',
     candidates: spread,
@@ -102,7 +157,7 @@ const rows: readonly Row[] = [
     template: 'session-affinity',
     formula: '(2 x (last instance of the session) + 1 / (1 + q + r + f)) / 3',
     view: request({ sessionId: 's' }),
-    before: [request({ sessionId: 's' }), 2],
+    before: [[request({ sessionId: 's' }), 2]],
     candidates: [instance(0), instance(1), instance(2, { queueDepth: 2 })],
     scores: [1 / 3, 1 / 3, (2 + 1 / 3) / 3],
     to: 2,
@@ -111,7 +166,7 @@ const rows: readonly Row[] = [
     template: 'evolved',
     formula: 'w m/B + (1 - w) load-balance - 0.5 (kv - 0.9) / 0.1 + 0.01 / (1 + f), w = 0.5 / (1 + 0.6 d)',
     view: request(),
-    before: [request(), 0],
+    before: [[request(), 0]],
     candidates: [instance(0, { inFlight: 3, used: 950 }), instance(1, { inFlight: 1 })],
     // d = 2; 0.05 over 0.9 of KV costs 0.25
     scores: [decayed + (1 - decayed) / 4 - 0.25 + 0.0025, (1 - decayed) / 2 + 0.005],
@@ -119,25 +174,9 @@ const rows: readonly Row[] = [
   },
 ];
 
-const priority = { score: 3, rank: 1, hints: { sheddable: false, dueUs: 0 } };
-
 describe('routing', () => {
-  test.each(rows)('$template: $formula', (row) => {
-    const { template, candidates, view = request(), state = router(), before, scores, to } = row;
-    const policy = routingPolicies.make(choiceOf('routing', template), world());
-    if (before !== undefined) {
-      const context = { request: before[0], priority, candidates, router: state };
-      policy.choose(context);
-      policy.routed?.(context, before[1]);
-    }
-    const choice = policy.choose({ request: view, priority, candidates, router: state });
-    if (scores === null) expect(choice.scores).toBeNull();
-    else {
-      const given = Array.from(choice.scores ?? []).slice(0, candidates.length);
-      expect(given.length).toBe(scores.length);
-      for (const [i, score] of scores.entries()) expect(given[i], `instance ${i}`).toBeCloseTo(score, 12);
-    }
-    expect(candidates[choice.index].instance).toBe(to);
+  test.each([...rows, ...ruleRows])('$template: $formula', (row) => {
+    expectRow(choiceOf('routing', row.template), row);
   });
 
   test('round-robin: 0, 1, 2, 3, 0', () => {
@@ -151,5 +190,5 @@ describe('routing', () => {
     expect(turns).toEqual([0, 1, 2, 3, 0]);
   });
 
-  eachPresetHasARow('routing', rows);
+  eachPresetHasARow('routing', [...rows, ...ruleRows]);
 });

@@ -1,6 +1,7 @@
 import { expect, it } from 'vitest';
 import {
   choose,
+  finalistsOf,
   judge,
   NumberSpace,
   readState,
@@ -33,10 +34,14 @@ it('finds what beats every preset by far, on the train suite only', async () => 
   const before = search.record.best;
   for (let generation = 0; generation < 60; generation++) await search.step();
   expect(evaluator.asked.every(({ suite }) => suite === 'train')).toBe(true);
-  expect(before).toBeLessThan(-5);
-  expect(search.record.best).toBeGreaterThan(-1);
-  const { chosen } = await choose(search.ranking.slice(0, 5), evaluator);
-  const judged = await judge(chosen.individual, search.state.individuals.slice(0, 3), evaluator);
+  expect(before).toBe(0);
+  const [best] = search.ranking;
+  expect(best.score).toBeGreaterThan(5);
+  expect(best.objectives[0]).toBeGreaterThan(-1);
+  const first = search.state.individuals.slice(0, 3);
+  const finalists = finalistsOf(search.ranking, 6, plan.slots);
+  const { chosen } = await choose(finalists, first, evaluator);
+  const judged = await judge(chosen.individual, first, evaluator);
   const [winner, ...others] = judged.map(({ hidden }) => hidden.score);
   for (const other of others) expect(winner).toBeGreaterThan(other);
 });
@@ -78,7 +83,9 @@ it('a bundle is never evaluated twice', async () => {
   const evaluator = new AnalyticEvaluator(1);
   const search = await Search.begin(plan, presets, evaluator, guides);
   for (let generation = 0; generation < 20; generation++) await search.step();
-  const asked = evaluator.asked.reduce((sum, { count }) => sum + count, 0);
+  // those that go on in a race are asked again, on more cases, of which the evaluator keeps the first
+  const firstRung = evaluator.asked.filter(({ cases }, i) => i === 0 || cases === 4);
+  const asked = firstRung.reduce((sum, { count }) => sum + count, 0);
   expect(search.state.evaluations).toBe(asked);
   expect(search.state.individuals.length).toBe(asked);
 });
@@ -108,7 +115,7 @@ it('the best score never falls, and the front is no worse than where it began', 
 it('bad states and changed plans are refused with the field and the remedy', async () => {
   const text = JSON.stringify((await run(1)).state);
   expect(() => readState('{', plan, 'state.json')).toThrow(/state\.json is no JSON/);
-  expect(() => readState('{}', plan, 'state.json')).toThrow(/no state of version 1/);
+  expect(() => readState('{}', plan, 'state.json')).toThrow(/no state of version 2/);
   expect(() => readState(text, { ...plan, seed: 8 }, 'state.json')).toThrow(/seed is 8, and was 3/);
   const state: SearchState = readState(text, plan, 'state.json');
   expect(state.generation).toBe(1);

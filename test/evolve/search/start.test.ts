@@ -43,4 +43,5 @@ it(`500 children of children are valid bundles (seed ${seed})`, async () => {
   expect(kinds).toContain('routing code');
   expect(kinds).toContain('routing decisionTree');
   expect(kinds).toContain('admission decisionTree');
+  expect(kinds).toContain('instanceScheduler decisionTree');
 });

@@ -17,6 +17,10 @@ function weightOf({ routing }: PolicyBundle): number {
 export class WeightEvaluator implements Evaluator {
   readonly objectiveNames: readonly string[] = ['latency', 'hits'];
 
+  caseIds(): readonly string[] {
+    return caseIds;
+  }
+
   async evaluate(
     bundles: readonly PolicyBundle[],
     _suite: SuiteName,

@@ -11,6 +11,7 @@ import {
 import { keyToHex } from '../../../src/runtime/keys/index.ts';
 import { observers, type Simulation, type SimulationObserver } from '../../../src/sim/cluster/index.ts';
 import { managerConfigOf } from '../../../src/sim/instance/index.ts';
+import { scaleChange } from '../../sim/cluster/scaling/scaleChange.ts';
 import {
   type SmallPool,
   type SmallRequest,
@@ -84,7 +85,7 @@ describe('scale_oscillation', () => {
     let replicas = 4;
     for (const [action, atS] of all) {
       const targetReplicas = replicas + (action === 'up' ? 1 : -1);
-      recorder.scaled({ action, targetReplicas, reason: '' }, replicas, atS * 1e6);
+      recorder.scaled(scaleChange('all', replicas, targetReplicas, atS * 1e6));
       replicas = targetReplicas;
     }
     return found(recorder, 'scale_oscillation');
@@ -94,7 +95,22 @@ describe('scale_oscillation', () => {
     const [anomaly, ...others] = changes(['up', 10], ['down', 40], ['up', 130]);
     expect(others).toEqual([]);
     expect(anomaly).toMatchObject({ count: 2, timeUs: 10e6 });
-    expect(anomaly.description).toBe('2 changes of the replicas were taken back after 60 s on average');
+    expect(anomaly.description).toBe('all: 2 changes of the replicas were taken back after 60 s on average');
+  });
+
+  test('of each configuration on its own: the other one grows while this one shrinks', () => {
+    const recorder = new TraceRecorder('minimal');
+    recorder.attach(smallSimulation([smallPool()], []));
+    recorder.scaled(scaleChange('prefill', 1, 2, 10e6));
+    recorder.scaled(scaleChange('decode', 4, 3, 20e6));
+    recorder.scaled(scaleChange('prefill', 2, 3, 30e6));
+    expect(found(recorder, 'scale_oscillation')).toEqual([]);
+    recorder.scaled(scaleChange('decode', 3, 4, 60e6));
+    recorder.scaled(scaleChange('prefill', 3, 2, 40e6));
+    expect(found(recorder, 'scale_oscillation').map(({ description }) => description)).toEqual([
+      'decode: 1 changes of the replicas were taken back after 40 s on average',
+      'prefill: 1 changes of the replicas were taken back after 10 s on average',
+    ]);
   });
 
   test('none for changes one way, or far apart', () => {
@@ -132,6 +148,55 @@ describe('pd_backpressure', () => {
     expect(longest).toBeLessThan(8);
     expect(anomalies).toEqual([]);
   });
+});
+
+describe('hand-offs of a trace', () => {
+  const requests = Array.from({ length: 12 }, (_, i) => ({ atUs: 300 * i, prompt: 96, output: 6 }));
+  const pools = [smallPool({ role: 'prefill' }), smallPool({ role: 'decode', hbmBlocks: 128 })];
+
+  test.each([
+    ['request', false],
+    ['chunk', false],
+    ['block', false],
+    ['stream', false],
+    ['chunk', true],
+    ['block', true],
+    ['stream', true],
+  ] as const)(
+    'by %s, pipelined %s: a row for each transfer, and one at the end',
+    (granularity, pipelined) => {
+      const recorder = new TraceRecorder('decisions');
+      const simulation = smallSimulation(pools, requests, { decider: { policy: 'always' } }, recorder, [], {
+        bandwidthBytesPerS: 1e7,
+        granularity,
+        pipelined,
+      });
+      const { records } = watched(recorder, simulation);
+      const sent = records.filter((record) => record.kind === 'handoff_transfer');
+      const done = records.filter((record) => record.kind === 'handoff');
+      expect(done.length).toBe(12);
+      const sum = (of: readonly number[]): number => of.reduce((a, b) => a + b, 0);
+      for (const { requestId, timeUs, blocks, bytes, transfers, readyUs, askedUs, startUs } of done) {
+        const own = sent.filter((record) => record.requestId === requestId);
+        expect(
+          own.reduce((next, { firstBlock, blocks: some }) => (firstBlock === next ? next + some : -1), 0),
+        ).toBe(blocks);
+        expect(sum(own.map((record) => record.bytes))).toBeCloseTo(bytes, 6);
+        expect(sum(own.map((record) => record.transfers))).toBe(transfers);
+        expect(own[0].timeUs).toBe(startUs);
+        expect(own.at(-1)?.endUs).toBe(timeUs);
+        expect(askedUs).toBeLessThanOrEqual(startUs);
+        expect(readyUs).toBeLessThan(timeUs);
+      }
+      // the one link carries one after the other
+      const inTurn = [...sent].sort((a, b) => a.startUs - b.startUs);
+      for (const [i, { startUs }] of inTurn.entries()) {
+        if (i > 0) expect(startUs).toBeGreaterThanOrEqual(inTurn[i - 1].endUs);
+      }
+      expect(sum(done.map(({ transfers }) => transfers))).toBe(simulation.handoffs.counters.transfers);
+      if (pipelined) expect(sent.some(({ requestId }, i) => sent[i + 1]?.requestId === requestId)).toBe(true);
+    },
+  );
 });
 
 describe('blocks of a trace', () => {

@@ -12,7 +12,7 @@ import { tinyModelDirectory } from '../../../examples/server/tinyModel/make.ts';
 import { KVRuntime, kvLayout, type PagedAttentionCache } from '../../../src/index.ts';
 import { ContinuousBatchKVCacheManager } from '../../../src/runtime/index.ts';
 import { SeededRandom, testSeed } from '../../../src/testing/index.ts';
-import { digestOf, PlainRun, type Traced } from './plainRun.ts';
+import { digestOf, PlainRun, type Traced } from './model/plainRun.ts';
 import { answersOf, expectSame, randomTokens, requestOf } from './streams.ts';
 
 const blockTokens = 16;
@@ -108,4 +108,4 @@ it('64 streams give bit-identical tokens and logits, wherever their pages are mo
     `seed ${seed}`,
   );
   expect(manager.size).toBe(0);
-});
+}, 300_000);

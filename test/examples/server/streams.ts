@@ -3,7 +3,7 @@
 import { expect } from 'vitest';
 import type { GenerationRequest } from '../../../examples/server/engine/index.ts';
 import type { SeededRandom } from '../../../src/testing/index.ts';
-import type { PlainRun, Traced } from './plainRun.ts';
+import type { PlainRun, Traced } from './model/plainRun.ts';
 
 export function randomTokens(random: SeededRandom, count: number): number[] {
   return Array.from({ length: count }, () => 3 + random.below(509));

@@ -10,6 +10,7 @@ import { afterAll, beforeAll, expect, it } from 'vitest';
 import { parityCommand } from '../../../src/cli/parity/command.ts';
 import type { ParityReport } from '../../../src/cli/parity/report/index.ts';
 import { loadEngine } from '../../../src/cli/parity/serving/engine.ts';
+import { printedBy } from '../../cli/printed.ts';
 
 const engine = path.join(import.meta.dirname, '../../../examples/server/parity/engine.ts');
 const link = { baseLatencyUs: 50, bandwidthBytesPerS: 1e9 };
@@ -42,20 +43,10 @@ afterAll(() => fs.rmSync(folder, { recursive: true }));
 
 it('the engine computes the traffic, and its run is replayed and predicted', async () => {
   const json = path.join(folder, 'report.json');
-  const { write } = process.stdout;
-  process.stdout.write = () => true;
-  const before = process.exitCode;
-  try {
-    const sizes = ['--hbm-blocks', '20', '--ddr-blocks', '200', '--nvme-blocks', '0'];
-    const files = ['--links', path.join(folder, 'links.json'), '--json', json];
-    const args = [path.join(folder, 'spec.yaml'), '--engine', engine, '--max-num-batched-tokens', '128'];
-    await parityCommand()
-      .exitOverride()
-      .parseAsync([...args, ...sizes, ...files], { from: 'user' });
-  } finally {
-    process.stdout.write = write;
-    process.exitCode = before;
-  }
+  const sizes = ['--hbm-blocks', '20', '--ddr-blocks', '200', '--nvme-blocks', '0'];
+  const files = ['--links', path.join(folder, 'links.json'), '--json', json];
+  const args = [path.join(folder, 'spec.yaml'), '--engine', engine, '--max-num-batched-tokens', '128'];
+  await printedBy(parityCommand(), ...args, ...sizes, ...files);
   const report = JSON.parse(fs.readFileSync(json, 'utf8')) as ParityReport;
   expect(report.runner).toContain('examples/server');
   expect(report.latencyModel).toMatch(/^linear, fitted to the \d+ steps/);

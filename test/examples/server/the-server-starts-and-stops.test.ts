@@ -184,6 +184,7 @@ describe('the command', () => {
     [['--port', 'x'], /--port is x/],
     [['--model', '/nowhere'], /config.json: cannot be read/],
     [['--hbm-mib', '0'], /--hbm-mib is 0/],
+    [['--steps', '/nowhere/steps.csv'], /'\/nowhere\/steps.csv'/],
   ])('ends with one line and exit code 2 for %j', async (args, words) => {
     const failed = await run(process.execPath, [main, '--port', '0', ...args]).catch(
       (error: unknown) => error,

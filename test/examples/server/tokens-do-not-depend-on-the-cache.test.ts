@@ -17,7 +17,7 @@ import {
 import { tinyModelDirectory } from '../../../examples/server/tinyModel/make.ts';
 import { LogReader, LogWriter, replayLog } from '../../../src/runtime/index.ts';
 import { FaultDevice, FaultHost, FaultPlan, SeededRandom, testSeed } from '../../../src/testing/index.ts';
-import { digestOf, PlainRun, type Traced } from './plainRun.ts';
+import { digestOf, PlainRun, type Traced } from './model/plainRun.ts';
 import { slowed } from './slowedDevice.ts';
 import { answersOf, expectSame, randomTokens, requestOf } from './streams.ts';
 
@@ -99,7 +99,7 @@ function directory(): string {
   return made;
 }
 
-describe('tokens and logits are bit-identical to a run without any cache', () => {
+describe('tokens and logits are bit-identical to a run without any cache', { timeout: 300_000 }, () => {
   it('with everything in HBM', async () => {
     const { engine, serve } = await openEngine({});
     for (const [turn, requests] of turns.entries()) {

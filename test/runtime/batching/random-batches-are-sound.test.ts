@@ -24,8 +24,8 @@ function randomConfig(random: SeededRandom): WorldConfig {
     maxBatchedTokens: 3 + random.below(40),
     maxSequences: 1 + random.below(7),
     longPrefillTokens: random.chance(0.5) ? 0 : 3 + random.below(12),
-    queueOrder: pick(random, ['fcfs', 'priority-fcfs', 'sjf', 'reverse-priority']),
-    victimRule: pick(random, ['fcfs', 'priority']),
+    queueOrder: pick(random, ['fcfs', 'priority-fcfs', 'sjf', 'reverse-priority', 'ranked']),
+    victimRule: pick(random, ['fcfs', 'priority', 'ranked']),
     preemption: pick(random, hasTiers ? ['recompute', 'offload', 'restart'] : ['recompute', 'restart']),
     publish: pick(random, ['whenComputed', 'whenPlanned']),
     prefixLoads: pick(random, ['awaited', 'overlapped']),
@@ -78,6 +78,21 @@ class Campaign {
     this.world.audit();
   }
 
+  /** Anybody gets any rank, whether or not it waits. */
+  rank(): void {
+    const random = this.#random;
+    const { queueOrder, victimRule } = this.#config;
+    if (queueOrder !== 'ranked' && victimRule !== 'ranked') return;
+    const { scheduler, now } = this.world;
+    const alive = [...this.seen.keys()].filter((id) => scheduler.progress(id) !== undefined);
+    const some = alive.filter(() => random.chance(0.3));
+    scheduler.rerank(
+      some.map((id) => ({ id, rank: random.below(9) / 4 - 1 })),
+      now,
+    );
+    this.world.audit();
+  }
+
   /** Ends some jobs in any order; a few fail. */
   endJobs(share: number): void {
     const random = this.#random;
@@ -97,7 +112,12 @@ class Campaign {
   step(isOpen: boolean): void {
     const random = this.#random;
     const { world } = this;
+    if (random.chance(0.5)) this.rank();
+    const short = world.scheduler.mayRunShort;
+    const losses = world.scheduler.counters.preemptions;
     const planned = world.plan();
+    const gaveWay = world.scheduler.counters.preemptions > losses;
+    expect(short || !gaveWay, 'who gives way was told of before').toBe(true);
     const ids = Object.keys(planned);
     for (const id of ids) this.#check(id, planned[id]);
     if (ids.length === 0) return;

@@ -26,6 +26,13 @@ describe(`a fit (seed ${seed})`, () => {
     }
   });
 
+  it('takes a sample of which the others say nothing as it is', () => {
+    const fit = new RecentFit(2, 0.9);
+    for (let i = 0; i < 30; i++) fit.add([0, 1], 100);
+    fit.add([50, 0], 500);
+    expect([...(fit.weights() ?? [])].map(Math.round)).toEqual([10, 100]);
+  });
+
   it('never gives a negative weight, and forgets what is no more so', () => {
     const random = new SeededRandom(seed);
     const fit = new RecentFit(2, 0.9);
@@ -57,6 +64,47 @@ describe('steps', () => {
     expect([usPerStep, usPerToken].map((us) => Math.round(us ?? 0))).toEqual([500, 20]);
     expect(usPerTokenSquared).toBeCloseTo(0.05, 3);
     expect(stepTokens).toBe(256);
+  });
+});
+
+describe(`steps that are held up now and then (seed ${seed})`, () => {
+  const costs = (tokens: number, squares: number): number => 1400 + 110 * tokens + 0.12 * squares;
+  /** Of `count` steps, most of which compute one token, one in ten takes two to eight times as long. */
+  const learnt = (count: number, factor: number): { pace: ComputePace; good: number } => {
+    const random = new SeededRandom(seed);
+    const share = (): number => random.word() / 2 ** 32;
+    const pace = new ComputePace();
+    let good = 0;
+    for (let i = 0; i < count; i++) {
+      const tokens = i < 3 || random.chance(0.3) ? 16 + random.below(240) : 1;
+      const start = random.below(2000);
+      const squares = squaresOf(start, start + tokens);
+      const noise = (0.8 + 0.4 * share()) * (random.chance(0.1) ? 2 + 6 * share() : 1);
+      pace.stepEnded(tokens, squares, costs(tokens, squares) * noise * factor);
+      const { usPerStep = 0, usPerToken = 0, usPerTokenSquared = 0 } = pace.estimate(256) ?? {};
+      const estimate = usPerStep + 64 * usPerToken + 64 * 64 * usPerTokenSquared;
+      const ratio = estimate / (costs(64, 64 * 64) * factor);
+      if (i >= 20 && ratio < 1.5 && ratio > 1 / 1.5) good++;
+    }
+    return { pace, good: good / (count - 20) };
+  };
+
+  it('cost what they cost when they are not', () => {
+    expect(learnt(2000, 1).good).toBeGreaterThan(0.9);
+  });
+
+  it('and become ten times slower, or quicker, are so two steps later', () => {
+    for (const factor of [10, 0.1]) {
+      const { pace } = learnt(500, 1);
+      for (let i = 0; i < 3; i++) {
+        pace.stepEnded(1, squaresOf(64, 65), costs(1, squaresOf(64, 65)) * factor);
+        pace.stepEnded(64, 64 * 64, costs(64, 64 * 64) * factor);
+      }
+      const { usPerStep = 0, usPerToken = 0, usPerTokenSquared = 0 } = pace.estimate(256) ?? {};
+      const estimate = usPerStep + 64 * usPerToken + 64 * 64 * usPerTokenSquared;
+      expect(estimate / (costs(64, 64 * 64) * factor)).toBeGreaterThan(0.6);
+      expect(estimate / (costs(64, 64 * 64) * factor)).toBeLessThan(1.6);
+    }
   });
 });
 
@@ -130,7 +178,7 @@ describe('loads', () => {
     expect(link.pace.estimate(link.now, 8000).startUs).toBe(0);
     link.pace.ended(8000, link.now + 8000, 0, true);
     const { bandwidthBytesPerS } = link.pace.estimate(link.now + 8000);
-    const later = link.pace.estimate(link.now + 40_000_000);
+    const later = link.pace.estimate(link.now + 240_000_000);
     expect(later.bandwidthBytesPerS).toBeGreaterThan(4 * bandwidthBytesPerS);
   });
 });

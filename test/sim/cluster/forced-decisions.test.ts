@@ -4,11 +4,17 @@
  */
 
 import { describe, expect, it } from 'vitest';
-import { type ForcedDecisions, Simulation, type SimulationSnapshot } from '../../../src/sim/cluster/index.ts';
+import {
+  type ForcedDecisions,
+  Simulation,
+  type SimulationObserver,
+  type SimulationSnapshot,
+} from '../../../src/sim/cluster/index.ts';
 import { newSimulation } from '../../../src/sim/deployment/index.ts';
 import { clusterMetrics } from '../../../src/sim/report/index.ts';
 import { SeededRandom } from '../../../src/testing/index.ts';
 import { randomSetup } from './randomCluster.ts';
+import { smallPool, smallSimulation } from './smallCluster.ts';
 
 function metricsOf(simulation: Simulation): string {
   simulation.run();
@@ -38,8 +44,18 @@ function routingsOf(seed: number): (Decided | null)[] {
   return routings;
 }
 
+/** The instance that computes the prompt of each routing decision, -1 for none. */
+function prefillsOf(seed: number): number[] {
+  const prefills: number[] = [];
+  const observer: SimulationObserver = {
+    routing: (_request, decision) => prefills.push(decision?.prefillInstance ?? -2),
+  };
+  newSimulation(randomSetup(seed, observer)).run();
+  return prefills;
+}
+
 /** The run just before it takes that routing decision. */
-function before(seed: number, routing: number): SimulationSnapshot {
+function justBefore(seed: number, routing: number): SimulationSnapshot {
   const ahead = newSimulation(randomSetup(seed));
   ahead.runUntil(({ decisions }) => decisions.routing > routing);
   const run = newSimulation(randomSetup(seed));
@@ -60,7 +76,7 @@ describe('a forced decision', () => {
       const forced: ForcedDecisions = { routing: new Map([[number, other]]) };
       const where = `seed ${seed}, routing ${number} to ${other}`;
       const whole = metricsOf(newSimulation({ ...randomSetup(seed), forced }));
-      expect(metricsOf(Simulation.fork(before(seed, number), { forced })), where).toBe(whole);
+      expect(metricsOf(Simulation.fork(justBefore(seed, number), { forced })), where).toBe(whole);
       if (whole !== metricsOf(newSimulation(randomSetup(seed)))) changed++;
     }
     expect(changed).toBeGreaterThan(10);
@@ -75,6 +91,69 @@ describe('a forced decision', () => {
       const same = newSimulation({ ...randomSetup(seed), forced: { routing } });
       expect(metricsOf(same), `seed ${seed}`).toBe(metricsOf(newSimulation(randomSetup(seed))));
     }
+  });
+
+  it('of the instance that computes the prompt gives the same in a fork and from the start', () => {
+    let changed = 0;
+    for (let seed = 0; seed < 90 && changed < 12; seed++) {
+      const { deployment } = randomSetup(seed);
+      const prefills = deployment.pools.find(({ role }) => role === 'prefill')?.replicas ?? 0;
+      const wished = prefillsOf(seed);
+      const number = new SeededRandom(seed).below(Math.max(1, wished.length));
+      if (prefills === 0 || wished.length === 0) continue;
+      // the next one, or none; a hand-off where the decider wants none
+      const prefillInstance = wished[number] === prefills - 1 ? -1 : wished[number] + 1;
+      const forced: ForcedDecisions = { routing: new Map([[number, { prefillInstance }]]) };
+      const done: number[] = [];
+      const observer: SimulationObserver = {
+        routing: (_request, decision) => done.push(decision?.prefillInstance ?? -2),
+      };
+      const where = `seed ${seed}, prompt of routing ${number} on ${prefillInstance}, not ${wished[number]}`;
+      const whole = metricsOf(newSimulation({ ...randomSetup(seed, observer), forced }));
+      expect(done[number], where).toBe(prefillInstance);
+      expect(done.slice(0, number), where).toEqual(wished.slice(0, number));
+      expect(metricsOf(Simulation.fork(justBefore(seed, number), { forced })), where).toBe(whole);
+      if (whole !== metricsOf(newSimulation(randomSetup(seed)))) changed++;
+    }
+    expect(changed).toBe(12);
+  });
+
+  it('of both instances names both', () => {
+    const pools = [smallPool({ role: 'prefill', replicas: 2 }), smallPool({ role: 'decode', replicas: 2 })];
+    const done: (readonly number[])[] = [];
+    const run = (forced: ForcedDecisions): void => {
+      done.length = 0;
+      const simulation = smallSimulation(
+        pools,
+        [{ atUs: 0, prompt: 20, output: 4 }],
+        { decider: { policy: 'always' }, routing: { policy: 'least-loaded' } },
+        {
+          routing: (_request, decision) =>
+            done.push([
+              decision?.prefillInstance ?? -2,
+              decision?.decodeInstance ?? -2,
+              decision?.target ?? -2,
+            ]),
+        },
+        [],
+        {},
+        forced,
+      );
+      simulation.run();
+      expect(simulation.close().completed).toBe(1);
+    };
+    run({});
+    expect(done).toEqual([[0, 2, 2]]);
+    run({ routing: new Map([[0, { target: 3, prefillInstance: 1 }]]) });
+    expect(done).toEqual([[1, 3, 3]]);
+    run({ routing: new Map([[0, { target: 3, prefillInstance: -1 }]]) });
+    expect(done).toEqual([[-1, -1, 3]]);
+    expect(() => run({ routing: new Map([[0, { prefillInstance: 2 }]]) })).toThrow(
+      'forced.routing names instance 2, which cannot compute its prompt. Name one of 0, 1.',
+    );
+    expect(() => run({ routing: new Map([[0, { prefillInstance: -2 }]]) })).toThrow(
+      /^forced\.routing 0\.prefillInstance is -2, not an integer/,
+    );
   });
 
   it('of admission turns a request away, or lets it in', () => {

@@ -36,11 +36,11 @@ const MAX_SEQUENCES = 16;
 /** Slower than steps, so that transfers are under way at most moments. */
 const slowLink = { baseLatencyUs: 200, bandwidthBytesPerS: 1e6 };
 
-function pick<T>(random: SeededRandom, from: readonly T[]): T {
+export function pick<T>(random: SeededRandom, from: readonly T[]): T {
   return from[random.below(from.length)];
 }
 
-function engineOf(random: SeededRandom): Pick<PoolConfig, 'engine' | 'limits'> {
+export function engineOf(random: SeededRandom): Pick<PoolConfig, 'engine' | 'limits'> {
   const tiers = random.below(3);
   const lowerTiers = [
     { tier: 'ddr' as const, blocks: 8 + random.below(60) },
@@ -77,7 +77,7 @@ function engineOf(random: SeededRandom): Pick<PoolConfig, 'engine' | 'limits'> {
   };
 }
 
-function requestsOf(random: SeededRandom): SmallRequest[] {
+export function requestsOf(random: SeededRandom): SmallRequest[] {
   let atUs = 0;
   return Array.from({ length: 20 + random.below(60) }, () => {
     atUs += random.below(4000);
@@ -93,11 +93,16 @@ function requestsOf(random: SeededRandom): SmallRequest[] {
   });
 }
 
-function scalingOf(random: SeededRandom, replicas: number, key: SimulationKey): ScalingSetup {
+/** An autoscaler for the pool that has so many replicas at first, between 1 and 4. */
+export function scalingOf(
+  random: SeededRandom,
+  { configId, replicas }: Pick<PoolConfig, 'configId' | 'replicas'>,
+  key: SimulationKey,
+): ScalingSetup {
   const world = {
     blockTokens: BLOCK_TOKENS,
     maxSequences: MAX_SEQUENCES,
-    stream: (name: string) => new PartitionedRandom(key.jitterSeed).stream(name),
+    stream: (name: string) => new PartitionedRandom(key.jitterSeed).stream(`${name} ${configId}`),
   };
   const delay = (): { meanUs: number; stddevUs: number } => ({
     meanUs: random.below(8000),
@@ -127,14 +132,14 @@ function scalingOf(random: SeededRandom, replicas: number, key: SimulationKey): 
   );
   const bounds = { min: 1, max: 4 };
   return {
-    configId: 'all',
+    configId,
     scaler,
     replicas: new Replicas(actuation, bounds, replicas, world),
     capacityTokens: 200,
   };
 }
 
-function controlOf(random: SeededRandom, isPair: boolean): Partial<ControlConfig> {
+export function controlOf(random: SeededRandom, isPair: boolean): Partial<ControlConfig> {
   const rarely = admissionPolicies.names.filter((name) => name !== 'reject-all');
   return {
     admission: { policy: pick(random, rarely) },
@@ -159,7 +164,7 @@ function controlOf(random: SeededRandom, isPair: boolean): Partial<ControlConfig
   };
 }
 
-function handoffOf(random: SeededRandom): HandoffConfig {
+export function handoffOf(random: SeededRandom): HandoffConfig {
   const granularity = pick(random, handoffGranularities);
   return {
     baseLatencyUs: 50,
@@ -186,7 +191,7 @@ export function randomSetup(seed: number, observer: SimulationObserver = {}): Si
   const pools = isPair
     ? [pool('prefill', 1 + random.below(2)), pool('decode', 1 + random.below(2))]
     : [pool('monolithic', replicas)];
-  const scaling = !isPair && random.chance(0.4) ? scalingOf(random, replicas, key) : undefined;
+  const scaling = !isPair && random.chance(0.4) ? scalingOf(random, pools[0], key) : undefined;
   const requests = requestsOf(random);
   const spec = distributionSpec({
     seed: BigInt(seed),
@@ -207,7 +212,7 @@ export function randomSetup(seed: number, observer: SimulationObserver = {}): Si
       maxSequences: MAX_SEQUENCES,
     }),
     observer,
-    ...(scaling === undefined ? {} : { scaling }),
+    scaling: scaling === undefined ? [] : [scaling],
     options: {
       horizonUs: random.below(8) === 0 ? 60_000 : Infinity,
       admissionLatencyUs: random.below(2) * 300,

@@ -1,6 +1,7 @@
 /** Small clusters for tests: a simple model of time, requests by hand, and every table audited at the end. */
 
 import type {
+  ForcedDecisions,
   HandoffConfig,
   ScalingSetup,
   Simulation,
@@ -22,6 +23,8 @@ export const plainLatency: LatencyModel = {
 };
 
 export interface SmallPool {
+  readonly configId?: string;
+  readonly model?: string;
   readonly role?: PoolConfig['role'];
   readonly replicas?: number;
   readonly hbmBlocks?: number;
@@ -34,9 +37,9 @@ export function smallPool(options: SmallPool = {}): PoolConfig {
   const maxSequences = options.maxSequences ?? 16;
   const preemption = options.preemption ?? 'recompute';
   return {
-    configId: options.role ?? 'all',
+    configId: options.configId ?? options.role ?? 'all',
     role: options.role ?? 'monolithic',
-    model: '',
+    model: options.model ?? '',
     replicas: options.replicas ?? 1,
     latency: plainLatency,
     limits: { maxModelTokens: 0, maxSequences, preemption },
@@ -63,7 +66,11 @@ export interface SmallRequest {
   readonly stream?: number;
   readonly sloClass?: string;
   readonly tenant?: string;
+  readonly session?: string;
   readonly deadlineUs?: number;
+  readonly model?: string;
+  /** Time to the first token that it asks for. */
+  readonly ttftTargetUs?: number;
 }
 
 export function smallWorkload(requests: readonly SmallRequest[]): WorkloadRequest[] {
@@ -75,9 +82,9 @@ export function smallWorkload(requests: readonly SmallRequest[]): WorkloadReques
         clientId: 'client',
         tenantId: request.tenant ?? '',
         sloClass: request.sloClass ?? '',
-        model: '',
+        model: request.model ?? '',
         adapter: '',
-        sloTargetUs: 0,
+        sloTargetUs: request.ttftTargetUs ?? 0,
         prefixGroup: '',
       },
       arrivalUs: request.atUs,
@@ -87,7 +94,7 @@ export function smallWorkload(requests: readonly SmallRequest[]): WorkloadReques
       prompt: { kind: 'drawn', spans: [{ seed, position: 0, tokens: request.prompt }] },
       output: { kind: 'drawn', spans: [{ seed: BigInt(50_000 + i), position: 0, tokens: request.output }] },
       deadlineUs: request.deadlineUs ?? 0,
-      sessionId: '',
+      sessionId: request.session ?? '',
       session: -1,
       round: 0,
       streaming: false,
@@ -109,15 +116,17 @@ export function smallSimulation(
   requests: readonly SmallRequest[],
   control: Partial<ControlConfig> = {},
   observer: SimulationObserver = {},
-  scaling?: ScalingSetup,
+  scaling: readonly ScalingSetup[] = [],
   handoff: Partial<HandoffConfig> = {},
+  forced: ForcedDecisions = {},
 ): Simulation {
   return newSimulation({
     deployment: { pools },
     workload: { stream: streamOf(smallWorkload(requests)), sessions: undefined },
     control: new PolicyControlPlane(control, { key: 1n, blockTokens: 4, maxSequences: 16 }),
     observer,
-    ...(scaling === undefined ? {} : { scaling }),
+    scaling,
+    forced,
     options: {
       horizonUs: Infinity,
       admissionLatencyUs: 0,

@@ -270,12 +270,12 @@ describe('replicas', () => {
   it('drains: immediate at once, wait until it is empty or time is up, and lowest number first', () => {
     const down = { action: 'down', targetReplicas: 1, reason: '' } as const;
     expect(make({ drain: { mode: 'immediate', drainTimeoutUs: 0 } }).apply(down, 5)).toEqual([
-      { kind: 'drain', replica: 0, mode: 'immediate' },
+      { kind: 'drain', replica: 0, mode: 'immediate', untilUs: 5 },
       { kind: 'terminate', replica: 0 },
     ]);
     const waiting = make();
     expect(waiting.apply(down, 5)).toEqual([
-      { kind: 'drain', replica: 0, mode: 'wait' },
+      { kind: 'drain', replica: 0, mode: 'wait', untilUs: 60 * second + 5 },
       { kind: 'wait', replica: 0, untilUs: 60 * second + 5 },
     ]);
     expect(waiting.empty(0)).toEqual([{ kind: 'terminate', replica: 0 }]);

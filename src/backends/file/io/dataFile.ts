@@ -6,7 +6,6 @@
  */
 
 import * as fs from 'node:fs';
-import { close, fstat, promises, type Stats } from 'node:fs';
 import { join } from 'node:path';
 import type { Libc } from '../../posix/index.ts';
 
@@ -66,15 +65,15 @@ export class NodeDirectoryOps implements DirectoryOps {
   }
 
   rename(from: string, to: string): Promise<void> {
-    return promises.rename(join(this.#dir, from), join(this.#dir, to));
+    return fs.promises.rename(join(this.#dir, from), join(this.#dir, to));
   }
 
   remove(name: string): Promise<void> {
-    return promises.rm(join(this.#dir, name), { force: true });
+    return fs.promises.rm(join(this.#dir, name), { force: true });
   }
 
   async sync(): Promise<void> {
-    const handle = await promises.open(this.#dir, 'r');
+    const handle = await fs.promises.open(this.#dir, 'r');
     try {
       await handle.sync();
     } finally {
@@ -118,14 +117,14 @@ export class NodeDataFile implements DataFile {
 
   close(): Promise<void> {
     this.#closing ??= new Promise((resolve, reject) =>
-      close(this.fd, (error) => (error ? reject(error) : resolve())),
+      fs.close(this.fd, (error) => (error ? reject(error) : resolve())),
     );
     return this.#closing;
   }
 
   #growTo(bytes: number): Promise<void> {
     return new Promise((resolve, reject) =>
-      fstat(this.fd, (error, stats: Stats) => {
+      fs.fstat(this.fd, (error, stats) => {
         if (error) return reject(error);
         if (stats.size >= bytes) return resolve();
         fs.ftruncate(this.fd, bytes, (failure) => (failure ? reject(failure) : resolve()));

@@ -30,6 +30,7 @@
 import { type Digest, digestWords } from '../../../runtime/digest.ts';
 import type { StoreItem } from '../../../runtime/tier/tierStore.ts';
 import { BLOCK_BYTES } from '../io/dataFile.ts';
+import { isDigest, parentIn, setDigest, setParent, setWide, wide } from './words.ts';
 
 export const HEADER_BYTES = 128;
 export const RECORD_VERSION = 3;
@@ -167,35 +168,4 @@ export function headerDisagreement(
     if (words[4 + word] !== item.key[word]) return 'the record is of another key';
   if (!isDigest(words, 14, item.digest)) return 'the record is of other content (digest)';
   return '';
-}
-
-const UNKNOWN_WORD = 0xffff_ffff;
-
-/** All ones stand for a parent that is not known. */
-export function setParent(words: Uint32Array, at: number, parent: Uint32Array | undefined): void {
-  if (parent === undefined) words.fill(UNKNOWN_WORD, at, at + 4);
-  else words.set(parent, at);
-}
-
-export function parentIn(words: Uint32Array, at: number): Uint32Array | undefined {
-  const parent = words.slice(at, at + 4);
-  return parent.every((word) => word === UNKNOWN_WORD) ? undefined : parent;
-}
-
-export function setDigest(words: Uint32Array, at: number, digest: Digest): void {
-  words[at] = digest.lo;
-  words[at + 1] = digest.hi;
-}
-
-export function isDigest(words: Uint32Array, at: number, digest: Digest): boolean {
-  return words[at] === digest.lo && words[at + 1] === digest.hi;
-}
-
-export function setWide(words: Uint32Array, at: number, value: number): void {
-  words[at] = value >>> 0;
-  words[at + 1] = Math.floor(value / 2 ** 32);
-}
-
-export function wide(words: Uint32Array, at: number): number {
-  return words[at] + words[at + 1] * 2 ** 32;
 }

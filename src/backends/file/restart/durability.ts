@@ -6,6 +6,7 @@
  */
 
 import type { DataFile } from '../io/dataFile.ts';
+import { SharedRun } from './sharedRun.ts';
 
 export interface DurabilitySettings {
   readonly syncBytes: number;
@@ -17,8 +18,7 @@ export class Durability {
   readonly #settings: DurabilitySettings;
   readonly #ended: (error: unknown) => void;
   #unsyncedBytes = 0;
-  #running: Promise<void> | undefined;
-  #next: Promise<void> | undefined;
+  readonly #point: SharedRun = new SharedRun(() => this.#takePoint());
   #timer: NodeJS.Timeout | undefined;
   #points = 0;
 
@@ -50,16 +50,7 @@ export class Durability {
 
   /** Fulfilled when everything written before the call is durable. @throws with the errno as `code` */
   sync(): Promise<void> {
-    if (this.#next !== undefined) return this.#next;
-    const turn = (): Promise<void> => {
-      this.#running = this.#next;
-      this.#next = undefined;
-      return this.#point().finally(() => {
-        this.#running = undefined;
-      });
-    };
-    this.#next = (this.#running ?? Promise.resolve()).then(turn, turn);
-    return this.#next;
+    return this.#point.ask();
   }
 
   stop(): void {
@@ -76,10 +67,10 @@ export class Durability {
   /** Takes a point unless one is on its way that covers everything so far. */
   #take(): void {
     this.stop();
-    if (this.#next === undefined) this.sync().catch(() => {});
+    if (!this.#point.isAwaited) this.sync().catch(() => {});
   }
 
-  async #point(): Promise<void> {
+  async #takePoint(): Promise<void> {
     this.stop();
     const covered = this.#unsyncedBytes;
     try {

@@ -10,9 +10,9 @@ import type { StagingPool } from '../io/stagingPool.ts';
 import { type FileLayout, pageAt, recordOffset } from '../record/fileLayout.ts';
 import type { RecordFamily } from '../record/record.ts';
 import { type FoundRecord, RecordScan } from '../record/recordScan.ts';
-import { ENTRIES_PER_BLOCK, geometryOf } from './indexBlocks.ts';
-import { type LoadedIndex, loadIndex, writtenRegions } from './indexFile.ts';
-import { RegionBits } from './regionBits.ts';
+import { ENTRIES_PER_BLOCK, geometryOf } from './indexFile/indexBlocks.ts';
+import { type LoadedIndex, loadIndex, writtenRegions } from './indexFile/indexFile.ts';
+import { RegionBits } from './indexFile/regionBits.ts';
 import { SlotTable } from './slotTable.ts';
 
 /** What a start found: the checkpoint as it counts, with the records of marked regions as they were read. */

@@ -15,14 +15,9 @@ import {
   type IndexGeometry,
   REGIONS_PER_BLOCK,
   sealBlock,
-} from './indexBlocks.ts';
-import { RegionBits } from './regionBits.ts';
-
-/** The writes of one MARK block: one under way, and one behind it that takes what came meanwhile. */
-interface Flush {
-  running: Promise<void> | undefined;
-  next: Promise<void> | undefined;
-}
+} from './indexFile/indexBlocks.ts';
+import { RegionBits } from './indexFile/regionBits.ts';
+import { SharedRun } from './sharedRun.ts';
 
 export class RegionMarks {
   readonly #file: DataFile;
@@ -32,8 +27,11 @@ export class RegionMarks {
   readonly #written: RegionBits = new RegionBits();
   /** How many writes are under way in each region. A write that spans two epochs counts in both. */
   readonly #inFlight: Map<number, number> = new Map();
-  /** One chain a block whatever the epoch, so that an older state never lands on a newer one. */
-  readonly #flushes: Map<number, Flush> = new Map();
+  /**
+   * Writes of a MARK block, one after the other whatever the epoch, so that an older state never lands on a
+   * newer one.
+   */
+  readonly #writes: Map<number, SharedRun> = new Map();
   #epoch: number;
 
   constructor(file: DataFile, geometry: IndexGeometry, store: Digest, epoch: number) {
@@ -110,22 +108,12 @@ export class RegionMarks {
   }
 
   #flush(block: number): Promise<void> {
-    let state = this.#flushes.get(block);
-    if (state === undefined) {
-      state = { running: undefined, next: undefined };
-      this.#flushes.set(block, state);
+    let writes = this.#writes.get(block);
+    if (writes === undefined) {
+      writes = new SharedRun(() => this.#write(block));
+      this.#writes.set(block, writes);
     }
-    if (state.next !== undefined) return state.next;
-    const own = state;
-    const turn = (): Promise<void> => {
-      own.running = own.next;
-      own.next = undefined;
-      return this.#write(block).finally(() => {
-        own.running = undefined;
-      });
-    };
-    own.next = (own.running ?? Promise.resolve()).then(turn, turn);
-    return own.next;
+    return writes.ask();
   }
 
   /**

@@ -14,8 +14,8 @@
 import type { Digest } from '../../../runtime/digest.ts';
 import { invariant } from '../../../runtime/errors.ts';
 import type { PoolShape } from '../../../runtime/pool/shape.ts';
-import { parentIn, setDigest, setParent, setWide, wide } from '../record/record.ts';
-import { ENTRIES_PER_BLOCK, ENTRY_WORDS, HEAD_WORDS } from './indexBlocks.ts';
+import { parentIn, setDigest, setParent, setWide, wide } from '../record/words.ts';
+import { ENTRIES_PER_BLOCK, ENTRY_WORDS, HEAD_WORDS } from './indexFile/indexBlocks.ts';
 
 const TOKENS_MAX = 0xff_ffff;
 

@@ -8,9 +8,9 @@ import type { RangedFile } from '../io/dataRanges.ts';
 import type { StagingPool } from '../io/stagingPool.ts';
 import type { FileLayout } from '../record/fileLayout.ts';
 import type { RecordFamily } from '../record/record.ts';
-import { bytesOf, geometryOf, headBlock, type IndexGeometry } from './indexBlocks.ts';
+import { bytesOf, geometryOf, headBlock, type IndexGeometry } from './indexFile/indexBlocks.ts';
+import { RegionBits } from './indexFile/regionBits.ts';
 import { nothingRecovered, type Recovered, recover } from './recovery.ts';
-import { RegionBits } from './regionBits.ts';
 import { type WarmSettings, WarmState } from './warmState.ts';
 
 /**

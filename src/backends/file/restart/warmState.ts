@@ -17,10 +17,10 @@ import { type DataFile, errnoOf } from '../io/dataFile.ts';
 import { IoWatch } from '../io/ioWatch.ts';
 import { type FileLayout, pageOf } from '../record/fileLayout.ts';
 import type { RecordFamily } from '../record/record.ts';
-import { CheckpointWriter } from './checkpointWriter.ts';
 import { Durability, type DurabilitySettings } from './durability.ts';
-import { type DoneFacts, ENTRY_WORDS, type IndexGeometry, regionOf } from './indexBlocks.ts';
-import type { RegionBits } from './regionBits.ts';
+import { CheckpointWriter } from './indexFile/checkpointWriter.ts';
+import { type DoneFacts, ENTRY_WORDS, type IndexGeometry, regionOf } from './indexFile/indexBlocks.ts';
+import type { RegionBits } from './indexFile/regionBits.ts';
 import { RegionMarks } from './regionMarks.ts';
 import type { SlotTable } from './slotTable.ts';
 
@@ -50,7 +50,7 @@ export interface WarmParts {
 const BYTES_PER_CHECKPOINT_BYTE = 32;
 
 export class WarmState {
-  readonly #parts: Omit<WarmParts, 'marks' | 'blocks'>;
+  readonly #parts: Omit<WarmParts, 'blocks'>;
   readonly #table: SlotTable;
   readonly #marks: RegionMarks;
   readonly #durability: Durability;

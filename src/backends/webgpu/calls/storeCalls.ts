@@ -12,7 +12,7 @@ import type { LiveDevice } from '../device/liveDevice.ts';
 
 /** What a kind of call does with its items. */
 export interface CallKind<Item, Result extends StoreResult> {
-  /** Why the item can be done at no time, whatever lies in its slots; undefined where it can. */
+  /** Why the item can never be done, whatever lies in its slots; undefined where it can. */
   misfit(item: Item): StoreResult | undefined;
   /** The slots that the item works on, and what for. Asked only of items that fit. */
   slots(item: Item): readonly SlotNeed[];

@@ -1,7 +1,7 @@
 /**
- * What a kernel whose items each lie in one slab of a pool is made of. Slots of a pool may lie in several
- * GPUBuffers while a kernel binds one, so a table of items is sorted by slab, with one dispatch for each
- * slab. What the kernel sees:
+ * What a kernel over slabs is made of: each of its items lies in one slab of a pool. Slots of a pool may lie
+ * in several GPUBuffers while a kernel binds one, so a table of items is sorted by slab, with one dispatch
+ * for each slab. What the kernel sees:
  *
  *     @group(0) @binding(0)   the slab
  *     @group(0) @binding(1)   array of items, `itemWords` words each

@@ -36,7 +36,10 @@ export interface BatchKind<B extends Batch> {
 /** One item of a call. */
 export interface Work<B extends Batch> {
   readonly kind: BatchKind<B>;
-  /** Puts what fits into the batch, of an empty one some; true when none of the work is left. */
+  /**
+   * Puts as much of the work into the batch as fits; into an empty one, a part at least.
+   * @returns whether none of it is left
+   */
   addTo(batch: B): boolean;
   /** The work ends here: it, or the rest of it, goes into no batch. */
   refuse(end: StoreResult): void;

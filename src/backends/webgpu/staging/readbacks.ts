@@ -24,8 +24,6 @@ export interface ReadbackItem {
   end(failure: StoreResult | undefined): void;
 }
 
-const PARTS_MAX = 4096;
-
 export class Readbacks implements BatchKind<ReadbackBatch> {
   readonly name = 'readback';
   readonly live: LiveDevice;
@@ -77,7 +75,7 @@ class ReadbackBatch implements Batch {
   }
 
   get full(): boolean {
-    return this.#readbacks.layout.full || this.#parts.length >= PARTS_MAX;
+    return this.#readbacks.layout.full;
   }
 
   /** True when all of the item has room in buffers, false when this one has no more room for it. */

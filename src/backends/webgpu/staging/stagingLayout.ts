@@ -17,6 +17,9 @@ import type { BoxTables } from '../boxes/boxTables.ts';
 import type { BoxPath, SlotLocation } from '../types.ts';
 import { CopyRuns } from './copyRuns.ts';
 
+/** So many parts of boxes at most ride in one buffer. */
+const PARTS_MAX = 4096;
+
 /** Where bytes of a box lie in the mapped buffer. */
 export interface StagedPart {
   readonly at: number;
@@ -31,6 +34,7 @@ export class StagingLayout {
   readonly #packedCapacity: number;
   #copies: CopyRuns = new CopyRuns();
   #used = 0;
+  #parts = 0;
 
   /** @param capacity of a mapped buffer @param tables absent where no box ever goes through kernels */
   constructor(slabs: readonly GPUBuffer[], capacity: number, tables?: BoxTables) {
@@ -46,14 +50,17 @@ export class StagingLayout {
   }
 
   get full(): boolean {
-    return this.#used === this.#capacity;
+    return this.#used === this.#capacity || this.#parts === PARTS_MAX;
   }
 
   /** Adds what fits of a box from its packed byte `from` on; undefined for nothing, never when empty. */
   add(plan: BoxPlan, slot: SlotLocation, from: number, path: BoxPath): StagedPart | undefined {
-    return path === 'kernel' && plan.runBytes <= this.#packedCapacity
-      ? this.#addRuns(plan, slot, from / plan.runBytes)
-      : this.#addBytes(plan, slot, from);
+    const part =
+      path === 'kernel' && plan.runBytes <= this.#packedCapacity
+        ? this.#addRuns(plan, slot, from / plan.runBytes)
+        : this.#addBytes(plan, slot, from);
+    if (part !== undefined) this.#parts++;
+    return part;
   }
 
   /** Encodes the way from the slabs into `mapped`; the layout is empty afterwards. */
@@ -73,6 +80,7 @@ export class StagingLayout {
   #clear(): void {
     this.#copies = new CopyRuns();
     this.#used = 0;
+    this.#parts = 0;
   }
 
   /** Whole runs, through the kernels. */

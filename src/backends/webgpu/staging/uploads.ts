@@ -25,9 +25,6 @@ export interface UploadItem {
   end(result: StoreResult): void;
 }
 
-/** So many parts of items at most ride in one buffer. */
-const PARTS_MAX = 4096;
-
 export class Uploads implements BatchKind<UploadBatch> {
   readonly name = 'upload';
   readonly live: LiveDevice;
@@ -76,7 +73,7 @@ class UploadBatch implements Batch {
   }
 
   get full(): boolean {
-    return this.#uploads.layout.full || this.#parts.length >= PARTS_MAX;
+    return this.#uploads.layout.full;
   }
 
   /** True when all of the item is in buffers, false when this one has no more room for it. */

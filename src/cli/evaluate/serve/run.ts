@@ -4,7 +4,7 @@ import type { AddressInfo } from 'node:net';
 import { type Answer, EvaluationService, type ServiceOptions } from '../../../evolve/serve/index.ts';
 import { defaultSummary } from '../../../evolve/summary/index.ts';
 import { configError } from '../../../runtime/errors.ts';
-import { loadPlan } from '../plans.ts';
+import { loadPlan } from '../plans/index.ts';
 import { type PoolLimits, SimulationEvaluator } from '../simulations/index.ts';
 import { candidateOf } from './candidateFile.ts';
 import { serveHttp } from './http.ts';

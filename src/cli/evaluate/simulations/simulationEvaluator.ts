@@ -55,13 +55,19 @@ export class SimulationEvaluator implements Evaluator {
     this.#progress = progress;
   }
 
+  caseIds(suite: SuiteName): readonly string[] {
+    return this.plan.suites[suite].map(({ id }) => id);
+  }
+
   /** @throws the signal's reason once it is aborted, TKV_CONFIG where the baseline cannot be run */
   async evaluate(
     bundles: readonly PolicyBundle[],
     suite: SuiteName,
     signal?: AbortSignal,
+    ids?: readonly string[],
   ): Promise<readonly Evaluation[]> {
-    const cases = this.plan.suites[suite];
+    const all = this.plan.suites[suite];
+    const cases = ids === undefined ? all : all.filter(({ id }) => ids.includes(id));
     const [baseline, ...outcomes] = await Promise.all([
       this.#cases(readBundle(this.plan.baseline), cases, signal),
       ...bundles.map((bundle) => this.#checked(bundle, cases, signal)),

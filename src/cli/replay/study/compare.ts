@@ -41,7 +41,7 @@ export interface StudyListener {
 const LRU = 'lru';
 /** Blocks between two looks at the signal. */
 const SLICE_BLOCKS = 100_000;
-/** Requests of the run before the first, which makes the engine compile what is then timed. */
+/** Blocks of the run before the first, which makes the engine compile what is then timed. */
 const WARM_BLOCKS = 30_000;
 
 /** @throws the signal's reason after a stop */
@@ -75,15 +75,7 @@ export async function comparePolicies(
     const best = optimum.hits(capacity + options.lower[0] + options.lower[1]);
     let lru = 0;
     const add = (policy: string, hits: number, nsPerBlock: number | null): void => {
-      rows.push({
-        capacity,
-        policy,
-        hits,
-        hitPercent: percent(hits, trace.lookups),
-        closedPercent: best === lru ? null : percent(hits - lru, best - lru),
-        points: percent(hits - lru, trace.lookups),
-        nsPerBlock,
-      });
+      rows.push({ capacity, policy, ...shareOf(hits, lru, best, trace.lookups), nsPerBlock });
     };
     for (const policy of policies) {
       const { hits, nsPerBlock } = await run(capacity, policy);
@@ -94,6 +86,21 @@ export async function comparePolicies(
   }
   const { lookups, blockTokens } = trace;
   return { requests: trace.runs.length, lookups, blockTokens, lower: options.lower, rows };
+}
+
+/** Hits beside those of LRU and of the optimum. */
+export function shareOf(
+  hits: number,
+  lru: number,
+  best: number,
+  lookups: number,
+): Pick<StudyRow, 'hits' | 'hitPercent' | 'closedPercent' | 'points'> {
+  return {
+    hits,
+    hitPercent: percent(hits, lookups),
+    closedPercent: best === lru ? null : percent(hits - lru, best - lru),
+    points: percent(hits - lru, lookups),
+  };
 }
 
 function percent(part: number, whole: number): number {

@@ -1,7 +1,7 @@
 /**
  * From blocks to a manager's configuration. A replay's tiers are exclusive and offload on demand only. HBM
- * has a landing zone for one window of blocks; each lower tier has one for the largest request, whose blocks
- * may leave it while as many arrive.
+ * has landing room for one window of blocks, each lower tier for the largest request, whose blocks may leave
+ * it while as many arrive.
  */
 
 import fs from 'node:fs';

@@ -5,13 +5,13 @@
 
 import { invariant } from '../../../runtime/errors.ts';
 import { type HandoffConfig, handoffGranularities } from '../../../sim/cluster/index.ts';
-import { PolicyControlPlane } from '../../../sim/control/index.ts';
 import { type Deployment, newSimulation } from '../../../sim/deployment/index.ts';
 import { readYaml, type SpecNode } from '../../../sim/workload/spec/reader.ts';
 import { readText } from '../../input/index.ts';
-import { type BuildExtras, type BuiltSimulation, readsNoKeys, withPolicies } from '../built.ts';
+import { type BuildExtras, type BuiltSimulation, controlPlane, readsNoKeys, withPolicies } from '../built.ts';
 import { textOption } from '../input/numbers.ts';
 import type { Options } from '../input/options.ts';
+import { goodputTargets } from '../input/targets.ts';
 import { openSimulation } from '../input/workload.ts';
 import { simulationKey } from '../key.ts';
 import { readControl } from './control.ts';
@@ -41,7 +41,9 @@ export function buildDeployed(
   const said = { ...readTargets(root), ...readRun(root), ...defined(options) };
   const opened = openDeployed(trace, said, workload, adjust);
   const key = simulationKey(said, opened, [text, bound?.policyId ?? null]);
-  const scaling = readScaling(root, pools, key, bound?.scaling);
+  const targets = goodputTargets(said, opened.spec);
+  const own = bound?.scaling;
+  const scaling = readScaling(root, pools, { key, targets, ...(own === undefined ? {} : { own }) });
   root.close();
   const deployment: Deployment = {
     pools: pools.map(({ config }) => {
@@ -56,15 +58,7 @@ export function buildDeployed(
     key,
     deployment,
     workload: opened.workload,
-    control: new PolicyControlPlane(
-      { ...control, ...bound?.control },
-      {
-        key: key.simulationSeed,
-        blockTokens,
-        maxSequences,
-        ...(bound === undefined ? {} : { policies: bound.policies }),
-      },
-    ),
+    control: controlPlane(control, key, blockTokens, maxSequences, bound),
     options: {
       horizonUs: opened.horizonUs,
       admissionLatencyUs,
@@ -73,7 +67,7 @@ export function buildDeployed(
       handoff,
       ...(gateway === null ? {} : { gateway }),
     },
-    ...(scaling === undefined ? {} : { scaling }),
+    scaling,
     ...parts,
     ...(makeEngine === undefined ? {} : { makeEngine }),
     skipsKeys: (extras.skipsKeys ?? true) && bound === undefined && readsNoKeys(control),
@@ -84,6 +78,7 @@ export function buildDeployed(
     opened,
     deployment,
     machine: pools[0].machine,
+    scaling,
     scheduler: pools[0].config.engine.scheduler.queueOrder ?? 'fcfs',
     options: said,
     gpus: () =>

@@ -58,6 +58,9 @@ export interface DeployedPool {
   readonly config: PoolConfig;
   readonly machine: EngineHardware;
   readonly bounds: { readonly min: number; readonly max: number };
+  /** Its mapping in the file, and its own autoscaling there. */
+  readonly node: SpecNode;
+  readonly autoscaling: SpecNode | undefined;
 }
 
 /** Options out of the keys of a mapping, and where each is said. */
@@ -142,11 +145,14 @@ function readPool(node: SpecNode, base: Options, models: readonly Model[]): Depl
     withOptionNames(optionNames, () => engineSetup(options, machine, {}, tiersOf(node, given))),
   );
   engineNode?.close();
+  const autoscaling = node.section('autoscaling');
   node.close();
   return {
     name,
     machine,
     bounds,
+    node,
+    autoscaling,
     config: {
       configId: name,
       role,

@@ -1,4 +1,7 @@
-/** Autoscaling of a deployment file: the policy, when it looks, and how long replicas take to come and go. */
+/**
+ * Autoscaling of a deployment file: of each pool that scales the policy, when it looks, and how long replicas
+ * take to come and go. What a pool says goes before what the file says for all of them.
+ */
 
 import type { BoundBundle } from '../../../evolve/binding/index.ts';
 import type { ScalingSetup, SimulationKey } from '../../../sim/cluster/index.ts';
@@ -13,6 +16,7 @@ import {
   type ScalingActuationConfig,
   warmupCurves,
 } from '../../../sim/control/index.ts';
+import type { TargetsByClass } from '../../../sim/metrics/index.ts';
 import { PartitionedRandom } from '../../../sim/random/index.ts';
 import type { SpecNode } from '../../../sim/workload/spec/reader.ts';
 import { placeIn, readPolicy } from './control.ts';
@@ -21,27 +25,57 @@ import type { DeployedPool } from './pools.ts';
 
 const time = { min: 0, max: 1e12 };
 
-/**
- * @param own policy of a policy bundle, which goes before that of the file
- * @returns undefined without `autoscaling`
- */
+/** What autoscalers need beside their mapping in the file. */
+export interface ScalingWorld {
+  readonly key: SimulationKey;
+  readonly targets: TargetsByClass;
+  /** Policy of a policy bundle, which goes before those of the file. */
+  readonly own?: BoundBundle['scaling'];
+}
+
+/** @returns one for each pool that scales, in order of the pools */
 export function readScaling(
   root: SpecNode,
   pools: readonly DeployedPool[],
-  key: SimulationKey,
-  own?: BoundBundle['scaling'],
-): ScalingSetup | undefined {
-  const node = root.section('autoscaling');
-  const scaled = pools.find(({ bounds }) => bounds.min < bounds.max);
-  if (node === undefined) {
-    if (scaled === undefined) return undefined;
-    const problem = `gives "${scaled.name}" room to scale, and there is no autoscaling`;
-    throw root.error('pools', problem, 'Add autoscaling, or say replicas as a number');
+  world: ScalingWorld,
+): ScalingSetup[] {
+  const forAll = root.section('autoscaling');
+  const isOnly = pools.length === 1;
+  let isUsed = false;
+  const setups = pools.flatMap((pool): ScalingSetup[] => {
+    const { name, bounds, autoscaling, node } = pool;
+    const hasRoom = bounds.min < bounds.max;
+    if (autoscaling !== undefined && !hasRoom) {
+      const problem = `has no room, since replicas are ${bounds.min}`;
+      throw node.error('autoscaling', problem, 'Write replicas: {min: 1, max: 4}, or leave it out');
+    }
+    const said = autoscaling ?? (hasRoom || isOnly ? forAll : undefined);
+    if (said === undefined) {
+      if (!hasRoom) return [];
+      const problem = `gives "${name}" room to scale, and there is no autoscaling`;
+      throw root.error('pools', problem, 'Add autoscaling to it or for all, or say replicas as a number');
+    }
+    isUsed ||= said === forAll;
+    // a pool among others draws delays of its own
+    const setup = readSetup(said, pool, world, isOnly ? '' : ` ${name}`);
+    autoscaling?.close();
+    return [setup];
+  });
+  if (forAll !== undefined && !isUsed) {
+    const problem = 'is of no pool: each has its own, or no room to scale';
+    throw root.error('autoscaling', problem, 'Write replicas: {min: 1, max: 4} in a pool, or leave it out');
   }
-  if (pools.length > 1) {
-    throw root.error('autoscaling', `has ${pools.length} pools`, 'A deployment that scales has one pool');
-  }
-  const [{ name, bounds, config }] = pools;
+  forAll?.close();
+  return setups;
+}
+
+/** @param suffix of the names of its random streams */
+function readSetup(
+  node: SpecNode,
+  { name, bounds, config }: DeployedPool,
+  { key, targets, own }: ScalingWorld,
+  suffix: string,
+): ScalingSetup {
   const policyNode = node.section('policy');
   if (policyNode === undefined) throw node.error('policy', 'is missing', 'Write policy: {policy: hpa}');
   const makesOwn = typeof own === 'function' ? own : undefined;
@@ -50,7 +84,7 @@ export function readScaling(
   const world = (seed: bigint): PolicyWorld => ({
     blockTokens: config.engine.blockTokens,
     maxSequences: config.limits.maxSequences,
-    stream: (stream) => new PartitionedRandom(seed).stream(stream),
+    stream: (stream) => new PartitionedRandom(seed).stream(stream + suffix),
   });
   const scaler = inFile(
     (field) => placeIn(policyNode, field),
@@ -71,9 +105,8 @@ export function readScaling(
       ),
   );
   const replicas = new Replicas(readActuation(node), bounds, config.replicas, world(key.jitterSeed));
-  node.close();
   const capacityTokens = config.engine.hbmBlocks * config.engine.blockTokens;
-  return { configId: name, scaler, replicas, capacityTokens };
+  return { configId: name, scaler, replicas, capacityTokens, targets };
 }
 
 function readTriggers(node: SpecNode | undefined): ScaleTriggers {

@@ -1,7 +1,12 @@
 /** The engine of an instance from options: its KV tiers, and how its scheduler forms batches. */
 
 import type { PreemptionMode } from '../../../runtime/batching/index.ts';
-import { preemptionNames, queueOrderNames, victimRuleNames } from '../../../runtime/batching/index.ts';
+import {
+  preemptionNames,
+  queueOrderNames,
+  RANKED,
+  victimRuleNames,
+} from '../../../runtime/batching/index.ts';
 import { configError, TierKVError } from '../../../runtime/errors.ts';
 import { evictionPolicyNames } from '../../../runtime/policy/index.ts';
 import type { EngineConfig, InstanceLimits, LoadTiming, LowerTier } from '../../../sim/instance/index.ts';
@@ -67,14 +72,19 @@ export function engineSetup(
         maxSequences,
         longPrefillTokens: whole(options, 'longPrefillTokenThreshold', 0),
         maxModelTokens,
-        queueOrder: oneOf('--scheduler', scheduler, queueOrderNames),
-        victimRule: oneOf('--preemption-policy', victimRule, victimRuleNames),
+        queueOrder: oneOf('--scheduler', scheduler, byItself(queueOrderNames)),
+        victimRule: oneOf('--preemption-policy', victimRule, byItself(victimRuleNames)),
         preemption,
         publish: 'whenPlanned',
       },
     },
     limits: { maxModelTokens, maxSequences, preemption: preemption as PreemptionMode },
   };
+}
+
+/** Those that need nobody to rank requests. */
+function byItself(names: readonly string[]): string[] {
+  return names.filter((name) => name !== RANKED);
 }
 
 /** What one prompt token more costs in a step, from prompts of one and of 1024 tokens. */

@@ -9,6 +9,7 @@ import {
   headOfLineBlocking,
   type MetricsOutput,
   priorityInversions,
+  type ScalingOf,
   sessionSummary,
   tenantSummaries,
   transferMetrics,
@@ -25,6 +26,8 @@ export interface SummaryInput {
   readonly hasTargets: boolean;
   /** Where a summary of the decisions was asked for. */
   readonly decisions: DecisionSummary | undefined;
+  /** Of each pool that scales. */
+  readonly scaling: readonly ScalingOf[];
 }
 
 function metricsSection(metrics: MetricsOutput): string {
@@ -32,13 +35,14 @@ function metricsSection(metrics: MetricsOutput): string {
   return `=== Simulation Metrics ===\n${jsonText(shown)}\n`;
 }
 
-/** Requests that admission rejected, by SLO class. */
+/** Requests that admission rejected, by SLO class; those without one are `standard`, as upstream has it. */
 function shedByClass(table: RequestTable): [string, number][] {
   const byClass = new Map<string, number>();
   for (let row = 0; row < table.size; row++) {
     if (table.status[row] !== Status.REJECTED) continue;
     const { sloClass } = table.originOf(row);
-    if (sloClass !== '') byClass.set(sloClass, (byClass.get(sloClass) ?? 0) + 1);
+    const name = sloClass || 'standard';
+    byClass.set(name, (byClass.get(name) ?? 0) + 1);
   }
   return [...byClass].sort(([a], [b]) => (a < b ? -1 : 1));
 }
@@ -109,6 +113,17 @@ function handoffSection({ simulation }: SummaryInput): string {
   );
 }
 
+function scalingSection({ scaling }: SummaryInput): string {
+  if (scaling.length === 0) return '';
+  const lines = scaling.map(
+    ({ configId, policy, minReplicas, maxReplicas, ups, downs, ...of }) =>
+      `  ${printable(configId)}: ${policy}, ${minReplicas} to ${maxReplicas} replicas, up ${ups} and down ${downs} times, ` +
+      `${of.fewest} to ${of.most} at a time, mean ${of.meanReplicas.toFixed(2)}; ` +
+      `${of.added} came, ${of.gone} went\n`,
+  );
+  return `=== Autoscaling ===\n${lines.join('')}`;
+}
+
 function classSection({ simulation, hasTargets }: SummaryInput): string {
   const classes = classSummaries(simulation.table);
   if (classes.length < 2 && !(hasTargets && classes.length > 0)) return '';
@@ -169,6 +184,7 @@ export function summaryText(input: SummaryInput): string {
     tenantSection,
     sessionSection,
     handoffSection,
+    scalingSection,
     decisionSection,
     tierSection,
   ];

@@ -6,6 +6,7 @@ import { configError, TierKVError } from '../../../runtime/errors.ts';
 import { unknownName } from '../../../sim/control/index.ts';
 import {
   type CodePolicy,
+  type DecisionTreePolicy,
   type ParameterizedPolicy,
   type PolicyBundle,
   type PolicySlot,
@@ -78,15 +79,25 @@ function readSpec(slot: PolicySlot, value: unknown): PolicySpec {
       return readParameters(slot, value);
     case 'code':
       return readCode(slot, value);
-    case 'decisionTree': {
-      const { root } = fieldsOf(slot, value, ['type', 'root']);
-      return { type: 'decisionTree', root: readTree(slot, root) };
-    }
+    case 'decisionTree':
+      return readTreePolicy(slot, value);
     default: {
       const problem = type === undefined ? 'is missing' : `is ${shown(type)}`;
       throw configError(`${slot}.type`, problem, `Set it to ${accepted.join(', ')}.`);
     }
   }
+}
+
+function readTreePolicy(slot: PolicySlot, value: unknown): DecisionTreePolicy {
+  const { functions, takesSeveral } = slotContracts[slot];
+  const known = takesSeveral === true ? ['type', 'root', 'entrypoint'] : ['type', 'root'];
+  const fields = fieldsOf(slot, value, known);
+  const root = readTree(slot, fields.root);
+  if (fields.entrypoint === undefined) return { type: 'decisionTree', root };
+  const names = functions.map(({ name }) => name);
+  const entrypoint = text(`${slot}.entrypoint`, fields.entrypoint);
+  if (!names.includes(entrypoint)) throw unknownName(`${slot}.entrypoint`, entrypoint, names);
+  return { type: 'decisionTree', root, entrypoint };
 }
 
 function readParameters(slot: PolicySlot, value: unknown): ParameterizedPolicy {

@@ -5,7 +5,7 @@ import type { Evaluation, EvaluationError } from '../../fitness/evaluation.ts';
 import { policyNodes } from '../../fitness/index.ts';
 
 /** What made a bundle. */
-export type Origin = 'preset' | 'cma' | 'strategy' | 'variation' | 'pareto' | 'branch';
+export type Origin = 'preset' | 'crossing' | 'cma' | 'strategy' | 'variation' | 'pareto' | 'branch';
 
 export interface Individual {
   /** Content hash of the bundle. */
@@ -15,7 +15,14 @@ export interface Individual {
   readonly origin: Origin;
   /** Ids of the bundles that it was made from. */
   readonly parents: readonly string[];
+  /** What the search goes by: the lead over the best preset, mostly where it is smallest. */
   readonly score: number;
+  /** Over the best preset of each setting; none where it failed. */
+  readonly leads: Readonly<Record<string, number>>;
+  /** Cases that it ran on; a race stops some before they have run on all. */
+  readonly cases: number;
+  /** Mean gain over the baseline on these cases. */
+  readonly gain: number;
   readonly objectives: readonly number[];
   readonly metrics: Readonly<Record<string, number>>;
   readonly error?: EvaluationError;
@@ -38,7 +45,8 @@ function finite(value: number): number {
 export function individualOf(
   { bundle, origin, parents }: Candidate,
   generation: number,
-  { policyId, score, objectives, metrics, error }: Evaluation,
+  { policyId, score: gain, objectives, metrics, error }: Evaluation,
+  { score, leads, cases }: Pick<Individual, 'score' | 'leads' | 'cases'>,
 ): Individual {
   return {
     id: policyId,
@@ -47,6 +55,9 @@ export function individualOf(
     origin,
     parents,
     score: finite(score),
+    leads,
+    cases,
+    gain: finite(gain),
     objectives: objectives.map(finite),
     metrics: { ...metrics, policy_nodes: policyNodes(bundle) },
     ...(error === undefined ? {} : { error }),

@@ -40,7 +40,8 @@ export function scaleOfRule(rule: NumberRule): Scale {
   const inside = (from: number, to: number): number =>
     rule.above !== undefined && from <= rule.above ? rule.above + (to - rule.above) / 1024 : from;
   if (usual > 0 && (rule.max === undefined || rule.max > usual * SPAN)) {
-    const min = Math.max(usual / SPAN, least, isInteger ? 1 : 0);
+    const from = Math.max(usual / SPAN, least);
+    const min = isInteger ? Math.max(1, Math.round(from)) : from;
     const max = Math.min(rule.max ?? Infinity, usual * SPAN);
     return { kind: 'logarithmic', min: inside(min, usual), max, isInteger };
   }

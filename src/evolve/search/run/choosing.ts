@@ -4,32 +4,65 @@
  * search.
  */
 
+import type { PolicySlot } from '../../bundle/policyBundle.ts';
 import type { Evaluation, Evaluator } from '../../fitness/evaluation.ts';
 import type { Individual } from '../bundles/index.ts';
+import { type BySetting, barsOf, bestOfEach, caseScoresOf, standingOf } from './lead.ts';
+import { kindOf } from './numericEmitter.ts';
+
+/** Share of the finalists that may be of one kind: near relatives of the best say little beside it. */
+const OF_ONE_KIND = 1 / 3;
+/** Presets of each setting that finalists meet on validation: any of the best of train may be the best there. */
+const RIVALS = 5;
 
 export interface Chosen {
   readonly individual: Individual;
   readonly train: number;
   readonly validation: number;
+  /** On validation, over the best preset of each setting there. */
+  readonly leads: BySetting;
+}
+
+/** @param ranking the best first */
+export function finalistsOf(
+  ranking: readonly Individual[],
+  count: number,
+  slots: readonly PolicySlot[],
+): Individual[] {
+  const most = Math.ceil(OF_ONE_KIND * count);
+  const ofKind = new Map<string, number>();
+  const found: Individual[] = [];
+  for (const individual of ranking) {
+    if (found.length === count) break;
+    const kind = kindOf(individual.bundle, slots);
+    const before = ofKind.get(kind) ?? 0;
+    if (before === most) continue;
+    ofKind.set(kind, before + 1);
+    found.push(individual);
+  }
+  return found;
 }
 
 /** @param finalists by their scores on train, the best first; not empty */
 export async function choose(
   finalists: readonly Individual[],
+  presets: readonly Individual[],
   evaluator: Evaluator,
   signal?: AbortSignal,
 ): Promise<{ readonly chosen: Chosen; readonly all: readonly Chosen[] }> {
+  const asked = [...finalists, ...bestOfEach(presets, RIVALS)];
   const evaluations = await evaluator.evaluate(
-    finalists.map(({ bundle }) => bundle),
+    asked.map(({ bundle }) => bundle),
     'validation',
     signal,
   );
+  const rivals = evaluations.slice(finalists.length).filter(({ error }) => error === undefined);
+  const bars = barsOf(rivals.map(caseScoresOf), evaluator.caseIds('validation'));
   const all = finalists.map((individual, i): Chosen => {
-    return { individual, train: individual.score, validation: evaluations[i].score };
+    const { score, leads } = standingOf(evaluations[i], bars);
+    return { individual, train: individual.score, validation: score, leads };
   });
-  const ran = all.filter((_, i) => evaluations[i].error === undefined);
-  const chosen = (ran.length > 0 ? ran : all).reduce((a, b) => (b.validation > a.validation ? b : a));
-  return { chosen, all };
+  return { chosen: all.reduce((a, b) => (b.validation > a.validation ? b : a)), all };
 }
 
 export interface Judged {

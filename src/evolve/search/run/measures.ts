@@ -1,11 +1,11 @@
 /**
- * What a search measures by, taken once from the better half of its presets: axes of the archive, and a floor
+ * What a generation came to, and what that is measured by, taken once from the better half of its presets: axes of the archive, and a floor
  * for hypervolume. The worse half would stretch both over what no search goes to.
  */
 
 import type { Individual } from '../bundles/index.ts';
-import type { FeatureAxis } from '../selection/index.ts';
-import type { SearchPlan } from './state.ts';
+import { type FeatureAxis, hypervolume, qdScore } from '../selection/index.ts';
+import type { GenerationRecord, SearchPlan, SearchState } from './state.ts';
 
 function betterHalf(presets: readonly Individual[]): Individual[] {
   return [...presets].sort((a, b) => b.score - a.score).slice(0, Math.ceil(presets.length / 2));
@@ -36,4 +36,30 @@ export function referenceOf(presets: readonly Individual[]): number[] {
     const low = Math.min(...values);
     return low - 0.1 * (Math.max(...values) - low || 1);
   });
+}
+
+/**
+ * @param found by this generation
+ * @param best score so far
+ * @param front objectives of the population that NSGA-II keeps
+ */
+export function recordOf(
+  { generation, evaluations, archive, history, reference }: SearchState,
+  found: readonly Individual[],
+  best: number,
+  front: readonly (readonly number[])[],
+): GenerationRecord {
+  const ran = found.filter(({ error }) => error === undefined);
+  const scores = ran.map(({ score }) => score).sort((a, b) => a - b);
+  return {
+    generation,
+    evaluations,
+    failures: found.length - ran.length,
+    best,
+    bestOfGeneration: scores[scores.length - 1] ?? -Number.MAX_VALUE,
+    medianOfGeneration: scores[Math.floor(scores.length / 2)] ?? -Number.MAX_VALUE,
+    hypervolume: reference.length > 4 ? null : hypervolume(front, reference),
+    qdScore: qdScore(archive, history[0]?.medianOfGeneration ?? scores[0] ?? 0),
+    filledCells: new Set(archive.islands.flatMap((grid) => Object.keys(grid))).size,
+  };
 }

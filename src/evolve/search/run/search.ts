@@ -18,26 +18,18 @@ import {
   individualOf,
   type SlotGuides,
 } from '../bundles/index.ts';
-import {
-  cellOf,
-  elitesOf,
-  hypervolume,
-  migrate,
-  newBranch,
-  newIslands,
-  offer,
-  qdScore,
-  stepBranch,
-  survivors,
-} from '../selection/index.ts';
+import { cellOf, elitesOf, migrate, offer, stepBranch, survivors } from '../selection/index.ts';
+import { crossings } from '../start/crossings.ts';
+import { beginState, shareOf, shares } from './beginning.ts';
 import { Breeding } from './breeding.ts';
-import { axesOf, referenceOf } from './measures.ts';
-import { askNumeric, type NumericContext, newNumeric, tellNumeric } from './numericEmitter.ts';
-import { type GenerationRecord, type SearchPlan, type SearchState, STATE_VERSION } from './state.ts';
+import { recordOf } from './measures.ts';
+import { askNumeric, type NumericContext, tellNumeric } from './numericEmitter.ts';
+import { race } from './racing.ts';
+import type { GenerationRecord, SearchPlan, SearchState } from './state.ts';
 
-/** Shares of a generation; what is left goes to variation from the archive. */
-const shares = { cma: 0.35, strategy: 0.15, pareto: 0.15, branch: 0.1 } as const;
 const MIGRANTS = 2;
+/** Crossings of presets, in populations; they come with the first generation. */
+const CROSSINGS = 2;
 
 export class Search {
   #state: SearchState;
@@ -62,35 +54,7 @@ export class Search {
     guides: SlotGuides,
     signal?: AbortSignal,
   ): Promise<Search> {
-    const evaluations = await evaluator.evaluate(presets, 'train', signal);
-    const individuals = presets.map((bundle, i) => {
-      return individualOf({ bundle, origin: 'preset', parents: [], changes: [] }, 0, evaluations[i]);
-    });
-    const ran = individuals.filter(({ error }) => error === undefined);
-    if (ran.length === 0) {
-      const problem = individuals[0]?.error?.message ?? 'there are none';
-      throw configError('presets', `do not run (${problem})`, 'Begin with one policy that runs.');
-    }
-    const best = ran.reduce((a, b) => (b.score > a.score ? b : a));
-    const count = (share: number): number => Math.max(2, Math.round(share * plan.population));
-    const state: SearchState = {
-      version: STATE_VERSION,
-      plan,
-      objectiveNames: evaluator.objectiveNames,
-      generation: 0,
-      evaluations: presets.length,
-      individuals: [],
-      history: [],
-      numeric: [
-        newNumeric('cma', Math.max(4, count(shares.cma))),
-        newNumeric('strategy', count(shares.strategy)),
-      ],
-      starts: {},
-      archive: newIslands(axesOf(plan, ran), plan.islands),
-      front: [],
-      branch: newBranch({ id: best.id, score: best.score }, plan.tolerance),
-      reference: referenceOf(ran),
-    };
+    const { state, individuals } = await beginState(plan, presets, evaluator, signal);
     const search = new Search(state, evaluator, guides);
     individuals.forEach((individual, i) => {
       if (!search.#byId.has(individual.id)) search.#keep(individual, [i % plan.islands]);
@@ -99,8 +63,19 @@ export class Search {
     return search;
   }
 
-  /** Goes on from a state that `readState` returned. */
+  /**
+   * Goes on from a state that `readState` returned.
+   * @throws TKV_CONFIG where the train suite is not the one that it began with
+   */
   static resume(state: SearchState, evaluator: Evaluator, guides: SlotGuides): Search {
+    const before = state.rungs[state.rungs.length - 1].cases.join();
+    if (before !== evaluator.caseIds('train').join()) {
+      throw configError(
+        'train',
+        'has other cases than when the search began',
+        'Give it the same plan again.',
+      );
+    }
     return new Search(state, evaluator, guides);
   }
 
@@ -113,10 +88,12 @@ export class Search {
     return this.#state.history[this.#state.history.length - 1];
   }
 
-  /** All that ran, the best first; equal ones in the order in which they were found. */
+  /** Those that ran on all cases, the best first; equal ones in the order in which they were found. */
   get ranking(): readonly Individual[] {
-    return this.#state.individuals
-      .filter(({ error }) => error === undefined)
+    const { individuals, rungs } = this.#state;
+    const all = rungs[rungs.length - 1].cases.length;
+    return individuals
+      .filter(({ error, cases }) => error === undefined && cases === all)
       .sort((a, b) => b.score - a.score);
   }
 
@@ -155,7 +132,7 @@ export class Search {
       starts: this.#state.starts,
     };
     const asked = numeric.map((state) => askNumeric(state, context, stream(state.method)));
-    const count = (share: number): number => Math.max(2, Math.round(share * plan.population));
+    const count = (share: number): number => shareOf(plan, share);
     const breeding = new Breeding(this.#state, this.#guides, (id) => this.find(id));
     const pareto = breeding.fromFront(count(shares.pareto), stream('pareto'));
     const branch = breeding.fromBranch(count(shares.branch), stream('branch'));
@@ -163,12 +140,14 @@ export class Search {
       (sum, { candidates }) => sum + candidates.length,
       pareto.length + branch.length,
     );
+    const first = generation === 1 ? this.#crossings() : [];
     const islands = breeding.fromIslands(Math.max(2, plan.population - taken), stream('variation'));
     const candidates = [
       ...asked.flatMap((each) => each.candidates),
       ...pareto,
       ...branch,
       ...islands.map(({ candidate }) => candidate),
+      ...first,
     ];
     const found = await this.#evaluate(candidates, generation, signal);
 
@@ -186,11 +165,17 @@ export class Search {
     const islandsAt = branchAt + branch.length;
     this.#state.generation = generation;
     found.forEach((individual, i) => {
-      const island = i >= islandsAt ? islands[i - islandsAt].island : i % plan.islands;
+      const island = islands[i - islandsAt]?.island ?? i % plan.islands;
       this.#keep(individual, [island]);
     });
     this.#walk(found.slice(branchAt, islandsAt));
     this.#close(found);
+  }
+
+  #crossings(): Candidate[] {
+    const { individuals, plan } = this.#state;
+    const ran = individuals.filter(({ error, origin }) => error === undefined && origin === 'preset');
+    return crossings(ran, plan.slots, CROSSINGS * plan.population);
   }
 
   /** Answers in the order of the candidates; what is known is not evaluated again. */
@@ -206,15 +191,16 @@ export class Search {
       fresh.set(keys[i], { ...candidate, bundle: this.#labelled(candidate, generation) });
     });
     const asked = [...fresh.values()];
-    const evaluations = await this.#evaluator.evaluate(
+    const raced = await race(
       asked.map(({ bundle }) => bundle),
-      'train',
+      this.#state.rungs,
+      this.#evaluator,
       signal,
     );
     this.#state.evaluations += asked.length;
     const answers = new Map<string, Individual>();
     [...fresh].forEach(([key, candidate], i) => {
-      answers.set(key, individualOf(candidate, generation, evaluations[i]));
+      answers.set(key, individualOf(candidate, generation, raced[i].evaluation, raced[i]));
     });
     return keys.map((key) => {
       const individual = answers.get(key) ?? this.#known.get(key);
@@ -251,31 +237,13 @@ export class Search {
 
   /** NSGA-II keeps its population; the generation goes into the history. */
   #close(found: readonly Individual[]): void {
-    const { plan, front, history, archive, reference } = this.#state;
+    const { plan, front, history } = this.#state;
     const ran = found.filter(({ error }) => error === undefined);
     const ids = [...new Set([...front, ...ran.map(({ id }) => id)])];
     const points = ids.map((id) => this.find(id).objectives);
     this.#state.front = survivors(points, plan.population).map((i) => ids[i]);
-    const scores = ran.map(({ score }) => score).sort((a, b) => a - b);
-    const best = scores[scores.length - 1] ?? -Number.MAX_VALUE;
-    const cells = new Set(archive.islands.flatMap((grid) => Object.keys(grid)));
-    history.push({
-      generation: this.#state.generation,
-      evaluations: this.#state.evaluations,
-      failures: found.length - ran.length,
-      best: Math.max(best, history[history.length - 1]?.best ?? -Number.MAX_VALUE),
-      bestOfGeneration: best,
-      medianOfGeneration: scores[Math.floor(scores.length / 2)] ?? -Number.MAX_VALUE,
-      hypervolume:
-        reference.length > 4
-          ? null
-          : hypervolume(
-              this.#state.front.map((id) => this.find(id).objectives),
-              reference,
-            ),
-      qdScore: qdScore(archive, history[0]?.medianOfGeneration ?? scores[0] ?? 0),
-      filledCells: cells.size,
-    });
+    const objectives = this.#state.front.map((id) => this.find(id).objectives);
+    history.push(recordOf(this.#state, found, this.ranking[0].score, objectives));
   }
 
   /**

@@ -9,8 +9,9 @@ import type { PolicySlot } from '../../bundle/policyBundle.ts';
 import type { Individual } from '../bundles/index.ts';
 import type { BranchState, IslandsState } from '../selection/index.ts';
 import type { NumericState } from './numericEmitter.ts';
+import type { Rung } from './racing.ts';
 
-export const STATE_VERSION = 1;
+export const STATE_VERSION = 2;
 
 export interface SearchPlan {
   readonly seed: number;
@@ -33,7 +34,7 @@ export interface GenerationRecord {
   /** Evaluations since the start; what was known already is not counted. */
   readonly evaluations: number;
   readonly failures: number;
-  /** Best score so far, and of this generation. */
+  /** Best score so far of those that ran on all cases, and of this generation. */
   readonly best: number;
   readonly bestOfGeneration: number;
   readonly medianOfGeneration: number;
@@ -47,6 +48,8 @@ export interface SearchState {
   readonly version: number;
   readonly plan: SearchPlan;
   readonly objectiveNames: readonly string[];
+  /** Cases of train on which candidates race, and the best preset of each setting on them. */
+  readonly rungs: readonly Rung[];
   generation: number;
   evaluations: number;
   /** All that were evaluated, in the order in which they were. */

@@ -65,6 +65,31 @@ def score(request, cluster, instances):
     program: starlark(`def on_arrival(request):
     return 1000.0 * request.rank + 0.1 * (request.promptTokens - 16.0 * request.cachedBlocks)
 `),
+    batches: starlark(`def urgency(request):
+    return 1000.0 * request.rank + 0.1 * request.uncachedTokens - 0.001 * request.waitedUs
+
+def make_batch(requests, instance):
+    return [urgency(request) for request in requests]
+
+def worth(request):
+    return 1.0 * request.computedTokens + 64.0 * request.preemptions - 1000.0 * request.rank
+
+def select_preemption_victim(requests, instance):
+    return [0.0 - worth(request) for request in requests]
+`),
+    tree: {
+      type: 'decisionTree',
+      entrypoint: 'make_batch',
+      root: {
+        condition: { feature: 'request.uncachedTokens', comparison: '<', value: 512 },
+        trueChild: { action: 'rank', value: 0 },
+        falseChild: {
+          condition: { feature: 'request.waitedUs', comparison: '>', value: 1_000_000 },
+          trueChild: { action: 'rank', value: 0 },
+          falseChild: { action: 'rank', value: 1 },
+        },
+      },
+    },
   },
 };
 

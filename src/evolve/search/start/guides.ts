@@ -60,7 +60,7 @@ function numbersIn(features: FeatureTable<never>): string[] {
 
 /** Fields of a program's arguments. An element of a list is called by the singular: `instance`. */
 function fieldsOf(slot: PolicySlot): Record<string, string[]> {
-  const inputs = slotContracts[slot].functions[0]?.arguments ?? [];
+  const inputs = slotContracts[slot].functions.flatMap(({ arguments: each }) => each);
   return Object.fromEntries(
     inputs.map(({ name, features, isList }) => [isList ? name.replace(/s$/, '') : name, numbersIn(features)]),
   );

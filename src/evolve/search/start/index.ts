@@ -1,4 +1,5 @@
 /** What a search is given to begin with: guides to the slots, and its first policies. */
 
+export { crossings } from './crossings.ts';
 export { firstPolicies } from './firstPolicies.ts';
 export { slotGuides } from './guides.ts';

@@ -128,6 +128,17 @@ export class Batch {
     return this.#stages.newer(seat);
   }
 
+  /** Whether the step now planned may give every seat its one token and touch none of them. */
+  get isCalm(): boolean {
+    return (
+      this.decodes > 0 &&
+      this.decodes === this.size &&
+      this.stalledCount === 0 &&
+      this.needingBlock === 0 &&
+      this.firstDue() === -1
+    );
+  }
+
   /** Seats a request at the end of the batch, to prefill. */
   join(state: RequestState): number {
     const seat = this.#stages.oldest(FREE);

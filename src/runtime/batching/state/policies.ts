@@ -8,6 +8,9 @@ import { configError } from '../../errors.ts';
 import { nearestName } from '../../nearestName.ts';
 import type { RequestState } from './request.ts';
 
+/** The order and the rule that go by ranks which are given from outside. */
+export const RANKED = 'ranked';
+
 export interface QueueOrder {
   readonly name: string;
   /** Lower goes first; ties go by arrival and then by id. */
@@ -19,6 +22,7 @@ const queueOrders: readonly QueueOrder[] = [
   { name: 'priority-fcfs', rank: (state) => state.priority },
   { name: 'sjf', rank: (state) => state.request.promptTokens },
   { name: 'reverse-priority', rank: (state) => -state.priority },
+  { name: RANKED, rank: (state) => state.queueRank },
 ];
 
 export interface VictimRule {
@@ -37,6 +41,11 @@ const victimRules: readonly VictimRule[] = [
     prefers: (candidate, chosen) =>
       candidate.priority > chosen.priority ||
       (candidate.priority === chosen.priority && candidate.arrivalUs > chosen.arrivalUs),
+  },
+  {
+    name: RANKED,
+    takesTheLast: false,
+    prefers: (candidate, chosen) => candidate.victimRank > chosen.victimRank,
   },
 ];
 

@@ -89,6 +89,10 @@ export class RequestState<R extends ServingRequest = ServingRequest> {
   /** Order of joining the waiting queue; a request that was put in front has a negative one. */
   ticket = 0;
   preemptions = 0;
+  /** Given from outside; the lowest of those that wait joins first. */
+  queueRank = 0;
+  /** Given from outside; the highest of those that run gives way first. */
+  victimRank = 0;
   /** `sequence.disturbances` when its blocks were last found in place. */
   disturbances = 0;
   /** Keys that the log was told of. */

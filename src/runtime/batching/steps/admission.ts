@@ -115,7 +115,9 @@ function join<R extends ServingRequest>(
   core.batch.newTokens[seat] = tokens;
   core.left -= tokens;
   core.counters.admissions++;
-  if (!state.isMeeting) core.counters.hitBlocks += Math.min(sequenceOf(state).matched, state.blocks);
+  if (!state.isMeeting) {
+    core.counters.hitBlocks += Math.min(sequenceOf(state).matched, state.blocks) - state.recomputed;
+  }
   core.decide(SchedulerDecision.ADMIT, state, state.computed, tokens);
   core.plan.admitted.push(state.request);
   if (core.config.publish === 'whenPlanned') core.seal(state, state.computed + tokens);

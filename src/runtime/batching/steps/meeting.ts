@@ -15,7 +15,7 @@ import {
 } from '../../planning/prefixMeeting.ts';
 import { type SchedulerCore, sequenceOf } from '../core.ts';
 import { SchedulerDecision } from '../schedulerSink.ts';
-import type { RequestState } from '../state/request.ts';
+import { Phase, type RequestState } from '../state/request.ts';
 
 /** All found blocks are in place: the request goes on as any other. */
 export const HAS_MET = -1;
@@ -46,20 +46,26 @@ export function onlyWaits(core: SchedulerCore, state: RequestState): boolean {
 export function tokensWhileMeeting(core: SchedulerCore, state: RequestState): number {
   pass(core, state);
   const part = divide(core, state);
-  if (state.computed >= state.blocks * core.port.blockTokens) {
-    state.isMeeting = false;
-    core.counters.hitBlocks += state.blocks - state.recomputed;
-    return HAS_MET;
-  }
+  if (state.computed >= state.blocks * core.port.blockTokens) return hasMet(core, state);
   core.decide(SchedulerDecision.MEET, state, part.loadFrom - part.front, state.blocks - part.loadFrom);
   const end = Math.max(part.front, part.to) * core.port.blockTokens;
   const tokens = core.chunk(end - state.computed);
   if (!takeOver(core, state, part.front, core.blocksFor(state.computed + tokens))) return NO_ROOM;
   if (!startLoads(core, state, part) && tokens === 0) return NO_ROOM;
+  const isRestPlaced = part.to === state.blocks && grantedTokens(core, state) === end;
+  // All that was found and is left of it is computed in this step: what comes behind it need not wait.
+  if (isRestPlaced && state.computed + tokens === end) return hasMet(core, state);
   const granted = Math.min(tokens, grantedTokens(core, state) - state.computed);
   if (granted > 0) return granted;
   core.lookAgainUs = Math.min(core.lookAgainUs, core.nowUs + Math.max(LOOK_AGAIN_US, part.plan.loadUs));
   return 0;
+}
+
+/** What was found of a request that waits is counted when it joins the batch. */
+function hasMet(core: SchedulerCore, state: RequestState): typeof HAS_MET {
+  state.isMeeting = false;
+  if (state.phase === Phase.PREFILL) core.counters.hitBlocks += state.blocks - state.recomputed;
+  return HAS_MET;
 }
 
 /** The front goes on behind blocks that are there. */

@@ -56,8 +56,9 @@ export abstract class ManagerCalls extends ManagerViews {
     drain(core, freesRoom);
     const { listener, settled } = core;
     if (freesRoom) listener.roomFreed?.();
-    if (settled.length > 0) {
-      for (const sequence of settled.splice(0)) if (sequence.pending === 0) listener.settled?.(sequence);
+    if (listener.settled === undefined) settled.length = 0;
+    else if (settled.length > 0) {
+      for (const sequence of settled.splice(0)) if (sequence.pending === 0) listener.settled(sequence);
     }
     if (core.moved.length > 0) {
       for (const { key, tier, outcome } of core.moved.splice(0)) listener.moved?.(tier, key, outcome);

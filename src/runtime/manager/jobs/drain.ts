@@ -20,12 +20,16 @@ export function drain(core: Core, letGo: boolean): void {
   do {
     while (!core.agenda.isEmpty) {
       serveEnded(core);
-      for (const replica of core.agenda.wrong.splice(0)) failReaders(core, replica);
+      if (core.agenda.wrong.length > 0) failWrong(core);
       grantFreed(core);
       relieveCrowded(core);
     }
     if (letGo) offload(core);
   } while (!core.agenda.isEmpty || breakDeadlock(core));
+}
+
+function failWrong(core: Core): void {
+  for (const replica of core.agenda.wrong.splice(0)) failReaders(core, replica);
 }
 
 /** Whoever waits for a job that has ended or was given up gets what there is to get. */

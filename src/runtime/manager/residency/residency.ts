@@ -133,7 +133,7 @@ export function lowerTierFor(
 /**
  * Whether so much of the tier is on its way down already that nothing more may go. Blocks on their way down
  * keep their slots, and whoever needs one waits for them: a while where they leave fast, for long where the
- * tier below does not keep up. There they have half of the landing zone, so that the other half is free for
+ * tier below does not keep up. There they have half of the landing room, so that the other half is free for
  * what arrives.
  */
 function isBehind(core: Core, tier: number, sizeClass: number): boolean {

@@ -1,7 +1,8 @@
-/** Turns a job row into what a driver needs to know of it. */
+/** Turns a job row into what a driver needs to know of it: of one that moves bytes, and of one that moves none. */
 
 import type { ContentTable } from '../../content/contentTable.ts';
 import { State } from '../../replica/state.ts';
+import type { Tier } from '../../tier/tier.ts';
 import { JobKind, type Priority } from '../../transfer/jobTable.ts';
 import type { Place, Transfer } from '../../transfer/transfer.ts';
 import type { Core } from '../core.ts';
@@ -23,6 +24,26 @@ export function describeTransfer(core: Core, row: number): Transfer {
     priority: jobs.priority[row] as Priority,
     deadlineUs: jobs.deadlineUs[row],
   };
+}
+
+/** What a driver without bytes asks of a job; one object for any number of them. */
+export interface JobRoute {
+  /** Null for a seal, whose block lies where it is. */
+  from: Tier | null;
+  to: Tier;
+  bytes: number;
+  /** The content's key is the four words of `keys` from `keyAt` on; of a copy, which has none, -1. */
+  keys: Uint32Array;
+  keyAt: number;
+}
+
+export function describeRoute({ jobs, contents, replicas, config }: Core, row: number, into: JobRoute): void {
+  const source = jobs.source[row];
+  into.from = source === -1 ? null : config.tiers[replicas.tierOf(source)].tier;
+  into.to = config.tiers[jobs.targetTier[row]].tier;
+  into.bytes = config.unitBytes[jobs.sizeClass[row]];
+  into.keys = contents.keys;
+  into.keyAt = jobs.content[row] === -1 ? -1 : 4 * jobs.content[row];
 }
 
 /** What a copy brings is not sealed: it has no key and no digest. */

@@ -15,7 +15,7 @@ import { Entry, type Sequence, type SequenceId } from '../sequences/blockTable/s
 import { visitCore } from '../tables/coreState.ts';
 import type { Counters } from '../tables/counters.ts';
 import { type CachedBlocks, cachedBlocks } from './cachedBlocks.ts';
-import { describeTransfer } from './describe.ts';
+import { describeRoute, describeTransfer, type JobRoute } from './describe.ts';
 import { dump, type ManagerDump } from './dump.ts';
 import { checkIntegrity } from './integrity.ts';
 import { loadEstimate } from './loadEstimate.ts';
@@ -169,6 +169,11 @@ export abstract class ManagerViews extends LookupViews {
   /** What a job asks of the driver. */
   transfer(job: JobId): Transfer {
     return describeTransfer(this.core, this.core.jobs.rowOf(job));
+  }
+
+  /** The little of `transfer` that a driver without bytes asks for; nothing is made. */
+  route(job: JobId, into: JobRoute): void {
+    describeRoute(this.core, this.core.jobs.rowOf(job), into);
   }
 
   /** The open sequence of that id: after `visitState` has brought sequences back. */

@@ -34,7 +34,7 @@ export function arrived(core: ClusterCore, slot: number, rank: number, nowUs: nu
   core.requests[row] = request;
   core.open++;
   core.control.arrived(request, nowUs);
-  core.traffic.arrived(request.promptTokens);
+  core.scaling?.arrived(request);
   core.observer.arrived?.(request, nowUs);
   core.queue.schedule(nowUs + core.options.admissionLatencyUs, SimEvent.ADMISSION, row);
 }

@@ -1,11 +1,12 @@
 /** What the control plane decides about a request, and what comes of it. */
 
 import { invariant } from '../../../runtime/errors.ts';
-import type { Priority } from '../../control/index.ts';
+import type { Priority, Stay } from '../../control/index.ts';
 import type { SimRequest } from '../../instance/index.ts';
 import { Status } from '../../metrics/index.ts';
 import type { ClusterCore } from '../core.ts';
 import { SimEvent } from '../events.ts';
+import { forcedRouting } from '../forced.ts';
 import { drop } from './ending.ts';
 import { send } from './serving.ts';
 
@@ -45,13 +46,17 @@ export function route(core: ClusterCore, request: SimRequest, nowUs: number): vo
   invariant(priority !== null, 'a request that is routed has a priority');
   request.routedWith = null;
   const number = core.routings++;
-  const decision = core.control.route(request, priority, nowUs, core.forced.routing?.get(number));
+  const forced = forcedRouting(core.forced, number);
+  const decision = core.control.route(request, priority, nowUs, forced, stayOf(core, request));
+  request.formerTarget = -1;
+  request.formerPrefill = -1;
   core.observer.routing?.(request, decision, nowUs);
   if (decision === null) {
     drop(core, request, Status.UNROUTABLE, nowUs);
     return;
   }
   request.priority = priority.rank;
+  core.scaling?.routed(request, decision);
   if (decision.prefillInstance === -1) {
     send(core, request, decision.target, nowUs);
     return;
@@ -63,8 +68,17 @@ export function route(core: ClusterCore, request: SimRequest, nowUs: number): vo
     decode.giveUp(request, Status.UNSERVABLE, nowUs);
     return;
   }
+  request.prefillInstance = decision.prefillInstance;
   request.decodeInstance = decision.decodeInstance;
+  core.expected[decode.number]++;
   request.part = 'prefill';
   request.maxOutputTokens = 1;
   send(core, request, decision.prefillInstance, nowUs);
+}
+
+/** Where a request that is routed again was before. */
+function stayOf(core: ClusterCore, { formerTarget, formerPrefill }: SimRequest): Stay | undefined {
+  if (formerTarget === -1) return undefined;
+  const configOf = (instance: number): string => core.instances[instance]?.configId ?? '';
+  return { target: configOf(formerTarget), prefill: configOf(formerPrefill) };
 }

@@ -18,15 +18,25 @@ export function ended(core: ClusterCore, request: SimRequest, instance: number, 
   core.control.ended(request, instance, endKind(status), generated, nowUs);
   core.observer.ended?.(request, status, timeUs, instance);
   core.sent[instance]--;
-  if (core.scaling !== null) {
-    core.traffic.ended(table, row);
-    core.scaling.left(instance, nowUs);
-  }
+  const awaited = unbind(core, request);
+  core.scaling?.ended(row, instance, request.prefillInstance);
+  core.scaling?.left(instance, nowUs);
+  if (awaited !== -1) core.scaling?.left(awaited, nowUs);
   if (core.handoffs.waitingFor(instance) > 0) {
     // its blocks come free then, and others wait for them
     core.queue.schedule(Math.max(timeUs, nowUs), SimEvent.ROOM, instance, 0, instance);
   }
   followUp(core, workload, status, generated, timeUs);
+}
+
+/**
+ * The instance at which the request was to go on waits for it no more.
+ * @returns that instance, -1 for a request that was to go nowhere
+ */
+export function unbind(core: ClusterCore, request: SimRequest): number {
+  if (request.part !== 'prefill') return -1;
+  core.expected[request.decodeInstance]--;
+  return request.decodeInstance;
 }
 
 /** A request ends before it came to an instance. */

@@ -40,7 +40,7 @@ export interface HandoffPart {
 export interface Handoff {
   readonly request: SimRequest;
   readonly from: number;
-  readonly to: number;
+  to: number;
   /** Of the whole prompt. */
   readonly blocks: number;
   readonly bytes: number;
@@ -57,6 +57,23 @@ export interface Handoff {
   transfers: number;
   /** What is computed and not sent, in order. */
   parts: readonly HandoffPart[];
+}
+
+/** Blocks of a hand-off that go on the link together: one transfer, or one each with granularity `block`. */
+export interface HandoffSend {
+  readonly request: SimRequest;
+  readonly from: number;
+  readonly to: number;
+  /** Place of the first of them in the prompt. */
+  readonly firstBlock: number;
+  readonly blocks: number;
+  readonly bytes: number;
+  /** That begin with them; 0 where they join a stream. */
+  readonly transfers: number;
+  /** When they were given to the link, and when it carries them. */
+  readonly sentUs: number;
+  readonly startUs: number;
+  readonly endUs: number;
 }
 
 export interface HandoffCounters {

@@ -19,6 +19,7 @@ import {
   type Handoff,
   type HandoffConfig,
   type HandoffCounters,
+  type HandoffSend,
   transfersOf,
 } from './handoff.ts';
 
@@ -39,14 +40,21 @@ export class Handoffs {
   readonly #waiting: Handoff[][] = [];
   readonly #under = new Map<number, Handoff>();
   readonly #schedule: (timeUs: number, row: number) => void;
+  readonly #told: (sent: HandoffSend) => void;
 
   /**
    * @param schedule calls `arrived` with the row at that time
+   * @param told of what goes on a link
    * @throws TKV_CONFIG for a bandwidth, latency or granularity out of range
    */
-  constructor(config: HandoffConfig, schedule: (timeUs: number, row: number) => void) {
+  constructor(
+    config: HandoffConfig,
+    schedule: (timeUs: number, row: number) => void,
+    told: (sent: HandoffSend) => void,
+  ) {
     this.#config = checkHandoffConfig(config);
     this.#schedule = schedule;
+    this.#told = told;
   }
 
   get isPipelined(): boolean {
@@ -127,6 +135,34 @@ export class Handoffs {
   cancel(handoff: Handoff, from: Instance, to: Instance, nowUs: number): void {
     this.#under.delete(handoff.request.number);
     from.engine.letGo(handoff.request, nowUs);
+    this.#leave(handoff, to, nowUs);
+  }
+
+  /** The decode instance `was` takes no more, and `to` takes its place: all that is computed goes there. */
+  turn(handoff: Handoff, was: Instance, to: Instance, nowUs: number): void {
+    this.#leave(handoff, was, nowUs);
+    const unsent = handoff.parts.reduce((sum, { blocks }) => sum + blocks, 0);
+    const sent = handoff.computedBlocks - unsent;
+    if (sent > 0) handoff.parts = [{ blocks: sent, computedUs: nowUs }, ...handoff.parts];
+    handoff.to = to.number;
+    handoff.state = 'local';
+    handoff.transfers = 0;
+    handoff.askedUs = -1;
+    handoff.startUs = -1;
+    handoff.endUs = -1;
+    this.ready(handoff.request.number, to, nowUs);
+  }
+
+  /** Whether KV of prompts that are done is held on the prefill instance still. */
+  holdsAny(from: number): boolean {
+    for (const handoff of this.#under.values()) {
+      if (handoff.from === from && handoff.readyUs !== -1) return true;
+    }
+    return false;
+  }
+
+  /** It has neither room on the decode instance nor a place in its queue any more. */
+  #leave(handoff: Handoff, to: Instance, nowUs: number): void {
     if (handoff.state === 'transferring') to.engine.letGo(handoff.request, nowUs);
     const queue = this.#waiting[handoff.to] ?? [];
     const at = queue.indexOf(handoff);
@@ -184,10 +220,14 @@ export class Handoffs {
     const transfers = transfersOf(granularity, parts, handoff.transfers);
     const startUs = Math.max(nowUs, this.#freeAtUs[handoff.from] ?? 0);
     const takesUs = Math.max(1, Math.ceil(transfers * baseLatencyUs + (bytes * 1e6) / bandwidthBytesPerS));
+    const unsent = handoff.parts.reduce((sum, part) => sum + part.blocks, 0);
+    const firstBlock = handoff.computedBlocks - unsent;
     handoff.parts = handoff.parts.slice(count);
     handoff.transfers += transfers;
     handoff.endUs = startUs + takesUs;
     this.#freeAtUs[handoff.from] = handoff.endUs;
+    const { request, from, to, endUs } = handoff;
+    this.#told({ request, from, to, firstBlock, blocks, bytes, transfers, sentUs: nowUs, startUs, endUs });
     const isLast = handoff.readyUs !== -1 && handoff.parts.length === 0;
     if (isLast) this.#schedule(handoff.endUs, handoff.request.number);
   }

@@ -9,6 +9,7 @@ export {
   type HandoffConfig,
   type HandoffCounters,
   type HandoffGranularity,
+  type HandoffSend,
   type HandoffState,
   handoffGranularities,
 } from './handoff.ts';

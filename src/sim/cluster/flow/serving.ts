@@ -6,6 +6,8 @@ import type { SimRequest } from '../../instance/index.ts';
 import { Status } from '../../metrics/index.ts';
 import type { ClusterCore } from '../core.ts';
 import { HANDOFF_READY, SimEvent } from '../events.ts';
+import { unbind } from './ending.ts';
+import type { Handoff } from './handoff.ts';
 
 /** The request is on its way to the instance, and queues there after the queueing time. */
 export function send(core: ClusterCore, request: SimRequest, number: number, nowUs: number): void {
@@ -38,12 +40,21 @@ export function timeOut(core: ClusterCore, row: number, nowUs: number): void {
     core.instances[core.table.instance[row]].timeOut(request, nowUs);
     return;
   }
-  const instance = core.instances[handoff.to];
-  core.table.instance[row] = handoff.to;
-  core.sent[handoff.to]++;
-  core.handoffs.cancel(handoff, core.instances[handoff.from], instance, nowUs);
-  core.instances[handoff.from].wake(nowUs);
-  instance.giveUp(request, Status.TIMED_OUT, nowUs);
+  endHandoff(core, handoff, Status.TIMED_OUT, nowUs);
+}
+
+/**
+ * A request whose prompt is computed ends before its KV has come to the decode instance. The prefill instance
+ * has counted it off already, so the decode instance counts it in and off.
+ */
+export function endHandoff(core: ClusterCore, handoff: Handoff, status: Status, nowUs: number): void {
+  const { request, from, to } = handoff;
+  core.table.instance[request.number] = to;
+  core.sent[to]++;
+  core.handoffs.cancel(handoff, core.instances[from], core.instances[to], nowUs);
+  core.instances[from].wake(nowUs);
+  core.instances[to].giveUp(request, status, nowUs);
+  core.scaling?.left(from, nowUs);
 }
 
 /** A prefill instance has computed so many tokens of the prompt by `timeUs`: what they fill may go. */
@@ -103,12 +114,14 @@ export function handOff(core: ClusterCore, row: number, what: number, nowUs: num
   core.handoffs.arrived(handoff, from, to, nowUs);
   core.observer.handedOff?.(handoff);
   const { request } = handoff;
+  unbind(core, request);
   request.part = 'decode';
   request.maxOutputTokens = request.workload.outputTokens;
   core.table.instance[row] = to.number;
   core.sent[to.number]++;
   to.enqueue(request, nowUs);
   from.wake(nowUs);
+  core.scaling?.left(from.number, nowUs);
 }
 
 /** A transfer between tiers of the instance is due. It may have been what kept the room for a hand-off. */

@@ -1,5 +1,6 @@
-/** Replicas that come and go. */
+/** Replicas that come and go, in each configuration that scales. */
 
 export { makeScaling } from './makeScaling.ts';
-export { freshScaling, ScalingLoop, type ScalingSetup } from './scalingLoop.ts';
-export { Traffic } from './traffic.ts';
+export type { ReplicaChange, ScaleChange } from './scaleChange.ts';
+export { freshScaling, type ScalingSetup } from './scalingLoop.ts';
+export { ScalingLoops } from './scalingLoops.ts';

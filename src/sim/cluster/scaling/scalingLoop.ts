@@ -1,6 +1,7 @@
 /**
- * Autoscaling on the clock: polls the autoscaler, has replicas made and taken away, and carries out what
- * becomes of requests on a replica that goes. One deployment configuration; its replicas are instances.
+ * Autoscaling of one deployment configuration on the clock: polls the autoscaler, has replicas made and taken
+ * away, and carries out what becomes of requests on a replica that goes. Its replicas are instances of its
+ * pool; each step of their lives is told.
  *
  *     check -> decision -> order ... ready -> instance takes requests
  *                       -> drain ... empty -> instance is gone
@@ -9,13 +10,16 @@
 import type { StateVisitor } from '../../../runtime/snapshot/index.ts';
 import type {
   AutoScaler,
-  DeploymentMetrics,
   InstanceSnapshot,
   LoadSample,
   ReplicaAction,
+  ReplicaPhase,
   Replicas,
-  ScaleDecision,
+  RequestView,
 } from '../../control/index.ts';
+import type { RequestTable, TargetsByClass } from '../../metrics/index.ts';
+import type { ReplicaChange, ScaleChange } from './scaleChange.ts';
+import { Traffic } from './traffic.ts';
 
 export interface ScalingSetup {
   readonly configId: string;
@@ -23,6 +27,8 @@ export interface ScalingSetup {
   readonly replicas: Replicas;
   /** Tokens of KV that a replica holds. */
   readonly capacityTokens: number;
+  /** By SLO class; what policies and triggers see of attainment is of these. Default: none. */
+  readonly targets?: TargetsByClass;
 }
 
 /** The same for another run, which has seen nothing yet. */
@@ -30,26 +36,39 @@ export function freshScaling({ scaler, replicas, ...rest }: ScalingSetup): Scali
   return { ...rest, scaler: scaler.fresh(), replicas: replicas.fresh() };
 }
 
+/** Where a configuration stands in its cluster. */
+export interface ScalingPlace {
+  readonly pool: number;
+  /** Instances of the pool that there are at first. */
+  readonly initial: readonly number[];
+  /** Pools that could take what this one takes, this one included. */
+  readonly alike: number;
+  serves(model: string): boolean;
+  /** Whether its instances compute prompts whose answers others give. */
+  readonly computesForOthers: boolean;
+}
+
 /** What the loop asks of the simulation. */
 export interface ScalingHost {
   scheduleCheck(timeUs: number): void;
   scheduleDue(timeUs: number, replica: number): void;
-  /** Requests that wait at the gateway, and whether any request is still to come or to end. */
+  /** Requests that wait at the gateway and that it could take. */
   pendingRequests(): number;
+  /** Whether any request is still to come or to end. */
   hasWork(): boolean;
-  /** Signals of the routable instances, read now. */
+  /** Signals of the pool's routable instances, read now. */
   snapshots(nowUs: number): readonly InstanceSnapshot[];
-  /** Arrivals, prompt and output tokens, and latencies of requests that ended, since the last call. */
-  takeTraffic(nowUs: number): DeploymentMetrics;
+  readonly table: RequestTable;
   makeInstance(): number;
   setRoutable(instance: number, routable: boolean): void;
-  /** Whether nothing waits or runs there. */
+  /** Whether nothing waits or runs there, is to come or to be fetched. */
   isEmpty(instance: number): boolean;
   /** What waits there is routed again. */
   redirect(instance: number, nowUs: number): void;
   /** What is left there is lost. */
   remove(instance: number, nowUs: number): void;
-  scaled(decision: ScaleDecision, before: number, nowUs: number): void;
+  scaled(change: ScaleChange): void;
+  replica(change: ReplicaChange): void;
 }
 
 /** Readings of the load that policies see. */
@@ -57,18 +76,21 @@ const HISTORY = 256;
 
 export class ScalingLoop {
   readonly #setup: ScalingSetup;
+  readonly #place: ScalingPlace;
   readonly #host: ScalingHost;
+  readonly #traffic: Traffic;
   /** Instance of each replica, -1 before it is ready. */
   readonly #instanceOf: number[] = [];
   readonly #replicaOf: number[] = [];
   #history: LoadSample[] = [];
   #lastScaleUs = -1;
 
-  /** The initial replicas are the first instances. */
-  constructor(setup: ScalingSetup, host: ScalingHost) {
+  constructor(setup: ScalingSetup, place: ScalingPlace, host: ScalingHost) {
     this.#setup = setup;
+    this.#place = place;
     this.#host = host;
-    for (const { number } of setup.replicas.all) this.#join(number, number);
+    this.#traffic = new Traffic(place.alike, setup.targets ?? {});
+    for (const { number } of setup.replicas.all) this.#join(number, place.initial[number]);
   }
 
   begin(): void {
@@ -79,9 +101,9 @@ export class ScalingLoop {
   check(nowUs: number): void {
     const { scaler, replicas, configId, capacityTokens } = this.#setup;
     const instances = this.#host.snapshots(nowUs);
-    const metrics = this.#host.takeTraffic(nowUs);
-    const concurrency =
-      instances.reduce((sum, { inFlight }) => sum + inFlight, 0) + this.#host.pendingRequests();
+    const pendingRequests = Math.round(this.#host.pendingRequests() * this.#traffic.share);
+    const metrics = this.#traffic.take(instances, nowUs);
+    const concurrency = instances.reduce((sum, { inFlight }) => sum + inFlight, 0) + pendingRequests;
     const { requestRate, avgQueueDepth, avgUtilization } = metrics;
     const sample: LoadSample = { timeUs: nowUs, concurrency, requestRate, avgQueueDepth, avgUtilization };
     this.#history = [...this.#history.slice(1 - HISTORY), sample];
@@ -106,12 +128,14 @@ export class ScalingLoop {
         kvUsedTokens: (kv.tiers[0]?.utilization ?? 0) * capacityTokens,
       })),
       loadHistory: this.#history,
-      pendingRequests: this.#host.pendingRequests(),
+      pendingRequests,
       sinceLastScaleUs: this.#lastScaleUs < 0 ? Infinity : nowUs - this.#lastScaleUs,
     });
     if (decision.action !== 'none') {
       this.#lastScaleUs = nowUs;
-      this.#host.scaled(decision, before, nowUs);
+      const { action, targetReplicas, reason } = decision;
+      const counts = { previousCount: before, newCount: targetReplicas };
+      this.#host.scaled({ configId, timeUs: nowUs, action, ...counts, reason, metrics });
       this.#carryOut(replicas.apply(decision, nowUs), nowUs);
     }
     if (this.#host.hasWork()) this.#host.scheduleCheck(nowUs + scaler.config.pollIntervalUs);
@@ -122,7 +146,22 @@ export class ScalingLoop {
     this.#carryOut(this.#setup.replicas.due(replica, nowUs), nowUs);
   }
 
-  /** A request ended on the instance: if it drains, it may be empty now. */
+  arrived({ model, promptTokens }: RequestView): void {
+    if (this.#place.serves(model)) this.#traffic.arrived(promptTokens);
+  }
+
+  /** @param prefillPool -1 without a hand-off */
+  routed({ model }: RequestView, targetPool: number, prefillPool: number): void {
+    const { pool, computesForOthers } = this.#place;
+    const to = computesForOthers ? prefillPool : targetPool;
+    if (this.#place.serves(model)) this.#traffic.routed(to === pool);
+  }
+
+  ended(row: number): void {
+    this.#traffic.ended(this.#host.table, row);
+  }
+
+  /** Something left the instance: if it drains, it may be empty now. */
   left(instance: number, nowUs: number): void {
     const replica = this.#replicaOf[instance];
     if (replica === undefined || this.#setup.replicas.all[replica].phase !== 'draining') return;
@@ -137,26 +176,42 @@ export class ScalingLoop {
 
   #carryOut(actions: readonly ReplicaAction[], nowUs: number): void {
     for (const action of actions) {
-      const instance = this.#instanceOf[action.replica] ?? -1;
+      const { replica } = action;
+      const { replicas } = this.#setup;
+      const instance = this.#instanceOf[replica] ?? -1;
       switch (action.kind) {
         case 'wait':
-          this.#host.scheduleDue(action.untilUs, action.replica);
+          this.#host.scheduleDue(action.untilUs, replica);
+          if (replicas.all[replica].phase !== 'draining') this.#tell(replica, action.untilUs, nowUs);
           break;
         case 'ready':
-          this.#join(action.replica, this.#host.makeInstance());
-          this.#host.setRoutable(this.#instanceOf[action.replica], true);
+          this.#join(replica, this.#host.makeInstance());
+          this.#host.setRoutable(this.#instanceOf[replica], true);
+          this.#tell(replica, replicas.warmUntilUs(replica), nowUs);
           break;
         case 'drain':
           this.#host.setRoutable(instance, false);
+          this.#tell(replica, action.untilUs, nowUs, 'draining');
           if (action.mode === 'redirect') this.#host.redirect(instance, nowUs);
           if (this.#host.isEmpty(instance) && action.mode !== 'immediate') {
-            this.#carryOut(this.#setup.replicas.empty(action.replica), nowUs);
+            this.#carryOut(replicas.empty(replica), nowUs);
           }
           break;
         case 'terminate':
           if (instance !== -1) this.#host.remove(instance, nowUs);
+          this.#tell(replica, -1, nowUs);
       }
     }
+  }
+
+  #tell(
+    replica: number,
+    untilUs: number,
+    timeUs: number,
+    phase: ReplicaPhase = this.#setup.replicas.all[replica].phase,
+  ): void {
+    const instance = this.#instanceOf[replica] ?? -1;
+    this.#host.replica({ configId: this.#setup.configId, timeUs, replica, instance, phase, untilUs });
   }
 
   #join(replica: number, instance: number): void {
@@ -166,6 +221,7 @@ export class ScalingLoop {
 
   visitState(visitor: StateVisitor): void {
     const { scaler, replicas } = this.#setup;
+    this.#traffic.visitState(visitor);
     visitor.list(this.#instanceOf);
     visitor.list(this.#replicaOf);
     this.#lastScaleUs = visitor.number(this.#lastScaleUs);

@@ -43,20 +43,24 @@ function clusterState(core: ClusterCore): Stateful {
       visitRequests(core, visitor);
       for (const instance of core.instances) instance.visitState(visitor, (row) => core.request(row));
       visitor.list(core.sent);
+      visitor.list(core.expected);
       core.handoffs.visitState(visitor, (row) => core.request(row));
       core.gateway?.visitState(visitor);
       core.scaling?.visitState(visitor);
-      core.traffic.visitState(visitor);
       visitControl(core, visitor);
       visitEvents(core, visitor);
     },
   };
 }
 
-/** As many instances as there were, and those gone that were gone. */
+/** The instances that there were, and those gone that were gone. */
 function visitInstances(core: ClusterCore, visitor: StateVisitor): void {
-  const instances = visitor.number(core.instances.length);
-  while (core.instances.length < instances) core.addInstance();
+  visitor.value(
+    () => [...core.poolOf],
+    (saved) => {
+      for (const pool of saved.slice(core.instances.length)) core.addInstance(pool);
+    },
+  );
   visitor.list(core.removed);
   if (visitor.restores) for (const number of core.removed) core.control.removeInstance(number);
 }

@@ -12,7 +12,7 @@ import { keyText, type SimulationKey, sameKey } from '../simulationKey.ts';
 import type { RequestTape } from './requestTape.ts';
 
 /** Of the form of the data; another one for each change of what is written down. */
-export const snapshotVersion = 2;
+export const snapshotVersion = 3;
 
 export interface SnapshotData {
   readonly version: number;
@@ -38,16 +38,17 @@ export class SimulationSnapshot {
 
   /** Parts for one more simulation, without the observer and the forced decisions of this one. */
   parts(): SimulationParts {
-    const { key, options, instances, makeInstance, keys, workload, control, scaling } = this.#parts;
+    const { key, options, pools, instances, makeInstance, keys, workload, control, scaling } = this.#parts;
     return {
       key,
       options,
+      pools,
       instances,
       makeInstance,
       keys,
       workload: { ...workload, stream: this.#tape.fork() },
       control: control.fresh(),
-      ...(scaling === undefined ? {} : { scaling: freshScaling(scaling) }),
+      ...(scaling === undefined ? {} : { scaling: scaling.map(freshScaling) }),
     };
   }
 }

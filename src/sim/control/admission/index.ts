@@ -1,10 +1,11 @@
 /** Admission policies by name. Each of them may have tenant budgets around it. */
 
+import { PREFILL_TOKENS_PER_S } from '../prediction.ts';
 import type { PolicyEntry } from '../registry/index.ts';
 import { type NumberRule, type ParameterRules, PolicyRegistry } from '../registry/index.ts';
 import type { AdmissionPolicy } from './admissionPolicy.ts';
 import { ProbabilisticShed, SoftReflective } from './randomShedding.ts';
-import { GaieLegacy, TierShed } from './shedding.ts';
+import { ConcurrencyShed, GaieLegacy, LatencySlo, TierShed } from './shedding.ts';
 import { AlwaysAdmit, RejectAll, TokenBucket } from './simple.ts';
 import { EvolvedAdmission, TenantBudgets } from './tenants.ts';
 
@@ -81,6 +82,27 @@ export const admissionPolicies: PolicyRegistry<AdmissionPolicy> = new PolicyRegi
       },
       make: (p) =>
         new SoftReflective(p.number('queueThreshold'), p.number('kvThreshold'), p.number('retryUs')),
+    }),
+    'latency-slo': budgeted({
+      about: 'no sheddable classes where no instance has head room, is idle or is nearly empty',
+      parameters: {
+        ttftUs: { kind: 'number', default: 0, min: 0 },
+        tpotUs: { kind: 'number', default: 50_000, min: 0 },
+        nearlyEmpty: { kind: 'number', default: 0.02, min: 0, max: 1 },
+        tokensPerS: { kind: 'number', default: PREFILL_TOKENS_PER_S, above: 0 },
+      },
+      make: (p) =>
+        new LatencySlo({
+          ttftUs: p.number('ttftUs'),
+          tpotUs: p.number('tpotUs'),
+          nearlyEmpty: p.number('nearlyEmpty'),
+          tokensPerS: p.number('tokensPerS'),
+        }),
+    }),
+    concurrency: budgeted({
+      about: 'no sheddable classes while as many requests are in flight as all instances should have',
+      parameters: { perInstance: { kind: 'number', default: 100, above: 0 } },
+      make: (p) => new ConcurrencyShed(p.number('perInstance')),
     }),
     evolved: budgeted({
       about: 'the published evolved rule for an overloaded cluster',

@@ -3,10 +3,11 @@
 import { ADMIT, type AdmissionDecision, type Priority } from '../decisions.ts';
 import { type ClusterState, effectiveLoad } from '../instances.ts';
 import { StatelessPolicy } from '../policy.ts';
+import { predictedTpotUs, predictedTtftUs } from '../prediction.ts';
 import type { RequestView } from '../request.ts';
 import type { RouterState } from '../routerState.ts';
 import type { AdmissionPolicy } from './admissionPolicy.ts';
-import { utilizationSaturation } from './saturation.ts';
+import { concurrencySaturation, kvUtilization, utilizationSaturation } from './saturation.ts';
 
 /** Rejects classes below `minPriority` while the most loaded instance has more than `threshold`. */
 export class TierShed extends StatelessPolicy implements AdmissionPolicy {
@@ -54,5 +55,70 @@ export class GaieLegacy extends StatelessPolicy implements AdmissionPolicy {
     if (!priority.hints.sheddable) return ADMIT;
     const saturation = utilizationSaturation(cluster, this.#queueThreshold, this.#kvThreshold);
     return saturation < 1 ? ADMIT : { verdict: 'reject', reason: 'saturated' };
+  }
+}
+
+/** Rejects sheddable classes while the instances have `perInstance` requests in flight each, on average. */
+export class ConcurrencyShed extends StatelessPolicy implements AdmissionPolicy {
+  readonly name: string = 'concurrency';
+  readonly #perInstance: number;
+
+  constructor(perInstance: number) {
+    super();
+    this.#perInstance = perInstance;
+  }
+
+  decide(
+    _request: RequestView,
+    priority: Priority,
+    _router: RouterState,
+    cluster: ClusterState,
+  ): AdmissionDecision {
+    if (!priority.hints.sheddable) return ADMIT;
+    const saturation = concurrencySaturation(cluster, this.#perInstance);
+    return saturation < 1 ? ADMIT : { verdict: 'reject', reason: 'saturated' };
+  }
+}
+
+export interface LatencyTargets {
+  /** Of a request that brings none; 0 for none. */
+  readonly ttftUs: number;
+  readonly tpotUs: number;
+  /** KV utilisation below which an instance takes anything. */
+  readonly nearlyEmpty: number;
+  readonly tokensPerS: number;
+}
+
+/**
+ * llm-d's latency admission: a sheddable request comes in where some instance is predicted to meet both
+ * targets, has nothing in flight, or has less than `nearlyEmpty` of its HBM held. Its whole prompt counts as
+ * uncached.
+ */
+export class LatencySlo extends StatelessPolicy implements AdmissionPolicy {
+  readonly name: string = 'latency-slo';
+  readonly #targets: LatencyTargets;
+
+  constructor(targets: LatencyTargets) {
+    super();
+    this.#targets = targets;
+  }
+
+  decide(
+    request: RequestView,
+    priority: Priority,
+    _router: RouterState,
+    { instances }: ClusterState,
+  ): AdmissionDecision {
+    if (!priority.hints.sheddable) return ADMIT;
+    const { ttftUs, tpotUs, nearlyEmpty, tokensPerS } = this.#targets;
+    const ttft = request.sloTargetUs > 0 ? request.sloTargetUs : ttftUs;
+    const takesIt = instances.some(
+      (instance) =>
+        instance.inFlight === 0 ||
+        kvUtilization(instance) < nearlyEmpty ||
+        ((ttft === 0 || predictedTtftUs(instance, request.promptTokens, tokensPerS) <= ttft) &&
+          (tpotUs === 0 || predictedTpotUs(instance) <= tpotUs)),
+    );
+    return takesIt ? ADMIT : { verdict: 'reject', reason: 'no instance has head room' };
   }
 }

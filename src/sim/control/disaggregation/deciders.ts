@@ -23,6 +23,16 @@ export class Fixed extends StatelessPolicy implements PrefillDecodeDecider {
   }
 }
 
+/** Prompt tokens that the instance would have to compute, as far as the router knows its cache. */
+function uncachedTokens(
+  request: RequestView,
+  { instance }: InstanceSnapshot,
+  router: RouterState,
+  blockTokens: number,
+): number {
+  return request.promptTokens - router.observedKv.hbmBlocks(request, instance) * blockTokens;
+}
+
 /** Hands off when the decode instance would have to compute more than so many prompt tokens itself. */
 export class PrefixThreshold extends StatelessPolicy implements PrefillDecodeDecider {
   readonly name: string = 'prefix-threshold';
@@ -37,8 +47,7 @@ export class PrefixThreshold extends StatelessPolicy implements PrefillDecodeDec
   }
 
   decide(request: RequestView, decode: InstanceSnapshot, router: RouterState): PrefillDecodeDecision {
-    const cached = router.observedKv.hbmBlocks(request, decode.instance) * this.#blockTokens;
-    const uncached = request.promptTokens - cached;
+    const uncached = uncachedTokens(request, decode, router, this.#blockTokens);
     return { disaggregate: uncached > this.#tokens, reason: `${uncached} tokens are not cached there` };
   }
 }
@@ -62,8 +71,7 @@ export class TokenCap extends StatelessPolicy implements PrefillDecodeDecider {
   }
 
   decide(request: RequestView, decode: InstanceSnapshot, router: RouterState): PrefillDecodeDecision {
-    const cached = router.observedKv.hbmBlocks(request, decode.instance) * this.#blockTokens;
-    const uncached = request.promptTokens - cached;
+    const uncached = uncachedTokens(request, decode, router, this.#blockTokens);
     const disaggregate = uncached > this.#always || (uncached > this.#bypass && decode.queueDepth > 0);
     return { disaggregate, reason: `${uncached} tokens are not cached there` };
   }

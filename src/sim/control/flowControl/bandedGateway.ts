@@ -40,6 +40,12 @@ export class BandedGateway implements FlowControl {
     return this.#bands.size;
   }
 
+  count(matches: (request: RequestView) => boolean): number {
+    let count = 0;
+    for (const { request } of this.#byRequest.values()) if (matches(request)) count++;
+    return count;
+  }
+
   enqueue(request: RequestView, priority: Priority, nowUs: number): EnqueueResult {
     const { maxDepth, perBandCapacity, sheds } = this.#rules;
     const entry: GatewayEntry = { request, priority, enqueuedUs: nowUs, sequence: this.#sequence++ };

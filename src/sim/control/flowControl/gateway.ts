@@ -20,6 +20,8 @@ export type EnqueueResult =
 
 export interface FlowControl extends Stateful {
   readonly size: number;
+  /** How many of those that wait `matches` is true of. */
+  count(matches: (request: RequestView) => boolean): number;
   enqueue(request: RequestView, priority: Priority, nowUs: number): EnqueueResult;
   /**
    * The next request to route, or undefined while everything is held back.

@@ -8,6 +8,7 @@ import { EventShadow } from './eventShadow.ts';
 
 export type { CacheView } from './cacheView.ts';
 export { KeyLru } from './keyLru.ts';
+export { KeyTable } from './keyTable.ts';
 export { ObservedView } from './observedView.ts';
 
 /** The shadow of a configuration, which `checkShadowConfig` has checked; null for none. */

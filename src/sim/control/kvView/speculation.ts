@@ -67,7 +67,8 @@ export class Speculation implements Stateful {
   }
 
   snapshot(): PlainState {
-    return [...this.#byInstance].map(([instance, { keys, endUs }]) => {
+    const believed = [...this.#byInstance].filter(([, { keys }]) => keys.size > 0);
+    return believed.map(([instance, { keys, endUs }]) => {
       const ends = new Float64Array(keys.size);
       let i = 0;
       for (let slot = keys.oldest(); slot !== -1; slot = keys.newerThan(slot)) ends[i++] = endUs[slot];

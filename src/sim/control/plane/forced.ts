@@ -3,24 +3,27 @@
 import { TierKVError } from '../../../runtime/errors.ts';
 import { ADMIT, type AdmissionDecision } from '../decisions.ts';
 import type { InstanceSnapshot } from '../instances.ts';
-import type { RoutingChoice } from '../routing/index.ts';
 
 export function forcedAdmission(verdict: 'admit' | 'reject'): AdmissionDecision {
   return verdict === 'admit' ? ADMIT : { verdict, reason: 'forced' };
 }
 
-/** @throws TKV_INPUT when the instance is not among those that could take the request */
-export function forcedChoice(
-  wished: RoutingChoice,
+/**
+ * The place of the forced instance among those that could take the request, or compute its prompt.
+ * @throws TKV_INPUT when it is none of them
+ */
+export function forcedIndex(
   candidates: readonly InstanceSnapshot[],
   forced: number,
-): RoutingChoice {
+  does: 'take the request' | 'compute its prompt',
+): number {
   const index = candidates.findIndex(({ instance }) => instance === forced);
-  if (index !== -1) return { ...wished, index, reason: 'forced' };
+  if (index !== -1) return index;
   const names = candidates.map(({ instance }) => instance).join(', ');
+  const remedy = names === '' ? 'There is none that can.' : `Name one of ${names}.`;
   throw new TierKVError(
     'TKV_INPUT',
-    `forced.routing names instance ${forced}, which cannot take the request. Name one of ${names}.`,
+    `forced.routing names instance ${forced}, which cannot ${does}. ${remedy}`,
     { field: 'forced.routing' },
   );
 }

@@ -9,7 +9,14 @@ import type {
   EndKind,
   ShadowDivergence,
 } from '../controlPlane.ts';
-import { ADMIT, type AdmissionDecision, type Priority, type RoutingDecision } from '../decisions.ts';
+import {
+  ADMIT,
+  type AdmissionDecision,
+  type ForcedRouting,
+  type Priority,
+  type RoutingDecision,
+  type Stay,
+} from '../decisions.ts';
 import { type PrefillDecodeDecider, prefillDecodeDeciders } from '../disaggregation/index.ts';
 import { type FlowControl, type Gateway, gateways } from '../flowControl/index.ts';
 import type { ClusterState, InstanceProbe, InstanceSnapshot } from '../instances.ts';
@@ -17,11 +24,11 @@ import type { PlainState, PolicyWorld } from '../policy.ts';
 import { type PriorityPolicy, priorityPolicies } from '../priority/index.ts';
 import type { RequestView } from '../request.ts';
 import type { RouterState } from '../routerState.ts';
-import type { RoutingContext, RoutingPolicy } from '../routing/index.ts';
+import type { RoutingChoice, RoutingContext, RoutingPolicy } from '../routing/index.ts';
 import { SignalBoard } from '../state/index.ts';
 import { checkControl } from './checkConfig.ts';
 import { recordOf } from './decisionRecord.ts';
-import { forcedAdmission, forcedChoice } from './forced.ts';
+import { forcedAdmission, forcedIndex } from './forced.ts';
 import { InFlightBook } from './inFlightBook.ts';
 import { Learners } from './learners.ts';
 import { RouterBooks } from './routerBooks.ts';
@@ -164,14 +171,22 @@ export class PolicyControlPlane implements ControlPlane {
     return this.#priority.prioritise(request, this.#books);
   }
 
-  route(request: RequestView, priority: Priority, nowUs: number, forced?: number): RoutingDecision | null {
+  route(
+    request: RequestView,
+    priority: Priority,
+    nowUs: number,
+    forced: ForcedRouting = {},
+    stay?: Stay,
+  ): RoutingDecision | null {
     const { instances } = this.cluster(nowUs);
     const own = instances.filter(
       ({ model }) => model === '' || request.model === '' || model === request.model,
     );
-    const decoders = own.filter(({ role }) => role !== 'prefill');
-    const prefillers = own.filter(({ role }) => role === 'prefill');
-    const pools = decoders.some(({ role }) => role === 'decode') || prefillers.length > 0;
+    const allDecoders = own.filter(({ role }) => role !== 'prefill');
+    const allPrefillers = own.filter(({ role }) => role === 'prefill');
+    const pools = allDecoders.some(({ role }) => role === 'decode') || allPrefillers.length > 0;
+    const decoders = stay === undefined ? allDecoders : staying(allDecoders, stay.target);
+    const prefillers = stay === undefined ? allPrefillers : staying(allPrefillers, stay.prefill);
     if (decoders.length === 0) {
       this.counters.unroutable++;
       return null;
@@ -179,14 +194,18 @@ export class PolicyControlPlane implements ControlPlane {
     const main = this.#context(request, priority, decoders);
     const router = pools ? this.#routers.decode : this.#routers.all;
     const wished = router.choose(main);
-    const choice = forced === undefined ? wished : forcedChoice(wished, decoders, forced);
+    const choice: RoutingChoice =
+      forced.target === undefined
+        ? wished
+        : { ...wished, index: forcedIndex(decoders, forced.target, 'take the request'), reason: 'forced' };
     const chosen = decoders[choice.index];
     // written down before the same policy chooses again
     const record = recordOf(main, choice, this.config.topK);
     router.routed?.(main, chosen.instance);
-    const disaggregate =
-      prefillers.length > 0 && this.#decider.decide(request, chosen, this.#books).disaggregate;
-    const prefillInstance = disaggregate ? this.#routePrefill(request, priority, prefillers) : -1;
+    let splits = prefillers.length > 0 && this.#decider.decide(request, chosen, this.#books).disaggregate;
+    if (stay !== undefined) splits = stay.prefill !== '' && prefillers.length > 0;
+    const prefillInstance = this.#routePrefill(request, priority, prefillers, splits, forced.prefillInstance);
+    const disaggregate = prefillInstance !== -1;
     const computedBy = disaggregate ? prefillInstance : chosen.instance;
     const expectedBlocks = this.#books.expectedBlocks(request, computedBy);
     this.counters.routed++;
@@ -200,11 +219,36 @@ export class PolicyControlPlane implements ControlPlane {
     return { ...record, prefillInstance, decodeInstance, expectedBlocks };
   }
 
-  #routePrefill(request: RequestView, priority: Priority, prefillers: readonly InstanceSnapshot[]): number {
+  rehome(request: RequestView, priority: Priority, from: number, configId: string, nowUs: number): number {
+    const { instances } = this.cluster(nowUs);
+    const candidates = instances.filter((each) => each.configId === configId && each.instance !== from);
+    if (candidates.length === 0) return -1;
+    const context = this.#context(request, priority, candidates);
+    const { instance } = candidates[this.#routers.decode.choose(context).index];
+    this.#routers.decode.routed?.(context, instance);
+    this.#board.inFlight(from, -1, -this.#inFlight.takeTokens(request.number, from));
+    this.#inFlight.end(request.number, from);
+    this.#sent(request, instance, -1, nowUs);
+    return instance;
+  }
+
+  /**
+   * @param splits whether the decider wants a hand-off
+   * @param forced an instance, or -1 for no hand-off
+   * @returns the instance that computes the prompt, -1 without a hand-off
+   */
+  #routePrefill(
+    request: RequestView,
+    priority: Priority,
+    prefillers: readonly InstanceSnapshot[],
+    splits: boolean,
+    forced: number | undefined,
+  ): number {
     const context = this.#context(request, priority, prefillers);
-    const choice = this.#routers.prefill.choose(context);
-    const { instance } = prefillers[choice.index];
-    this.#routers.prefill.routed?.(context, instance);
+    const wished = splits ? prefillers[this.#routers.prefill.choose(context).index].instance : -1;
+    if (forced !== undefined && forced !== -1) forcedIndex(prefillers, forced, 'compute its prompt');
+    const instance = forced ?? wished;
+    if (instance !== -1) this.#routers.prefill.routed?.(context, instance);
     return instance;
   }
 
@@ -309,4 +353,10 @@ export class PolicyControlPlane implements ControlPlane {
     this.#inFlight.restore(saved.inFlight);
     this.#learners.restore(saved.learners);
   }
+}
+
+/** Those of the configuration; all where none of them is routable. */
+function staying(instances: readonly InstanceSnapshot[], configId: string): readonly InstanceSnapshot[] {
+  const own = instances.filter((each) => each.configId === configId);
+  return own.length === 0 ? instances : own;
 }

@@ -1,7 +1,7 @@
 /** The priority policies. All give the scheduler a rank in which lower is more urgent. */
 
 import type { Priority } from '../decisions.ts';
-import { noMemory, type PlainState } from '../policy.ts';
+import { StatelessPolicy } from '../policy.ts';
 import type { RequestView } from '../request.ts';
 import type { RouterState } from '../routerState.ts';
 import type { PriorityPolicy } from './priorityPolicy.ts';
@@ -10,21 +10,12 @@ import type { SloPriorities } from './sloPriorities.ts';
 /** Ranks are whole; scores of a tenant's share are told apart to this part of a step between classes. */
 const RANKS_A_STEP = 1000;
 
-abstract class Forgetful implements PriorityPolicy {
-  abstract readonly name: string;
-  abstract prioritise(request: RequestView, router: RouterState): Priority;
-  snapshot(): PlainState {
-    return noMemory.snapshot();
-  }
-  restore(): void {}
-}
-
 function dueUs(request: RequestView): number {
   return request.sloTargetUs > 0 ? request.arrivalUs + request.sloTargetUs : 0;
 }
 
 /** The class decides: upstream's rule. One object a class serves all its requests without targets. */
-export class SloClassPriority extends Forgetful {
+export class SloClassPriority extends StatelessPolicy implements PriorityPolicy {
   readonly name: string = 'slo-class';
   readonly #priorities: SloPriorities;
   readonly #made = new Map<number, Priority>();
@@ -34,7 +25,7 @@ export class SloClassPriority extends Forgetful {
     this.#priorities = priorities;
   }
 
-  override prioritise(request: RequestView): Priority {
+  prioritise(request: RequestView): Priority {
     const score = this.#priorities.of(request.sloClass);
     if (request.sloTargetUs > 0) return this.#make(score, dueUs(request));
     let made = this.#made.get(score);
@@ -48,7 +39,7 @@ export class SloClassPriority extends Forgetful {
 }
 
 /** All alike: who may be shed is still the class's matter. */
-export class ConstantPriority extends Forgetful {
+export class ConstantPriority extends StatelessPolicy implements PriorityPolicy {
   readonly name: string = 'constant';
   readonly #priorities: SloPriorities;
   readonly #score: number;
@@ -59,7 +50,7 @@ export class ConstantPriority extends Forgetful {
     this.#score = score;
   }
 
-  override prioritise(request: RequestView): Priority {
+  prioritise(request: RequestView): Priority {
     const sheddable = this.#priorities.of(request.sloClass) < 0;
     return { score: this.#score, rank: 0, hints: { sheddable, dueUs: dueUs(request) } };
   }
@@ -70,7 +61,7 @@ export class ConstantPriority extends Forgetful {
  * request is as urgent as its time to the first token is near. Without a target of its own a request takes
  * that of its class. The rank is the due time less the class's credit, so it needs no clock.
  */
-export class DeadlinePriority extends Forgetful {
+export class DeadlinePriority extends StatelessPolicy implements PriorityPolicy {
   readonly name: string = 'slo-deadline';
   readonly #priorities: SloPriorities;
   readonly #targetsUs: Readonly<Record<string, number>>;
@@ -83,7 +74,7 @@ export class DeadlinePriority extends Forgetful {
     this.#classWeightUs = classWeightUs;
   }
 
-  override prioritise(request: RequestView): Priority {
+  prioritise(request: RequestView): Priority {
     const own = this.#priorities.of(request.sloClass);
     const targetUs = request.sloTargetUs > 0 ? request.sloTargetUs : (this.#targetsUs[request.sloClass] ?? 0);
     // none: as far off as any
@@ -98,7 +89,7 @@ export class DeadlinePriority extends Forgetful {
  * The class, less what the tenant has in flight beyond a fair share of all: one tenant's flood does not push
  * others of its class back.
  */
-export class FairSharePriority extends Forgetful {
+export class FairSharePriority extends StatelessPolicy implements PriorityPolicy {
   readonly name: string = 'fair-share';
   readonly #priorities: SloPriorities;
   readonly #penaltyPerRequest: number;
@@ -111,7 +102,7 @@ export class FairSharePriority extends Forgetful {
     this.#most = most;
   }
 
-  override prioritise(request: RequestView, router: RouterState): Priority {
+  prioritise(request: RequestView, router: RouterState): Priority {
     const own = this.#priorities.of(request.sloClass);
     const tenants = Math.max(1, router.tenants.length);
     const beyond = router.tenant(request.tenantId).activeRequests - router.global.inFlight / tenants;

@@ -2,17 +2,19 @@
 
 import type { PolicyWorld } from '../policy.ts';
 import type { Parameters } from '../registry/index.ts';
-import { type NumberRule, type ParameterRules, PolicyRegistry } from '../registry/index.ts';
+import { type NumberRule, type ParameterRules, type PolicyEntry, PolicyRegistry } from '../registry/index.ts';
 import { Evolved } from './evolved.ts';
 import type { LoadCaps } from './filters.ts';
-import { Picker, tieNames } from './picking.ts';
+import { DrawingPicker, type DrawName, Picker, tieNames } from './picking.ts';
 import type { RoutingPolicy } from './routingPolicy.ts';
+import { ruleEntries } from './rules/index.ts';
 import { scorerNames } from './scorers/index.ts';
 import {
   alwaysBusiest,
   ByScore,
   gliaHeadRoom,
   type InstanceScore,
+  leastCached,
   leastLoaded,
   leastOutstanding,
   leastQueued,
@@ -31,12 +33,15 @@ export const defaultScorers: Readonly<Record<string, number>> = {
   'kv-utilization': 1,
 };
 
+const llmDScorers = { 'prefix-affinity': 3, 'queue-depth': 2, 'kv-utilization': 2 };
+
 /** Rules that score one instance at a time, by the name of the policy that goes by them. */
 export const instanceScores: Readonly<Record<string, (world: PolicyWorld) => InstanceScore>> = {
   'least-loaded': () => leastLoaded,
   'always-busiest': () => alwaysBusiest,
   llq: () => leastQueued,
   lor: () => leastOutstanding,
+  'least-kv': () => leastCached,
   glia: ({ blockTokens }) => gliaHeadRoom(blockTokens),
 };
 
@@ -87,7 +92,32 @@ function weighted(
     about,
     parameters: { scorers: scorersRule(byDefault), ties, ...caps },
     make: (p, world) =>
-      new Policy(partsOf(p.numbers('scorers')), capsOf(p), Picker.of(p.text('ties'), world)),
+      new Policy(
+        partsOf(p.numbers('scorers'), world.blockTokens),
+        capsOf(p),
+        Picker.of(p.text('ties'), world),
+      ),
+  };
+}
+
+/** llm-d's default profile with another picker. */
+function drawing(how: DrawName, about: string): PolicyEntry<RoutingPolicy> {
+  const temperature: NumberRule = { kind: 'number', default: 0.1, above: 0 };
+  return {
+    about: `llm-d's default profile, ${about}`,
+    parameters: {
+      scorers: scorersRule(llmDScorers),
+      ...(how === 'softmax' ? { temperature } : {}),
+      ...caps,
+    },
+    make: (p, world) => {
+      const picker = new DrawingPicker(
+        how,
+        how === 'softmax' ? p.number('temperature') : 1,
+        world.stream('router'),
+      );
+      return new Weighted(partsOf(p.numbers('scorers'), world.blockTokens), capsOf(p), picker);
+    },
   };
 }
 
@@ -97,6 +127,7 @@ export const routingPolicies: PolicyRegistry<RoutingPolicy> = new PolicyRegistry
   'always-busiest': byScore('always-busiest', 'most of them, for tests'),
   llq: byScore('llq', 'fewest queued'),
   lor: byScore('lor', 'fewest in flight'),
+  'least-kv': byScore('least-kv', 'least of HBM held by requests'),
   glia: byScore('glia', 'most head room in HBM'),
   weighted: weighted('a weighted sum of scorers', defaultScorers, Weighted),
   'prefix-affinity': weighted(
@@ -119,4 +150,23 @@ export const routingPolicies: PolicyRegistry<RoutingPolicy> = new PolicyRegistry
     { 'prefix-affinity': 1, 'load-balance': 1 },
     Evolved,
   ),
+  'llm-d': weighted(
+    "llm-d's default profile: where the router sent the prefix, queue and KV",
+    llmDScorers,
+    Weighted,
+  ),
+  'llm-d-prefix-length': weighted(
+    'the same profile with the length term for half of the prefix scorer',
+    { 'prefix-length': 1.5, 'prefix-affinity': 1.5, 'queue-depth': 2, 'kv-utilization': 2 },
+    Weighted,
+  ),
+  'llm-d-pd': weighted(
+    "llm-d's profile of each pool of a hand-off: prefix and queue",
+    { 'prefix-affinity': 2, 'queue-depth': 1 },
+    Weighted,
+  ),
+  'llm-d-weighted-random': drawing('weighted-random', 'one drawn in proportion to its score'),
+  'llm-d-softmax': drawing('softmax', 'one drawn in proportion to exp(score / temperature)'),
+  'llm-d-two-choices': drawing('two-choices', 'the better of two that are drawn'),
+  ...ruleEntries,
 });

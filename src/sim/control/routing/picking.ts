@@ -1,6 +1,6 @@
 /** How the best of several candidates is taken. */
 
-import type { GoRandom, SourceState } from '../../random/index.ts';
+import { elementary, type GoRandom, type SourceState } from '../../random/index.ts';
 import type { PlainState, PolicyWorld } from '../policy.ts';
 
 export const tieNames = ['lowest', 'random'] as const;
@@ -38,5 +38,72 @@ export class Picker {
   restore(state: PlainState): void {
     // the state is what `snapshot` made
     if (state !== null) this.#random?.restore(state as SourceState);
+  }
+}
+
+/** Index that a number in [0, 1) falls on, where each takes its share of the sum of the weights. */
+export function drawnBy(weights: readonly number[], share: number): number {
+  let left = share * weights.reduce((sum, weight) => sum + weight, 0);
+  for (let i = 0; i < weights.length - 1; i++) {
+    left -= weights[i];
+    if (left < 0) return i;
+  }
+  return weights.length - 1;
+}
+
+export const drawNames = ['weighted-random', 'softmax', 'two-choices'] as const;
+export type DrawName = (typeof drawNames)[number];
+
+/**
+ * Draws in place of the highest score, from the router's stream under the key of the simulation:
+ *
+ *     weighted-random  the highest ln(U) / score, a U for each: a chance in proportion to the score
+ *     softmax          a chance in proportion to exp(score / temperature)
+ *     two-choices      the better of two different ones
+ */
+export class DrawingPicker extends Picker {
+  readonly #draws: GoRandom;
+  readonly #how: DrawName;
+  readonly #temperature: number;
+
+  constructor(how: DrawName, temperature: number, draws: GoRandom) {
+    super(draws);
+    this.#draws = draws;
+    this.#how = how;
+    this.#temperature = temperature;
+  }
+
+  override highest(scores: ArrayLike<number>, count: number): number {
+    const all = Array.from({ length: count }, (_, i) => i);
+    const open = all.filter((i) => scores[i] !== -Infinity);
+    const from = open.length === 0 ? all : open;
+    return from[this.#drawn(from.map((i) => scores[i]))];
+  }
+
+  #drawn(scores: readonly number[]): number {
+    const count = scores.length;
+    if (count === 1) return 0;
+    if (this.#how === 'two-choices') {
+      const first = this.#draws.intn(count);
+      const other = this.#draws.intn(count - 1);
+      const second = other < first ? other : other + 1;
+      return scores[second] > scores[first] ? second : first;
+    }
+    if (this.#how === 'softmax') {
+      const most = Math.max(...scores);
+      const weights = scores.map((score) => elementary.exp((score - most) / this.#temperature));
+      return drawnBy(weights, this.#draws.float64());
+    }
+    let best = 0;
+    let bestKey = -Infinity;
+    for (let i = 0; i < count; i++) {
+      const drawn = elementary.log(this.#draws.float64());
+      const key = scores[i] > 0 ? drawn / scores[i] : -Infinity;
+      if (key > bestKey) {
+        best = i;
+        bestKey = key;
+      }
+    }
+    return best;
   }
 }

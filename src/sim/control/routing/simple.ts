@@ -1,5 +1,6 @@
 /** Routing rules of one line: in turn, and by one number of each instance. */
 
+import { kvUtilization } from '../admission/index.ts';
 import { effectiveLoad, type InstanceSnapshot } from '../instances.ts';
 import type { PlainState } from '../policy.ts';
 import type { RequestView } from '../request.ts';
@@ -70,6 +71,8 @@ export const alwaysBusiest: InstanceScore = (instance) => effectiveLoad(instance
 export const leastQueued: InstanceScore = ({ queueDepth }) => -queueDepth;
 /** Fewest in flight, which is fresh (LOR). */
 export const leastOutstanding: InstanceScore = ({ inFlight }) => -inFlight;
+/** Least KV utilisation, AIBrix's least-kv-cache. */
+export const leastCached: InstanceScore = (instance) => -kvUtilization(instance);
 
 const OUTPUT_PER_PROMPT = 0.6;
 const RESERVE_SHARE = 0.03;

@@ -18,14 +18,14 @@ export interface Part extends ScorePart {
 }
 
 /** @throws TKV_CONFIG without any weight above 0 */
-export function partsOf(weights: Readonly<Record<string, number>>): Part[] {
+export function partsOf(weights: Readonly<Record<string, number>>, blockTokens: number): Part[] {
   const entries = Object.entries(weights).filter(([, weight]) => weight > 0);
   const sum = entries.reduce((total, [, weight]) => total + weight, 0);
   if (entries.length === 0) throw configError('routing.scorers', 'has no weight above 0', 'Name one scorer.');
   return entries.map(([name, weight]) => ({
     name,
     weight: weight / sum,
-    scorer: makeScorer(name),
+    scorer: makeScorer(name, blockTokens),
     values: new Float64Array(8),
   }));
 }

@@ -82,6 +82,10 @@ export class AutoScaler implements Stateful {
     this.#policy = makePolicy?.(world) ?? scalingPolicies.make(this.config.policy, world);
   }
 
+  get policyName(): string {
+    return this.#policy.name;
+  }
+
   /** Another one of the same policy that has seen nothing. */
   fresh(): AutoScaler {
     return new AutoScaler(this.config, this.#world, this.#makePolicy);

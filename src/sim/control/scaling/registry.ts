@@ -1,12 +1,45 @@
 /** Autoscaling policies by name. */
 
-import { type NumberRule, PolicyRegistry } from '../registry/index.ts';
+import { type NumberRule, type ParameterRules, type Parameters, PolicyRegistry } from '../registry/index.ts';
 import type { AutoScalePolicy, ScaleDecision } from './autoScalePolicy.ts';
 import { ModelBased, Saturation, TokenCapacity } from './capacity.ts';
+import {
+  DynamoLoad,
+  DynamoThresholds,
+  DynamoThroughput,
+  type EngineModel,
+  type Forecast,
+  forecastNames,
+  type PoolKind,
+  poolNames,
+  thresholdsOf,
+} from './dynamo.ts';
 import { Apa, Hpa, Kpa, type MetricName, metricNames, towards } from './reactive.ts';
 
 const positive = (byDefault: number): NumberRule => ({ kind: 'number', default: byDefault, above: 0 });
 const share = (byDefault: number): NumberRule => ({ kind: 'number', default: byDefault, min: 0, max: 1 });
+const pool = { kind: 'choice', default: 'shared', names: poolNames } as const;
+const engine: ParameterRules = {
+  alphaUs: positive(7000),
+  betaUs: { kind: 'number', default: 25, min: 0 },
+  prefillUs: { kind: 'number', default: 20, min: 0 },
+  ttftUs: positive(500_000),
+  tpotUs: positive(50_000),
+};
+
+function engineOf(p: Parameters): EngineModel {
+  return {
+    alphaUs: p.number('alphaUs'),
+    betaUs: p.number('betaUs'),
+    prefillUs: p.number('prefillUs'),
+    ttftUs: p.number('ttftUs'),
+    tpotUs: p.number('tpotUs'),
+  };
+}
+
+/** A choice of poolNames. */
+const poolOf = (p: Parameters): PoolKind => p.text('pool') as PoolKind;
+
 const metric = { kind: 'choice', default: 'concurrency', names: metricNames } as const;
 
 /** Keeps what there is. */
@@ -115,21 +148,38 @@ export const scalingPolicies: PolicyRegistry<AutoScalePolicy> = new PolicyRegist
     },
     'model-based': {
       about: 'the fewest replicas that a queueing model meets the targets with',
+      parameters: engine,
+      make: (p) => new ModelBased(engineOf(p)),
+    },
+    'dynamo-throughput': {
+      about: "Dynamo's planner: what the traffic that is to come takes to prefill and to decode",
       parameters: {
-        alphaUs: positive(7000),
-        betaUs: { kind: 'number', default: 25, min: 0 },
-        prefillUs: { kind: 'number', default: 20, min: 0 },
-        ttftUs: positive(500_000),
-        tpotUs: positive(50_000),
+        ...engine,
+        pool,
+        forecast: { kind: 'choice', default: 'constant', names: forecastNames },
+        hitRate: share(0),
       },
       make: (p) =>
-        new ModelBased({
-          alphaUs: p.number('alphaUs'),
-          betaUs: p.number('betaUs'),
-          prefillUs: p.number('prefillUs'),
-          ttftUs: p.number('ttftUs'),
-          tpotUs: p.number('tpotUs'),
-        }),
+        // a choice of forecastNames
+        new DynamoThroughput(engineOf(p), poolOf(p), p.text('forecast') as Forecast, p.number('hitRate')),
+    },
+    'dynamo-load': {
+      about: "Dynamo's planner: one more where all replicas miss a target, one fewer where that keeps them",
+      parameters: { ...engine, pool, sensitivity: { kind: 'number', default: 0.8, above: 0, max: 1 } },
+      make: (p) => new DynamoLoad(engineOf(p), poolOf(p), p.number('sensitivity')),
+    },
+    'dynamo-thresholds': {
+      about: "Dynamo's planner without targets: thresholds on queued tokens and KV",
+      parameters: {
+        aim: { kind: 'choice', default: 'throughput', names: Object.keys(thresholdsOf) },
+        contextTokens: positive(8192),
+        pool,
+      },
+      make: (p) => {
+        const aim = p.text('aim') === 'latency' ? 'latency' : 'throughput';
+        const rules = { ...thresholdsOf[aim], contextTokens: p.number('contextTokens') };
+        return new DynamoThresholds(rules, poolOf(p));
+      },
     },
   },
 );

@@ -36,7 +36,13 @@ export type ReplicaAction =
   /** It takes requests from now on. */
   | { readonly kind: 'ready'; readonly replica: number }
   /** It takes no new ones; `mode` says what becomes of those that it has. */
-  | { readonly kind: 'drain'; readonly replica: number; readonly mode: DrainMode }
+  | {
+      readonly kind: 'drain';
+      readonly replica: number;
+      readonly mode: DrainMode;
+      /** When what it still has is lost; -1 for never. */
+      readonly untilUs: number;
+    }
   /** It is gone; what it still had is lost. */
   | { readonly kind: 'terminate'; readonly replica: number };
 
@@ -178,11 +184,20 @@ export class Replicas implements Stateful {
     invariant(replica !== undefined, 'a replica that counts is ready or on its way');
     const { mode, drainTimeoutUs } = this.#config.drain;
     replica.phase = 'draining';
-    const actions: ReplicaAction[] = [{ kind: 'drain', replica: replica.number, mode }];
-    if (mode === 'immediate') return [...actions, ...this.#terminate(replica)];
-    replica.untilUs = drainTimeoutUs === 0 ? Infinity : nowUs + drainTimeoutUs;
-    if (drainTimeoutUs > 0) actions.push({ kind: 'wait', replica: replica.number, untilUs: replica.untilUs });
-    return actions;
+    const { number } = replica;
+    if (mode === 'immediate') {
+      return [{ kind: 'drain', replica: number, mode, untilUs: nowUs }, ...this.#terminate(replica)];
+    }
+    if (drainTimeoutUs === 0) {
+      replica.untilUs = Infinity;
+      return [{ kind: 'drain', replica: number, mode, untilUs: -1 }];
+    }
+    const untilUs = nowUs + drainTimeoutUs;
+    replica.untilUs = untilUs;
+    return [
+      { kind: 'drain', replica: number, mode, untilUs },
+      { kind: 'wait', replica: number, untilUs },
+    ];
   }
 
   #advance(

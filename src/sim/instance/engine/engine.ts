@@ -42,17 +42,29 @@ export interface TierReport {
   readonly freeBlocks: number;
 }
 
+/** What went on in a tier. */
+export interface TierMetrics {
+  readonly tier: string;
+  readonly capacityBlocks: number;
+  /** Blocks that requests found here. */
+  readonly hits: number;
+  readonly evictions: number;
+  /** Bytes that came from the tier above, and that went up to HBM. */
+  readonly writtenBytes: number;
+  readonly readBytes: number;
+}
+
+export interface LinkMetrics {
+  readonly link: string;
+  readonly bytes: number;
+  /** Time in which the link carried something; of several engines, the sum of theirs. */
+  readonly busyUs: number;
+}
+
 /** What an engine counted of its tiers and links since the start. */
 export interface EngineTraffic {
-  readonly tiers: readonly {
-    readonly tier: string;
-    readonly capacityBlocks: number;
-    readonly hits: number;
-    readonly evictions: number;
-    readonly writtenBytes: number;
-    readonly readBytes: number;
-  }[];
-  readonly links: readonly { readonly link: string; readonly bytes: number; readonly busyUs: number }[];
+  readonly tiers: readonly TierMetrics[];
+  readonly links: readonly LinkMetrics[];
 }
 
 export interface EngineCounters {

@@ -6,6 +6,8 @@ export type {
   EngineStep,
   EngineTraffic,
   InstanceEngine,
+  LinkMetrics,
+  TierMetrics,
   TierReport,
 } from './engine.ts';
 export { type EngineConfig, type LoadTiming, type LowerTier, managerConfigOf } from './engineConfig.ts';

@@ -2,7 +2,7 @@
 
 import type { SchedulerCounters } from '../../../runtime/batching/index.ts';
 import { type KVManager, tierName } from '../../../runtime/index.ts';
-import type { ModeledDriver } from '../../driver/index.ts';
+import type { Flights } from '../../driver/index.ts';
 import type { EngineCounters, EngineTraffic, TierReport } from './engine.ts';
 
 const HBM = 0;
@@ -41,7 +41,7 @@ export function trafficOf(
   manager: KVManager,
   blockBytes: number,
   hits: readonly number[],
-  driver: ModeledDriver | null,
+  flights: Flights<unknown> | null,
 ): EngineTraffic {
   const { evictions, writtenBytes, readBytes } = manager.counters;
   const tiers = tiersOf(manager, blockBytes).map(({ capacityBlocks }, i) => ({
@@ -52,6 +52,6 @@ export function trafficOf(
     writtenBytes: writtenBytes[i],
     readBytes: readBytes[i],
   }));
-  const links = [...(driver?.traffic ?? [])].map(([link, sums]) => ({ link, ...sums }));
+  const links = [...(flights?.traffic ?? [])].map(([link, sums]) => ({ link, ...sums }));
   return { tiers, links };
 }

@@ -45,7 +45,7 @@ export class SchedulerEngine implements InstanceEngine {
   readonly overlapsLastStep: boolean = false;
   readonly config: EngineConfig;
   readonly manager: KVManager;
-  readonly #scheduler: Scheduler<SimRequest>;
+  protected readonly scheduler: Scheduler<SimRequest>;
   readonly #jobs: JobEnds;
   readonly #held: HeldBlocks;
   readonly #prefetches: boolean;
@@ -78,7 +78,7 @@ export class SchedulerEngine implements InstanceEngine {
     this.#held = new HeldBlocks(this.manager, port, config, afterCall);
     const resolved = resolveSchedulerConfig(config.scheduler, port.hasLowerTier);
     const told = sink?.scheduler?.({ ...resolved, blockTokens, sizeClass: 0 }, timeline.nowUs) ?? null;
-    this.#scheduler = new Scheduler(config.scheduler, port, told);
+    this.scheduler = new Scheduler(config.scheduler, port, told);
     this.#step = {
       sums: new BatchSums(),
       transferUs: 0,
@@ -104,20 +104,20 @@ export class SchedulerEngine implements InstanceEngine {
   }
 
   get waitingCount(): number {
-    return this.#scheduler.waitingCount;
+    return this.scheduler.waitingCount;
   }
 
   get runningCount(): number {
-    return this.#scheduler.runningCount;
+    return this.scheduler.runningCount;
   }
 
   /** Requests that wait beside the queue for their loads. */
   get loadingCount(): number {
-    return this.#scheduler.loadingCount;
+    return this.scheduler.loadingCount;
   }
 
   get counters(): EngineCounters {
-    return countersOf(this.manager, this.#scheduler.counters);
+    return countersOf(this.manager, this.scheduler.counters);
   }
 
   tiers(): TierReport[] {
@@ -125,7 +125,7 @@ export class SchedulerEngine implements InstanceEngine {
   }
 
   traffic(): EngineTraffic {
-    return trafficOf(this.manager, this.blockBytes, this.counters.hits, this.#jobs.driver);
+    return trafficOf(this.manager, this.blockBytes, this.counters.hits, this.#jobs.flights);
   }
 
   watchCache({ stored, removed }: CacheListener): void {
@@ -147,22 +147,22 @@ export class SchedulerEngine implements InstanceEngine {
 
   add(request: SimRequest, nowUs: number): void {
     this.#held.added(request, nowUs);
-    this.#scheduler.add(request, nowUs);
+    this.scheduler.add(request, nowUs);
   }
 
   abort(request: SimRequest, nowUs: number): void {
-    this.#scheduler.abort(request.id, nowUs);
+    this.scheduler.abort(request.id, nowUs);
     this.letGo(request, nowUs);
   }
 
   step(nowUs: number): EngineStep {
-    let plan = this.#scheduler.step(nowUs);
+    let plan = this.scheduler.step(nowUs);
     let preempted: readonly SimRequest[] = plan.preempted;
     // what others wait for with blocks in hand must not stop everybody
-    while (plan.tokens === 0 && this.#scheduler.runningCount === 0 && this.#scheduler.waitingCount > 0) {
+    while (plan.tokens === 0 && this.scheduler.runningCount === 0 && this.scheduler.waitingCount > 0) {
       if (!this.#held.giveUpNewest(nowUs)) break;
       const before = [...preempted];
-      plan = this.#scheduler.step(nowUs);
+      plan = this.scheduler.step(nowUs);
       preempted = before.length === 0 ? plan.preempted : [...before, ...plan.preempted];
     }
     const step = this.#step;
@@ -176,7 +176,7 @@ export class SchedulerEngine implements InstanceEngine {
     step.transferUs = this.#jobs.bill();
     step.admitted = plan.admitted;
     step.leftOut = plan.leftOut;
-    const { started, finished, outputTokens } = this.#scheduler.stepEnded({}, nowUs);
+    const { started, finished, outputTokens } = this.scheduler.stepEnded({}, nowUs);
     step.started = started;
     step.finished = finished;
     step.outputTokens = outputTokens;
@@ -188,7 +188,7 @@ export class SchedulerEngine implements InstanceEngine {
   }
 
   reserve(request: SimRequest, nowUs: number): boolean {
-    return this.#held.reserve(request, this.#scheduler.runningCount === 0, nowUs);
+    return this.#held.reserve(request, this.scheduler.runningCount === 0, nowUs);
   }
 
   fill(request: SimRequest, nowUs: number): void {
@@ -200,7 +200,7 @@ export class SchedulerEngine implements InstanceEngine {
   }
 
   transferred(flight: number): void {
-    this.#jobs.driver?.end(flight);
+    this.#jobs.land(flight);
   }
 
   visitState(visitor: StateVisitor, requestOf: (row: number) => SimRequest): void {
@@ -208,11 +208,11 @@ export class SchedulerEngine implements InstanceEngine {
     this.#jobs.visitState(visitor);
     this.#held.visitState(visitor);
     const sequenceOf = (id: SequenceId): Sequence | undefined => this.manager.sequence(id);
-    this.#scheduler.visitState(visitor, { nameOf: ({ number }) => number, requestOf, sequenceOf });
+    this.scheduler.visitState(visitor, { nameOf: ({ number }) => number, requestOf, sequenceOf });
   }
 
   checkIntegrity(): void {
-    this.#scheduler.checkIntegrity();
+    this.scheduler.checkIntegrity();
     this.manager.checkIntegrity();
   }
 

@@ -1,17 +1,14 @@
 /** How many requests met the targets of their class, by upstream's formulas. */
 
-import { meanMs, percentileMs, type RequestTable, Status } from '../../metrics/index.ts';
+import {
+  meanMs,
+  percentileMs,
+  type RequestTable,
+  Status,
+  type Targets,
+  type TargetsByClass,
+} from '../../metrics/index.ts';
 import { defaultClass } from './groups.ts';
-
-/** Targets in microseconds; those left out always hold. */
-export interface Targets {
-  readonly ttftUs?: number;
-  readonly itlUs?: number;
-  readonly e2eUs?: number;
-}
-
-/** Targets by SLO class; `default` is for requests without one. */
-export type TargetsByClass = Readonly<Record<string, Targets>>;
 
 export interface ClassGoodput {
   /** Requests of the class that came to an instance. */

@@ -11,9 +11,10 @@ import {
   percentileMs,
   type RequestTable,
   Status,
+  type TargetsByClass,
   ValueCounts,
 } from '../../metrics/index.ts';
-import { type Goodput, goodputOf, type TargetsByClass } from './goodput.ts';
+import { type Goodput, goodputOf } from './goodput.ts';
 import { type RequestRow, requestRows } from './requestRows.ts';
 
 export interface MetricsOutput {

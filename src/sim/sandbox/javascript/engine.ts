@@ -2,21 +2,29 @@
  * One QuickJS engine in WebAssembly: a runtime and a context of its own, with a budget for each call. Several
  * instances of a program take turns in it, each with its own image of the memory.
  *
- * The engine asks whether to go on once in 10,000 calls of functions and jumps back, and carries what is left
- * over from call to call. So steps are counted in whole ten thousands: exact for one build of the engine and
- * one history of calls, which the image holds too. Its own limit of memory does not count what small values
- * take, so the memory itself is of a fixed size.
+ * A step is 20 turns: functions of the engine that begin and turns of its loops, counted in its own code. So a
+ * built-in method pays for a long text or array, and steps are exact for one build of the engine. Where a budget
+ * is used up in a loop or in calls, the engine is asked to stop, which it does soundly and with the line; where
+ * it does not come to that soon, as inside of a built-in method, it is stopped for good. Its own limit of memory
+ * does not count what small values take, so the memory itself is of a fixed size.
  */
 
-import type { QuickJSContext, QuickJSHandle, QuickJSRuntime, QuickJSWASMModule } from 'quickjs-emscripten';
-import { TierKVError } from '../../../runtime/errors.ts';
+import type { QuickJSContext, QuickJSHandle, QuickJSRuntime } from 'quickjs-emscripten';
 import { Meter } from '../meter.ts';
-import { PolicyError } from '../policyError.ts';
+import { PolicyError, type PolicyErrorFacts } from '../policyError.ts';
+import { type MeteredModule, MOST_FUEL, newModule } from './engineModule.ts';
 import { takenAway } from './guestCode.ts';
 import { type Image, ImageMemory } from './image.ts';
 
-/** Functions called and jumps back between two questions of the engine; a constant of its build. */
-const STEPS_PER_POLL = 10_000;
+const STEP_TURNS = 20;
+/**
+ * Turns over the budget in which the engine has to have stopped by itself: it asks whether to go on once in
+ * 10,000 calls and jumps back.
+ */
+const GRACE = 2_000_000;
+/** Turns in which a program has to be read: some, and more for each character. Most take 20 a character. */
+const READING = 2_000_000;
+const READING_CHARACTER = 300;
 /**
  * Of the engine's own stack: calls 80 deep, blocks 40 deep. Each exception lists all calls that are active,
  * so that a deeper stack makes exceptions dear.
@@ -36,18 +44,23 @@ export class Engine {
   #limits: Meter = new Meter();
   /** Where the memory that the engine takes without a program ends. */
   readonly #ownBytes: number;
-  #polls = 0;
-  #isBroken = false;
+  readonly #fuel: MeteredModule['fuel'];
+  /** Turns of the last call: what it may take, and what it took. */
+  #allowed = 0;
+  #taken = 0;
+  /** Why no program can run in it any more. */
+  #end: PolicyError | null = null;
   /** Whose image is in the memory now. */
   #resident: object | null = null;
   #images: WeakMap<object, Image> = new WeakMap();
 
   /** @param memory of the module, which cannot grow */
-  constructor(module: QuickJSWASMModule, memory: WebAssembly.Memory) {
+  constructor({ quickjs, fuel }: MeteredModule, memory: WebAssembly.Memory) {
     this.memory = memory;
-    this.#runtime = module.newRuntime();
+    this.#fuel = fuel;
+    this.#runtime = quickjs.newRuntime();
     this.#runtime.setMaxStackSize(STACK_BYTES);
-    this.#runtime.setInterruptHandler(() => ++this.#polls > this.#limits.stepLimit / STEPS_PER_POLL);
+    this.#runtime.setInterruptHandler(() => this.#fuel.value < GRACE);
     this.#context = this.#runtime.newContext({
       intrinsics: Object.fromEntries([
         ...['BaseObjects', 'Eval', 'JSON', 'MapSet', 'TypedArrays', 'BigInt'].map((name) => [name, true]),
@@ -75,32 +88,39 @@ export class Engine {
 
   /** Whether a program broke the engine, so that no other one can run in it. */
   get isBroken(): boolean {
-    return this.#isBroken;
+    return this.#end !== null;
   }
 
   get stepsUsed(): number {
-    return Math.min(this.#polls * STEPS_PER_POLL, this.#limits.stepLimit);
+    return Math.min(Math.ceil(this.#taken / STEP_TURNS), this.#limits.stepLimit);
   }
 
-  /** Checks the text of a program without running it. @throws PolicyError compile */
-  check(source: string): void {
+  /**
+   * Checks the text of a program without running it.
+   *
+   * @returns turns that reading it takes
+   * @throws PolicyError compile
+   */
+  check(source: string): number {
     if (source.length > MAX_SOURCE) {
       const problem = `the program has ${source.length} characters, over ${MAX_SOURCE}. Make it shorter`;
       throw new PolicyError('compile', problem);
     }
     this.#give(null);
     this.#limits = new Meter();
-    this.#polls = 0;
     let result: ReturnType<QuickJSContext['evalCode']>;
+    this.#allow(READING + READING_CHARACTER * source.length);
     try {
       result = this.#context.evalCode(source, FILE, { type: 'global', strict: true, compileOnly: true });
     } catch (cause) {
-      this.#isBroken = true;
-      throw new PolicyError('compile', 'the program nests too deep. Take it apart', { cause });
+      const problem = 'the program takes too long to read, or nests too deep. Take it apart';
+      this.#end = new PolicyError('compile', problem, { cause });
+      throw this.#end;
     }
     if (result.error === undefined) {
       result.value.dispose();
-      return;
+      this.#free();
+      return this.#taken;
     }
     const { message, line } = this.#thrown(result.error);
     throw new PolicyError('compile', message, line === undefined ? {} : { line });
@@ -113,7 +133,7 @@ export class Engine {
     const isNew = !this.#images.has(owner);
     this.#give(owner);
     // the handle keeps it for as long as the memory is this owner's
-    if (isNew) this.run(`new ArrayBuffer(${this.#ballast()})`, 'ballast');
+    if (isNew) this.run(`new ArrayBuffer(${this.#ballast()})`, MOST_FUEL, 'ballast');
   }
 
   /** Lets go of what its owner remembers: nobody calls the owner again. */
@@ -123,7 +143,7 @@ export class Engine {
 
   /** Changes the memory to that of an owner, or to a new one. @throws PolicyError where the engine broke */
   #give(owner: object | null): void {
-    if (this.#isBroken) throw broken();
+    if (this.#end !== null) throw this.#end;
     if (this.#resident !== null) this.#images.set(this.#resident, this.#image.save());
     this.#image.load((owner === null ? undefined : this.#images.get(owner)) ?? ImageMemory.empty);
     this.#resident = owner;
@@ -138,14 +158,19 @@ export class Engine {
     this.#image.load(image);
   }
 
-  /** Runs a text within a new budget. @throws PolicyError step_limit, memory_limit, policy_runtime */
-  run(source: string, file: string = FILE): QuickJSHandle {
-    return this.#ended(() => this.#context.evalCode(source, file, { type: 'global', strict: true }));
+  /**
+   * Runs a text within a new budget.
+   *
+   * @param free turns that are not charged, as for reading it
+   * @throws PolicyError step_limit, memory_limit, policy_runtime
+   */
+  run(source: string, free: number, file: string = FILE): QuickJSHandle {
+    return this.#ended(free, () => this.#context.evalCode(source, file, { type: 'global', strict: true }));
   }
 
   /** Calls a function within a new budget. @throws PolicyError step_limit, memory_limit, policy_runtime */
   call(callee: QuickJSHandle, ...values: QuickJSHandle[]): QuickJSHandle {
-    return this.#ended(() => this.#context.callFunction(callee, this.#context.undefined, ...values));
+    return this.#ended(0, () => this.#context.callFunction(callee, this.#context.undefined, ...values));
   }
 
   /** Calls a function that returns nothing with numbers and texts. */
@@ -179,28 +204,53 @@ export class Engine {
     return value === true;
   }
 
-  #ended(work: () => ReturnType<QuickJSContext['callFunction']>): QuickJSHandle {
-    this.#polls = 0;
+  /** Lets the engine take so many turns, and some more in which it stops by itself. */
+  #allow(turns: number): void {
+    this.#allowed = Math.min(turns, MOST_FUEL - GRACE);
+    this.#fuel.value = this.#allowed + GRACE;
+  }
+
+  /** Counts what was taken. From here on the engine works for the host. */
+  #free(): void {
+    this.#taken = this.#allowed + GRACE - Number(this.#fuel.value);
+    this.#fuel.value = MOST_FUEL;
+  }
+
+  /** @param free turns that are not charged */
+  #ended(free: number, work: () => ReturnType<QuickJSContext['callFunction']>): QuickJSHandle {
+    this.#allow(free + this.#limits.stepLimit * STEP_TURNS);
     let result: ReturnType<typeof work>;
     try {
       result = work();
     } catch (error) {
-      // the engine itself stopped: its memory can be anything now
-      this.#isBroken = true;
-      throw broken(error);
+      throw this.#stopped(error);
     }
-    if (result.error === undefined) return result.value;
-    throw this.#explain(result.error);
+    const isOver = this.#fuel.value < GRACE;
+    if (result.error !== undefined) throw this.#explain(result.error, isOver);
+    this.#free();
+    this.#taken = Math.max(0, this.#taken - free);
+    if (!isOver) return result.value;
+    result.value.dispose();
+    throw this.#outOfSteps({});
   }
 
-  #explain(error: QuickJSHandle): PolicyError {
-    const isInterrupted = this.#polls > this.#limits.stepLimit / STEPS_PER_POLL;
+  /** The engine itself stopped: its memory can be anything now. */
+  #stopped(cause: unknown): PolicyError {
+    const isOver = this.#fuel.value < 0;
+    this.#free();
+    this.#end = isOver ? this.#outOfSteps({ cause }) : broken(cause);
+    return this.#end;
+  }
+
+  #outOfSteps(facts: PolicyErrorFacts): PolicyError {
+    const problem = `the call takes more than ${this.#limits.stepLimit} steps. Loop over fewer elements`;
+    return new PolicyError('step_limit', problem, facts);
+  }
+
+  #explain(error: QuickJSHandle, isOver: boolean): PolicyError {
     const { name, message, line } = this.#thrown(error);
     const facts = line === undefined ? {} : { line };
-    if (isInterrupted) {
-      const problem = `the call takes more than ${this.#limits.stepLimit} steps. Loop over fewer elements`;
-      return new PolicyError('step_limit', problem, facts);
-    }
+    if (isOver) return this.#outOfSteps(facts);
     // where there is no room for an error, nothing is thrown
     const isFull = message === 'null' && this.memoryUsed > 0.9 * this.#limits.memoryLimit;
     if ((name === 'InternalError' && message === 'out of memory') || isFull) {
@@ -217,9 +267,9 @@ export class Engine {
       value = this.#context.dump(error);
       error.dispose();
     } catch (problem) {
-      this.#isBroken = true;
-      throw broken(problem);
+      throw this.#stopped(problem);
     }
+    this.#free();
     const { name, message, stack } = (
       typeof value === 'object' && value !== null ? value : {}
     ) as ThrownError;
@@ -253,18 +303,6 @@ function broken(cause?: unknown): PolicyError {
 
 /** @throws TKV_CONFIG where the package of the engine is not installed */
 export async function newEngine(): Promise<Engine> {
-  let quickjs: typeof import('quickjs-emscripten');
-  try {
-    quickjs = await import('quickjs-emscripten');
-  } catch (cause) {
-    const remedy = 'Install it: npm install quickjs-emscripten';
-    throw new TierKVError(
-      'TKV_CONFIG',
-      `language javascript needs the package quickjs-emscripten, which is not installed. ${remedy}`,
-      { field: 'language', cause },
-    );
-  }
-  const wasmMemory = new WebAssembly.Memory({ initial: PAGES, maximum: PAGES });
-  const variant = quickjs.newVariant(quickjs.RELEASE_SYNC, { wasmMemory });
-  return new Engine(await quickjs.newQuickJSWASMModuleFromVariant(variant), wasmMemory);
+  const memory = new WebAssembly.Memory({ initial: PAGES, maximum: PAGES });
+  return new Engine(await newModule(memory), memory);
 }

@@ -5,8 +5,8 @@
 
 import { decidedInput, type InputShape, mentions, type Signature } from '../calls/index.ts';
 
-/** Longest array, or what is used as one, that a method runs over: it does so without asking for steps. */
-const LONGEST = 10_000;
+/** Turns of the engine for the host's own code at most, which no program pays for. */
+export const OWN_CODE = 2_000_000;
 
 /** Runs first. Dates, promises, proxies and regular expressions are not there at all. */
 export const takenAway: string = `'use strict';
@@ -17,18 +17,6 @@ export const takenAway: string = `'use strict';
   Object.defineProperty(Math, 'random', {
     value() { throw new TypeError('a policy has no Math.random. Decide by what it is given'); },
   });
-  const { apply, ownKeys } = Reflect;
-  for (const name of ownKeys(Array.prototype)) {
-    const { value: method, ...rest } = Reflect.getOwnPropertyDescriptor(Array.prototype, name);
-    if (typeof method !== 'function' || name === 'constructor' || name === 'push' || name === 'at') continue;
-    const guarded = { [name](...values) {
-      if (this !== undefined && this !== null && this.length > ${LONGEST}) {
-        throw new RangeError('an array is longer than ${LONGEST} elements. Keep it shorter');
-      }
-      return apply(method, this, values);
-    } }[name];
-    Object.defineProperty(Array.prototype, name, { ...rest, value: guarded });
-  }
 })();
 `;
 

@@ -17,7 +17,7 @@ import {
 } from '../calls/index.ts';
 import type { PolicyFunction } from '../program.ts';
 import type { Engine } from './engine.ts';
-import { bindingCode, shared } from './guestCode.ts';
+import { bindingCode, OWN_CODE, shared } from './guestCode.ts';
 import { SharedNumbers } from './sharedNumbers.ts';
 
 /** The instance that the function belongs to; `enter` gives it the engine. */
@@ -48,7 +48,7 @@ export class JavaScriptFunction implements PolicyFunction {
     this.#source = source;
     const { engine } = owner;
     const [call, resize, mark, setText] = engine.elements(
-      engine.run(bindingCode(signature, source), 'binding'),
+      engine.run(bindingCode(signature, source), OWN_CODE, 'binding'),
       4,
     );
     this.#call = call;

@@ -9,6 +9,7 @@ import { type Budget, Meter } from '../meter.ts';
 import { PolicyError } from '../policyError.ts';
 import type { PolicyFunction, PolicyInstance, PolicyProgram } from '../program.ts';
 import { type Engine, newEngine } from './engine.ts';
+import { OWN_CODE } from './guestCode.ts';
 import type { Image } from './image.ts';
 import { JavaScriptFunction } from './javascriptFunction.ts';
 
@@ -16,6 +17,8 @@ export class JavaScriptPolicy implements PolicyProgram {
   readonly language = 'javascript';
   readonly #engine: Engine;
   readonly #source: string;
+  /** Turns of the engine that reading the source takes. */
+  readonly #reading: number;
 
   /**
    * Programs that share an engine take turns in it, which copies its memory at each turn.
@@ -25,7 +28,7 @@ export class JavaScriptPolicy implements PolicyProgram {
   constructor(engine: Engine, source: string) {
     this.#engine = engine;
     this.#source = source;
-    engine.check(source);
+    this.#reading = engine.check(source);
   }
 
   /**
@@ -39,7 +42,7 @@ export class JavaScriptPolicy implements PolicyProgram {
   }
 
   instantiate(budget: Budget = {}): PolicyInstance {
-    return new JavaScriptPolicyInstance(this.#engine, this.#source, budget);
+    return new JavaScriptPolicyInstance(this.#engine, this.#source, this.#reading, budget);
   }
 }
 
@@ -51,12 +54,12 @@ class JavaScriptPolicyInstance implements PolicyInstance {
   readonly #limits: Meter;
   readonly #functions: JavaScriptFunction[] = [];
 
-  constructor(engine: Engine, source: string, budget: Budget) {
+  constructor(engine: Engine, source: string, reading: number, budget: Budget) {
     this.engine = engine;
     this.#source = source;
     this.#limits = new Meter(budget);
     this.enter();
-    engine.run(source).dispose();
+    engine.run(source, reading).dispose();
   }
 
   enter(): void {
@@ -75,7 +78,7 @@ class JavaScriptPolicyInstance implements PolicyInstance {
   has(name: string): boolean {
     if (!identifier.test(name)) return false;
     this.enter();
-    return this.engine.isTrue(this.engine.run(`typeof ${name} === 'function'`));
+    return this.engine.isTrue(this.engine.run(`typeof ${name} === 'function'`, OWN_CODE));
   }
 
   bind(signature: Signature): PolicyFunction {

@@ -6,7 +6,7 @@
 import { type Budget, Meter } from '../meter.ts';
 import { PolicyError } from '../policyError.ts';
 import { builtins } from './builtins/index.ts';
-import { type CompiledProgram, compileModule } from './run/compiler.ts';
+import { type CompiledProgram, compileModule } from './run/code/index.ts';
 import { Interpreter } from './run/interpreter.ts';
 import { Thread } from './run/thread.ts';
 import { chargeFunction, type FunctionNode, parse, resolve } from './syntax/index.ts';

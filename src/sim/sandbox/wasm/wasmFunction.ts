@@ -7,6 +7,7 @@
 import {
   decidedInput,
   InputTable,
+  invalidDecision,
   requireChoicePlace,
   requireIndex,
   requireNumber,
@@ -107,8 +108,8 @@ export class WasmFunction implements PolicyFunction {
       const needed = Math.max(this.#about?.rows ?? 0, SCALARS);
       if (needed > this.#results.numbers) this.#places.reserve(this.#results, 2 * needed);
       values[count] = this.#results.address;
-      // what an earlier call left there is no part of this decision
-      this.#places.view(this.#results).fill(0);
+      // what an earlier call left there is no part of this decision; a number that is left out shows
+      this.#places.view(this.#results).fill(this.signature.decision.kind === 'numbers' ? NaN : 0);
     }
     let returned: number;
     try {
@@ -149,7 +150,12 @@ export class WasmFunction implements PolicyFunction {
     if (this.#results === null) return this.#decision;
     const results = this.#places.view(this.#results);
     for (let row = 0; row < rows; row++) {
-      this.#decision[row] = requireNumber(this.signature.name, results[row]);
+      this.#decision[row] = Number.isNaN(results[row])
+        ? invalidDecision(
+            this.signature.name,
+            `gives record ${row} of ${rows} NaN or nothing. Store a number for each, and guard divisions by 0`,
+          )
+        : results[row];
     }
     return this.#decision;
   }

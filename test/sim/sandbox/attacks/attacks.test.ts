@@ -4,7 +4,7 @@ import { tryProgram } from './trial.ts';
 
 describe.each(['starlark', 'javascript', 'wasm'] as const)('an attack in %s', (language) => {
   test.each(attacks.filter((attack) => attack.language === language))('$name', async ({ source, ends }) => {
-    const budget = { steps: language === 'javascript' ? 20_000 : 100_000, memoryUnits: 300_000 };
+    const budget = { steps: 100_000, memoryUnits: 300_000 };
     const { kind, fault } = await tryProgram(language, source, budget);
     expect(fault).toBe(null);
     expect(ends).toContain(kind);

@@ -128,6 +128,7 @@ const javascript: readonly Attack[] = [
     'nested values as JSON',
     'let a = 0; for (let i = 0; i < 9000; i++) a = { a }; return JSON.stringify(a).length;',
     'policy_runtime',
+    'step_limit',
   ),
   js('nested JSON read', 'return JSON.parse("[".repeat(9999)).length;', 'policy_runtime'),
   js('a function out of text', 'return Function("for (;;);")();', 'step_limit'),
@@ -210,6 +211,11 @@ const modules: readonly Attack[] = [
   wasm('nothing', '(unreachable)', 'policy_runtime'),
   wasm('NaN', '(f64.const nan)', 'invalid_decision'),
   module('an import', '(module (import "env" "f" (func)) (memory (export "memory") 1))', 'compile'),
+  module(
+    'a line break in a name',
+    '(module (import "a\\0a\\e2\\80\\a8b" "f" (func)) (memory (export "memory") 1))',
+    'compile',
+  ),
   module('much memory', policyText('', 60_000), 'memory_limit', 'contract'),
   module('an endless start', policyText('(func $s (loop $l (br $l))) (start $s)'), 'step_limit'),
   module(

@@ -1,7 +1,8 @@
 /**
- * Fuzzes the sandboxes: `npm run test:sandbox -- --programs 100000 --seed 1`. The programs run in a worker; one
- * that takes two minutes is killed and said: steps bound what a program does, not how long a machine takes. With `--nodes 22,24` the same programs run on the newest
- * Node of each line, out of the registry, and their figures must be the same.
+ * Fuzzes the sandboxes: `npm run test:sandbox -- --programs 100000 --seed 1`. The programs run in a worker, so
+ * that one that takes two minutes is killed, and one that ends its host leaves the others alone; either fails the
+ * run. With `--nodes 22,24` the same programs run on the newest Node of each line, out of the registry, and their
+ * figures must be the same.
  */
 
 import { execFileSync } from 'node:child_process';
@@ -11,7 +12,9 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { parseArgs } from 'node:util';
 import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads';
+import { policyLanguages } from '../../../../src/sim/sandbox/program.ts';
 import { type CampaignReport, runCampaign } from './campaign.ts';
+import { programOf } from './programs.ts';
 
 const PART = 500;
 const STUCK_MS = 120_000;
@@ -22,13 +25,15 @@ interface Part {
   readonly programs: number;
 }
 
-/** The program at which a part took too long, and its worker was ended. */
-class Killed extends Error {
+/** The program at which a worker ended, by itself or because it took too long. */
+class Lost extends Error {
   readonly number: number;
+  readonly end: 'killed' | 'host_failure';
 
-  constructor(number: number) {
-    super(`program ${number} was killed`);
+  constructor(number: number, end: Lost['end'], message: string) {
+    super(message);
     this.number = number;
+    this.end = end;
   }
 }
 
@@ -38,7 +43,8 @@ function runPart(part: Part): Promise<CampaignReport> {
     const worker = new Worker(new URL(import.meta.url), { workerData: part });
     let current = part.first;
     const kill = (): void => {
-      void worker.terminate().then(() => reject(new Killed(current)));
+      const reason = `was killed after ${STUCK_MS / 1000} s`;
+      void worker.terminate().then(() => reject(new Lost(current, 'killed', reason)));
     };
     let timer = setTimeout(kill, STUCK_MS);
     worker.on('message', (message: number | CampaignReport) => {
@@ -52,27 +58,51 @@ function runPart(part: Part): Promise<CampaignReport> {
     });
     worker.on('error', (error) => {
       clearTimeout(timer);
-      reject(new Error(`program ${current} of seed ${part.seed} ends its host: ${String(error)}`));
+      reject(new Lost(current, 'host_failure', `ends its host: ${String(error)}`));
     });
   });
 }
 
-/** Runs a part; a program that has to be killed is left out, and those beside it run again. */
+/** Runs a part; a program that ends its worker is left out, and those beside it run again. */
 async function runAround(part: Part): Promise<CampaignReport[]> {
   const { seed, first, programs } = part;
   if (programs === 0) return [];
   try {
     return [await runPart(part)];
   } catch (error) {
-    if (!(error instanceof Killed)) throw error;
-    const { number } = error;
-    console.log(`KILLED program ${number} of seed ${seed} after ${STUCK_MS / 1000} s`);
+    if (!(error instanceof Lost)) throw error;
+    const { number, end, message } = error;
+    const finding = `program ${number} of seed ${seed} ${message}`;
+    const { language } = programOf(seed, number);
     return [
       ...(await runAround({ seed, first, programs: number - first })),
-      { programs: 1, ends: { infrastructure_timeout: 1 }, digest: 'killed', findings: [] },
+      { programs: 1, ends: { [`${language} ${end}`]: 1 }, digest: end, findings: [finding] },
       ...(await runAround({ seed, first: number + 1, programs: first + programs - number - 1 })),
     ];
   }
+}
+
+/** How many ended how: a row for each end, a column for each language. */
+function printEnds(ends: Readonly<Record<string, number>>): void {
+  const row = (name: string, cells: readonly (string | number)[]): void => {
+    console.log(name.padEnd(18) + cells.map((cell) => String(cell).padStart(12)).join(''));
+  };
+  const sum = (counts: readonly number[]): number => counts.reduce((total, count) => total + count, 0);
+  row('', [...policyLanguages, 'all']);
+  const kinds = [...new Set(Object.keys(ends).map((end) => end.split(' ')[1]))].sort();
+  for (const kind of kinds) {
+    const counts = policyLanguages.map((language) => ends[`${language} ${kind}`] ?? 0);
+    row(kind, [...counts, sum(counts)]);
+  }
+  const totals = policyLanguages.map((language) => {
+    return sum(kinds.map((kind) => ends[`${language} ${kind}`] ?? 0));
+  });
+  row('all', [...totals, sum(totals)]);
+}
+
+/** Of all languages. */
+function countOf(ends: Readonly<Record<string, number>>, kind: string): number {
+  return policyLanguages.reduce((total, language) => total + (ends[`${language} ${kind}`] ?? 0), 0);
 }
 
 function binaryOf(line: string, folder: string): string {
@@ -133,9 +163,10 @@ async function main(): Promise<void> {
     process.stderr.write(`\r${done + part.programs} programs`);
   }
   process.stderr.write('\n');
-  for (const end of Object.keys(ends).sort()) console.log(`${end}: ${ends[end]}`);
+  printEnds(ends);
+  const lost = `${countOf(ends, 'host_failure')} host failures, ${countOf(ends, 'killed')} killed`;
   const figure = digest.digest('hex').slice(0, 16);
-  console.log(`${programs} programs of seed ${seed}, ${findings} findings, digest ${figure}`);
+  console.log(`${programs} programs of seed ${seed}: ${lost}, ${findings} findings, digest ${figure}`);
   if (findings > 0) process.exitCode = 1;
 }
 

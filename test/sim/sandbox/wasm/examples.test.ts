@@ -46,7 +46,7 @@ function scores(policy: PolicyFunction, promptTokens: number, rows: readonly Row
   return [...policy.call().subarray(0, rows.length)];
 }
 
-/** The five rules, written again. */
+/** The five routing rules, written again. */
 const formulas: Readonly<Record<string, (tokens: number, rows: readonly Row[]) => number[]>> = {
   llq: (_, rows) => rows.map(({ queueDepth }) => -queueDepth),
   lor: (_, rows) => rows.map(({ inFlight }) => -inFlight),
@@ -76,7 +76,9 @@ describe.each(policies)('the WASM policy %s', (policy) => {
       true,
     );
   });
+});
 
+describe.each(Object.keys(formulas))('the WASM rule %s', (policy) => {
   test('scores by its rule, wherever its fields lie', async () => {
     for (const order of [fields, ['unknown', ...fields.toReversed()]]) {
       const scored = await bound(policy, order);

@@ -12,7 +12,7 @@ import {
   tokenLoad,
   vllmDp,
 } from './load.ts';
-import { PrefixAffinity, precisePrefix, shadowPrefix, tieredPrefix } from './prefix.ts';
+import { PrefixAffinity, PrefixLength, precisePrefix, shadowPrefix, tieredPrefix } from './prefix.ts';
 import type { Scorer } from './scorer.ts';
 
 export { PrefixAffinity } from './prefix.ts';
@@ -21,8 +21,9 @@ export type { Scorer } from './scorer.ts';
 /** Keys that `prefix-affinity` remembers of each instance; upstream's number. */
 export const affinityBlocks = 10_000;
 
-const scorers: Readonly<Record<string, () => Scorer>> = {
+const scorers: Readonly<Record<string, (blockTokens: number) => Scorer>> = {
   'prefix-affinity': () => new PrefixAffinity(affinityBlocks),
+  'prefix-length': (blockTokens) => new PrefixLength(affinityBlocks, blockTokens),
   'precise-prefix-cache': precisePrefix,
   'tiered-prefix': tieredPrefix,
   'shadow-prefix': shadowPrefix,
@@ -42,6 +43,6 @@ const scorers: Readonly<Record<string, () => Scorer>> = {
 export const scorerNames: readonly string[] = Object.keys(scorers);
 
 /** @param name one of `scorerNames` */
-export function makeScorer(name: string): Scorer {
-  return scorers[name]();
+export function makeScorer(name: string, blockTokens: number): Scorer {
+  return scorers[name](blockTokens);
 }

@@ -26,7 +26,7 @@ export class PrefixAffinity implements Scorer {
       out[i] =
         request.promptBlocks === 0
           ? 0
-          : this.#matched(request, candidates[i].instance) / request.promptBlocks;
+          : this.matchedBlocks(request, candidates[i].instance) / request.promptBlocks;
     }
   }
 
@@ -44,7 +44,13 @@ export class PrefixAffinity implements Scorer {
     this.#byInstance.delete(instance);
   }
 
-  #matched(request: RequestView, instance: number): number {
+  /** Keys that it remembers of the instance. */
+  blocksOf(instance: number): number {
+    return this.#byInstance.get(instance)?.size ?? 0;
+  }
+
+  /** Leading blocks of the prompt that it remembers of the instance. */
+  matchedBlocks(request: RequestView, instance: number): number {
     const lru = this.#byInstance.get(instance);
     if (lru === undefined || lru.size === 0) return 0;
     const words = request.keys.words;
@@ -64,6 +70,30 @@ export class PrefixAffinity implements Scorer {
       const lru = new KeyLru();
       lru.restore(keys);
       this.#byInstance.set(instance, lru);
+    }
+  }
+}
+
+const LONG_TOKENS = 8192;
+
+/**
+ * min(1, matched tokens / 8192) squared, by the same memory: the length term of llm-d's prefix scorer, which
+ * with its weight w is w x this + (1 - w) x `prefix-affinity`.
+ */
+export class PrefixLength extends PrefixAffinity {
+  override readonly name: string = 'prefix-length';
+  readonly #blockTokens: number;
+
+  constructor(limitBlocks: number, blockTokens: number) {
+    super(limitBlocks);
+    this.#blockTokens = blockTokens;
+  }
+
+  override score({ request, candidates }: RoutingContext, out: Float64Array): void {
+    for (let i = 0; i < candidates.length; i++) {
+      const tokens = this.matchedBlocks(request, candidates[i].instance) * this.#blockTokens;
+      const share = Math.min(1, tokens / LONG_TOKENS);
+      out[i] = share * share;
     }
   }
 }

@@ -30,6 +30,31 @@ export function isLess(meter: Meter, a: Value, b: Value, line: number): boolean 
   return compare(meter, a, b, line) < 0;
 }
 
+/**
+ * `isLess` of operands that can be bare numbers: `a` is a float where `kindOfA` says so, and a number or any other
+ * value where it does not.
+ */
+export function isLessBare(
+  meter: Meter,
+  a: Value,
+  kindOfA: BareKind,
+  b: Value,
+  kindOfB: BareKind,
+  line: number,
+): boolean {
+  const x = a instanceof StarFloat ? a.value : a;
+  const y = b instanceof StarFloat ? b.value : b;
+  if (typeof x === 'number' && typeof y === 'number') return x < y || (Number.isNaN(y) && !Number.isNaN(x));
+  return compare(meter, boxed(a, kindOfA), boxed(b, kindOfB), line) < 0;
+}
+
+/** Where the operand was found: a field, or null for a value that says itself what it is. */
+export type BareKind = { readonly isFloat: boolean } | null;
+
+function boxed(value: Value, kind: BareKind): Value {
+  return typeof value === 'number' && kind?.isFloat === true ? new StarFloat(value) : value;
+}
+
 export function operate(meter: Meter, operator: BinaryOperator, a: Value, b: Value, line: number): Value {
   switch (operator) {
     case '+':

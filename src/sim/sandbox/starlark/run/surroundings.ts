@@ -4,25 +4,32 @@ import { builtins, callMethod, getAttribute } from '../builtins/index.ts';
 import type { FunctionNode } from '../syntax/index.ts';
 import {
   add,
+  addBare,
   beginLoop,
   bitwise,
   contains,
   divide,
+  divideNumbers,
   elementsOf,
   endLoop,
   FieldSite,
   floorDivide,
+  getBareField,
   getField,
   getItem,
   getSlice,
   invert,
   isEqual,
   isTrue,
+  leftNumber,
   modulo,
   multiply,
+  multiplyBare,
   type NamedArguments,
   negate,
   plus,
+  quotient,
+  rightNumber,
   StarDict,
   StarFloat,
   StarFunction,
@@ -30,13 +37,14 @@ import {
   StarTuple,
   setItem,
   subtract,
+  subtractBare,
   unpack,
   type Value,
   withKey,
 } from '../values/index.ts';
 import { arityOf, bindArguments, call, withNamedRest, withRest } from './arguments.ts';
 import { unassigned } from './frame.ts';
-import { augment, isLess } from './operators.ts';
+import { augment, type BareKind, isLess, isLessBare } from './operators.ts';
 import type { Thread } from './thread.ts';
 
 /** The functions, bound to the thread that runs them. */
@@ -90,10 +98,25 @@ export function surroundings(thread: Thread): Record<string, unknown> {
       const field = getField(object, site);
       return field === undefined ? getAttribute(object, site) : field;
     },
+    bareAttribute: (object: Value, site: FieldSite): Value => {
+      const field = getBareField(object, site);
+      return field === undefined ? getAttribute(object, site) : field;
+    },
     checked: (value: Value | undefined, name: string, line: number): Value =>
       value === undefined ? unassigned(name, line) : value,
     add: (a: Value, b: Value, line: number) => add(meter, a, b, line),
     subtract,
+    addBare: (a: Value, b: Value, line: number) => addBare(meter, a, b, line),
+    subtractBare,
+    multiplyBare: (a: Value, b: Value, line: number) => multiplyBare(meter, a, b, line),
+    quotient,
+    divideNumbers,
+    leftNumber,
+    rightNumber,
+    /** What operations know of a number whose kind the text of the program says. */
+    anInt: 0,
+    aFloat: new StarFloat(0),
+    isFloat: { isFloat: true },
     multiply: (a: Value, b: Value, line: number) => multiply(meter, a, b, line),
     divide,
     floorDivide,
@@ -102,6 +125,8 @@ export function surroundings(thread: Thread): Record<string, unknown> {
     augment: (operator: '+', a: Value, b: Value, line: number) => augment(meter, operator, a, b, line),
     isEqual: (a: Value, b: Value, line: number) => isEqual(meter, a, b, line),
     isLess: (a: Value, b: Value, line: number) => isLess(meter, a, b, line),
+    isLessBare: (a: Value, kindOfA: BareKind, b: Value, kindOfB: BareKind, line: number) =>
+      isLessBare(meter, a, kindOfA, b, kindOfB, line),
     contains: (a: Value, b: Value, line: number) => contains(meter, a, b, line),
     getItem: (object: Value, index: Value, line: number) => getItem(meter, object, index, line),
     setItem: (object: Value, index: Value, value: Value, line: number) =>

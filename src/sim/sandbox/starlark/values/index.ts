@@ -4,6 +4,7 @@ export { freeze } from './freezing.ts';
 export {
   contains,
   FieldSite,
+  getBareField,
   getField,
   getItem,
   getSlice,
@@ -13,16 +14,23 @@ export {
 } from './operations/access.ts';
 export {
   add,
+  addBare,
   bitwise,
   divide,
+  divideNumbers,
   exact,
   floorDivide,
   invert,
+  leftNumber,
   modulo,
   multiply,
+  multiplyBare,
   negate,
   plus,
+  quotient,
+  rightNumber,
   subtract,
+  subtractBare,
 } from './operations/arithmetic.ts';
 export { concatenate } from './operations/combining.ts';
 export { compare, isEqual } from './operations/comparison.ts';

@@ -8,13 +8,20 @@ export function refuse(problem: string, at?: number): never {
   throw new PolicyError('compile', `the module${place} ${problem}`);
 }
 
+/** The beginning of a name of the module as an error may have it: on one line. */
+export function shown(name: string): string {
+  return name.slice(0, 80).replace(/[\p{C}\p{Z}]/gu, ' ');
+}
+
 export class ByteReader {
   readonly #bytes: Uint8Array;
+  readonly #start: number;
   readonly end: number;
   at: number;
 
   constructor(bytes: Uint8Array, at: number = 0, end: number = bytes.length) {
     this.#bytes = bytes;
+    this.#start = at;
     this.at = at;
     this.end = end;
   }
@@ -39,6 +46,11 @@ export class ByteReader {
     const start = this.at;
     this.take(length);
     return new ByteReader(this.#bytes, start, this.at);
+  }
+
+  /** All that was read. */
+  whole(): Uint8Array {
+    return this.#bytes.subarray(this.#start, this.at);
   }
 
   /** What was read since `start`. */
@@ -84,6 +96,8 @@ export class ByteReader {
   }
 }
 
+const SHORT = 16;
+
 export class ByteWriter {
   #bytes: Uint8Array<ArrayBuffer> = new Uint8Array(256);
   #length = 0;
@@ -111,7 +125,9 @@ export class ByteWriter {
       grown.set(this.bytes);
       this.#bytes = grown;
     }
-    this.#bytes.set(values, this.#length);
+    // setting a few bytes at once is slower than one by one
+    if (values.length > SHORT) this.#bytes.set(values, this.#length);
+    else for (let i = 0; i < values.length; i++) this.#bytes[this.#length + i] = values[i];
     this.#length = needed;
     return this;
   }

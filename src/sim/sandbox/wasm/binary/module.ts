@@ -52,9 +52,20 @@ export interface FunctionBody {
   readonly at: number;
 }
 
+/** What a module of the host's own asks for; a policy imports nothing. */
+export interface ModuleImports {
+  /** Functions among them, which have the first numbers. */
+  readonly functions: number;
+  /** Whether its memory is one of them. */
+  readonly memory: boolean;
+  /** Content of the section, taken over as it is. */
+  readonly section: Uint8Array | null;
+}
+
 export interface ModuleParts {
+  readonly imports: ModuleImports;
   readonly types: readonly FunctionType[];
-  /** Type of each function. */
+  /** Type of each function, those that are imported first. */
   readonly functions: readonly number[];
   readonly bodies: readonly FunctionBody[];
   readonly globals: readonly GlobalVariable[];

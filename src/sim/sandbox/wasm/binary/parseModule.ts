@@ -4,7 +4,7 @@
  * references. https://webassembly.github.io/spec/core/binary/modules.html
  */
 
-import { ByteReader, refuse } from './bytes.ts';
+import { ByteReader, refuse, shown } from './bytes.ts';
 import {
   exportKinds,
   type FunctionBody,
@@ -20,8 +20,11 @@ const MAX_BYTES = 1 << 20;
 const MAX_FUNCTIONS = 10_000;
 const MAX_TABLE = 10_000;
 
-/** @throws PolicyError compile */
-export function parseModule(bytes: Uint8Array): ModuleParts {
+/**
+ * @param mayImport whether it is a module of the host's own, which may import functions and its memory
+ * @throws PolicyError compile
+ */
+export function parseModule(bytes: Uint8Array, mayImport: boolean = false): ModuleParts {
   if (bytes.length > MAX_BYTES) refuse(`has ${bytes.length} bytes. A policy has at most ${MAX_BYTES}`);
   const reader = new ByteReader(bytes);
   const isModule = [0, 0x61, 0x73, 0x6d, 1, 0, 0, 0].every((byte, i) => bytes[i] === byte);
@@ -44,22 +47,24 @@ export function parseModule(bytes: Uint8Array): ModuleParts {
     if (!content.isAtEnd) refuse('has a section with too many bytes', content.at);
     return items;
   };
-  list(sections.import, (from) => {
-    const names = `${from.name()}.${from.name()}`;
-    refuse(
-      `imports ${names.slice(0, 80)}. A policy imports nothing; in AssemblyScript compile with --use abort=`,
-    );
-  });
+  const imported = list(sections.import, (from) => readImport(from, mayImport));
   const types = list(sections.type, readType);
-  const functions = list(sections.function, (from) => from.unsigned());
+  const own = list(sections.function, (from) => from.unsigned());
+  const imports = {
+    functions: imported.filter((type) => type !== null).length,
+    memory: imported.includes(null),
+    section: found.get(sections.import)?.whole() ?? null,
+  };
+  const functions = [...imported.filter((type) => type !== null), ...own];
   if (functions.length > MAX_FUNCTIONS) refuse(`has ${functions.length} functions, over ${MAX_FUNCTIONS}`);
   if (functions.some((type) => type >= types.length)) refuse('has a function without a type');
   const [memory = null, second] = list(sections.memory, readMemory);
   if (second !== undefined) refuse('has two memories. A policy has one');
   const bodies = list(sections.code, readBody);
-  if (bodies.length !== functions.length) refuse('has a function without a body');
+  if (bodies.length !== own.length) refuse('has a function without a body');
   const start = found.get(sections.start)?.unsigned() ?? null;
   return {
+    imports,
     types,
     functions,
     bodies,
@@ -71,6 +76,19 @@ export function parseModule(bytes: Uint8Array): ModuleParts {
     elements: raw(found.get(sections.element), readElements),
     data: raw(found.get(sections.data), readData),
   };
+}
+
+/** @returns the type of a function, null for a memory */
+function readImport(from: ByteReader, mayImport: boolean): number | null {
+  const names = `${from.name()}.${from.name()}`;
+  if (!mayImport) {
+    refuse(`imports ${shown(names)}. A policy imports nothing; in AssemblyScript compile with --use abort=`);
+  }
+  const kind = from.byte();
+  if (kind === exportKinds.function) return from.unsigned();
+  if (kind !== exportKinds.memory) refuse(`imports ${shown(names)}, no function or memory`, from.at);
+  readMemory(from);
+  return null;
 }
 
 /** Reads a section for what it may not have, and gives its bytes. */
@@ -135,7 +153,7 @@ function readGlobal(from: ByteReader): GlobalVariable {
 function readExport(from: ByteReader): ModuleParts['exports'][number] {
   const name = from.name();
   const kind = from.byte();
-  if (kind > exportKinds.global) refuse(`exports ${name.slice(0, 80)}, which is of an unknown kind`, from.at);
+  if (kind > exportKinds.global) refuse(`exports ${shown(name)}, which is of an unknown kind`, from.at);
   return { name, kind, index: from.unsigned() };
 }
 

@@ -72,7 +72,8 @@ export const VOID = 0x40;
  * `memory.grow` that stops the module at its limit. Growing up to what the module itself declares as its most
  * gives -1 beyond, as the instruction does.
  */
-export function growBody(additions: Additions, declaredMax: number | null): ByteWriter {
+export function growBody(additions: Additions, memory: { readonly max: number | null } | null): ByteWriter {
+  const declaredMax = memory?.max ?? null;
   const out = new ByteWriter().byte(0);
   const room = (limit: (out: ByteWriter) => void): void => {
     out.byte(op.localGet, 0);

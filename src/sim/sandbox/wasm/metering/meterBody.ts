@@ -38,6 +38,18 @@ const f64NaN = [op.f64Const, 0, 0, 0, 0, 0, 0, 0xf8, 0x7f];
 const canonicalF32 = new Set<number>([op.f32Store, op.f32Copysign, op.i32ReinterpretF32]);
 const canonicalF64 = new Set<number>([op.f64Store, op.f64Copysign, op.i64ReinterpretF64]);
 
+/** What is added to the count of steps. */
+export interface MeterRules {
+  /** Whether calls count the values on the stack. */
+  readonly depth: boolean;
+  readonly canonicalNaN: boolean;
+  /**
+   * What is a step: an instruction, or what is much faster to count and bounds the time as well: a function
+   * that begins or a turn of a loop, whatever stands in it.
+   */
+  readonly step: 'instruction' | 'turn';
+}
+
 interface Label {
   /** Height of the stack below what the block takes. */
   readonly base: number;
@@ -46,6 +58,7 @@ interface Label {
 
 export class BodyMeter {
   readonly #module: ModuleParts;
+  readonly #rules: MeterRules;
   readonly #additions: Additions;
   readonly #blockType: (type: FunctionType) => number;
   readonly #body: FunctionBody;
@@ -55,6 +68,8 @@ export class BodyMeter {
   /** Instructions that are not paid for yet. */
   readonly #segment = new ByteWriter();
   #cost = 0;
+  /** Whether the segment begins a function or a turn of a loop. */
+  #isHead = true;
   readonly #labels: Label[];
   #height = 0;
   #highest = 0;
@@ -67,13 +82,15 @@ export class BodyMeter {
     module: ModuleParts,
     index: number,
     additions: Additions,
+    rules: MeterRules,
     blockType: (type: FunctionType) => number,
   ) {
     this.#module = module;
+    this.#rules = rules;
     this.#additions = additions;
     this.#blockType = blockType;
     this.#body = module.bodies[index];
-    this.#type = module.types[module.functions[index]];
+    this.#type = module.types[module.functions[module.imports.functions + index]];
     this.#reader = new ByteReader(this.#body.code);
     this.#labels = [{ base: 0, type: { params: [], results: this.#type.results } }];
     const locals = this.#body.locals.reduce((sum, { count }) => sum + count, 0);
@@ -93,7 +110,7 @@ export class BodyMeter {
     whole.unsigned(locals.length + 3);
     for (const { count, type } of locals) whole.unsigned(count).byte(type);
     whole.byte(1, I32, 1, F32, 1, F64);
-    if (this.#calls) this.#wrapInStackCount(whole, frame);
+    if (this.#calls && this.#rules.depth) this.#wrapInStackCount(whole, frame);
     else whole.append(this.#out.bytes);
     return whole.byte(op.end);
   }
@@ -129,8 +146,7 @@ export class BodyMeter {
     this.#height = this.#above(instruction.pops);
     if (this.#structured(opcode, start)) return;
     skipImmediate(this.#reader, instruction.immediate, this.#module.globals.length, this.#at());
-    if (canonicalF32.has(opcode)) this.#canonical(1, f32NaN, op.f32Eq);
-    else if (canonicalF64.has(opcode)) this.#canonical(2, f64NaN, op.f64Eq);
+    if (this.#rules.canonicalNaN) this.#makeCanonical(opcode);
     this.#pay(1).append(this.#reader.since(start));
     this.#push(instruction.pushes);
     if (opcode === op.brIf) this.#endSegment();
@@ -197,6 +213,7 @@ export class BodyMeter {
     this.#pay(1).append(this.#reader.since(start));
     this.#labels.push({ base: this.#above(type.params.length), type });
     if (opcode !== op.block) this.#endSegment();
+    if (opcode === op.loop) this.#isHead = true;
   }
 
   #else(): void {
@@ -229,6 +246,12 @@ export class BodyMeter {
     this.#calls = true;
   }
 
+  /** Where bits of a NaN could be seen. */
+  #makeCanonical(opcode: number): void {
+    if (canonicalF32.has(opcode)) this.#canonical(1, f32NaN, op.f32Eq);
+    else if (canonicalF64.has(opcode)) this.#canonical(2, f64NaN, op.f64Eq);
+  }
+
   /**
    * Makes the value on top of the stack the canonical NaN where it is one: select(value, NaN, value ==
    * value).
@@ -247,12 +270,14 @@ export class BodyMeter {
   }
 
   #endSegment(): void {
-    if (this.#cost > 0) {
+    const cost = this.#rules.step === 'instruction' ? this.#cost : Number(this.#isHead);
+    if (cost > 0) {
       const { fuel } = this.#additions;
       writeSpend(this.#out, this.#additions, fuel, stopReasons.steps, this.#firstAdded, (out) =>
-        out.byte(op.i32Const).signed(this.#cost),
+        out.byte(op.i32Const).signed(cost),
       );
     }
+    this.#isHead = false;
     this.#out.append(this.#segment.bytes);
     this.#segment.clear();
     this.#cost = 0;

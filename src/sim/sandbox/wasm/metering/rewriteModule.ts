@@ -13,7 +13,7 @@ import {
 } from '../binary/index.ts';
 import { Additions, bulkBody, growBody, STACK_VALUES } from './additions.ts';
 import { op } from './instructions.ts';
-import { BodyMeter } from './meterBody.ts';
+import { BodyMeter, type MeterRules } from './meterBody.ts';
 
 /** Names of the exports; `f<n>` and `g<n>` are followed by the number that function or global has. */
 export const exportNames = {
@@ -26,71 +26,106 @@ export const exportNames = {
   global: 'g',
 } as const;
 
-/** @throws PolicyError compile */
+type Export = readonly [name: string, kind: number, index: number];
+
+/** A policy's module. @throws PolicyError compile */
 export function rewriteModule(module: ModuleParts): Uint8Array<ArrayBuffer> {
-  const types = new TypeList(module.types);
-  const additions = new Additions(module.globals.length, module.functions.length);
-  const bodies = module.bodies.map((_, i) => {
-    return new BodyMeter(module, i, additions, (type) => types.blockType(type)).meter();
-  });
-  const functions = [...module.functions];
-  if (module.memory !== null) {
-    functions.push(types.number({ params: [I32], results: [I32] }));
-    const bulk = types.number({ params: [I32, I32, I32], results: [] });
-    functions.push(bulk, bulk);
-    bodies.push(growBody(additions, module.memory.max));
-    bodies.push(bulkBody(additions, 'copy'), bulkBody(additions, 'fill'));
-  }
+  const writer = new ModuleWriter(module, { depth: true, canonicalNaN: true, step: 'instruction' });
+  const { additions } = writer;
   const wrapped = [
     ...new Set([
       ...module.exports.filter(({ kind }) => kind === exportKinds.function).map(({ index }) => index),
       ...(module.start === null ? [] : [module.start]),
     ]),
   ];
-  const firstWrapper = functions.length;
-  for (const index of wrapped) {
-    functions.push(module.functions[index]);
-    bodies.push(wrapperBody(module, index, additions));
-  }
-  const exports: (readonly [string, number, number])[] = [
+  const exports: Export[] = [
     [exportNames.fuel, exportKinds.global, additions.fuel],
     [exportNames.fuelLimit, exportKinds.global, additions.fuelLimit],
     [exportNames.reason, exportKinds.global, additions.reason],
     [exportNames.pageLimit, exportKinds.global, additions.pageLimit],
   ];
   if (module.memory !== null) exports.push([exportNames.memory, exportKinds.memory, 0]);
-  wrapped.forEach((index, i) => {
-    exports.push([exportNames.function + index, exportKinds.function, firstWrapper + i]);
-  });
+  for (const index of wrapped) {
+    const wrapper = writer.add(module.functions[index], wrapperBody(module, index, additions));
+    exports.push([exportNames.function + index, exportKinds.function, wrapper]);
+  }
   module.globals.forEach(({ isMutable }, i) => {
     if (isMutable) exports.push([exportNames.global + i, exportKinds.global, i]);
   });
+  return writer.write(exports);
+}
 
-  const out = new ByteWriter().byte(0, 0x61, 0x73, 0x6d, 1, 0, 0, 0);
-  section(out, sections.type, list(types.all, writeType));
-  section(
-    out,
-    sections.function,
-    list(functions, (into, type) => into.unsigned(type)),
-  );
-  raw(out, sections.table, module.tables);
-  if (module.memory !== null) {
-    section(out, sections.memory, new ByteWriter().byte(1, 0).unsigned(module.memory.min));
+/**
+ * A module of the host's own that runs what others wrote: it keeps its imports and exports, and counts its
+ * turns down in a global, which the host sets before it calls.
+ */
+export function meterEngine(module: ModuleParts): Uint8Array<ArrayBuffer> {
+  const writer = new ModuleWriter(module, { depth: false, canonicalNaN: false, step: 'turn' });
+  return writer.write([
+    ...module.exports.map(({ name, kind, index }) => [name, kind, index] as const),
+    [exportNames.fuel, exportKinds.global, writer.additions.fuel],
+  ]);
+}
+
+/** The metered functions of a module, those that come behind them, and the sections around them. */
+class ModuleWriter {
+  readonly additions: Additions;
+  readonly #module: ModuleParts;
+  readonly #types: TypeList;
+  readonly #functions: number[];
+  readonly #bodies: ByteWriter[];
+
+  constructor(module: ModuleParts, rules: MeterRules) {
+    this.#module = module;
+    const types = new TypeList(module.types);
+    this.#types = types;
+    this.additions = new Additions(module.globals.length, module.functions.length);
+    this.#functions = [...module.functions];
+    this.#bodies = module.bodies.map((_, i) => {
+      return new BodyMeter(module, i, this.additions, rules, (type) => types.blockType(type)).meter();
+    });
+    if (module.memory === null && !module.imports.memory) return;
+    this.add(types.number({ params: [I32], results: [I32] }), growBody(this.additions, module.memory));
+    const bulk = types.number({ params: [I32, I32, I32], results: [] });
+    this.add(bulk, bulkBody(this.additions, 'copy'));
+    this.add(bulk, bulkBody(this.additions, 'fill'));
   }
-  section(out, sections.global, globalSection(module));
-  section(
-    out,
-    sections.export,
-    list(exports, (into, [name, kind, index]) => into.name(name).byte(kind).unsigned(index)),
-  );
-  raw(out, sections.element, module.elements);
-  section(
-    out,
-    sections.code,
-    list(bodies, (into, body) => into.sized(body)),
-  );
-  raw(out, sections.data, module.data);
-  return out.bytes;
+
+  /** @returns the number of the function */
+  add(type: number, body: ByteWriter): number {
+    this.#bodies.push(body);
+    return this.#functions.push(type) - 1;
+  }
+
+  write(exports: readonly Export[]): Uint8Array<ArrayBuffer> {
+    const module = this.#module;
+    const out = new ByteWriter().byte(0, 0x61, 0x73, 0x6d, 1, 0, 0, 0);
+    section(out, sections.type, list(this.#types.all, writeType));
+    raw(out, sections.import, module.imports.section);
+    section(
+      out,
+      sections.function,
+      list(this.#functions.slice(module.imports.functions), (into, type) => into.unsigned(type)),
+    );
+    raw(out, sections.table, module.tables);
+    if (module.memory !== null) {
+      section(out, sections.memory, new ByteWriter().byte(1, 0).unsigned(module.memory.min));
+    }
+    section(out, sections.global, globalSection(module));
+    section(
+      out,
+      sections.export,
+      list(exports, (into, [name, kind, index]) => into.name(name).byte(kind).unsigned(index)),
+    );
+    raw(out, sections.element, module.elements);
+    section(
+      out,
+      sections.code,
+      list(this.#bodies, (into, body) => into.sized(body)),
+    );
+    raw(out, sections.data, module.data);
+    return out.bytes;
+  }
 }
 
 class TypeList {

@@ -1,31 +1,24 @@
 /** Prompt lengths of clients that send oversized ones, or longer ones in bursts. */
 
-import { elementary, type GoRandom, type LengthSampler } from '../../../random/index.ts';
+import type { GoRandom, LengthSampler } from '../../../random/index.ts';
 import type { TrafficSpec } from '../../spec/types.ts';
-
-/** Most that a burst makes a prompt longer, and shorter. */
-const FACTOR_MAX = 4;
-/** Weight of a new gap in the mean of those before. */
-const WEIGHT = 0.05;
+import { BurstFactor } from './burstFactor.ts';
 
 export class PromptLengths implements LengthSampler {
   readonly #base: LengthSampler;
   readonly #spec: Pick<TrafficSpec, 'behavior' | 'correlation'>;
-  #meanGapUs = 0;
+  readonly #burst: BurstFactor;
   #factor = 1;
 
   constructor(base: LengthSampler, spec: Pick<TrafficSpec, 'behavior' | 'correlation'>) {
     this.#base = base;
     this.#spec = spec;
+    this.#burst = new BurstFactor(spec.correlation?.burstSize ?? 0);
   }
 
-  /** The next prompt comes so long after the one before. */
+  /** The prompts from here on come so long after those before. */
   after(gapUs: number): void {
-    const exponent = this.#spec.correlation?.burstSize ?? 0;
-    if (exponent === 0) return;
-    this.#meanGapUs = this.#meanGapUs === 0 ? gapUs : this.#meanGapUs + WEIGHT * (gapUs - this.#meanGapUs);
-    const factor = elementary.pow(this.#meanGapUs / gapUs, exponent);
-    this.#factor = Math.min(FACTOR_MAX, Math.max(1 / FACTOR_MAX, factor));
+    this.#factor = this.#burst.after(gapUs);
   }
 
   next(random: GoRandom): number {

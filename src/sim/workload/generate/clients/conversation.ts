@@ -191,7 +191,10 @@ export class ConversationStream implements ClientStream {
       if (gapUs === 0) break;
       this.#nowUs += gapUs;
       if (this.#nowUs >= horizonUs) break;
-      if (isActive(this.#nowUs, spec.windows)) return this.#nowUs;
+      if (isActive(this.#nowUs, spec.windows)) {
+        this.#client.arrivedAfter(gapUs);
+        return this.#nowUs;
+      }
       if (this.#nowUs >= this.#lastEndUs) break;
     }
     this.#nowUs = Infinity;

@@ -14,9 +14,10 @@ import {
 } from '../../../random/index.ts';
 import { deadlineUs, type RequestOrigin, type TokenSpan, type WorkloadRequest } from '../../request.ts';
 import type { ClientSpec } from '../../spec/types.ts';
+import { BurstFactor } from '../behavior/index.ts';
 import { originOf, type Prefix, spanTurn, type Turn } from '../clients/index.ts';
 import { leadingSpans, tokensOf } from '../spans.ts';
-import { Walk } from './walk.ts';
+import { scaledTokens, Walk } from './walk.ts';
 
 /** How follow-ups of a client's sessions are made. */
 export interface SessionKind {
@@ -58,6 +59,8 @@ export interface SessionManagerState {
   /** Of sessions that walk: their state, and how many rounds they have; 0 before that is drawn. */
   readonly states: Int32Array;
   readonly limits: Int32Array;
+  /** By kind: mean gap between a round and the one before. */
+  readonly meanGapsUs: Float64Array;
   readonly followUps: number;
 }
 
@@ -66,6 +69,8 @@ interface KindSamplers {
   readonly inputLength: LengthSampler;
   readonly outputLength: LengthSampler;
   readonly walk: Walk | null;
+  /** Over the gaps between a round and the one before, of all sessions of the kind. */
+  readonly burst: BurstFactor;
 }
 
 export class SessionManager {
@@ -89,6 +94,7 @@ export class SessionManager {
       inputLength: lengthSampler(client.inputLength),
       outputLength: lengthSampler(client.outputLength),
       walk: client.walk === undefined ? null : new Walk(client.walk),
+      burst: new BurstFactor(client.correlation?.burstSize ?? 0),
     }));
     this.#rounds = new Int32Array(sessions);
     this.#ended = new Uint8Array(sessions);
@@ -138,7 +144,7 @@ export class SessionManager {
   #drawn(request: WorkloadRequest, end: RequestEnd, kind: SessionKind): WorkloadRequest | undefined {
     const { session } = request;
     const round = this.#rounds[session] + 1;
-    const { origin, inputLength, outputLength, walk } = this.#samplers[this.#plan.kindOf[session]];
+    const { origin, inputLength, outputLength, walk, burst } = this.#samplers[this.#plan.kindOf[session]];
     const { horizonUs } = this.#plan;
     if (round >= kind.maxRounds || end.timeUs + kind.thinkTimeUs > horizonUs) return undefined;
     const stream = (this.#streams[session] ??= {
@@ -148,11 +154,12 @@ export class SessionManager {
     });
     const random = this.#pool.seat(stream);
     if (walk === null) {
-      const newTokens = inputLength.next(random);
+      const arrivalUs = end.timeUs + kind.thinkTimeUs;
+      const factor = burst.after(arrivalUs - request.arrivalUs);
+      const newTokens = scaledTokens(inputLength.next(random), factor);
       const turn = spanTurn(stream.seed, random, newTokens, outputLength.next(random));
       const before = kind.accumulate ? contextOf(request, end.contextTokens) : kind.prefix.spans;
       const beforeTokens = kind.accumulate ? request.inputTokens + end.contextTokens : kind.prefix.tokens;
-      const arrivalUs = end.timeUs + kind.thinkTimeUs;
       return this.#followUp(request, kind, origin, arrivalUs, before, beforeTokens, turn, random);
     }
     if (this.#limits[session] === 0) this.#limits[session] = walk.drawRounds(random);
@@ -162,7 +169,8 @@ export class SessionManager {
     const arrivalUs = end.timeUs + step.pauseUs;
     if (arrivalUs > horizonUs) return undefined;
     this.#states[session] = step.state;
-    const turn = spanTurn(stream.seed, random, step.inputTokens, step.outputTokens);
+    const newTokens = scaledTokens(step.inputTokens, burst.after(arrivalUs - request.arrivalUs));
+    const turn = spanTurn(stream.seed, random, newTokens, step.outputTokens);
     const { prompt, output } = request;
     invariant(prompt.kind === 'drawn' && output.kind === 'drawn', 'a session request has a drawn prompt');
     const before = walk.contextOf(prompt.spans, output.spans, end.contextTokens);
@@ -211,6 +219,7 @@ export class SessionManager {
       positions: this.#positions.slice(),
       states: this.#states.slice(),
       limits: this.#limits.slice(),
+      meanGapsUs: Float64Array.from(this.#samplers, ({ burst }) => burst.meanGapUs),
       followUps: this.#followUps,
     };
   }
@@ -223,6 +232,7 @@ export class SessionManager {
     manager.#positions.set(state.positions);
     manager.#states.set(state.states);
     manager.#limits.set(state.limits);
+    for (const [i, { burst }] of manager.#samplers.entries()) burst.meanGapUs = state.meanGapsUs[i];
     manager.#followUps = state.followUps;
     return manager;
   }

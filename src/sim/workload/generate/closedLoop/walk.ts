@@ -65,10 +65,10 @@ export class Walk {
     const { promptGrowthRate, decodeVariation } = this.#spec;
     const pauseUs = pauseMs === null ? 0 : 1000 * pauseMs.next(random);
     const growth = promptGrowthRate === 0 ? 1 : elementary.pow(1 + promptGrowthRate, round);
-    const inputTokens = scaled(inputLength.next(random), growth);
+    const inputTokens = scaledTokens(inputLength.next(random), growth);
     const output = outputLength.next(random);
     const variation = decodeVariation === 0 ? 1 : 1 + decodeVariation * (2 * random.float64() - 1);
-    return { state, pauseUs, inputTokens, outputTokens: scaled(output, variation) };
+    return { state, pauseUs, inputTokens, outputTokens: scaledTokens(output, variation) };
   }
 
   /** What the next prompt repeats of a prompt and the first `answered` tokens of its answer. */
@@ -82,7 +82,8 @@ export class Walk {
   }
 }
 
-function scaled(tokens: number, factor: number): number {
+/** A length times a factor: at least a token, and no more than a request may have. */
+export function scaledTokens(tokens: number, factor: number): number {
   if (factor === 1) return tokens;
   return Math.min(maxRequestTokens, Math.max(1, Math.round(tokens * factor)));
 }

@@ -141,6 +141,13 @@ export function getField(object: Value, site: FieldSite): Value | undefined {
   return site.isFloat && typeof value === 'number' ? new StarFloat(value) : value;
 }
 
+/** As `getField`, but a float is a bare number. */
+export function getBareField(object: Value, site: FieldSite): Value | undefined {
+  if (!(object instanceof StarRecord)) return undefined;
+  if (object.shape !== site.shape) findField(object, site);
+  return object.values[site.index];
+}
+
 function findField({ shape }: StarRecord, site: FieldSite): void {
   const index = shape.indexOf(site.name);
   if (index < 0) {

@@ -44,10 +44,54 @@ export function multiply(meter: Meter, a: Value, b: Value, line: number): Value 
 }
 
 export function divide(a: Value, b: Value, line: number): Value {
-  const x = numeric('/', a, b, a, line);
-  const y = numeric('/', a, b, b, line);
-  if (y === 0) fail(line, 'division by zero');
-  return new StarFloat(x / y);
+  return new StarFloat(quotient(a, b, line));
+}
+
+export function quotient(a: Value, b: Value, line: number): number {
+  return divideNumbers(numeric('/', a, b, a, line), numeric('/', a, b, b, line), line);
+}
+
+export function divideNumbers(x: number, y: number, line: number): number {
+  return y === 0 ? fail(line, 'division by zero') : x / y;
+}
+
+/**
+ * The three operations where it does not matter whether the result is an int or a float: a bare number, or a
+ * value that is none.
+ */
+export function addBare(meter: Meter, a: Value, b: Value, line: number): Value {
+  if (typeof a === 'number' && typeof b === 'number') return exact(a + b, line);
+  const [x, y] = [bare(a), bare(b)];
+  return x === undefined || y === undefined ? add(meter, a, b, line) : x + y;
+}
+
+export function subtractBare(a: Value, b: Value, line: number): Value {
+  if (typeof a === 'number' && typeof b === 'number') return exact(a - b, line);
+  const [x, y] = [bare(a), bare(b)];
+  return x === undefined || y === undefined ? subtract(a, b, line) : x - y;
+}
+
+export function multiplyBare(meter: Meter, a: Value, b: Value, line: number): Value {
+  if (typeof a === 'number' && typeof b === 'number') return exact(a * b, line);
+  const [x, y] = [bare(a), bare(b)];
+  return x === undefined || y === undefined ? multiply(meter, a, b, line) : x * y;
+}
+
+function bare(value: Value): number | undefined {
+  if (typeof value === 'number') return value;
+  return value instanceof StarFloat ? value.value : undefined;
+}
+
+/** The number of an int or a float that stands left of a number of the kind of `other`. */
+export function leftNumber(value: Value, operator: string, other: Value, line: number): number {
+  if (typeof value === 'number') return value;
+  return value instanceof StarFloat ? value.value : mismatch(operator, value, other, line);
+}
+
+/** The number of an int or a float that stands right of a number of the kind of `other`. */
+export function rightNumber(value: Value, operator: string, other: Value, line: number): number {
+  if (typeof value === 'number') return value;
+  return value instanceof StarFloat ? value.value : mismatch(operator, other, value, line);
 }
 
 export function floorDivide(a: Value, b: Value, line: number): Value {

@@ -1,0 +1,3 @@
+/** Evaluation plans: the ones that tierkv brings, and those of a file. */
+
+export { loadPlan, type PlanChanges, planNames } from './load.ts';

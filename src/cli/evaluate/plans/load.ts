@@ -1,0 +1,80 @@
+/** From a plan's name or file to its cases: the arguments of `tierkv simulate` that they come to. */
+
+import path from 'node:path';
+import type { EvaluationPlan, SuiteCase, SuiteName } from '../../../evolve/fitness/index.ts';
+import { configError } from '../../../runtime/errors.ts';
+import { unknownName } from '../../../sim/control/index.ts';
+import { simulateArguments } from '../../sweep/point.ts';
+import { plans, suiteFolder } from './brought.ts';
+import { readPlan } from './planFile.ts';
+import type { PlanSource, SuiteSource } from './source.ts';
+
+export const planNames: readonly string[] = Object.keys(plans);
+
+/** What is different from the plan that was asked for. */
+export interface PlanChanges {
+  readonly latencyModels?: readonly string[];
+  /** For all suites. */
+  readonly seeds?: readonly number[];
+  readonly perturbation?: number;
+}
+
+/** @param asked a name of `planNames`, or the path of a JSON file */
+export function loadPlan(asked: string, changes: PlanChanges = {}): EvaluationPlan {
+  if (asked.endsWith('.json')) {
+    return expand(changed(readPlan(asked), changes), path.dirname(path.resolve(asked)));
+  }
+  if (!planNames.includes(asked)) throw unknownName('--plan', asked, planNames);
+  return expand(changed(plans[asked], changes), suiteFolder);
+}
+
+function changed(source: PlanSource, { latencyModels, seeds, perturbation }: PlanChanges): PlanSource {
+  const suite = (of: SuiteSource): SuiteSource => ({
+    seeds: seeds ?? of.seeds,
+    perturbation: perturbation ?? of.perturbation,
+  });
+  const { train, validation, hidden } = source.suites;
+  return {
+    ...source,
+    latencyModels: latencyModels ?? source.latencyModels,
+    suites: { train: suite(train), validation: suite(validation), hidden: suite(hidden) },
+  };
+}
+
+function casesOf(
+  { workloads, latencyModels, args }: PlanSource,
+  suite: SuiteSource,
+  folder: string,
+): SuiteCase[] {
+  return workloads.flatMap((workload) =>
+    latencyModels.flatMap((model) =>
+      suite.seeds.map((seed) => ({
+        id: `${path.basename(workload).replace(/\.ya?ml$/, '')}/${model}/${seed}`,
+        args: [...args, '--workload-spec', path.resolve(folder, workload), '--latency-model', model],
+        seed,
+        perturbation: suite.perturbation,
+      })),
+    ),
+  );
+}
+
+function expand(source: PlanSource, folder: string): EvaluationPlan {
+  const cases = (name: SuiteName): SuiteCase[] => casesOf(source, source.suites[name], folder);
+  checkArguments(cases('train')[0]);
+  return {
+    suites: { train: cases('train'), validation: cases('validation'), hidden: cases('hidden') },
+    scoring: source.scoring,
+    baseline: source.baseline,
+    slots: source.slots,
+  };
+}
+
+/** Finds arguments that `tierkv simulate` refuses before a run does. */
+function checkArguments({ args }: SuiteCase): void {
+  try {
+    simulateArguments(args);
+  } catch (error) {
+    const why = error instanceof Error ? error.message.replace(/^error: /, '') : String(error);
+    throw configError('args', `are refused: ${why}`, 'Give arguments of tierkv simulate.');
+  }
+}

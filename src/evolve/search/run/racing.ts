@@ -1,0 +1,80 @@
+/**
+ * A race: all candidates run on a few seeds of every setting, those that are ahead on twice as many, and so
+ * on. So most of the time goes to what may become the best, and what is best has run on all seeds.
+ */
+
+import type { PolicyBundle } from '../../bundle/policyBundle.ts';
+import { type Evaluation, type Evaluator, settingOf } from '../../fitness/index.ts';
+import { type BySetting, type Standing, standingOf } from './lead.ts';
+
+/** Share of those on one rung that go on to the next, and how few do at least. */
+const GOES_ON = 1 / 3;
+const LEAST = 2;
+/** Seeds of a setting on the first rung, where the suite has twice as many. */
+const FIRST_SEEDS = 2;
+
+/** Cases of one rung, and what there is to beat on them. */
+export interface Rung {
+  readonly cases: readonly string[];
+  readonly bars: BySetting;
+}
+
+export interface Raced extends Standing {
+  readonly evaluation: Evaluation;
+}
+
+/** Cases of each rung, by halving the seeds of every setting; the last rung has all. */
+export function rungsOf(cases: readonly string[]): string[][] {
+  const bySetting = new Map<string, string[]>();
+  for (const id of cases) bySetting.set(settingOf(id), [...(bySetting.get(settingOf(id)) ?? []), id]);
+  const most = Math.max(...[...bySetting.values()].map(({ length }) => length));
+  const rungs: string[][] = [[...cases]];
+  for (let seeds = Math.floor(most / 2); seeds >= FIRST_SEEDS; seeds = Math.floor(seeds / 2)) {
+    const first = new Set([...bySetting.values()].flatMap((ids) => ids.slice(0, seeds)));
+    rungs.unshift(cases.filter((id) => first.has(id)));
+  }
+  return rungs;
+}
+
+/** Those that a rung stopped, and the score on it of the last that went on. */
+interface Cut {
+  readonly stopped: readonly number[];
+  readonly wentOn: readonly number[];
+  readonly lastScore: number;
+}
+
+/**
+ * Standings in the order of the bundles. One that was stopped stands below all that went on: fewer seeds may
+ * flatter it.
+ */
+export async function race(
+  bundles: readonly PolicyBundle[],
+  rungs: readonly Rung[],
+  evaluator: Evaluator,
+  signal?: AbortSignal,
+): Promise<Raced[]> {
+  const raced: Raced[] = new Array(bundles.length);
+  const cuts: Cut[] = [];
+  let running = bundles.map((_, i) => i);
+  for (const [at, { cases, bars }] of rungs.entries()) {
+    const asked = running.map((i) => bundles[i]);
+    const evaluations = await evaluator.evaluate(asked, 'train', signal, cases);
+    for (const [place, i] of running.entries()) {
+      raced[i] = { evaluation: evaluations[place], ...standingOf(evaluations[place], bars) };
+    }
+    const ran = running.filter((i) => raced[i].evaluation.error === undefined);
+    ran.sort((a, b) => raced[b].score - raced[a].score || a - b);
+    if (at === rungs.length - 1 || ran.length === 0) break;
+    const count = Math.max(LEAST, Math.ceil(GOES_ON * ran.length));
+    const wentOn = ran.slice(0, count);
+    const lastScore = raced[wentOn[wentOn.length - 1]].score;
+    cuts.push({ stopped: ran.slice(count), wentOn, lastScore });
+    running = wentOn.sort((a, b) => a - b);
+  }
+  for (const { stopped, wentOn, lastScore } of cuts.reverse()) {
+    const kept = wentOn.filter((i) => raced[i].evaluation.error === undefined);
+    const shift = Math.min(0, ...kept.map((i) => raced[i].score - lastScore));
+    for (const i of stopped) raced[i] = { ...raced[i], score: raced[i].score + shift };
+  }
+  return raced;
+}

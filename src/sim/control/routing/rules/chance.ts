@@ -1,0 +1,54 @@
+/** Rules that draw: all draws come from the router's stream under the key of the simulation. */
+
+import type { GoRandom, SourceState } from '../../../random/index.ts';
+import type { PlainState } from '../../policy.ts';
+import type { RoutingChoice, RoutingContext, RoutingPolicy } from '../routingPolicy.ts';
+
+abstract class Drawing implements RoutingPolicy {
+  abstract readonly name: string;
+  readonly readsCaches: boolean = false;
+  protected readonly random: GoRandom;
+
+  constructor(random: GoRandom) {
+    this.random = random;
+  }
+
+  choose(context: RoutingContext): RoutingChoice {
+    const index = this.draw(context);
+    return { index, reason: this.name, scores: null, parts: [], filteredOut: [] };
+  }
+
+  protected abstract draw(context: RoutingContext): number;
+
+  snapshot(): PlainState {
+    return this.random.snapshot();
+  }
+
+  restore(state: PlainState): void {
+    // the state is what `snapshot` made
+    this.random.restore(state as SourceState);
+  }
+}
+
+/** Any of them, all alike. */
+export class RandomInstance extends Drawing {
+  readonly name: string = 'random';
+
+  protected override draw({ candidates }: RoutingContext): number {
+    return this.random.intn(candidates.length);
+  }
+}
+
+/** Two different ones are drawn, and the one with fewer in flight is taken; of two alike the first drawn. */
+export class PowerOfTwo extends Drawing {
+  readonly name: string = 'power-of-two';
+
+  protected override draw({ candidates }: RoutingContext): number {
+    const count = candidates.length;
+    if (count === 1) return 0;
+    const first = this.random.intn(count);
+    const other = this.random.intn(count - 1);
+    const second = other < first ? other : other + 1;
+    return candidates[second].inFlight < candidates[first].inFlight ? second : first;
+  }
+}

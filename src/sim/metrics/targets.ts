@@ -1,0 +1,24 @@
+/** Targets of requests by SLO class, and who met them. */
+
+import { type RequestTable, Status } from './requestTable.ts';
+
+/** Targets in microseconds; those left out always hold. */
+export interface Targets {
+  readonly ttftUs?: number;
+  readonly itlUs?: number;
+  readonly e2eUs?: number;
+}
+
+/** Targets by SLO class; `default` is for requests without one. */
+export type TargetsByClass = Readonly<Record<string, Targets>>;
+
+/** Whether the row of a request holds all targets of its class; those that are left out always hold. */
+export function meetsTargets(table: RequestTable, row: number, targets: TargetsByClass): boolean {
+  if (table.status[row] !== Status.COMPLETED) return false;
+  const { ttftUs = Infinity, itlUs = Infinity, e2eUs = Infinity } = targets[classOf(table, row)] ?? {};
+  return table.firstTokenUs[row] <= ttftUs && table.meanGapUs(row) <= itlUs && table.e2eUs[row] <= e2eUs;
+}
+
+export function classOf(table: RequestTable, row: number): string {
+  return table.originOf(row).sloClass || 'default';
+}

@@ -1,0 +1,12 @@
+import { expect, it } from 'vitest';
+import { remaining } from '../../../../src/backends/file/io/dataFile.ts';
+
+it('goes on exactly where the system cut a vectored call short, wherever that was', () => {
+  const whole = Uint8Array.from({ length: 24 }, (_, index) => index);
+  const parts = [whole.subarray(0, 8), whole.subarray(8, 9), whole.subarray(9, 24)];
+  for (let moved = 0; moved <= whole.length; moved++) {
+    const left = remaining(parts, moved);
+    expect(left.flatMap((part) => [...part])).toEqual([...whole.subarray(moved)]);
+    expect(left.every((part) => part.byteLength > 0 && part.buffer === whole.buffer)).toBe(true);
+  }
+});

@@ -1,0 +1,108 @@
+import { describe, expect, it, vi } from 'vitest';
+import { type DataFile, FileStore, type StuckIo } from '../../../../src/backends/file/index.ts';
+import { fileLayout, recordOffset } from '../../../../src/backends/file/record/fileLayout.ts';
+import { ends, faulty, item, items, KiB, shape } from '../diskFaults.ts';
+import { scratchDir, stopClock } from '../scratch.ts';
+
+describe('file store, when an I/O never comes back', () => {
+  interface Stall {
+    readonly wrapFile: (file: DataFile) => DataFile;
+    readonly stuck: StuckIo[];
+    at: number | 'all' | undefined;
+    /** I/Os that wait. */
+    readonly waiting: () => number;
+    release(): void;
+  }
+
+  function stall(): Stall {
+    const held: (() => void)[] = [];
+    const self: Stall = {
+      stuck: [],
+      at: undefined,
+      waiting: () => held.length,
+      wrapFile: faulty((call, at) =>
+        call !== 'allocate' && (self.at === 'all' || self.at === at)
+          ? new Promise((resolve) => held.push(resolve))
+          : undefined,
+      ),
+      release() {
+        self.at = undefined;
+        for (const one of held.splice(0)) one();
+      },
+    };
+    return self;
+  }
+
+  it('ends as timedOut only when it retires, and until then keeps its slot but no other', async () => {
+    stopClock();
+    const io = stall();
+    const options = {
+      wrapFile: io.wrapFile,
+      deadlineMs: 40,
+      onStuck: (one: StuckIo) => void io.stuck.push(one),
+    };
+    await using store = await FileStore.open(scratchDir(), shape, options);
+    await store.write(items(4));
+    io.at = recordOffset(fileLayout(shape), 0, 0);
+    let done = false;
+    const late = ends(store, 'write', item(0, 2)).finally(() => {
+      done = true;
+    });
+    await expect.poll(io.waiting).toBe(1);
+    vi.advanceTimersByTime(40);
+    expect(io.stuck).toEqual([{ operation: 'write', slots: [0], retired: false }]);
+    expect(store.describe().stuck).toBe(1);
+    expect(await ends(store, 'read', ...items(4).slice(1))).toEqual(['loaded', 'loaded', 'loaded']);
+    expect(await ends(store, 'read', item(0, 2))).toEqual(['refused']);
+    expect(await ends(store, 'write', item(0, 3))).toEqual(['refused']);
+    expect(done).toBe(false);
+    io.release();
+    expect(await late).toEqual(['timedOut']);
+    expect(await ends(store, 'read', item(0, 2))).toEqual(['missing']);
+    expect(io.stuck[1]).toEqual({ operation: 'write', slots: [0], retired: true });
+    expect(store.describe()).toMatchObject({ stuck: 0, timedOut: 1 });
+    expect(await ends(store, 'write', item(0, 2))).toEqual(['loaded']);
+    expect(await ends(store, 'read', item(0, 2))).toEqual(['loaded']);
+  });
+
+  it('does not let queued requests wait for ever when every I/O is stuck', async () => {
+    stopClock();
+    const io = stall();
+    const options = { wrapFile: io.wrapFile, deadlineMs: 30, queueDepth: 2, ioBytes: 16 * KiB };
+    await using store = await FileStore.open(scratchDir(), shape, options);
+    await store.write(items(8));
+    io.at = 'all';
+    const stuck = [ends(store, 'read', item(0)), ends(store, 'read', item(shape.slotsPerPageMax))];
+    const queued = ends(store, 'read', ...items(8).slice(2));
+    await expect.poll(io.waiting).toBe(2);
+    vi.advanceTimersByTime(30);
+    expect(await queued).toEqual(Array(6).fill('timedOut'));
+    expect(await ends(store, 'read', ...items(8).slice(5))).toEqual(Array(3).fill('timedOut'));
+    expect(store.describe().stuck).toBe(2);
+    io.release();
+    expect(await Promise.all(stuck)).toEqual([['timedOut'], ['timedOut']]);
+    expect(await ends(store, 'read', ...items(8))).toEqual(Array(8).fill('loaded'));
+    store.checkIntegrity();
+  });
+
+  it('lets its owner go after the deadline, and keeps the directory until the I/O retires', async () => {
+    stopClock();
+    const io = stall();
+    const dir = scratchDir();
+    const store = await FileStore.open(dir, shape, { wrapFile: io.wrapFile, deadlineMs: 30 });
+    io.at = 'all';
+    const late = ends(store, 'write', item(0));
+    await expect.poll(io.waiting).toBe(1);
+    const closing = store[Symbol.asyncDispose]();
+    vi.advanceTimersByTime(30);
+    await closing;
+    await expect(FileStore.open(dir, shape)).rejects.toMatchObject({ code: 'TKV_LOCKED' });
+    io.release();
+    expect(await late).toEqual(['timedOut']);
+    const opening = async (): Promise<string> => {
+      await (await FileStore.open(dir, shape))[Symbol.asyncDispose]();
+      return 'opened';
+    };
+    await expect.poll(() => opening().catch((error) => error.code)).toBe('opened');
+  });
+});

@@ -1,0 +1,45 @@
+/** What `tierkv simulate` prints of a whole case, without its metrics, which are compared elsewhere. */
+
+import type { BuildExtras } from '../../../src/cli/simulate/built.ts';
+import { goodputTargets } from '../../../src/cli/simulate/input/targets.ts';
+import { summaryText } from '../../../src/cli/simulate/output/summary.ts';
+import { clusterMetrics, Decisions, metricsOutput } from '../../../src/sim/report/index.ts';
+import { simulated } from '../upstream/wholeCases.ts';
+
+/** Sections by title, each with its lines. */
+export type Sections = ReadonlyMap<string, readonly string[]>;
+
+export function sectionsOf(text: string): Sections {
+  const sections = new Map<string, string[]>();
+  let lines: string[] = [];
+  for (const line of text.split('\n')) {
+    const title = /^=== (.*) ===$/.exec(line)?.[1];
+    if (title === undefined) {
+      if (line !== '') lines.push(line);
+      continue;
+    }
+    lines = sections.get(title) ?? [];
+    sections.set(title, lines);
+  }
+  return sections;
+}
+
+export function printedCase(args: readonly string[], extras: BuildExtras = {}): Sections {
+  const watch = new Decisions(false);
+  const { simulation, options, opened, scheduler } = simulated(args, { observer: watch, ...extras });
+  const { table, instances } = simulation;
+  const targets = goodputTargets(options, opened.spec);
+  const text = summaryText({
+    simulation,
+    cluster: clusterMetrics(table, instances, targets),
+    perInstance:
+      instances.length === 1
+        ? []
+        : instances.map(({ id }, i) => metricsOutput(table, instances, id, i, false)),
+    byPriority: scheduler === 'priority-fcfs',
+    hasTargets: Object.keys(targets).length > 0,
+    decisions: options.summarizeTrace === true ? watch.summary : undefined,
+    scaling: [],
+  });
+  return sectionsOf(text);
+}

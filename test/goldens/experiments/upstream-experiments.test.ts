@@ -1,0 +1,38 @@
+/**
+ * Upstream's regression experiments, with workloads of several stages. Under trained-physics tierkv equals 13
+ * of 15 itself, the other two and all 15 under roofline (U8) under the model of upstream's engine. A few run
+ * here; `node test/goldens/experiments/run.ts FOLDER` runs all.
+ */
+
+import { existsSync } from 'node:fs';
+import { describe, expect, it } from 'vitest';
+import { experimentDifferences, experimentFiles, loadExperiments, underModel } from './experiment.ts';
+
+const shared = new URL('../../../../shared/goldens/blis/upstream-testdata/', import.meta.url);
+const isShared = existsSync(shared);
+if (!isShared) console.warn('SKIPPED: the experiments in goldens/blis/upstream-testdata are not here');
+
+describe.skipIf(!isShared)('regression experiments', () => {
+  const [roofline, trainedPhysics] = experimentFiles;
+
+  it.each(['17', '48', '60', '65', '66', '67'])('trained-physics %s: equal', (id) => {
+    const set = loadExperiments(shared, trainedPhysics);
+    const experiment = set.experiments.find((each) => each.id === id);
+    if (experiment === undefined) throw new Error(`there is no experiment ${id}`);
+    expect(experimentDifferences(set, experiment)).toEqual([]);
+  });
+
+  it.each(['67'])('roofline %s: equal but for the context of cached prefixes (U8)', (id) => {
+    const set = loadExperiments(shared, roofline);
+    const experiment = set.experiments.find((each) => each.id === id);
+    if (experiment === undefined) throw new Error(`there is no experiment ${id}`);
+    expect(experimentDifferences(set, experiment, underModel)).toEqual([]);
+    const [first, ...others] = experimentDifferences(set, experiment);
+    expect([first, ...others].some((found) => found.startsWith('ttft_sum_us'))).toBe(true);
+    expect([first, ...others].some((found) => found.startsWith('completed_requests'))).toBe(false);
+  });
+
+  it('both files have 15', () => {
+    for (const file of experimentFiles) expect(loadExperiments(shared, file).experiments.length).toBe(15);
+  });
+});

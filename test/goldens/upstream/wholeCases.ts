@@ -1,0 +1,73 @@
+/** Upstream's whole cases: the command line of each as ours, and its metrics to compare with. */
+
+import { existsSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { gunzipSync } from 'node:zlib';
+import { Command } from 'commander';
+import { buildSimulation, runToEnd } from '../../../src/cli/simulate/build.ts';
+import type { BuildExtras, BuiltSimulation } from '../../../src/cli/simulate/built.ts';
+import { addSimulateOptions, type Options } from '../../../src/cli/simulate/input/options.ts';
+import { goodputTargets } from '../../../src/cli/simulate/input/targets.ts';
+import { clusterMetrics, type MetricsOutput } from '../../../src/sim/report/index.ts';
+
+export interface WholeCase {
+  readonly name: string;
+  /** Arguments behind `run` or `replay`. */
+  readonly args: readonly string[];
+  readonly metrics: MetricsOutput;
+}
+
+/** A folder of goldens: cases, and the data that their command lines name. */
+export function loadCase(root: URL, name: string): WholeCase | undefined {
+  const folder = new URL(`cases/${name}/`, root);
+  if (!existsSync(folder)) return undefined;
+  const words = readFileSync(new URL('cmd.txt', folder), 'utf8').trim().split(/\s+/);
+  const plain = new URL('metrics.json', folder);
+  const text = existsSync(plain)
+    ? readFileSync(plain, 'utf8')
+    : gunzipSync(readFileSync(new URL('metrics.json.gz', folder))).toString('utf8');
+  return { name, args: words.slice(2).map((word) => fileArgument(root, word)), metrics: JSON.parse(text) };
+}
+
+/** Paths of a command line are relative to the folder of data. */
+function fileArgument(root: URL, word: string): string {
+  if (!/\.ya?ml$|\.csv$|\.json$/.test(word)) return word;
+  return path.resolve(fileURLToPath(new URL('data/', root)), word);
+}
+
+export function simulated(
+  args: readonly string[],
+  extras: BuildExtras = {},
+): BuiltSimulation & { readonly options: Options } {
+  const command = addSimulateOptions(new Command('simulate')).exitOverride();
+  command.parse([...args], { from: 'user' });
+  const options: Options = command.opts();
+  const built = runToEnd((skipsKeys) => buildSimulation(undefined, options, { skipsKeys, ...extras }));
+  built.simulation.checkIntegrity();
+  return { ...built, options };
+}
+
+export function run(args: readonly string[], extras: BuildExtras = {}): MetricsOutput {
+  const { simulation, options, opened } = simulated(args, extras);
+  const { table, instances } = simulation;
+  return clusterMetrics(table, instances, goodputTargets(options, opened.spec));
+}
+
+/** Fields of upstream's metrics that differ from ours, and how many requests do; nothing when all agree. */
+export function differences(ours: MetricsOutput, theirs: MetricsOutput): string[] {
+  const found: string[] = [];
+  const mine = ours as unknown as Record<string, unknown>;
+  for (const [field, value] of Object.entries(theirs)) {
+    if (field === 'requests' || JSON.stringify(value) === JSON.stringify(mine[field])) continue;
+    found.push(`${field}: ${JSON.stringify(mine[field])} is not ${JSON.stringify(value)}`);
+  }
+  const rows = [...theirs.requests].sort(
+    (a, b) => a.arrived_at - b.arrived_at || (a.requestID < b.requestID ? -1 : 1),
+  );
+  const wrong = rows.filter((row, i) => JSON.stringify(row) !== JSON.stringify(ours.requests[i]));
+  if (wrong.length > 0 || rows.length !== ours.requests.length) {
+    found.push(`${wrong.length} of ${rows.length} requests, the first ${wrong[0]?.requestID}`);
+  }
+  return found;
+}

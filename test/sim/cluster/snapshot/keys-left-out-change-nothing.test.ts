@@ -1,0 +1,45 @@
+/**
+ * Where no two requests share tokens, a run leaves block keys out. Its metrics are those of a run with keys,
+ * and the first request that gives way has the run made again with keys.
+ */
+
+import { Command } from 'commander';
+import { describe, expect, it } from 'vitest';
+import { buildSimulation, runToEnd } from '../../../../src/cli/simulate/build.ts';
+import type { BuiltSimulation } from '../../../../src/cli/simulate/built.ts';
+import { addSimulateOptions } from '../../../../src/cli/simulate/input/options.ts';
+import { KeysNeeded } from '../../../../src/sim/instance/index.ts';
+import { clusterMetrics } from '../../../../src/sim/report/index.ts';
+
+function build(args: string, skipsKeys: boolean): BuiltSimulation {
+  const command = addSimulateOptions(new Command('simulate')).exitOverride();
+  command.parse(`--model qwen3-14b --max-model-len 8000 ${args}`.split(' '), { from: 'user' });
+  return buildSimulation(undefined, command.opts(), { skipsKeys });
+}
+
+const metricsOf = ({ simulation }: BuiltSimulation): string =>
+  JSON.stringify(clusterMetrics(simulation.table, simulation.instances));
+
+describe('block keys that are left out', () => {
+  const roomy = '--workload chatbot --rate 30 --num-requests 150 --num-instances 2';
+  const tight = '--workload chatbot --rate 60 --num-requests 150 --total-kv-blocks 600';
+
+  it.each([roomy, tight])('%s: the metrics are the same', (args) => {
+    expect(metricsOf(runToEnd((skipsKeys) => build(args, skipsKeys)))).toBe(
+      metricsOf(runToEnd(() => build(args, false))),
+    );
+  });
+
+  it('a request that gives way needs them, and a run with room does not', () => {
+    expect(() => build(tight, true).simulation.run()).toThrow(KeysNeeded);
+    expect(() => build(roomy, true).simulation.run()).not.toThrow();
+  });
+
+  it('they are not left out where prompts share a prefix', () => {
+    const shared = `${tight} --prefix-tokens 64`;
+    expect(() => build(shared, true).simulation.run()).not.toThrow();
+    expect(metricsOf(runToEnd((skipsKeys) => build(shared, skipsKeys)))).toBe(
+      metricsOf(runToEnd(() => build(shared, false))),
+    );
+  });
+});

@@ -1,0 +1,23 @@
+/** What must not be there when nobody asks a runtime for anything. */
+
+import type { KVRuntime } from '../../../src/embed/index.ts';
+import { tierName } from '../../../src/runtime/index.ts';
+
+/** What a runtime at rest should not hold: a line for each thing that it does. */
+export function held({ manager }: KVRuntime): string[] {
+  const counts: [string, number][] = [
+    ['sequences open', manager.openSequences],
+    ['jobs in flight', manager.jobsInFlight],
+    ['jobs overdue', manager.jobsOverdue],
+  ];
+  manager.tiers.forEach((tier, position) => {
+    const { heldBytes, residentBytes, capacityBytes, slots } = manager.usage(position);
+    const name = tierName(tier);
+    counts.push([`${name} bytes held`, heldBytes]);
+    counts.push([`${name} bytes over capacity`, Math.max(0, residentBytes - capacityBytes)]);
+    for (const state of ['reserved', 'filling', 'open', 'draining'] as const) {
+      counts.push([`${name} slots ${state}`, slots[state]]);
+    }
+  });
+  return counts.filter(([, count]) => count > 0).map(([what, count]) => `${count} ${what}`);
+}
