@@ -1,7 +1,7 @@
 /**
  * The links of this machine as the prediction takes them: read from a profile, or measured now. They are
  * measured where they are used: a rehearsal before the run and one after it serve other traffic on a runtime
- * with small tiers, so that blocks go over each link beside the steps and the digests of a server; a time for
+ * with tiers that overflow, so that blocks go over each link beside the steps and the digests of a server; a time for
  * each block, a delay, and whether blocks that are issued at once arrive at once, are fitted to what they
  * took.
  */
@@ -34,23 +34,36 @@ export function readLinks(file: string): KnownLinks {
 
 const PROMPTS = 48;
 /** Blocks of the longest prompt, and its tokens. */
-const LONGEST = 48;
+const LONGEST = 96;
 const LONGEST_TOKENS = 8192;
 
 function longestBlocks(blockTokens: number): number {
   return Math.min(LONGEST, Math.max(4, Math.floor(LONGEST_TOKENS / blockTokens)));
 }
 
-/** Blocks of the tiers of a rehearsal: few, so that they overflow soon. */
-export function rehearsalBlocks(blockTokens: number): { hbm: number; ddr: number; nvme: number } {
+/**
+ * Blocks of the tiers of a rehearsal: as many as the run's, since memory that fits a processor's caches is
+ * faster, but so few that its prompts overflow them.
+ */
+export function rehearsalBlocks(run: TierBlocks, blockTokens: number): TierBlocks {
   const longest = longestBlocks(blockTokens);
-  return { hbm: 4 * longest, ddr: 4 * longest, nvme: 32 * longest };
+  const most = { hbm: 4 * longest, ddr: 6 * longest, nvme: 32 * longest };
+  const atLeast = 2 * longest;
+  const of = (tier: keyof TierBlocks): number =>
+    run[tier] === 0 ? 0 : Math.max(atLeast, Math.min(run[tier], most[tier]));
+  return { hbm: of('hbm'), ddr: of('ddr'), nvme: of('nvme') };
+}
+
+export interface TierBlocks {
+  readonly hbm: number;
+  readonly ddr: number;
+  readonly nvme: number;
 }
 
 const ANSWER_TOKENS = 8;
 /** So many prompts later a prompt is asked anew: it lies in DDR by then, or in NVMe. */
-const COMES_BACK = [10, 30];
-const GAP_US = 60_000;
+const COMES_BACK = [10, 25];
+const GAP_US = 120_000;
 
 /** What a link of the engine carries as one copy. */
 const COPY_BYTES = 4 * 1024 * 1024;

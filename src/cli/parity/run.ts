@@ -64,12 +64,12 @@ export function runnersOf(options: ParityOptions, engine?: ParityEngine): Runner
   return (dir, tierBytes) => engine.runner({ tierBytes, eviction, scheduler, adapter, dir });
 }
 
-/** The same tiers, as small as a rehearsal wants them. */
-function rehearsalBytes({ tierBytes, layout }: ParityOptions): TierBytes {
-  const blocks = rehearsalBlocks(layout.blockTokens);
-  const bytes = (tier: keyof TierBytes): number =>
-    tierBytes[tier] === 0 ? 0 : blocks[tier] * layout.blockBytes;
-  return { hbm: bytes('hbm'), ddr: bytes('ddr'), nvme: bytes('nvme') };
+/** The same tiers, no larger than a rehearsal wants them. */
+function rehearsalBytes({ tierBytes, layout: { blockBytes, blockTokens } }: ParityOptions): TierBytes {
+  const { hbm, ddr, nvme } = tierBytes;
+  const run = { hbm: hbm / blockBytes, ddr: ddr / blockBytes, nvme: nvme / blockBytes };
+  const blocks = rehearsalBlocks(run, blockTokens);
+  return { hbm: blocks.hbm * blockBytes, ddr: blocks.ddr * blockBytes, nvme: blocks.nvme * blockBytes };
 }
 
 /**
@@ -121,7 +121,7 @@ export async function runParity(
   return { report, chart };
 }
 
-/** Other traffic on small tiers; as a list, to be joined with others. */
+/** Other traffic on tiers that overflow; as a list, to be joined with others. */
 async function rehearsal(
   when: string,
   options: ParityOptions,
