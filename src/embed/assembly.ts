@@ -1,7 +1,7 @@
 /**
- * The parts of a runtime, made in the order in which they need each other: the manager and its log, the stores
- * under it, what carries jobs between them, and what requests work with. In the end the blocks that files hold
- * since an earlier run are made known.
+ * The parts of a runtime, made in the order in which they need each other: the manager and its log, the
+ * stores under it, what carries jobs between them, and what requests work with. In the end the blocks that
+ * files hold since an earlier run are made known.
  */
 
 import { tableMemory } from '../backends/arena/index.ts';

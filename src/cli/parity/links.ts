@@ -1,9 +1,9 @@
 /**
  * The links of this machine as the prediction takes them: read from a profile, or measured now. They are
  * measured where they are used: a rehearsal before the run and one after it serve other traffic on a runtime
- * with tiers that overflow, so that blocks go over each link beside the steps and the digests of a server; a time for
- * each block, a delay, and whether blocks that are issued at once arrive at once, are fitted to what they
- * took.
+ * with tiers that overflow, so that blocks go over each link beside the steps and the digests of a server; a
+ * time for each block, a delay, and whether blocks that are issued at once arrive at once, are fitted to what
+ * they took.
  */
 
 import path from 'node:path';

@@ -8,9 +8,9 @@
 export type FeatureKind = 'int' | 'float' | 'bool' | 'text';
 
 /**
- * How old a signal is. `constant`: does not change. `fresh`: counted where it is decided, by the router or for
- * an instance's scheduler by the instance. `snapshot`: as old
- * as the last report of the instance. `cacheSignal`: as old as the last reading of what caches hold.
+ * How old a signal is. `constant`: does not change. `fresh`: counted where it is decided, by the router or
+ * for an instance's scheduler by the instance. `snapshot`: as old as the last report of the instance.
+ * `cacheSignal`: as old as the last reading of what caches hold.
  */
 export type Freshness = 'constant' | 'fresh' | 'snapshot' | 'cacheSignal';
 

@@ -14,7 +14,10 @@ import { Phase, type RequestState, type ServingRequest } from './state/request.t
 /** What a request is to be ranked by from now on. */
 export interface RequestRank {
   readonly id: string;
-  /** Finite. While the request runs: the higher, the sooner it gives way. Else: the lower, the sooner it joins. */
+  /**
+   * Finite. While the request runs: the higher, the sooner it gives way. Else: the lower, the sooner it
+   * joins.
+   */
   readonly rank: number;
 }
 

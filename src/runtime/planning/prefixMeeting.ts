@@ -88,8 +88,8 @@ export function nextPart(
 
 /**
  * Computing what could be loaded has to end so much sooner: estimates are no better, kernels take what others
- * could use, and loads that go alone say best how fast their link is. So has a mixture, sooner than the better
- * of the two alone: where front and back meet there are more steps, and a load may wait for a kernel.
+ * could use, and loads that go alone say best how fast their link is. So has a mixture, sooner than the
+ * better of the two alone: where front and back meet there are more steps, and a load may wait for a kernel.
  */
 const WORTH_COMPUTING = 0.8;
 

@@ -111,7 +111,10 @@ export function resumeSimulation(setup: SimulationSetup, snapshot: SnapshotData)
   return Simulation.resume(partsOf({ ...setup, skipsKeys: false }), snapshot);
 }
 
-/** In order of the pools. @throws TKV_CONFIG for one that fits no pool, or a pool that others share a name with */
+/**
+ * In order of the pools.
+ * @throws TKV_CONFIG for one that fits no pool, or a pool that others share a name with
+ */
 function checkScaling(pools: readonly PoolConfig[], scaling: readonly ScalingSetup[]): ScalingSetup[] {
   const at = scaling.map(({ configId, replicas }) => {
     const named = pools.filter((pool) => pool.configId === configId);

@@ -1,6 +1,7 @@
 /**
  * Transfers on their way over modeled links: how long each takes, and what it was when it is due. Those that
- * are submitted together are added one by one and leave at once, so that a link may carry several as one copy.
+ * are submitted together are added one by one and leave at once, so that a link may carry several as one
+ * copy.
  */
 
 import type { StateVisitor } from '../../runtime/snapshot/index.ts';

@@ -4,18 +4,17 @@
  * with a prefix come later here.
  */
 
-import { existsSync, readFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { PolicyControlPlane } from '../../../src/sim/control/index.ts';
 import { type MakeEngine, newSimulation } from '../../../src/sim/deployment/index.ts';
 import { clusterMetrics } from '../../../src/sim/report/index.ts';
 import { streamOf } from '../../sim/cluster/smallCluster.ts';
+import { copies } from '../goldenFolders.ts';
 import { caseAsUpstream, UpstreamCaseEngine } from '../upstream/upstreamCaseEngine.ts';
 import { type DatasetTest, datasetLatency, datasetRequests } from './goldenDataset.ts';
 
-const shared = new URL('../../../../shared/goldens/blis/upstream-testdata/', import.meta.url);
-const isShared = existsSync(shared);
-if (!isShared) console.warn('SKIPPED: goldens/blis/upstream-testdata is not here to compare with');
+const file = new URL('upstream-testdata/goldendataset.json', copies);
 
 function metricsOf(test: DatasetTest, makeEngine?: MakeEngine): Readonly<Record<string, unknown>> {
   const maxSequences = test['max-num-seqs'];
@@ -69,10 +68,8 @@ function metricsOf(test: DatasetTest, makeEngine?: MakeEngine): Readonly<Record<
   return { ...clusterMetrics(simulation.table, simulation.instances) };
 }
 
-describe.skipIf(!isShared)('the regression data set', () => {
-  const { tests } = isShared
-    ? (JSON.parse(readFileSync(new URL('goldendataset.json', shared), 'utf8')) as { tests: DatasetTest[] })
-    : { tests: [] };
+describe('the regression data set', () => {
+  const { tests }: { tests: DatasetTest[] } = JSON.parse(readFileSync(file, 'utf8'));
 
   it.each(tests.map((test, i) => [i, test.model, test] as const))('%i, %s', (_, __, test) => {
     const model = metricsOf(test, (pool) => new UpstreamCaseEngine(pool, caseAsUpstream));

@@ -4,26 +4,24 @@
  * here; `node test/goldens/experiments/run.ts FOLDER` runs all.
  */
 
-import { existsSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
+import { copies } from '../goldenFolders.ts';
 import { experimentDifferences, experimentFiles, loadExperiments, underModel } from './experiment.ts';
 
-const shared = new URL('../../../../shared/goldens/blis/upstream-testdata/', import.meta.url);
-const isShared = existsSync(shared);
-if (!isShared) console.warn('SKIPPED: the experiments in goldens/blis/upstream-testdata are not here');
+const folder = new URL('upstream-testdata/', copies);
 
-describe.skipIf(!isShared)('regression experiments', () => {
+describe('regression experiments', () => {
   const [roofline, trainedPhysics] = experimentFiles;
 
   it.each(['17', '48', '60', '65', '66', '67'])('trained-physics %s: equal', (id) => {
-    const set = loadExperiments(shared, trainedPhysics);
+    const set = loadExperiments(folder, trainedPhysics);
     const experiment = set.experiments.find((each) => each.id === id);
     if (experiment === undefined) throw new Error(`there is no experiment ${id}`);
     expect(experimentDifferences(set, experiment)).toEqual([]);
   });
 
   it.each(['67'])('roofline %s: equal but for the context of cached prefixes (U8)', (id) => {
-    const set = loadExperiments(shared, roofline);
+    const set = loadExperiments(folder, roofline);
     const experiment = set.experiments.find((each) => each.id === id);
     if (experiment === undefined) throw new Error(`there is no experiment ${id}`);
     expect(experimentDifferences(set, experiment, underModel)).toEqual([]);
@@ -33,6 +31,6 @@ describe.skipIf(!isShared)('regression experiments', () => {
   });
 
   it('both files have 15', () => {
-    for (const file of experimentFiles) expect(loadExperiments(shared, file).experiments.length).toBe(15);
+    for (const file of experimentFiles) expect(loadExperiments(folder, file).experiments.length).toBe(15);
   });
 });

@@ -5,12 +5,11 @@
 
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
-import { fixtures, sharedGoldens } from '../goldenFolders.ts';
+import { copies } from '../goldenFolders.ts';
 import { asUpstream, repaired, type UpstreamState, UpstreamStore } from '../upstream/upstreamStore.ts';
 import { MirrorStore } from './mirrorStore.ts';
 import { mirrorState } from './operations.ts';
 
-const shared = sharedGoldens('the reproductions defects.json');
 const span = (from: number, count: number): number[] => Array.from({ length: count }, (_, i) => from + i);
 const prompt = span(1, 16);
 
@@ -26,11 +25,10 @@ interface Recorded {
   readonly blocks_of_B: readonly number[];
 }
 
-describe.skipIf(shared === undefined)('upstream, and the repaired model', () => {
-  const [d1, d1b, d2, d3] =
-    shared === undefined
-      ? []
-      : (JSON.parse(readFileSync(new URL('defects.json', shared ?? fixtures), 'utf8')) as Recorded[]);
+describe('upstream, and the repaired model', () => {
+  const [d1, d1b, d2, d3]: Recorded[] = JSON.parse(
+    readFileSync(new URL('micro/defects.json', copies), 'utf8'),
+  );
 
   /** A prompt that was served before and is cached whole. */
   function served(repairs: typeof asUpstream): UpstreamStore {

@@ -5,7 +5,7 @@
 
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
-import { fixtures, sharedGoldens } from '../goldenFolders.ts';
+import { copies } from '../goldenFolders.ts';
 import { type Direction, type StationTier, TransferStation } from './transferStation.ts';
 
 interface StationOperation {
@@ -25,13 +25,8 @@ interface StationTrace {
   readonly ops: readonly StationOperation[];
 }
 
-const shared = sharedGoldens('the transfer stations station.json');
-
-describe.skipIf(shared === undefined)('transfer stations', () => {
-  const traces =
-    shared === undefined
-      ? []
-      : (JSON.parse(readFileSync(new URL('station.json', shared ?? fixtures), 'utf8')) as StationTrace[]);
+describe('transfer stations', () => {
+  const traces: StationTrace[] = JSON.parse(readFileSync(new URL('micro/station.json', copies), 'utf8'));
 
   it.each(traces.map((trace, i) => [i, trace] as const))('%i', (_, { config, ops }) => {
     expect(ops.length).toBeGreaterThan(150);

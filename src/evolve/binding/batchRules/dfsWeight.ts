@@ -1,7 +1,7 @@
 /**
  * SGLang's `dfs-weight`: waiting requests in the order of a walk through the tree of their cached prefixes.
- * Of the children of a node the one with the most waiting requests comes first, of equal ones the one that was
- * met first; requests whose cached part ends at a node come after those of its children.
+ * Of the children of a node the one with the most waiting requests comes first, of equal ones the one that
+ * was met first; requests whose cached part ends at a node come after those of its children.
  */
 
 import { wordsPerKey } from '../../../runtime/keys/index.ts';

@@ -1,4 +1,6 @@
-/** Rules by name that rank requests between steps: the lowest joins the batch first, the highest gives way. */
+/**
+ * Rules by name that rank requests between steps: the lowest joins the batch first, the highest gives way.
+ */
 
 import { SloPriorities } from '../../../sim/control/index.ts';
 import type { BatchRule, VictimRule } from '../../bundle/index.ts';
@@ -21,8 +23,8 @@ function weightedWork(facts: SchedulingFacts): number {
 }
 
 /**
- * Highest response ratio next: (wait + service) / service. With service in proportion to the tokens to compute
- * the order is that of wait / tokens.
+ * Highest response ratio next: (wait + service) / service. With service in proportion to the tokens to
+ * compute the order is that of wait / tokens.
  */
 function responseRatio(facts: SchedulingFacts): number {
   return -(facts.nowUs - facts.request.arrivalUs) / uncachedTokens(facts);

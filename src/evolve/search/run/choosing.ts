@@ -12,7 +12,9 @@ import { kindOf } from './numericEmitter.ts';
 
 /** Share of the finalists that may be of one kind: near relatives of the best say little beside it. */
 const OF_ONE_KIND = 1 / 3;
-/** Presets of each setting that finalists meet on validation: any of the best of train may be the best there. */
+/**
+ * Presets of each setting that finalists meet on validation: any of the best of train may be the best there.
+ */
 const RIVALS = 5;
 
 export interface Chosen {

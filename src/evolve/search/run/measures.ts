@@ -1,6 +1,7 @@
 /**
- * What a generation came to, and what that is measured by, taken once from the better half of its presets: axes of the archive, and a floor
- * for hypervolume. The worse half would stretch both over what no search goes to.
+ * What a generation came to, and what that is measured by, taken once from the better half of its presets:
+ * axes of the archive, and a floor for hypervolume. The worse half would stretch both over what no search
+ * goes to.
  */
 
 import type { Individual } from '../bundles/index.ts';

@@ -1,6 +1,6 @@
 /**
- * The calls that fill a sequence's block table: it is opened with what is found, the rest is loaded, allocated,
- * copied or computed again, and what was written is sealed. Each is an input of the log.
+ * The calls that fill a sequence's block table: it is opened with what is found, the rest is loaded,
+ * allocated, copied or computed again, and what was written is sealed. Each is an input of the log.
  */
 
 import { invariant, requireInteger, TierKVError } from '../../errors.ts';

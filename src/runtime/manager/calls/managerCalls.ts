@@ -1,6 +1,6 @@
 /**
- * What every call into the manager is made of: it takes the time, it is done to its end before it returns, and
- * then the listener is told what came of it.
+ * What every call into the manager is made of: it takes the time, it is done to its end before it returns,
+ * and then the listener is told what came of it.
  */
 
 import { TierKVError } from '../../errors.ts';

@@ -1,4 +1,7 @@
-/** Turns a job row into what a driver needs to know of it: of one that moves bytes, and of one that moves none. */
+/**
+ * Turns a job row into what a driver needs to know of it: of one that moves bytes, and of one that moves
+ * none.
+ */
 
 import type { ContentTable } from '../../content/contentTable.ts';
 import { State } from '../../replica/state.ts';

@@ -1,6 +1,6 @@
 /**
- * What can be asked of a manager: its books by tier and owner, which blocks of a sequence may be read, and all
- * of its state. Nothing here changes or counts anything.
+ * What can be asked of a manager: its books by tier and owner, which blocks of a sequence may be read, and
+ * all of its state. Nothing here changes or counts anything.
  */
 
 import type { LoadEstimate } from '../../planning/loadOrRecompute.ts';

@@ -49,9 +49,10 @@ function forecastRate(history: readonly LoadSample[], forecast: Forecast): numbe
 
 /**
  * By throughput. With a rate of r requests of I prompt and O output tokens, P = I x (1 - hit rate) x prefill:
- * prefill takes ceil(max(r x P, P / TTFT target)) replicas. A decode replica serves b / (O x (alpha + beta b))
- * a second, for the largest b that meets the target, fits the batch, and fits HBM at I + O / 2 tokens each;
- * decode takes ceil(r / that). Replicas that do both give a share of their time to each: ceil of the sum.
+ * prefill takes ceil(max(r x P, P / TTFT target)) replicas. A decode replica serves b / (O x (alpha + beta
+ * b)) a second, for the largest b that meets the target, fits the batch, and fits HBM at I + O / 2 tokens
+ * each; decode takes ceil(r / that). Replicas that do both give a share of their time to each: ceil of the
+ * sum.
  */
 export class DynamoThroughput extends StatelessPolicy implements AutoScalePolicy {
   readonly name: string = 'dynamo-throughput';
@@ -159,9 +160,10 @@ export const thresholdsOf: Readonly<Record<'throughput' | 'latency', Omit<Thresh
 
 /**
  * By thresholds. Queue: the mean prompt tokens that wait on a replica, in contexts. KV: the mean of tokens in
- * use and of prompts that wait, over what a replica holds. One more where the queue reaches its upper threshold
- * or KV exceeds its own; one fewer where both are below the lower ones (a lower one of 0 for the queue: none
- * waits). Prefill replicas go by the queue, decode replicas by KV. Nothing while replicas are on their way.
+ * use and of prompts that wait, over what a replica holds. One more where the queue reaches its upper
+ * threshold or KV exceeds its own; one fewer where both are below the lower ones (a lower one of 0 for the
+ * queue: none waits). Prefill replicas go by the queue, decode replicas by KV. Nothing while replicas are on
+ * their way.
  */
 export class DynamoThresholds extends StatelessPolicy implements AutoScalePolicy {
   readonly name: string = 'dynamo-thresholds';

@@ -1,4 +1,6 @@
-/** What the autoscaler of each configuration came to over a run: its decisions, and how many replicas it had. */
+/**
+ * What the autoscaler of each configuration came to over a run: its decisions, and how many replicas it had.
+ */
 
 import type { ReplicaChange, ScaleChange, ScalingSetup, SimulationObserver } from '../../cluster/index.ts';
 

@@ -2,11 +2,11 @@
  * One QuickJS engine in WebAssembly: a runtime and a context of its own, with a budget for each call. Several
  * instances of a program take turns in it, each with its own image of the memory.
  *
- * A step is 20 turns: functions of the engine that begin and turns of its loops, counted in its own code. So a
- * built-in method pays for a long text or array, and steps are exact for one build of the engine. Where a budget
- * is used up in a loop or in calls, the engine is asked to stop, which it does soundly and with the line; where
- * it does not come to that soon, as inside of a built-in method, it is stopped for good. Its own limit of memory
- * does not count what small values take, so the memory itself is of a fixed size.
+ * A step is 20 turns: functions of the engine that begin and turns of its loops, counted in its own code. So
+ * a built-in method pays for a long text or array, and steps are exact for one build of the engine. Where a
+ * budget is used up in a loop or in calls, the engine is asked to stop, which it does soundly and with the
+ * line; where it does not come to that soon, as inside of a built-in method, it is stopped for good. Its own
+ * limit of memory does not count what small values take, so the memory itself is of a fixed size.
  */
 
 import type { QuickJSContext, QuickJSHandle, QuickJSRuntime } from 'quickjs-emscripten';

@@ -1,6 +1,7 @@
 /**
  * The WebAssembly module of QuickJS, metered: it counts functions that begin and turns of loops in the
- * engine itself, so that a built-in method pays for what it does over a long text or array. Read and rewritten once in a process.
+ * engine itself, so that a built-in method pays for what it does over a long text or array. Read and
+ * rewritten once in a process.
  *
  * Its file in the installed package is all that the simulator ever reads.
  */

@@ -1,7 +1,7 @@
 /**
  * The replicas that may be evicted, and which of them goes first: the leaf whose expected returns are worth
- * least or, as an LRU, the one used longest ago. A replica is a leaf while no cached block of its tier follows
- * it; the others go only when there is no leaf.
+ * least or, as an LRU, the one used longest ago. A replica is a leaf while no cached block of its tier
+ * follows it; the others go only when there is no leaf.
  */
 
 import type { StateVisitor } from '../../../snapshot/index.ts';

@@ -1,4 +1,6 @@
-/** Means over the requests that have completed on each instance since the start, as the router saw them end. */
+/**
+ * Means over the requests that have completed on each instance since the start, as the router saw them end.
+ */
 
 import type { Outcome } from '../../outcome.ts';
 import type { PlainState, Stateful } from '../../policy.ts';

@@ -13,8 +13,8 @@ import { inFlightOf, ScoredRule, type Taken } from './scoredRule.ts';
 
 /**
  * Where max - min in flight is above `imbalance`, the fewest in flight. Else the longest match among those
- * with no more in flight than mean + `deviations` x standard deviation, of equal matches the fewest in flight;
- * without one, the fewest in flight.
+ * with no more in flight than mean + `deviations` x standard deviation, of equal matches the fewest in
+ * flight; without one, the fewest in flight.
  */
 export class AibrixPrefixCache extends RememberingRule {
   override readonly name: string = 'aibrix-prefix-cache';

@@ -5,11 +5,11 @@
  *     credit = c x d x HBM hits + wh x hits in the next tier + wd x hits below it
  *     d = 1 / (1 + k x (prefill tokens under way there - the least of all) / block / prompt blocks)
  *
- * prefill: prompt tokens that had no first token yet, with the request, in blocks. decode: prompt blocks under
- * way there with the request, a shared one once. active: requests in flight. A decode instance that is handed
- * its prompts costs max(0, decode - credit) + wa x active. The least cost is taken; at a temperature T above 0
- * one is drawn with weights exp(-c / T), for costs scaled to 0 to 1, from the router's stream under the key of
- * the simulation: the same key, the same choices.
+ * prefill: prompt tokens that had no first token yet, with the request, in blocks. decode: prompt blocks
+ * under way there with the request, a shared one once. active: requests in flight. A decode instance that is
+ * handed its prompts costs max(0, decode - credit) + wa x active. The least cost is taken; at a temperature T
+ * above 0 one is drawn with weights exp(-c / T), for costs scaled to 0 to 1, from the router's stream under
+ * the key of the simulation: the same key, the same choices.
  */
 
 import { elementary, type GoRandom } from '../../../random/index.ts';

@@ -27,8 +27,8 @@ interface Room {
 }
 
 /**
- * Groups, of which the first that is not empty is looked at: those with head room of both kinds; those that are
- * idle; those that miss the time between tokens alone; the time to the first token alone; both. Within it
+ * Groups, of which the first that is not empty is looked at: those with head room of both kinds; those that
+ * are idle; those that miss the time between tokens alone; the time to the first token alone; both. Within it
  * n = w x TTFT + (1 - w) x TPOT, each scaled to 0 to 1 over the group; the first group goes by the strategy,
  * the others by the most. Without a target of either kind the score is the mean of 1 - KV utilisation, the
  * queue scaled so that the shortest has 1, and the share of the prompt that went there before.

@@ -23,7 +23,9 @@ const ties = { kind: 'choice', default: 'lowest', names: tieNames } as const;
 
 const pickerOf = (p: Parameters, world: PolicyWorld): Picker => Picker.of(p.text('ties'), world);
 
-/** Keys that a rule remembers of each instance: SGLang's 2^26 characters at 4 a token and 16 tokens a block. */
+/**
+ * Keys that a rule remembers of each instance: SGLang's 2^26 characters at 4 a token and 16 tokens a block.
+ */
 const memory: ParameterRules = { memoryBlocks: whole(2 ** 20, 1), ties };
 
 function prefixCache(about: string, imbalance: number, deviations: number): PolicyEntry<RoutingPolicy> {

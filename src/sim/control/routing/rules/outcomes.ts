@@ -42,9 +42,9 @@ export class AibrixThroughput extends ByOutcomes {
 }
 
 /**
- * AIBrix: the least time to the first token and decode time, each of the instance's mean request and scaled to
- * the mean lengths over all: TTFT / prompt x all prompts + decode / output x all outputs. The time in the queue
- * is part of the TTFT here. An instance without ended requests costs 0.
+ * AIBrix: the least time to the first token and decode time, each of the instance's mean request and scaled
+ * to the mean lengths over all: TTFT / prompt x all prompts + decode / output x all outputs. The time in the
+ * queue is part of the TTFT here. An instance without ended requests costs 0.
  */
 export class AibrixLeastLatency extends ByOutcomes {
   override readonly name: string = 'aibrix-least-latency';

@@ -10,8 +10,8 @@ import { ScoredRule, type Taken } from './scoredRule.ts';
 
 /**
  * The longest match in any tier, as the caches told it, where it lacks no more than `threshold` tokens of the
- * prompt. Else the owner of the session on a ring of instances; without a session, the one to which the fewest
- * requests went in the window.
+ * prompt. Else the owner of the session on a ring of instances; without a session, the one to which the
+ * fewest requests went in the window.
  */
 export class KvAware extends ScoredRule {
   override readonly name: string = 'prodstack-kvaware';

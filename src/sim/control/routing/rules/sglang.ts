@@ -18,8 +18,8 @@ export interface CacheAwareRules {
 }
 
 /**
- * Where max - min > `absolute` and max > `relative` x min in flight, the least loaded. Else the best match, if
- * it is more than `matchShare` of the prompt. Else the least loaded, or the one with the fewest remembered
+ * Where max - min > `absolute` and max > `relative` x min in flight, the least loaded. Else the best match,
+ * if it is more than `matchShare` of the prompt. Else the least loaded, or the one with the fewest remembered
  * blocks. All prompts are remembered, whichever way they went.
  */
 export class SglangCacheAware extends RememberingRule {
@@ -52,7 +52,9 @@ export class SglangCacheAware extends RememberingRule {
   }
 }
 
-/** The least uncached tokens x (in flight + 1); of equal ones the fewest in flight, then the fewest tokens. */
+/**
+ * The least uncached tokens x (in flight + 1); of equal ones the fewest in flight, then the fewest tokens.
+ */
 export class SglangLmetric extends RememberingRule {
   override readonly name: string = 'sglang-lmetric';
   readonly #blockTokens: number;

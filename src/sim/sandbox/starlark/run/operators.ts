@@ -31,8 +31,8 @@ export function isLess(meter: Meter, a: Value, b: Value, line: number): boolean 
 }
 
 /**
- * `isLess` of operands that can be bare numbers: `a` is a float where `kindOfA` says so, and a number or any other
- * value where it does not.
+ * `isLess` of operands that can be bare numbers: `a` is a float where `kindOfA` says so, and a number or any
+ * other value where it does not.
  */
 export function isLessBare(
   meter: Meter,

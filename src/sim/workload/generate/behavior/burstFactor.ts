@@ -1,6 +1,6 @@
 /**
- * How much longer a prompt is that comes soon after the one before: (mean gap / gap) to a power, within bounds.
- * The mean is over the gaps so far, the newest of which weigh most.
+ * How much longer a prompt is that comes soon after the one before: (mean gap / gap) to a power, within
+ * bounds. The mean is over the gaps so far, the newest of which weigh most.
  */
 
 import { elementary } from '../../../random/index.ts';

@@ -1,8 +1,9 @@
 /**
- * JavaScript for numbers that need no object. `numberCode` is for expressions that are floats whatever happens;
- * `bareCode` is for operands of which only the number counts, be it an int's or a float's.
+ * JavaScript for numbers that need no object. `numberCode` is for expressions that are floats whatever
+ * happens; `bareCode` is for operands of which only the number counts, be it an int's or a float's.
  *
- * Operands are computed in their order, and refused only when all are there, as the operators on values do it.
+ * Operands are computed in their order, and refused only when all are there, as the operators on values do
+ * it.
  */
 
 import { type BinaryOperator, type Binding, branchCost, type Expression } from '../../syntax/index.ts';
