@@ -4,7 +4,7 @@ export type { WaitOptions } from './abort.ts';
 export type { PrefillPart } from './arriving/arrivingPrefix.ts';
 export type { ReadyLayers } from './arriving/readyLayers.ts';
 export type { KVRuntimeConfig } from './config.ts';
-export { KVRuntime, type NextPartOptions, type PrefetchOptions } from './kvRuntime.ts';
+export { KVRuntime, type PrefetchOptions } from './kvRuntime.ts';
 export type { LayerGroup } from './layerGroups.ts';
 export type { BlockUse, CacheEvent, EventOptions } from './outputs/events.ts';
 export type { Metrics } from './outputs/metrics.ts';
@@ -21,6 +21,7 @@ export { KVScheduler, type KVSchedulerConfig } from './scheduling/kvScheduler.ts
 export type { KVStepPlan, PlannedRequest } from './scheduling/kvStepPlan.ts';
 export type { KVRequest } from './scheduling/scheduledRequest.ts';
 export type { FinishedRequest, KVStepOutcome, SampledToken } from './scheduling/stepResults.ts';
+export type { NextPartOptions } from './sequenceCalls.ts';
 export { type OpenStores, openStores, type StoreConfig } from './stores/openStores.ts';
 export type { TieredStorageConfig } from './tiered/openTiers.ts';
 export type { StorageBackend, StoredUnit } from './tiered/storageBackend.ts';

@@ -10,9 +10,9 @@ The search sees the train suite only. The best of it are scored on the validatio
 chosen; what the hidden suite says of it and of every preset is reported and changes nothing.
 
 The directory of --out gets state.json after each generation, and at the end best.json (the winner, for tierkv
-evaluate), report.json, comparison.csv (the winner beside every preset, setting by setting), lineage.jsonl and the
-plots. A run that was stopped or killed goes on with --resume
-and the same options, and ends as if it had not been.
+evaluate), report.json, comparison.csv (the winner beside every preset, setting by setting), lineage.jsonl and
+the plots. A run that was stopped or killed goes on with --resume and the same options, and ends as if it had
+not been.
 `;
 
 export interface EvolveOptions {

@@ -63,6 +63,7 @@ function parameterized(slot: PolicySlot): Schema[] {
 
 function code(slot: PolicySlot): Schema {
   const { functions, takesSeveral } = slotContracts[slot];
+  const names = functions.map(({ name }) => name);
   return strict(
     {
       type: { const: 'code' },
@@ -71,10 +72,8 @@ function code(slot: PolicySlot): Schema {
       entrypoint: {
         type: 'string',
         ...(takesSeveral === true
-          ? {
-              description: `Default: those of ${functions.map(({ name }) => name).join(', ')} that it defines.`,
-            }
-          : { default: functions[0].name }),
+          ? { description: `Default: those that it defines, of ${names.join(', ')}.` }
+          : { default: names[0] }),
       },
     },
     ['type', 'language', 'source'],

@@ -174,8 +174,8 @@ export const slotContracts: Readonly<Record<PolicySlot, SlotContract>> = {
         arguments: [argument('request', schedulingFeatures)],
         decision: { kind: 'number' },
         returns:
-          'the rank of the request, rounded to an integer from -2^31 to 2^31: where no other function ranks ' +
-          'them, the lowest joins the batch first, and of those that run the highest gives way',
+          'the rank of the request, rounded to an integer from -2^31 to 2^31: where no other function ' +
+          'ranks them, the lowest joins the batch first, and of those that run the highest gives way',
       },
       {
         name: 'make_batch',

@@ -119,8 +119,12 @@ function checkScaling(pools: readonly PoolConfig[], scaling: readonly ScalingSet
   const at = scaling.map(({ configId, replicas }) => {
     const named = pools.filter((pool) => pool.configId === configId);
     if (named.length !== 1) {
-      const problem = `names "${configId}", which ${named.length === 0 ? 'is no pool' : `${named.length} pools are called`}`;
-      throw configError('scaling.configId', problem, 'Name one of the pools, each with its own name.');
+      const what = named.length === 0 ? 'is no pool' : `${named.length} pools are called`;
+      throw configError(
+        'scaling.configId',
+        `names "${configId}", which ${what}`,
+        'Name one of the pools, each with its own name.',
+      );
     }
     if (scaling.filter((other) => other.configId === configId).length > 1) {
       throw configError('scaling.configId', `names "${configId}" twice`, 'Give a pool one autoscaler.');

@@ -100,10 +100,10 @@ function gatewayOptions(command: Command): Command {
     .option('--dispatch-order <name>', 'fifo, priority or slo-deadline')
     .option('--slo-targets <list>', 'for slo-deadline, as critical=100000 in µs')
     .option('--fairness-policy <name>', 'global-strict or round-robin')
-    .option('--max-gateway-queue-depth <n>', 'most requests in the queue, 0: any number', '0')
-    .option('--per-band-capacity <n>', 'most requests of one priority, 0: any number', '0')
+    .option('--max-gateway-queue-depth <n>', 'most requests in the queue, 0 for no limit', '0')
+    .option('--per-band-capacity <n>', 'most requests of one priority, 0 for no limit', '0')
     .option('--usage-limit-threshold <share>', 'saturation up to which the last band is served (default: 1)')
-    .option('--request-ttl <us>', 'longest wait in the queue, 0: any', '0')
+    .option('--request-ttl <us>', 'longest wait in the queue, 0 for no limit', '0')
     .option('--dispatch-tick-interval <us>', 'how often the queue is looked at', '1000')
     .option('--queue-shedding', 'a full queue puts out a less urgent sheddable request');
 }

@@ -122,7 +122,8 @@ function decisionCode(decision: Signature['decision'], about: number): string {
     if (place < 0) return 'returns "' + choice.slice(0, 40) + '". Return one of ' + ${JSON.stringify(names)};
     const needsAmount = ${withAmount}.includes(choice);
     if (needsAmount !== isPair || (isPair && typeof value[1] !== 'number')) {
-      return 'returns "' + choice + '". Return ' + (needsAmount ? '["' + choice + '", amount]' : '"' + choice + '"');
+      const right = needsAmount ? '["' + choice + '", amount]' : '"' + choice + '"';
+      return 'returns "' + choice + '". Return ' + right;
     }
     results[0] = place;
     results[1] = isPair ? value[1] : 0;`;

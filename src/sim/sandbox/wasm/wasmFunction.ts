@@ -153,7 +153,8 @@ export class WasmFunction implements PolicyFunction {
       this.#decision[row] = Number.isNaN(results[row])
         ? invalidDecision(
             this.signature.name,
-            `gives record ${row} of ${rows} NaN or nothing. Store a number for each, and guard divisions by 0`,
+            `gives record ${row} of ${rows} NaN or nothing. ` +
+              'Store a number for each, and guard divisions by 0',
           )
         : results[row];
     }

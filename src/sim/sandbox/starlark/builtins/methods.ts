@@ -16,16 +16,44 @@ import {
 import { dictMethods, listMethods } from './collectionMethods.ts';
 import { type Method, stringMethods } from './stringMethods.ts';
 
-function methodsOf(object: Value): Readonly<Record<string, Method<never>>> {
+/** The call of one of the methods, all of which take what `self` is. */
+function callOne<Self extends Value>(
+  methods: Readonly<Record<string, Method<Self>>>,
+  meter: Meter,
+  self: Self,
+  site: FieldSite,
+  positional: readonly Value[],
+  named: NamedArguments,
+  line: number,
+): Value {
+  return Object.hasOwn(methods, site.name)
+    ? methods[site.name](meter, self, positional, named, line)
+    : noMethod(methods, self, site);
+}
+
+function callOn(
+  meter: Meter,
+  object: Value,
+  site: FieldSite,
+  positional: readonly Value[],
+  named: NamedArguments,
+  line: number,
+): Value {
+  if (typeof object === 'string') {
+    return callOne(stringMethods, meter, object, site, positional, named, line);
+  }
+  if (object instanceof StarList) return callOne(listMethods, meter, object, site, positional, named, line);
+  if (object instanceof StarDict) return callOne(dictMethods, meter, object, site, positional, named, line);
+  return noMethod({}, object, site);
+}
+
+function methodsOf(object: Value): object {
   if (typeof object === 'string') return stringMethods;
   if (object instanceof StarList) return listMethods;
   return object instanceof StarDict ? dictMethods : {};
 }
 
-/** The table was chosen by the object's type, so the object is what the method takes: hence `as never`. */
-function findMethod(object: Value, { name, line }: FieldSite): Method<never> {
-  const methods = methodsOf(object);
-  if (Object.hasOwn(methods, name)) return methods[name];
+function noMethod(methods: object, object: Value, { name, line }: FieldSite): never {
   const nearest = nearestName(name, Object.keys(methods));
   const remedy = nearest === undefined ? '' : `. Do you mean ${nearest}?`;
   return fail(line, `${typeName(object)} has no field or method ${name}${remedy}`);
@@ -34,9 +62,10 @@ function findMethod(object: Value, { name, line }: FieldSite): Method<never> {
 export function getAttribute(object: Value, site: FieldSite): Value {
   const field = getField(object, site);
   if (field !== undefined) return field;
-  const method = findMethod(object, site);
+  const methods = methodsOf(object);
+  if (!Object.hasOwn(methods, site.name)) noMethod(methods, object, site);
   return new StarFunction(site.name, (meter, positional, named, line) =>
-    method(meter, object as never, positional, named, line),
+    callOn(meter, object, site, positional, named, line),
   );
 }
 
@@ -49,9 +78,7 @@ export function callMethod(
   named: NamedArguments,
 ): Value {
   const field = getField(object, site);
-  if (field === undefined) {
-    return findMethod(object, site)(meter, object as never, positional, named, site.line);
-  }
+  if (field === undefined) return callOn(meter, object, site, positional, named, site.line);
   if (!(field instanceof StarFunction)) return fail(site.line, `${typeName(field)} cannot be called`);
   return field.call(meter, positional, named, site.line);
 }

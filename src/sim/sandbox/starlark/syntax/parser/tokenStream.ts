@@ -99,7 +99,7 @@ export class TokenStream {
     return true;
   }
 
-  /** A name after a point: any word, since nothing else can stand there. */
+  /** A name after a point. Each word is one, since nothing else can stand there. */
   field(): Token {
     if (this.token.kind !== 'name') this.fail(`the name of a field is expected, not ${this.describe()}`);
     return this.advance();
