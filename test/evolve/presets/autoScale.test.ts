@@ -8,6 +8,7 @@ import {
   scalingPolicies,
 } from '../../../src/sim/control/index.ts';
 import { world } from '../../sim/control/fixtures.ts';
+import { idleMetrics } from '../../sim/control/idleMetrics.ts';
 import { choiceOf, eachPresetHasARow } from './rows.ts';
 
 const second = 1_000_000;
@@ -52,19 +53,7 @@ function context(load: Load): AutoScaleContext {
     pendingReplicas: pending,
     minReplicas: 1,
     maxReplicas: 100,
-    metrics: {
-      avgQueueDepth: 0,
-      avgUtilization: 0,
-      requestRate: 0,
-      avgPromptTokens: 0,
-      avgOutputTokens: 0,
-      sloAttainment: {},
-      avgLatencyUs: 0,
-      p99LatencyUs: 0,
-      avgTtftUs: 0,
-      avgTpotUs: 0,
-      ...metrics,
-    },
+    metrics: { ...idleMetrics, ...metrics },
     replicas: Array.from({ length: ready }, (_, instance) => ({
       instance,
       queueDepth: 0,

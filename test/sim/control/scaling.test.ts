@@ -15,6 +15,7 @@ import {
 } from '../../../src/sim/control/index.ts';
 import { PartitionedRandom } from '../../../src/sim/random/index.ts';
 import { world } from './fixtures.ts';
+import { idleMetrics } from './idleMetrics.ts';
 
 const second = 1_000_000;
 
@@ -45,18 +46,7 @@ function context(fields: Partial<AutoScaleContext> = {}): AutoScaleContext {
     nowUs: 0,
     minReplicas: 1,
     maxReplicas: 100,
-    metrics: {
-      avgQueueDepth: 0,
-      avgUtilization: 0,
-      requestRate: 0,
-      avgPromptTokens: 0,
-      avgOutputTokens: 0,
-      sloAttainment: {},
-      avgLatencyUs: 0,
-      p99LatencyUs: 0,
-      avgTtftUs: 0,
-      avgTpotUs: 0,
-    },
+    metrics: idleMetrics,
     loadHistory: [],
     pendingRequests: 0,
     sinceLastScaleUs: Infinity,

@@ -1,6 +1,7 @@
 /** A decision of an autoscaler, for tests of what is made of it. */
 
 import type { ScaleChange } from '../../../../src/sim/cluster/index.ts';
+import { idleMetrics } from '../../control/idleMetrics.ts';
 
 export function scaleChange(
   configId: string,
@@ -15,17 +16,6 @@ export function scaleChange(
     previousCount,
     newCount,
     reason: '',
-    metrics: {
-      avgQueueDepth: 0,
-      avgUtilization: 0,
-      requestRate: 0,
-      avgPromptTokens: 0,
-      avgOutputTokens: 0,
-      sloAttainment: {},
-      avgLatencyUs: 0,
-      p99LatencyUs: 0,
-      avgTtftUs: 0,
-      avgTpotUs: 0,
-    },
+    metrics: idleMetrics,
   };
 }

@@ -1,0 +1,16 @@
+/** Metrics of a deployment that serves nothing, for tests to fill in what they ask about. */
+
+import type { DeploymentMetrics } from '../../../src/sim/control/index.ts';
+
+export const idleMetrics: DeploymentMetrics = {
+  avgQueueDepth: 0,
+  avgUtilization: 0,
+  requestRate: 0,
+  avgPromptTokens: 0,
+  avgOutputTokens: 0,
+  sloAttainment: {},
+  avgLatencyUs: 0,
+  p99LatencyUs: 0,
+  avgTtftUs: 0,
+  avgTpotUs: 0,
+};
