@@ -5,7 +5,8 @@ import type { PolicyEntry } from '../registry/index.ts';
 import { type NumberRule, type ParameterRules, PolicyRegistry } from '../registry/index.ts';
 import type { AdmissionPolicy } from './admissionPolicy.ts';
 import { ProbabilisticShed, SoftReflective } from './randomShedding.ts';
-import { ConcurrencyShed, GaieLegacy, LatencySlo, TierShed } from './shedding.ts';
+import { concurrencySaturation, utilizationSaturation } from './saturation.ts';
+import { LatencySlo, SaturationShed, TierShed } from './shedding.ts';
 import { AlwaysAdmit, RejectAll, TokenBucket } from './simple.ts';
 import { EvolvedAdmission, TenantBudgets } from './tenants.ts';
 
@@ -60,7 +61,10 @@ export const admissionPolicies: PolicyRegistry<AdmissionPolicy> = new PolicyRegi
     'gaie-legacy': budgeted({
       about: 'no sheddable classes while instances are saturated',
       parameters: { queueThreshold, kvThreshold },
-      make: (p) => new GaieLegacy(p.number('queueThreshold'), p.number('kvThreshold')),
+      make: (p) => {
+        const [queue, kv] = [p.number('queueThreshold'), p.number('kvThreshold')];
+        return new SaturationShed('gaie-legacy', (cluster) => utilizationSaturation(cluster, queue, kv));
+      },
     }),
     probabilistic: budgeted({
       about: 'sheds sheddable classes with a chance that grows with the fifth power of saturation',
@@ -102,7 +106,10 @@ export const admissionPolicies: PolicyRegistry<AdmissionPolicy> = new PolicyRegi
     concurrency: budgeted({
       about: 'no sheddable classes while as many requests are in flight as all instances should have',
       parameters: { perInstance: { kind: 'number', default: 100, above: 0 } },
-      make: (p) => new ConcurrencyShed(p.number('perInstance')),
+      make: (p) => {
+        const perInstance = p.number('perInstance');
+        return new SaturationShed('concurrency', (cluster) => concurrencySaturation(cluster, perInstance));
+      },
     }),
     evolved: budgeted({
       about: 'the published evolved rule for an overloaded cluster',

@@ -7,7 +7,7 @@ import { predictedTpotUs, predictedTtftUs } from '../prediction.ts';
 import type { RequestView } from '../request.ts';
 import type { RouterState } from '../routerState.ts';
 import type { AdmissionPolicy } from './admissionPolicy.ts';
-import { concurrencySaturation, kvUtilization, utilizationSaturation } from './saturation.ts';
+import { kvUtilization } from './saturation.ts';
 
 /** Rejects classes below `minPriority` while the most loaded instance has more than `threshold`. */
 export class TierShed extends StatelessPolicy implements AdmissionPolicy {
@@ -34,16 +34,15 @@ export class TierShed extends StatelessPolicy implements AdmissionPolicy {
   }
 }
 
-/** Rejects sheddable classes while the instances are saturated; the rule of the gateway API's extension. */
-export class GaieLegacy extends StatelessPolicy implements AdmissionPolicy {
-  readonly name: string = 'gaie-legacy';
-  readonly #queueThreshold: number;
-  readonly #kvThreshold: number;
+/** Rejects sheddable classes while the instances are saturated. Of what says how much they are, 1 is full. */
+export class SaturationShed extends StatelessPolicy implements AdmissionPolicy {
+  readonly name: string;
+  readonly #saturation: (cluster: ClusterState) => number;
 
-  constructor(queueThreshold: number, kvThreshold: number) {
+  constructor(name: string, saturation: (cluster: ClusterState) => number) {
     super();
-    this.#queueThreshold = queueThreshold;
-    this.#kvThreshold = kvThreshold;
+    this.name = name;
+    this.#saturation = saturation;
   }
 
   decide(
@@ -52,31 +51,8 @@ export class GaieLegacy extends StatelessPolicy implements AdmissionPolicy {
     _router: RouterState,
     cluster: ClusterState,
   ): AdmissionDecision {
-    if (!priority.hints.sheddable) return ADMIT;
-    const saturation = utilizationSaturation(cluster, this.#queueThreshold, this.#kvThreshold);
-    return saturation < 1 ? ADMIT : { verdict: 'reject', reason: 'saturated' };
-  }
-}
-
-/** Rejects sheddable classes while the instances have `perInstance` requests in flight each, on average. */
-export class ConcurrencyShed extends StatelessPolicy implements AdmissionPolicy {
-  readonly name: string = 'concurrency';
-  readonly #perInstance: number;
-
-  constructor(perInstance: number) {
-    super();
-    this.#perInstance = perInstance;
-  }
-
-  decide(
-    _request: RequestView,
-    priority: Priority,
-    _router: RouterState,
-    cluster: ClusterState,
-  ): AdmissionDecision {
-    if (!priority.hints.sheddable) return ADMIT;
-    const saturation = concurrencySaturation(cluster, this.#perInstance);
-    return saturation < 1 ? ADMIT : { verdict: 'reject', reason: 'saturated' };
+    if (!priority.hints.sheddable || this.#saturation(cluster) < 1) return ADMIT;
+    return { verdict: 'reject', reason: 'saturated' };
   }
 }
 
