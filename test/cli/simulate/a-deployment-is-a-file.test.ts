@@ -63,7 +63,7 @@ it('is the same simulation as its options', async () => {
 });
 
 it('says filters of routing and kinds of concurrency as options do', async () => {
-  const few = 'concurrency_kind: hybrid, max_concurrency: 4';
+  const few = 'concurrency_kind: hybrid, max_concurrency: 4, fairness: program-aware, half_life_us: 9e6';
   const text = base
     .replace('policy: token-bucket, capacity: 90000, refill_rate: 5000', 'policy: concurrency, kind: hybrid')
     .replace(
@@ -77,9 +77,10 @@ it('says filters of routing and kinds of concurrency as options do', async () =>
     .replace('token-bucket', 'concurrency')
     .replace('--snap', `--routing-parameters ${filters} --snap`);
   const gateway = '--flow-control --saturation-detector concurrency';
-  const kind = '--concurrency-kind hybrid --max-concurrency 4';
+  const kind = '--concurrency-kind hybrid --max-concurrency 4 --fairness-policy program-aware';
+  const fairness = '--gateway-parameters halfLifeUs=9e6';
   const fromFile = await printed('--deployment', write(text));
-  expect(fromFile).toBe(await printed(...`${options} ${gateway} ${kind}`.split(' ')));
+  expect(fromFile).toBe(await printed(...`${options} ${gateway} ${kind} ${fairness}`.split(' ')));
   expect(fromFile).not.toBe(await printed('--deployment', write(base)));
 });
 

@@ -72,10 +72,10 @@ export function controlSetup(options: Options): ControlSetup {
   }
 }
 
-/** Fields that `--admission-parameters` and `--routing-parameters` set, with where each is said. */
+/** Fields that `--admission-parameters` and its like set, with where each is said. */
 function parameterFields(options: Options): Record<string, string> {
   return Object.fromEntries(
-    ['admission', 'routing'].flatMap((stage) =>
+    ['admission', 'routing', 'gateway'].flatMap((stage) =>
       Object.keys(parametersOf(options, `${stage}Parameters`)).map((name) => {
         return [`${stage}.${name}`, `--${stage}-parameters ${name}`];
       }),
@@ -181,6 +181,7 @@ function gatewayOf(options: Options, bundle: Bundle): PolicyChoice {
     usageLimit: realOption(options, 'usageLimitThreshold', 1e-9, 1) ?? 1,
     shedding: options.queueShedding === true,
     ...(targetsUs === undefined ? {} : { targetsUs }),
+    ...parametersOf(options, 'gatewayParameters'),
   };
 }
 
