@@ -115,21 +115,26 @@ function someField({ within }: Site, { sites, fields, random }: Material): Expre
   return { ...expression, name: pick(names, random) };
 }
 
+/** `term` times a small number, added to `left` or taken from it. */
+export function addScaled(left: Expression, term: Expression, random: GoRandom): Variation {
+  const weight = float(elementary.exp(1.5 * random.normFloat64() - 1));
+  const right: Expression = { kind: 'binary', operator: '*', left: weight, right: term, line };
+  const operator = random.intn(2) === 0 ? '+' : '-';
+  return {
+    expression: { kind: 'binary', operator, left, right, line },
+    about: `${operator} ${print(right)}`,
+  };
+}
+
 /** A new term or factor that depends on a field. */
 const addTerm: Mutation = (site, material) => {
   const field = site.sort === 'number' ? someField(site, material) : undefined;
   if (field === undefined) return undefined;
   const { random } = material;
+  const left = site.expression;
+  if (random.intn(2) === 0) return addScaled(left, field, random);
   const weight = float(elementary.exp(1.5 * random.normFloat64() - 1));
   const scaled: Expression = { kind: 'binary', operator: '*', left: weight, right: field, line };
-  const left = site.expression;
-  if (random.intn(2) === 0) {
-    const operator = random.intn(2) === 0 ? '+' : '-';
-    return {
-      expression: { kind: 'binary', operator, left, right: scaled, line },
-      about: `${operator} ${print(scaled)}`,
-    };
-  }
   const one: Expression = { kind: 'integer', value: 1, line };
   const right: Expression = { kind: 'binary', operator: '+', left: one, right: scaled, line };
   return {
