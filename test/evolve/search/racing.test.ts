@@ -130,7 +130,13 @@ it('one that decides as a known one does, or as another in the race, goes no fur
 
 it('crossings join the best of each slot, once each, with the best parts first', () => {
   const spec = (template: string) => ({ type: 'parameterized', template, parameters: {} }) as const;
-  const preset = (routing: string, priority: string, a: number, b: number): Individual =>
+  const preset = (
+    routing: string,
+    priority: string,
+    a: number,
+    b: number,
+    behaviour: string = `${routing}-${priority}`,
+  ): Individual =>
     individualOf(
       {
         bundle: { routing: spec(routing), priority: spec(priority) },
@@ -140,7 +146,7 @@ it('crossings join the best of each slot, once each, with the best parts first',
       },
       0,
       { ...evaluationOf(() => 0), policyId: `${routing}-${priority}` },
-      { score: Math.min(a, b), leads: { a, b }, cases: 16, behaviour: `${routing}-${priority}` },
+      { score: Math.min(a, b), leads: { a, b }, cases: 16, behaviour },
     );
   const presets = [
     preset('usual', 'usual', -0.2, -0.2),
@@ -149,6 +155,7 @@ it('crossings join the best of each slot, once each, with the best parts first',
     preset('bad', 'usual', -2, -2),
     preset('worse', 'usual', -3, -3),
     preset('usual', 'urgent', 0, -0.3),
+    preset('usual', 'urgent-by-another-name', 0, -0.3, 'usual-urgent'),
   ];
   const made = crossings(presets, ['priority', 'routing'], 100);
   const pairs = made.map(({ bundle: { priority, routing } }) =>
