@@ -95,7 +95,12 @@ export function mutateProgram(
 }
 
 /** A child of two programs: an expression of the second in the place of one of the first, or added to it. */
-export function crossPrograms(source: string, other: string, random: GoRandom): ProgramChild | undefined {
+export function crossPrograms(
+  source: string,
+  other: string,
+  random: GoRandom,
+  known: Fields = {},
+): ProgramChild | undefined {
   const donor = tryParse(regionsOf(other)[1]);
   if (donor === undefined) return undefined;
   const donors = sitesOf(donor).filter(({ expression }) => !isLiteral(expression));
@@ -107,7 +112,8 @@ export function crossPrograms(source: string, other: string, random: GoRandom): 
     if (fitting.length === 0) return undefined;
     const { expression } = pick(fitting, random);
     if (site.sort === 'number' && random.intn(2) === 0) {
-      const { expression: sum, about } = addScaled(site.expression, expression, random);
+      const material = { fields: fieldsOf([module], known), random };
+      const { expression: sum, about } = addScaled(site.expression, expression, material);
       return { module: replaceIn(module, site.expression, sum), about: `${about} of the other parent` };
     }
     return {
