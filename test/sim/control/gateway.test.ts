@@ -106,6 +106,20 @@ describe('the banded gateway', () => {
     expect(make({ detector: 'utilization' }).saturation(busy)).toBeCloseTo(0.65, 12);
     expect(make({ detector: 'concurrency', maxConcurrency: 50 }).saturation(busy)).toBe(0.4);
     expect(make({ detector: 'concurrency' }).saturation(cluster([]))).toBe(1);
+    const filled = cluster([
+      instance(0, { inFlight: 50, inFlightTokens: 500_000 }),
+      instance(1, { inFlight: 10, inFlightTokens: 100_000 }),
+    ]);
+    const kind = (concurrencyKind: string, more = {}): number =>
+      make({ detector: 'concurrency', concurrencyKind, ...more }).saturation(filled);
+    // 60 of 200 requests, 600000 of 2000000 tokens
+    expect([kind('requests'), kind('tokens'), kind('hybrid')]).toEqual([0.3, 0.3, 0.3]);
+    expect([
+      kind('tokens', { maxTokenConcurrency: 600_000 }),
+      kind('requests', { maxConcurrency: 300 }),
+    ]).toEqual([0.5, 0.1]);
+    expect(kind('hybrid', { maxTokenConcurrency: 600_000 })).toBe(0.5);
+    expect(kind('hybrid', { maxConcurrency: 40 })).toBe(0.75);
     expect(() => make({ detector: 'utilisation' })).toThrow(/gateway\.detector.*utilization/);
   });
 

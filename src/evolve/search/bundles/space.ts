@@ -110,7 +110,12 @@ function putParameter(spec: PolicySpec, name: string, value: ParameterValue): Po
 }
 
 function parameterAxes(given: Readonly<Record<string, ParameterValue>>, rules: ParameterRules): Axis[] {
-  return Object.entries(rules).flatMap(([name, rule]) => axesOfRule(name, given[name] ?? rule.default, rule));
+  const isOn = (name: string): boolean => (given[name] ?? rules[name].default) !== rules[name].default;
+  return Object.entries(rules).flatMap(([name, rule]) => {
+    // it would decide nothing
+    if (rule.kind === 'number' && rule.with !== undefined && !rule.with.some(isOn)) return [];
+    return axesOfRule(name, given[name] ?? rule.default, rule);
+  });
 }
 
 function axesOfRule(name: string, value: ParameterValue, rule: ParameterRules[string]): Axis[] {

@@ -73,7 +73,14 @@ export function crossings(
   const made: Candidate[] = [];
   for (const { specs, from } of all.sort((a, b) => a.places - b.places)) {
     if (made.length === most || from.length === 0) break;
-    const bundle: PolicyBundle = { ...from[0].bundle, ...specs };
+    // a priority policy keeps the scheduler that it came with, where none is chosen
+    const scheduled = from.find((parent) => parent.bundle.instanceScheduler !== undefined);
+    const instanceScheduler = scheduled?.bundle.instanceScheduler;
+    const bundle: PolicyBundle = {
+      ...from[0].bundle,
+      ...(instanceScheduler && { instanceScheduler }),
+      ...specs,
+    };
     if (known.has(contentKey(bundle))) continue;
     known.add(contentKey(bundle));
     const changes = slots.flatMap((slot) => (specs[slot] ? [`${slot}: ${nameOfSpec(specs[slot])}`] : []));

@@ -9,6 +9,7 @@ import {
   type PolicySlot,
   type PolicySpec,
   presets,
+  withItsScheduler,
 } from '../../bundle/index.ts';
 
 const starlark = (source: string): PolicySpec => ({ type: 'code', language: 'starlark', source });
@@ -105,7 +106,7 @@ export function firstPolicies(slots: readonly PolicySlot[]): PolicyBundle[] {
   const named = [...presets].filter(([name]) => slots.some((slot) => name.startsWith(`${slot}/`)));
   const own = slots.flatMap((slot) =>
     Object.entries(plain[slot] ?? {}).map(([name, spec]): PolicyBundle => {
-      return { ...baseline, name: `${slot}/${name}`, [slot]: spec };
+      return { ...baseline, name: `${slot}/${name}`, ...withItsScheduler(slot, spec) };
     }),
   );
   return [...named.map(([, bundle]) => bundle), ...own];

@@ -1,6 +1,11 @@
 /** Gateway queues by name, and the detectors of saturation that they dispatch by. */
 
-import { concurrencySaturation, utilizationSaturation } from '../admission/index.ts';
+import {
+  concurrencyKindOf,
+  concurrencyKinds,
+  concurrencySaturation,
+  utilizationSaturation,
+} from '../admission/index.ts';
 import type { ClusterState } from '../instances.ts';
 import { type NumberRule, PolicyRegistry } from '../registry/index.ts';
 import { BandedGateway } from './bandedGateway.ts';
@@ -23,7 +28,9 @@ export const gateways: PolicyRegistry<Gateway> = new PolicyRegistry<Gateway>('ga
       detector: { kind: 'choice', default: 'never', names: ['never', 'utilization', 'concurrency'] },
       queueThreshold: { kind: 'number', default: 5, above: 0 },
       kvThreshold: { kind: 'number', default: 0.8, above: 0, max: 1 },
+      concurrencyKind: { kind: 'choice', default: 'requests', names: concurrencyKinds },
       maxConcurrency: { kind: 'number', default: 100, min: 1, integer: true },
+      maxTokenConcurrency: { kind: 'number', default: 1_000_000, min: 1, integer: true },
       /** `priority` and `fifo` differ in nothing, since bands are walked by priority. */
       order: { kind: 'choice', default: 'fifo', names: ['fifo', 'priority', 'slo-deadline'] },
       fairness: { kind: 'choice', default: 'global-strict', names: ['global-strict', 'round-robin'] },
@@ -35,6 +42,11 @@ export const gateways: PolicyRegistry<Gateway> = new PolicyRegistry<Gateway>('ga
     },
     make: (p) => {
       const detector = p.text('detector');
+      const caps = {
+        kind: concurrencyKindOf(p.text('concurrencyKind')) ?? 'requests',
+        requests: p.number('maxConcurrency'),
+        tokens: p.number('maxTokenConcurrency'),
+      };
       return {
         queue: new BandedGateway({
           maxDepth: p.number('maxDepth'),
@@ -47,7 +59,7 @@ export const gateways: PolicyRegistry<Gateway> = new PolicyRegistry<Gateway>('ga
         }),
         saturation: (cluster) => {
           if (detector === 'never') return 0;
-          if (detector === 'concurrency') return concurrencySaturation(cluster, p.number('maxConcurrency'));
+          if (detector === 'concurrency') return concurrencySaturation(cluster, caps);
           return utilizationSaturation(cluster, p.number('queueThreshold'), p.number('kvThreshold'));
         },
       };
