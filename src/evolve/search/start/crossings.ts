@@ -14,7 +14,10 @@ interface Choice {
   readonly from: Individual;
 }
 
-/** By score and by the lead in each setting in turn: the best preset with a policy that is not chosen yet. */
+/**
+ * By score and by the lead in each setting in turn: the best preset with a policy that is not chosen yet, nor
+ * one that decides as it does.
+ */
 function choicesOf(slot: PolicySlot, presets: readonly Individual[]): Choice[] {
   const having = presets.filter((preset) => preset.bundle[slot] !== undefined);
   const settings = Object.keys(presets[0]?.leads ?? {});
@@ -24,12 +27,16 @@ function choicesOf(slot: PolicySlot, presets: readonly Individual[]): Choice[] {
   ];
   const rankings = measures.map((measure) => [...having].sort((a, b) => measure(b) - measure(a)));
   const chosen = new Map<string, Choice>();
+  const behaviours = new Set<string>();
   for (let turn = 0; chosen.size < PER_SLOT && turn < measures.length * having.length; turn++) {
     const ranking = rankings[turn % measures.length];
-    const from = ranking.find(({ bundle }) => !chosen.has(JSON.stringify(bundle[slot])));
+    const from = ranking.find(
+      ({ bundle, behaviour }) => !chosen.has(JSON.stringify(bundle[slot])) && !behaviours.has(behaviour),
+    );
     const spec = from?.bundle[slot];
     if (from === undefined || spec === undefined) break;
     chosen.set(JSON.stringify(spec), { spec, from });
+    behaviours.add(from.behaviour);
   }
   return [...chosen.values()];
 }

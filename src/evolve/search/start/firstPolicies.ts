@@ -1,5 +1,5 @@
 /**
- * Where a search begins: the presets of the searched slots, and for slots that take them a plain program and
+ * Where a search begins: the presets of the searched slots, and for slots that take them plain programs and
  * a plain tree, so that there is something for their mutations to start from. All of them are to be beaten.
  */
 
@@ -20,6 +20,13 @@ const plain: Readonly<Partial<Record<PolicySlot, Readonly<Record<string, PolicyS
     crowded = 1.0 * instance.inFlight - cluster.minInFlight
     cached = 0.5 * instance.prefixAffinity / (1.0 + 0.5 * crowded)
     return cached + 0.5 / (1.0 + instance.inFlight)
+
+def score(request, cluster, instances):
+    return [rate(request, cluster, instance) for instance in instances]
+`),
+    work: starlark(`def rate(request, cluster, instance):
+    uncached = request.promptTokens * (1.0 - instance.prefixAffinity)
+    return 0.0 - 2.0 * uncached - 1.0 * instance.inFlightTokens - 256.0 * instance.inFlight
 
 def score(request, cluster, instances):
     return [rate(request, cluster, instance) for instance in instances]
