@@ -230,6 +230,34 @@ export const ruleRows: readonly RoutingRow[] = [
     to: 1,
   },
   {
+    template: 'aibrix-pd-conductor',
+    formula: '-(f x TTFT + 5 hit + 1000 + miss^1.5 + 5000) to prefill, in µs',
+    candidates: [
+      instance(0, { role: 'prefill', inFlight: 2, recentTtftUs: 10_000 }),
+      instance(1, { role: 'prefill', inFlight: 1 }),
+    ],
+    view: long,
+    before: [[request(), 0]],
+    // 20000, 160 tokens that are there and 160 that are not; 512^1.5 + 5000 for an unknown one, and all 320
+    scores: [-(20_000 + 1800 + 160 ** 1.5 + 5000), -(512 ** 1.5 + 5000 + 320 ** 1.5 + 5000)],
+    to: 1,
+  },
+  {
+    template: 'aibrix-pd-conductor',
+    formula: '-(60 s / t x (1 + 1 / max(f, 1))) to decode, x 1.5 above 0.9 of KV; 20 ms without t',
+    candidates: [
+      instance(0, { role: 'decode', inFlight: 2, used: 901 }),
+      instance(1, { role: 'decode', inFlight: 4, used: 900 }),
+      instance(2, { role: 'decode' }),
+    ],
+    ended: [
+      [0, 10, 600, 1, 2, ''],
+      [1, 10, 300, 1, 2, ''],
+    ],
+    scores: [-100_000 * 1.5 * 1.5, -200_000 * 1.25, -20_000 * 2],
+    to: 2,
+  },
+  {
     template: 'aibrix-throughput',
     formula: '-(2 x mean prompt + mean output)',
     candidates: inFlight(0, 0, 9),

@@ -5,11 +5,17 @@ import { PREFILL_TOKENS_PER_S } from '../../prediction.ts';
 import type { NumberRule, ParameterRules, Parameters, PolicyEntry } from '../../registry/index.ts';
 import { Picker, tieNames } from '../picking.ts';
 import type { RoutingPolicy } from '../routingPolicy.ts';
-import { AibrixPd, AibrixPrefixCache, AibrixVtc } from './aibrix.ts';
+import {
+  AibrixConductor,
+  AibrixLeastLatency,
+  AibrixPd,
+  AibrixPrefixCache,
+  AibrixThroughput,
+  AibrixVtc,
+} from './aibrix/index.ts';
 import { PowerOfTwo, RandomInstance } from './chance.ts';
 import { DynamoKv } from './dynamoKv.ts';
 import { LatencyHeadroom } from './headroom.ts';
-import { AibrixLeastLatency, AibrixThroughput } from './outcomes.ts';
 import { Preble } from './preble.ts';
 import { KvAware, PrefixAware } from './productionStack.ts';
 import { SglangCacheAware, SglangLmetric, SglangPrefixHash } from './sglang.ts';
@@ -168,6 +174,32 @@ export const ruleEntries: Readonly<Record<string, PolicyEntry<RoutingPolicy>>> =
     about: 'AIBrix: match and load to prefill, load, throughput and free HBM to decode',
     parameters: { windowUs: positive(60_000_000), ...memory },
     make: (p, world) => new AibrixPd(p.number('windowUs'), pickerOf(p, world), p.number('memoryBlocks')),
+  },
+  'aibrix-pd-conductor': {
+    about: 'AIBrix: the least predicted time to the first token to prefill, between tokens to decode',
+    parameters: {
+      windowUs: positive(60_000_000),
+      hitUs: number(5),
+      hitFixedUs: number(1000),
+      missUs: number(1),
+      missFixedUs: number(5000),
+      ...memory,
+    },
+    make: (p, world) => {
+      const times = {
+        hitUs: p.number('hitUs'),
+        hitFixedUs: p.number('hitFixedUs'),
+        missUs: p.number('missUs'),
+        missFixedUs: p.number('missFixedUs'),
+      };
+      return new AibrixConductor(
+        times,
+        p.number('windowUs'),
+        world.blockTokens,
+        pickerOf(p, world),
+        p.number('memoryBlocks'),
+      );
+    },
   },
   'aibrix-throughput': {
     about: 'AIBrix: the least prompt and output tokens of its ended requests, prompts twice',

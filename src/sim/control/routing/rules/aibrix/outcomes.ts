@@ -1,10 +1,10 @@
-/** Rules that go by what requests turned out to be like on each instance. */
+/** AIBrix's rules that go by what requests turned out to be like on each instance. */
 
-import type { Outcome } from '../../outcome.ts';
-import { OutcomeMeans } from '../memory/outcomeMeans.ts';
-import type { Picker } from '../picking.ts';
-import type { RoutingContext } from '../routingPolicy.ts';
-import { ScoredRule, type Taken } from './scoredRule.ts';
+import type { Outcome } from '../../../outcome.ts';
+import { OutcomeMeans } from '../../memory/outcomeMeans.ts';
+import type { Picker } from '../../picking.ts';
+import type { RoutingContext } from '../../routingPolicy.ts';
+import { ScoredRule, type Taken } from '../scoredRule.ts';
 
 abstract class ByOutcomes extends ScoredRule {
   protected readonly means: OutcomeMeans;
