@@ -52,6 +52,10 @@ describe('a mistake', () => {
     ['--horizon -1', /--horizon is -1/],
     ['--timeout 0', /--timeout is 0/],
     ['--session-mode closed', /--session-mode is "closed".*fixed, closed-loop/],
+    [
+      '--num-instances 2 --prefill-instances 1 --decode-instances 1 --model-autoscaler-interval-us 1000',
+      /--model-autoscaler-interval-us asks for an autoscaler .* which role .* replicas: \{min: 1, max: 4\} .* --deployment/,
+    ],
     ['--session-mode closed-loop', /--session-mode is closed-loop, which is for recorded traces/],
   ])('%s', async (args, says) => {
     const { exitCode, text } = await failure(args);
