@@ -161,14 +161,14 @@ export interface TupleHash {
   readonly text: string;
   /** Elements, those of tuples in it included, as often as they stand there. */
   readonly elements: number;
-  /** Of all texts that are made on the way. */
-  readonly characters: number;
+  /** Of memory, for the texts that are made on the way. */
+  readonly units: number;
   /** How deep tuples stand in it. */
   readonly height: number;
 }
 
 /** Told of what is added to the cost before it is taken. */
-export type Charge = (elements: number, characters: number) => void;
+export type Charge = (elements: number, units: number) => void;
 
 /** Equal keys give equal results: 1 and 1.0 are one key, True and 1 are two. */
 function hashed(key: Value): Hashed {
@@ -184,13 +184,13 @@ export function hashOfTuple(key: StarTuple, charge: Charge = () => {}, depth = 0
   const known = key.hash;
   if (known !== null) {
     if (depth + known.height > MAX_VALUE_DEPTH) throw new UnhashableError();
-    charge(known.elements, known.characters);
+    charge(known.elements, known.units);
     return known;
   }
   if (depth >= MAX_VALUE_DEPTH) throw new UnhashableError();
   const parts: string[] = [];
   let elements = 0;
-  let characters = 0;
+  let units = 0;
   let height = 1;
   for (const item of key.items) {
     let part: Hashed;
@@ -198,14 +198,14 @@ export function hashOfTuple(key: StarTuple, charge: Charge = () => {}, depth = 0
       const inner = hashOfTuple(item, charge, depth + 1);
       part = inner.text;
       elements += inner.elements;
-      characters += inner.characters;
+      units += inner.units;
       height = Math.max(height, 1 + inner.height);
     } else part = hashed(item);
-    const length = typeof part === 'string' ? part.length : 8;
-    charge(1, length);
+    const taken = typeof part === 'string' ? Math.floor(part.length / 8) : 1;
+    charge(1, taken);
     elements++;
-    characters += length;
+    units += taken;
     parts.push(typeof part === 'string' ? `${part.length}:${part}` : `${typeof part}:${part}`);
   }
-  return (key.hash = { text: `\0t${parts.join(',')}`, elements, characters, height });
+  return (key.hash = { text: `\0t${parts.join(',')}`, elements, units, height });
 }

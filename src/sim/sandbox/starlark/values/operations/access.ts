@@ -25,9 +25,9 @@ export function withKey<T>(meter: Meter, line: number, key: Value, work: () => T
   try {
     if (typeof key === 'string') spendText(meter, key.length, line);
     else if (key instanceof StarTuple) {
-      hashOfTuple(key, (elements, characters) => {
+      hashOfTuple(key, (elements, units) => {
         meter.spend(elements, line);
-        meter.allocate(Math.floor(characters / 8), line);
+        meter.allocate(units, line);
       });
     }
     return work();
