@@ -127,3 +127,20 @@ def admit(request, state):
     }
   });
 });
+
+test('a tuple as a key costs the same in a fork, where nobody has made its text yet', async () => {
+  const source = `
+def admit(request, state):
+    key = state.setdefault("key", tuple([("tenant", i) for i in range(50)]))
+    counts = {key: 1}
+    return "admit" if counts[key] == 1 else "reject"
+`;
+  const program = await loadProgram('starlark', source);
+  const [here, fork] = [program.instantiate(), program.instantiate()];
+  const [policy, forked] = [here.bind(admit), fork.bind(admit)];
+  policy.call();
+  fork.restore(here.snapshot());
+  policy.call();
+  forked.call();
+  expect([fork.stepsUsed, fork.memoryUsed]).toEqual([here.stepsUsed, here.memoryUsed]);
+});

@@ -5,6 +5,7 @@ import { fail } from '../../failure.ts';
 import { repr } from '../text.ts';
 import { typeName } from '../typeName.ts';
 import {
+  hashOfTuple,
   StarDict,
   StarFloat,
   StarList,
@@ -14,11 +15,21 @@ import {
   UnhashableError,
   type Value,
 } from '../value.ts';
-import { isEqual } from './comparison.ts';
+import { isEqual, spendSearch, spendText } from './comparison.ts';
 
-/** Runs what looks up a key, and says so when a list or a dict is used as one. */
-export function withKey<T>(line: number, key: Value, work: () => T): T {
+/**
+ * Runs what looks up a key, and says so when a list or a dict is used as one. A long text costs as where it
+ * is compared; a tuple costs a step an element, and memory for the text that stands for it.
+ */
+export function withKey<T>(meter: Meter, line: number, key: Value, work: () => T): T {
   try {
+    if (typeof key === 'string') spendText(meter, key.length, line);
+    else if (key instanceof StarTuple) {
+      hashOfTuple(key, (elements, units) => {
+        meter.spend(elements, line);
+        meter.allocate(units, line);
+      });
+    }
     return work();
   } catch (error) {
     if (error instanceof UnhashableError) fail(line, `${typeName(key)} cannot be a key. Use a tuple`);
@@ -31,7 +42,7 @@ export function getItem(meter: Meter, object: Value, index: Value, line: number)
     return object.items[position(index, object.items.length, object, line)];
   }
   if (object instanceof StarDict) {
-    const value = withKey(line, index, () => object.get(index));
+    const value = withKey(meter, line, index, () => object.get(index));
     if (value === undefined) {
       return fail(
         line,
@@ -68,7 +79,7 @@ export function setItem(meter: Meter, object: Value, index: Value, value: Value,
   } else if (object instanceof StarDict) {
     requireMutable(object, line);
     meter.allocate(2, line);
-    withKey(line, index, () => object.set(index, value));
+    withKey(meter, line, index, () => object.set(index, value));
   } else {
     fail(line, `elements of ${typeName(object)} cannot be assigned`);
   }
@@ -160,11 +171,12 @@ function findField({ shape }: StarRecord, site: FieldSite): void {
 }
 
 export function contains(meter: Meter, element: Value, object: Value, line: number): boolean {
-  if (object instanceof StarDict) return withKey(line, element, () => object.get(element) !== undefined);
+  if (object instanceof StarDict)
+    return withKey(meter, line, element, () => object.get(element) !== undefined);
   if (typeof object === 'string') {
     if (typeof element !== 'string')
       fail(line, `"in" looks for a string in a string, not for ${typeName(element)}`);
-    meter.spend(object.length, line);
+    spendSearch(meter, object, element, line);
     return object.includes(element);
   }
   if (object instanceof StarList || object instanceof StarTuple) {
