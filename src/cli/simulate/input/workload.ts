@@ -53,8 +53,6 @@ export function openSimulation(
   const mode = oneOf('--session-mode', String(options.sessionMode ?? 'fixed'), ['fixed', 'closed-loop']);
   const loop = mode === 'fixed' ? undefined : recordedLoop(file, opened, limit, options);
   const sessions = opened.workload?.sessions ?? loop?.sessions;
-  const asked = wholeOption(options, 'horizon', 1, 2 ** 63);
-  const fromFile = recorded === undefined ? (opened.spec?.horizonUs ?? Infinity) : replayHorizonUs(opened);
   return {
     workload: {
       stream: loop?.stream ?? limited(opened, limit),
@@ -64,7 +62,7 @@ export function openSimulation(
     spec: opened.spec,
     expected: limit > 0 ? limit : Infinity,
     seed: seedOption(options) ?? SEED,
-    horizonUs: asked === undefined ? fromFile : Number.isSafeInteger(asked) ? asked : Infinity,
+    horizonUs: horizonOf(options, opened),
   };
 }
 
@@ -98,7 +96,17 @@ function sharesNothing({ workload }: OpenedWorkload): boolean {
   );
 }
 
-/** Upstream's end of a replay: twice the last arrival, or ten minutes where all arrive at once. */
+function horizonOf(options: Options, opened: OpenedWorkload): number {
+  const asked = wholeOption(options, 'horizon', 1, 2 ** 63);
+  if (asked !== undefined) return Number.isSafeInteger(asked) ? asked : Infinity;
+  const isReplay = textOption(options, 'traceData') !== undefined;
+  return isReplay ? replayHorizonUs(opened) : (opened.spec?.horizonUs ?? Infinity);
+}
+
+/**
+ * Upstream's end of a replay: twice the last arrival, or ten minutes where all arrive at once. It is known
+ * only at the end of the trace, and needed at the beginning: the trace is read once for it alone.
+ */
 function replayHorizonUs(opened: OpenedWorkload): number {
   let lastUs = 0;
   for (const { arrivalUs } of opened.requests()) lastUs = Math.max(lastUs, arrivalUs);
