@@ -27,6 +27,11 @@ describe('the tierkv binary', () => {
     [['workload'], /^tierkv: name one of the commands\. See tierkv workload --help\.$/],
     [['replay', 'x', '--hbm-block', '5'], /^tierkv: unknown option .* \(Did you mean --hbm-blocks\?\)/],
     [['replay', 'x', '--hbm-blocks', '-5'], /^tierkv: --hbm-blocks is -5, .* \[TKV_CONFIG\]$/],
+    [['evolve', '--out', '/proc/x'], /^tierkv: --out \/proc\/x cannot be made: ENOENT/],
+    [
+      ['evaluate', 'routing/lor', '--cache', '/dev/null/x'],
+      /^tierkv: --cache \/dev\/null\/x cannot be made: ENO/,
+    ],
     [['replay', 'x', '--json', '/no/such/dir/x'], /^tierkv: \/no\/such\/dir\/x cannot be written/],
   ])('%j is one line on stderr, nothing on stdout, exit code 2', (args, says) => {
     const { status, stdout, stderr } = tierkv(args);

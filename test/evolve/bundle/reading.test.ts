@@ -9,6 +9,7 @@ import {
   readBundle,
   slotContracts,
 } from '../../../src/evolve/bundle/index.ts';
+import { routingPolicies } from '../../../src/sim/control/index.ts';
 
 function problemOf(json: string): string {
   try {
@@ -42,6 +43,10 @@ describe('a bundle that cannot be is refused in one line with field and remedy',
     [
       '{"admission":{"type":"parameterized","template":"tier-shed","parameters":{"threshold":-1}}}',
       /^admission\.threshold is -1\. Give it an integer of at least 0/,
+    ],
+    [
+      '{"routing":{"type":"parameterized","template":"llm-d","parameters":{"minPrefixMatch":2}}}',
+      /^routing\.minPrefixMatch is 2\. Give it a number above 0 and up to 1\.$/,
     ],
     [
       '{"routing":{"type":"code","language":"python","source":""}}',
@@ -144,6 +149,23 @@ describe('what describes policies', () => {
       const bundle = { instanceScheduler: { type: 'decisionTree', root, entrypoint } };
       expect(readBundle(JSON.parse(JSON.stringify(bundle)))).toEqual(bundle);
     }
+  });
+
+  test('says what a filter does once for all templates that have it, and when it counts', () => {
+    const text = descriptionText(['routing']);
+    expect(text.match(/^- minPrefixMatch = .*$/gm)).toEqual([
+      '- minPrefixMatch = 0.8, with prefixCacheAffinity: share of the prompt',
+    ]);
+    const weighted = routingPolicies.names.filter(
+      (name) => 'sloHeadroomTier' in routingPolicies.describe(name).parameters,
+    );
+    expect(weighted).toContain('evolved');
+    expect(text).toContain(`Parameters of ${weighted.join(', ')}:\n- maxQueueDepth`);
+    expect(text).toContain('- concurrencyKind = "none", one of none, requests, tokens, hybrid: leaves out');
+    const rule = { description: 'share of the prompt', type: 'number', default: 0.8 };
+    expect(JSON.stringify(bundleSchema())).toContain(
+      `"minPrefixMatch":${JSON.stringify({ ...rule, exclusiveMinimum: 0, maximum: 1 })}`,
+    );
   });
 
   test('holds every feature, action and template', () => {

@@ -3,10 +3,11 @@
  * bit for bit, so that it is kept and not computed again. In memory, and in a folder where one is named.
  */
 
-import { mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
+import { readFileSync, renameSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { contentHash, type PolicyBundle, policyId } from '../../../evolve/bundle/index.ts';
 import type { RawMetrics, SuiteCase } from '../../../evolve/fitness/index.ts';
+import { makeDirectory } from '../../output/index.ts';
 
 /** Most results in memory; the oldest go first. */
 const RESULTS_MAX = 10_000;
@@ -26,7 +27,7 @@ export class CaseCache {
   /** @param folder made where it is missing */
   constructor(folder?: string) {
     this.#folder = folder;
-    if (folder !== undefined) mkdirSync(folder, { recursive: true });
+    if (folder !== undefined) makeDirectory(folder, '--cache');
   }
 
   key(bundle: PolicyBundle, { args, seed, perturbation }: SuiteCase): string {

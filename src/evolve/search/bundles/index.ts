@@ -3,6 +3,7 @@
 export {
   type Candidate,
   contentKey,
+  echoOf,
   type Individual,
   individualOf,
   nameOfSpec,

@@ -7,7 +7,7 @@
 import type { PolicySlot } from '../../bundle/policyBundle.ts';
 import type { Evaluation, Evaluator } from '../../fitness/evaluation.ts';
 import type { Individual } from '../bundles/index.ts';
-import { type BySetting, barsOf, bestOfEach, caseScoresOf, standingOf } from './lead.ts';
+import { type BySetting, barsOf, bestOfEach, caseScoresOf, standingOf } from '../racing/index.ts';
 import { kindOf } from './numericEmitter.ts';
 
 /** Share of the finalists that may be of one kind: near relatives of the best say little beside it. */
@@ -25,7 +25,10 @@ export interface Chosen {
   readonly leads: BySetting;
 }
 
-/** @param ranking the best first */
+/**
+ * Each decides otherwise than the others.
+ * @param ranking the best first
+ */
 export function finalistsOf(
   ranking: readonly Individual[],
   count: number,
@@ -33,13 +36,16 @@ export function finalistsOf(
 ): Individual[] {
   const most = Math.ceil(OF_ONE_KIND * count);
   const ofKind = new Map<string, number>();
+  const behaviours = new Set<string>();
   const found: Individual[] = [];
   for (const individual of ranking) {
     if (found.length === count) break;
+    if (behaviours.has(individual.behaviour)) continue;
     const kind = kindOf(individual.bundle, slots);
     const before = ofKind.get(kind) ?? 0;
     if (before === most) continue;
     ofKind.set(kind, before + 1);
+    behaviours.add(individual.behaviour);
     found.push(individual);
   }
   return found;
