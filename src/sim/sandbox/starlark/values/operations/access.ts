@@ -2,6 +2,7 @@
 
 import type { Meter } from '../../../meter.ts';
 import { fail } from '../../failure.ts';
+import type { RecordShape } from '../record.ts';
 import { repr } from '../text.ts';
 import { typeName } from '../typeName.ts';
 import {
@@ -53,11 +54,20 @@ export function getItem(meter: Meter, object: Value, index: Value, line: number)
   }
   if (typeof object === 'string') return object[position(index, object.length, object, line)];
   if (object instanceof StarRange) return object.at(position(index, object.length, object, line));
+  if (object instanceof StarRecord) {
+    const field = typeof index === 'string' ? index : object.shape.fields[0];
+    return fail(line, `a record of ${object.shape.name} has fields and no elements. Write x.${field}`);
+  }
   return fail(line, `${typeName(object)} has no elements`);
 }
 
+function notAnIndex(index: Value, line: number): never {
+  const remedy = index instanceof StarFloat ? '. Write int(x), or divide by //' : '';
+  return fail(line, `an index is an int, not ${typeName(index)}${remedy}`);
+}
+
 function position(index: Value, length: number, object: Value, line: number): number {
-  if (typeof index !== 'number') return fail(line, `an index is an int, not ${typeName(index)}`);
+  if (typeof index !== 'number') return notAnIndex(index, line);
   const at = index < 0 ? index + length : index;
   if (at < 0 || at >= length) {
     fail(line, `the index ${index} is outside the ${typeName(object)} of ${length} elements`);
@@ -159,11 +169,16 @@ export function getBareField(object: Value, site: FieldSite): Value | undefined 
   return object.values[site.index];
 }
 
+function fieldRemedy(shape: RecordShape, name: string): string {
+  if (name === 'get') return `A record is no dict: write x.${shape.fields[0]}`;
+  const meant = shape.nearest(name);
+  return meant === undefined ? `Its fields are ${shape.fields.join(', ')}` : `Do you mean ${meant}?`;
+}
+
 function findField({ shape }: StarRecord, site: FieldSite): void {
   const index = shape.indexOf(site.name);
   if (index < 0) {
-    const nearest = shape.nearest(site.name) ?? shape.fields.join(', ');
-    fail(site.line, `${shape.name} has no field ${site.name}. Do you mean ${nearest}?`);
+    fail(site.line, `${shape.name} has no field ${site.name}. ${fieldRemedy(shape, site.name)}`);
   }
   site.shape = shape;
   site.index = index;
