@@ -9,6 +9,7 @@ import {
   parseBundle,
   policySlots,
   preset,
+  withItsScheduler,
 } from '../../evolve/bundle/index.ts';
 import { unknownName } from '../../sim/control/index.ts';
 import { readText, unreadable } from '../input/index.ts';
@@ -32,7 +33,7 @@ export function openPolicy(asked: string, slot: string = 'routing'): PolicyBundl
   if (found === undefined) throw unknownName('--slot', slot, policySlots);
   const language = languages[extension];
   const source = language === 'wasm' ? bytesOf(asked) : readText(asked);
-  return { name: path.basename(asked), [found]: { type: 'code', language, source } };
+  return { name: path.basename(asked), ...withItsScheduler(found, { type: 'code', language, source }) };
 }
 
 function bytesOf(file: string): string {

@@ -61,6 +61,38 @@ function signalLine({ name, kind, unit, freshness, about }: SignalDescription): 
   return `- ${name}: ${kind}${unit === '' ? '' : ` in ${unit}`}, ${freshness}: ${about}`;
 }
 
+/** From so many templates on, a parameter that they have in common is described once. */
+const COMMON = 3;
+
+function templateLines(templates: SlotDescription['templates']): string[] {
+  const having = new Map<ParameterRule, string[]>();
+  for (const [name, { parameters }] of Object.entries(templates)) {
+    for (const rule of Object.values(parameters)) having.set(rule, [...(having.get(rule) ?? []), name]);
+  }
+  const isCommon = (rule: ParameterRule): boolean => (having.get(rule)?.length ?? 0) >= COMMON;
+  const lines: string[] = [];
+  const common = new Map<string, Set<string>>();
+  for (const [name, { about, parameters }] of Object.entries(templates)) {
+    const own: string[] = [];
+    for (const [parameter, rule] of Object.entries(parameters)) {
+      if (isCommon(rule)) {
+        const group = (having.get(rule) ?? []).join(', ');
+        common.set(group, (common.get(group) ?? new Set()).add(parameterLine(parameter, rule)));
+      } else own.push(`${parameter} = ${JSON.stringify(rule.default)}`);
+    }
+    lines.push(`- ${name}: ${about}${own.length === 0 ? '' : ` (${own.join(', ')})`}`);
+  }
+  for (const [group, parameters] of common) lines.push('', `Parameters of ${group}:`, ...parameters);
+  return lines;
+}
+
+function parameterLine(name: string, rule: ParameterRule): string {
+  const names = rule.kind === 'choice' ? `, one of ${rule.names.join(', ')}` : '';
+  const needed = rule.kind === 'number' && rule.with !== undefined ? `, with ${rule.with.join(' or ')}` : '';
+  const about = rule.about === undefined ? '' : `: ${rule.about}`;
+  return `- ${name} = ${JSON.stringify(rule.default)}${names}${needed}${about}`;
+}
+
 function describeSlot(slot: PolicySlot): SlotDescription {
   const { about, templates, functions, actions, takesSeveral = false } = slotContracts[slot];
   return {
@@ -114,12 +146,7 @@ export function descriptionText(slots: readonly PolicySlot[] = policySlots): str
   for (const { slot, about, templates, functions, takesSeveral, arguments: inputs, actions } of all) {
     if (!slots.includes(slot)) continue;
     lines.push('', `## ${slot}: ${about}`, '', 'Templates:');
-    for (const [name, template] of Object.entries(templates)) {
-      const rules = Object.entries(template.parameters).map(
-        ([each, rule]) => `${each} = ${JSON.stringify(rule.default)}`,
-      );
-      lines.push(`- ${name}: ${template.about}${rules.length === 0 ? '' : ` (${rules.join(', ')})`}`);
-    }
+    lines.push(...templateLines(templates));
     if (functions.length === 0) continue;
     const howMany = takesSeveral ? 'one or more; a tree takes one decision, its entrypoint' : 'one';
     lines.push('', `Functions of a program, of which it defines ${howMany}:`);

@@ -3,7 +3,7 @@
 export { describePolicies, descriptionText, type PolicyDescription } from './describe.ts';
 export * from './policyBundle.ts';
 export { canonicalJson, contentHash, policyId } from './policyId.ts';
-export { baseline, preset, presets } from './presets.ts';
+export { baseline, preset, presets, withItsScheduler } from './presets.ts';
 export { bundleLimits } from './reading/fields.ts';
 export { parseBundle, readBundle } from './reading/readBundle.ts';
 export { treeComparisons } from './reading/readTree.ts';

@@ -4,7 +4,7 @@
  */
 
 import { unknownName } from '../../sim/control/index.ts';
-import { type PolicyBundle, policySlots } from './policyBundle.ts';
+import { type PolicyBundle, type PolicySlot, type PolicySpec, policySlots } from './policyBundle.ts';
 import { slotContracts } from './slots.ts';
 
 /** What the other slots of a preset have: the most usual policy of each. */
@@ -18,12 +18,26 @@ const usual: PolicyBundle = {
   },
 };
 
+/** Priority policies whose ranks are all alike: no scheduler could go by them. */
+const unranked = ['constant'];
+
+/**
+ * A policy of one slot with what it needs beside it to decide anything. Ranks of a priority policy order
+ * nothing on an instance that takes requests as they come: it goes with the scheduler that reads ranks.
+ */
+export function withItsScheduler(slot: PolicySlot, spec: PolicySpec): PolicyBundle {
+  const ranks = slot === 'priority' && !(spec.type === 'parameterized' && unranked.includes(spec.template));
+  const scheduler: PolicySpec = { type: 'parameterized', template: 'priority-fcfs', parameters: {} };
+  return { [slot]: spec, ...(ranks && { instanceScheduler: scheduler }) };
+}
+
 /** Presets by name, slot by slot in the order of the registries. */
 export const presets: ReadonlyMap<string, PolicyBundle> = new Map(
   policySlots.flatMap((slot) =>
     slotContracts[slot].templates.names.map((template): [string, PolicyBundle] => {
       const name = `${slot}/${template}`;
-      return [name, { ...usual, name, [slot]: { type: 'parameterized', template, parameters: {} } }];
+      const own = withItsScheduler(slot, { type: 'parameterized', template, parameters: {} });
+      return [name, { ...usual, name, ...own }];
     }),
   ),
 );

@@ -13,6 +13,11 @@ function strict(properties: Readonly<Record<string, Schema>>, required: readonly
 }
 
 function ofRule(rule: ParameterRule): Schema {
+  const { about } = rule;
+  return { ...(about === undefined ? {} : { description: about }), ...valuesOf(rule) };
+}
+
+function valuesOf(rule: ParameterRule): Schema {
   switch (rule.kind) {
     case 'flag':
       return { type: 'boolean', default: rule.default };
@@ -27,7 +32,7 @@ function ofRule(rule: ParameterRule): Schema {
         ...(rule.max === undefined ? {} : { maximum: rule.max }),
       };
     case 'numbers': {
-      const { default: _, ...each } = ofRule(rule.each);
+      const { default: _, ...each } = valuesOf(rule.each);
       return {
         type: 'object',
         default: rule.default,

@@ -62,6 +62,28 @@ it('is the same simulation as its options', async () => {
   );
 });
 
+it('says filters of routing and kinds of concurrency as options do', async () => {
+  const few = 'concurrency_kind: hybrid, max_concurrency: 4, fairness: program-aware, half_life_us: 9e6';
+  const text = base
+    .replace('policy: token-bucket, capacity: 90000, refill_rate: 5000', 'policy: concurrency, kind: hybrid')
+    .replace(
+      'ties: random',
+      'ties: random, prefix_cache_affinity: true, concurrency_kind: hybrid, max_concurrency: 3',
+    )
+    .replace('seed: 5', `  gateway: {policy: banded, detector: concurrency, ${few}}\nseed: 5`);
+  const filters = 'prefixCacheAffinity=true,concurrencyKind=hybrid,maxConcurrency=3';
+  const options = asOptions
+    .replace(/--token-bucket.* 5000/, '--admission-parameters kind=hybrid')
+    .replace('token-bucket', 'concurrency')
+    .replace('--snap', `--routing-parameters ${filters} --snap`);
+  const gateway = '--flow-control --saturation-detector concurrency';
+  const kind = '--concurrency-kind hybrid --max-concurrency 4 --fairness-policy program-aware';
+  const fairness = '--gateway-parameters halfLifeUs=9e6';
+  const fromFile = await printed('--deployment', write(text));
+  expect(fromFile).toBe(await printed(...`${options} ${gateway} ${kind} ${fairness}`.split(' ')));
+  expect(fromFile).not.toBe(await printed('--deployment', write(base)));
+});
+
 it('says how KV is handed off as options do', async () => {
   const pool = (role: string): string =>
     `  - {name: ${role}, role: ${role}, engine: {total_kv_blocks: 2000}}\n`;

@@ -51,6 +51,22 @@ describe('a mistake', () => {
     ['--metrics-path /no/such/dir/m.json', /\/no\/such\/dir\/m.json cannot be written/],
     ['--horizon -1', /--horizon is -1/],
     ['--timeout 0', /--timeout is 0/],
+    ['--routing-parameters minPrefixMatch', /--routing-parameters holds "minPrefixMatch".* as name=value/],
+    ['--routing-parameters policy=lor', /--routing-parameters names a policy/],
+    [
+      '--routing-policy weighted --routing-parameters minPrefixMatch=2',
+      /--routing-parameters minPrefixMatch is 2. Give it a number above 0 and up to 1/,
+    ],
+    [
+      '--routing-policy weighted --routing-parameters prefixCacheAfinity=true',
+      /--routing-parameters prefixCacheAfinity is not known.*prefixCacheAffinity/,
+    ],
+    [
+      '--admission-policy concurrency --admission-parameters kind=token',
+      /--admission-parameters kind is not known.*tokens/,
+    ],
+    ['--flow-control --concurrency-kind token', /--concurrency-kind is not known.*tokens/],
+    ['--flow-control --max-token-concurrency 0', /--max-token-concurrency is 0/],
     ['--session-mode closed', /--session-mode is "closed".*fixed, closed-loop/],
     [
       '--num-instances 2 --prefill-instances 1 --decode-instances 1 --model-autoscaler-interval-us 1000',

@@ -25,8 +25,12 @@ interface Row {
 
 const priorities = new SloPriorities();
 
-function ask(template: string, asked: readonly Asked[]): string[] {
-  const policy = admissionPolicies.make(choiceOf('admission', template), world());
+function ask(
+  template: string,
+  asked: readonly Asked[],
+  parameters: Readonly<Record<string, number | string>> = {},
+): string[] {
+  const policy = admissionPolicies.make({ ...choiceOf('admission', template), ...parameters }, world());
   return asked.map((each) => {
     const {
       sloClass = '',
@@ -205,6 +209,25 @@ describe('admission', () => {
     const share = expected.filter((verdict) => verdict === 'reject').length / expected.length;
     expect(share).toBeGreaterThan(0.012);
     expect(share).toBeLessThan(0.034);
+  });
+
+  test('concurrency may count uncached tokens, n x 1000000, or be at the larger of both shares', () => {
+    const each = (requests: number, tokens: number): InstanceSnapshot[] =>
+      [0, 1].map((i) => instance(i, { inFlight: requests, inFlightTokens: i === 0 ? tokens : 0 }));
+    const loads = [each(100, 0), each(99, 1_999_999), each(99, 2_000_000), each(100, 2_000_000)];
+    const verdicts = (parameters: Readonly<Record<string, number | string>>): string =>
+      loads
+        .flatMap((instances) =>
+          ask('concurrency', [{ sloClass: 'batch', instances, verdict: 'admit' }], parameters),
+        )
+        .join(' ');
+    expect(verdicts({})).toBe('reject admit admit reject');
+    expect(verdicts({ kind: 'tokens' })).toBe('admit admit reject reject');
+    expect(verdicts({ kind: 'hybrid' })).toBe('reject admit reject reject');
+    expect(verdicts({ kind: 'hybrid', perInstance: 101 })).toBe('admit admit reject reject');
+    // twice that is 1999999
+    expect(verdicts({ kind: 'tokens', tokensPerInstance: 999_999.5 })).toBe('admit reject reject reject');
+    expect(() => verdicts({ kind: 'token' })).toThrow(/admission\.kind.*tokens/);
   });
 
   eachPresetHasARow('admission', rows);

@@ -108,6 +108,23 @@ const rows: readonly Row[] = [
     ],
   },
   {
+    template: 'aibrix-kpa',
+    formula:
+      'ceil(avg / 50) within [n / 2, 2 n]; n within 0.1 of 50 n; where avg 6 s > 2 avg 60 s the larger of both',
+    wanted: [
+      [{ concurrency: even(109) }, 2], // 1.09
+      [{ concurrency: even(111) }, 3], // 2.22
+      [{ ready: 20, concurrency: even(910) }, 20], // 0.91
+      [{ ready: 20, concurrency: even(890) }, 18], // 17.8
+      [{ concurrency: even(2000) }, 4], // 40, of which 2 x 2
+      [{ ready: 8, concurrency: even(10) }, 4], // no less than a half
+      [{ concurrency: [20, 500] }, 4], // 500 / 68: 10, of which 2 x 2
+      [{ ready: 3, concurrency: [150, 290] }, 3], // 290 / 164 is no panic; 164 / 150
+      [{ ready: 6, concurrency: [10, 100] }, 6], // 100 / 19: 2 and 3, but it does not shrink
+      [{ concurrency: even(0) }, 1],
+    ],
+  },
+  {
     template: 'saturation',
     formula: 'open: kv < 0.8 and q < 5; +1 below 0.1 KV or 3 queued to spare, -1 where N - 1 keep both',
     wanted: [

@@ -80,6 +80,7 @@ const small: Readonly<Record<string, Readonly<Record<string, number>>>> = {
   hpa: { target: 10 },
   kpa: { target: 10, stableWindowUs: 100_000, panicWindowUs: 20_000 },
   apa: { target: 10 },
+  'aibrix-kpa': { target: 10, stableWindowUs: 100_000, panicWindowUs: 20_000 },
   'model-based': { alphaUs: 1000, betaUs: 10, prefillUs: 30, ttftUs: 4000, tpotUs: 1100 },
   'dynamo-throughput': { alphaUs: 1000, betaUs: 10, prefillUs: 30, ttftUs: 4000, tpotUs: 1100 },
   'dynamo-load': { alphaUs: 1000, betaUs: 10, prefillUs: 30, ttftUs: 4000, tpotUs: 1100 },

@@ -1,8 +1,13 @@
 /** Presets of priority: scores and ranks worked out by hand from the formulas. */
 
 import { describe, expect, test } from 'vitest';
-import { priorityPolicies, type RequestView } from '../../../src/sim/control/index.ts';
+import { bindBundle } from '../../../src/evolve/binding/index.ts';
+import { preset } from '../../../src/evolve/bundle/index.ts';
+import { PolicyControlPlane, priorityPolicies, type RequestView } from '../../../src/sim/control/index.ts';
+import { newSimulation } from '../../../src/sim/deployment/index.ts';
+import { type SmallRequest, smallPool } from '../../sim/cluster/smallCluster.ts';
 import { request, router, world } from '../../sim/control/fixtures.ts';
+import { audited, scheduledBy, smallSetup } from '../binding/scheduledRun.ts';
 import { choiceOf, eachPresetHasARow } from './rows.ts';
 
 interface Row {
@@ -71,7 +76,41 @@ const rows: readonly Row[] = [
   },
 ];
 
+/** One seat, which number 0 has until 4670 µs. Numbers 1 to 6 wait for it. */
+const waiting: SmallRequest[] = [
+  { atUs: 0, prompt: 64, output: 4, tenant: 'b' },
+  { atUs: 100, prompt: 8, output: 1, tenant: 'a', sloClass: 'batch' },
+  { atUs: 150, prompt: 8, output: 1, tenant: 'a', sloClass: 'batch' },
+  { atUs: 200, prompt: 8, output: 1, tenant: 'a', sloClass: 'standard' },
+  { atUs: 300, prompt: 8, output: 1, tenant: 'b', sloClass: 'standard' },
+  { atUs: 400, prompt: 8, output: 1, tenant: 'a', sloClass: 'critical' },
+  { atUs: 450, prompt: 8, output: 1, tenant: 'b', sloClass: 'batch', ttftTargetUs: 500 },
+];
+
+/** In which order the preset lets them run. */
+async function joined(name: string): Promise<number[]> {
+  const order: number[] = [];
+  const bound = await bindBundle(preset(name));
+  const setup = smallSetup(smallPool({ maxSequences: 1 }), waiting, {
+    joined: ({ number }) => void order.push(number),
+  });
+  const control = new PolicyControlPlane(bound.control, { key: 1n, blockTokens: 4, maxSequences: 1 });
+  audited(newSimulation(scheduledBy({ ...setup, control }, bound)));
+  return order;
+}
+
 describe('priority', () => {
+  test.each([
+    ['constant', 'as they came', [0, 1, 2, 3, 4, 5, 6]],
+    ['slo-class', 'ranks 0, 1, 1, 5, 5, 5', [0, 5, 3, 4, 1, 2, 6]],
+    // the one with a target is due in 950 µs, the others in an hour, less 4, 3 and -1 s
+    ['slo-deadline', 'the one that is due first, then by class', [0, 6, 5, 3, 4, 1, 2]],
+    // number 3 comes when its tenant has 2 of the 3 in flight, half a request beyond its share: rank 1050
+    ['fair-share', 'rank 1050 behind 1000', [0, 5, 4, 3, 1, 2, 6]],
+  ])('a run with the preset %s goes by its ranks: %s', async (template, _, order) => {
+    expect(await joined(`priority/${template}`)).toEqual(order);
+  });
+
   test.each(rows)('$template: $formula', ({ template, given }) => {
     const policy = priorityPolicies.make(choiceOf('priority', template), world());
     for (const [fields, score, rank, sheddable] of given) {

@@ -105,6 +105,25 @@ it('crossover takes expressions of the other parent, and never a name that is no
   expect(taken).toBeGreaterThan(10);
 });
 
+it(`new terms weigh as their fields are large: tokens by the thousand beside shares (seed ${seed})`, () => {
+  const random = new GoRandom(BigInt(seed));
+  const known = { x: { share: 1, tokens: 1024 } };
+  const source = 'def score(x):\n    return 0.5 * x.share\n';
+  const other = 'def score(x):\n    return 2.0 * x.tokens\n';
+  const weights: number[] = [];
+  for (let i = 0; i < 2000; i++) {
+    const child =
+      i % 2 === 0 ? mutateProgram(source, random, known) : crossPrograms(source, other, random, known);
+    const weight = child?.source.match(/[+-] \(?([\de.-]+) \* x\.tokens/)?.[1];
+    if (weight !== undefined) weights.push(1024 * Number(weight));
+  }
+  expect(weights.length).toBeGreaterThan(100);
+  weights.sort((a, b) => a - b);
+  const median = weights[Math.floor(weights.length / 2)];
+  expect(median).toBeGreaterThan(0.1);
+  expect(median).toBeLessThan(2);
+});
+
 it('what stands outside the marked lines stays as it is, letter for letter', () => {
   const before = '# kept   as it is\nLIMIT = 3  # no number to search\n# EVOLVE-BLOCK-START\n';
   const after = '# EVOLVE-BLOCK-END\n\n\ndef other( a ):\n  return a\n';

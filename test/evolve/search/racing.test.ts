@@ -6,6 +6,7 @@ import type { Evaluation, Evaluator, SuiteName } from '../../../src/evolve/fitne
 import { FAILED_SCORE } from '../../../src/evolve/fitness/index.ts';
 import {
   barsOf,
+  behaviourOf,
   crossings,
   type Individual,
   individualOf,
@@ -62,6 +63,7 @@ class Named implements Evaluator {
   }
 }
 
+const nobody: ReadonlySet<string> = new Set();
 const rungs = rungsOf(cases).map((ids) => ({ cases: ids, bars: { 'a/roofline': 0, 'b/roofline': 0 } }));
 
 it('rungs halve the seeds of every setting down to two', () => {
@@ -95,7 +97,7 @@ it('a race goes on with the better third, and who was stopped stands below all t
     name === 'lucky' ? (Number(id.split('/')[2]) < 2 ? 1 : -1) : Number(name) / 100;
   const evaluator = new Named(score);
   const names = ['5', '1', 'lucky', '8', '3', '9', '2', '7', '4'];
-  const raced = await race(names.map(named), rungs, evaluator);
+  const raced = await race(names.map(named), rungs, evaluator, nobody);
   expect(raced.map((each) => each.cases)).toEqual([4, 4, 8, 16, 4, 16, 4, 4, 4]);
   expect([...evaluator.asked.values()]).toEqual([4, 4, 8, 16, 4, 16, 4, 4, 4]);
   const order = names.map((name, i) => ({ name, ...raced[i] })).sort((a, b) => b.score - a.score);
@@ -105,17 +107,36 @@ it('a race goes on with the better third, and who was stopped stands below all t
 
 it('candidates that fail end the race for themselves only', async () => {
   const evaluator = new Named((name) => (name === 'broken' ? undefined : 0.1));
-  const raced = await race([named('broken'), named('whole')], rungs, evaluator);
+  const raced = await race([named('broken'), named('whole')], rungs, evaluator, nobody);
   expect(raced[0]).toMatchObject({ score: FAILED_SCORE, cases: 0 });
   expect(raced[1]).toMatchObject({ cases: 16 });
-  expect(await race([], rungs, evaluator)).toEqual([]);
-  const all = await race([named('broken'), named('broken')], rungs, evaluator);
+  expect(await race([], rungs, evaluator, nobody)).toEqual([]);
+  const all = await race([named('broken'), named('broken')], rungs, evaluator, nobody);
   expect(all.every(({ evaluation }) => evaluation.error !== undefined)).toBe(true);
+});
+
+it('one that decides as a known one does, or as another in the race, goes no further', async () => {
+  const score = (name: string): number => (name.startsWith('same') ? 0.5 : Number(name) / 100);
+  const evaluator = new Named(score);
+  const known = behaviourOf(evaluationOf(() => 0.07, rungs[0].cases));
+  const names = ['same-1', 'same-2', '7', '8'];
+  const raced = await race(names.map(named), rungs, evaluator, new Set([known]));
+  expect(raced.map(({ isEcho }) => isEcho)).toEqual([false, true, true, false]);
+  expect(raced.map((each) => each.cases)).toEqual([16, 4, 4, 16]);
+  expect(raced[1].behaviour).toBe(raced[0].behaviour);
+  expect(raced[2].behaviour).toBe(known);
+  expect(behaviourOf(failed)).toBe('');
 });
 
 it('crossings join the best of each slot, once each, with the best parts first', () => {
   const spec = (template: string) => ({ type: 'parameterized', template, parameters: {} }) as const;
-  const preset = (routing: string, priority: string, a: number, b: number): Individual =>
+  const preset = (
+    routing: string,
+    priority: string,
+    a: number,
+    b: number,
+    behaviour: string = `${routing}-${priority}`,
+  ): Individual =>
     individualOf(
       {
         bundle: { routing: spec(routing), priority: spec(priority) },
@@ -125,7 +146,7 @@ it('crossings join the best of each slot, once each, with the best parts first',
       },
       0,
       { ...evaluationOf(() => 0), policyId: `${routing}-${priority}` },
-      { score: Math.min(a, b), leads: { a, b }, cases: 16 },
+      { score: Math.min(a, b), leads: { a, b }, cases: 16, behaviour },
     );
   const presets = [
     preset('usual', 'usual', -0.2, -0.2),
@@ -133,14 +154,16 @@ it('crossings join the best of each slot, once each, with the best parts first',
     preset('special', 'usual', -0.9, 0),
     preset('bad', 'usual', -2, -2),
     preset('worse', 'usual', -3, -3),
+    preset('worst', 'usual', -4, -4),
     preset('usual', 'urgent', 0, -0.3),
+    preset('usual', 'urgent-by-another-name', 0, -0.3, 'usual-urgent'),
   ];
   const made = crossings(presets, ['priority', 'routing'], 100);
   const pairs = made.map(({ bundle: { priority, routing } }) =>
     [priority, routing].map((each) => (each?.type === 'parameterized' ? each.template : '')).join(' '),
   );
   expect(pairs[0]).toBe('urgent good');
-  expect(pairs.slice().sort()).toEqual(['urgent bad', 'urgent good', 'urgent special'].sort());
+  expect(pairs.slice().sort()).toEqual(['urgent bad', 'urgent good', 'urgent special', 'urgent worse']);
   for (const { parents, origin } of made) {
     expect(origin).toBe('crossing');
     expect(parents.length).toBe(2);

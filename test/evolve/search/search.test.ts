@@ -49,7 +49,15 @@ it('finds what beats every preset by far, on the train suite only', async () => 
 it('each way of search finds something of its own', async () => {
   const { individuals } = (await run(40)).state;
   const origins = new Set(individuals.map(({ origin }) => origin));
-  expect([...origins].sort()).toEqual(['branch', 'cma', 'pareto', 'preset', 'strategy', 'variation']);
+  expect([...origins].sort()).toEqual([
+    'branch',
+    'cma',
+    'crossing',
+    'pareto',
+    'preset',
+    'strategy',
+    'variation',
+  ]);
   const kinds = new Set(individuals.map(({ bundle }) => bundle.routing?.type));
   expect(kinds.size).toBe(3);
 });
@@ -115,7 +123,7 @@ it('the best score never falls, and the front is no worse than where it began', 
 it('bad states and changed plans are refused with the field and the remedy', async () => {
   const text = JSON.stringify((await run(1)).state);
   expect(() => readState('{', plan, 'state.json')).toThrow(/state\.json is no JSON/);
-  expect(() => readState('{}', plan, 'state.json')).toThrow(/no state of version 2/);
+  expect(() => readState('{}', plan, 'state.json')).toThrow(/no state of version 3/);
   expect(() => readState(text, { ...plan, seed: 8 }, 'state.json')).toThrow(/seed is 8, and was 3/);
   const state: SearchState = readState(text, plan, 'state.json');
   expect(state.generation).toBe(1);
@@ -135,4 +143,19 @@ it('the numbers of a bundle are a point, and the point is the bundle', () => {
     expect(new NumberSpace(moved, guides).dimensions).toBe(space.dimensions);
     expect(moved).not.toEqual(bundle);
   }
+});
+
+it('an echo has the standing of the first of its behaviour, and nobody else of it is ranked but presets', async () => {
+  const search = await run(20);
+  const echoes = search.state.individuals.filter(({ echoOf }) => echoOf !== undefined);
+  expect(echoes.length).toBeGreaterThan(0);
+  for (const { echoOf = '', score, leads, cases, behaviour, bundle } of echoes) {
+    const first = search.find(echoOf);
+    expect(first).toMatchObject({ score, leads, cases, behaviour });
+    expect(first.bundle).not.toEqual(bundle);
+    expect(first.echoOf).toBeUndefined();
+  }
+  const found = search.ranking.filter(({ origin }) => origin !== 'preset');
+  const behaviours = found.map(({ behaviour }) => behaviour);
+  expect(new Set(behaviours).size).toBe(behaviours.length);
 });

@@ -26,6 +26,18 @@ it(`random points of every policy's numbers are valid bundles (seed ${seed})`, (
   }
 });
 
+it('a number of a filter that is off is no number to search', () => {
+  const dimensions = (parameters: Record<string, boolean | string>): number =>
+    new NumberSpace({ routing: { type: 'parameterized', template: 'llm-d', parameters } }, slotGuides)
+      .dimensions;
+  const plain = dimensions({});
+  // the least match, the penalty, the chance and the rate
+  expect(dimensions({ prefixCacheAffinity: true })).toBe(plain + 4);
+  // the chance, two targets; the rate counts for both
+  expect(dimensions({ prefixCacheAffinity: true, sloHeadroomTier: true })).toBe(plain + 7);
+  expect(dimensions({ concurrencyKind: 'hybrid' })).toBe(plain + 3);
+});
+
 it(`2,000 children of children are valid bundles (seed ${seed})`, async () => {
   const random = new GoRandom(BigInt(seed));
   const policies = firstPolicies(slots);

@@ -152,7 +152,14 @@ export function controlOf(random: SeededRandom, isPair: boolean): Partial<Contro
     gateway:
       random.below(3) > 0
         ? null
-        : { policy: 'banded', detector: 'concurrency', maxConcurrency: 4, maxDepth: 12 },
+        : {
+            policy: 'banded',
+            detector: 'concurrency',
+            maxConcurrency: 4,
+            maxDepth: 12,
+            fairness: pick(random, ['global-strict', 'round-robin', 'program-aware']),
+            halfLifeUs: 20_000,
+          },
     signals: { snapshotIntervalUs: random.below(3) * 1000, cacheSignalUs: random.below(3) * 1000 },
     shadow: {
       model: pick(random, shadowNames),

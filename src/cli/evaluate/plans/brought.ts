@@ -22,8 +22,8 @@ const attainment: ObjectiveSpec = {
 };
 
 const suites: PlanSource['suites'] = {
-  train: { seeds: [1, 2, 3, 4, 5, 6, 7, 8], perturbation: 0.2 },
-  validation: { seeds: [11, 12, 13, 14, 15, 16], perturbation: 0.2 },
+  train: { seeds: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16], perturbation: 0.2 },
+  validation: { seeds: [31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42], perturbation: 0.2 },
   hidden: { seeds: [101, 102, 103, 104, 105, 106, 107, 108], perturbation: 0.2 },
 };
 

@@ -1,7 +1,12 @@
 /** The control plane from options and upstream's policy bundle; options go before the bundle. */
 
 import { configError } from '../../../runtime/errors.ts';
-import { type ControlConfig, checkControl, type PolicyChoice } from '../../../sim/control/index.ts';
+import {
+  type ControlConfig,
+  checkControl,
+  type ParameterValue,
+  type PolicyChoice,
+} from '../../../sim/control/index.ts';
 import { inOptionNames } from '../../process/index.ts';
 import { type Bundle, readBundle } from './bundle.ts';
 import { flagOf, realOption, textOption, whole, wholeOption } from './numbers.ts';
@@ -24,6 +29,7 @@ const fields: Readonly<Record<string, string>> = {
   'decider.policy': '--pd-decider',
   'decider.tokens': '--pd-prefix-threshold',
   'gateway.detector': '--saturation-detector',
+  'gateway.concurrencyKind': '--concurrency-kind',
   'gateway.order': '--dispatch-order',
   'gateway.fairness': '--fairness-policy',
   'shadow.model': '--shadow-kv',
@@ -36,9 +42,9 @@ export function controlSetup(options: Options): ControlSetup {
     cacheSignalUs: whole(options, 'cacheSignalDelay', 0, 1e12),
   };
   const config: Partial<ControlConfig> = {
-    admission: admissionOf(options, bundle),
+    admission: { ...admissionOf(options, bundle), ...parametersOf(options, 'admissionParameters') },
     priority: { policy: 'slo-class', ...(bundle.priorities && { priorities: bundle.priorities }) },
-    routing: routingOf(options, bundle),
+    routing: { ...routingOf(options, bundle), ...parametersOf(options, 'routingParameters') },
     ...poolRouting(options, 'prefillRouting'),
     ...poolRouting(options, 'decodeRouting'),
     decider: deciderOf(options),
@@ -62,8 +68,35 @@ export function controlSetup(options: Options): ControlSetup {
           };
     return { control: checkControl(config), gateway, bundle };
   } catch (error) {
-    throw inOptionNames(fields, error);
+    throw inOptionNames({ ...fields, ...parameterFields(options) }, error);
   }
+}
+
+/** Fields that `--admission-parameters` and its like set, with where each is said. */
+function parameterFields(options: Options): Record<string, string> {
+  return Object.fromEntries(
+    ['admission', 'routing', 'gateway'].flatMap((stage) =>
+      Object.keys(parametersOf(options, `${stage}Parameters`)).map((name) => {
+        return [`${stage}.${name}`, `--${stage}-parameters ${name}`];
+      }),
+    ),
+  );
+}
+
+/** `name=value` separated by commas: numbers, true and false, or names. */
+function parametersOf(options: Options, name: string): Record<string, ParameterValue> {
+  const parameters: Record<string, ParameterValue> = {};
+  for (const entry of textOption(options, name)?.split(',') ?? []) {
+    const [parameter, value = '', ...rest] = entry.split('=').map((part) => part.trim());
+    if (parameter === '' || value === '' || rest.length > 0 || parameter in parameters) {
+      throw configError(flagOf(name), `holds "${entry}"`, 'Write each parameter once, as name=value.');
+    }
+    if (parameter === 'policy') throw configError(flagOf(name), 'names a policy', 'Use the option for it.');
+    const number = Number(value);
+    parameters[parameter] =
+      value === 'true' || value === 'false' ? value === 'true' : Number.isNaN(number) ? value : number;
+  }
+  return parameters;
 }
 
 function admissionOf(options: Options, bundle: Bundle): PolicyChoice {
@@ -138,7 +171,9 @@ function gatewayOf(options: Options, bundle: Bundle): PolicyChoice {
     detector: textOption(options, 'saturationDetector') ?? 'never',
     queueThreshold: realOption(options, 'queueDepthThreshold', 1e-9, 1e9) ?? 5,
     kvThreshold: realOption(options, 'kvCacheUtilThreshold', 1e-9, 1) ?? 0.8,
+    concurrencyKind: textOption(options, 'concurrencyKind') ?? 'requests',
     maxConcurrency: wholeOption(options, 'maxConcurrency', 1) ?? 100,
+    maxTokenConcurrency: wholeOption(options, 'maxTokenConcurrency', 1) ?? 1_000_000,
     order: textOption(options, 'dispatchOrder') ?? 'fifo',
     fairness: textOption(options, 'fairnessPolicy') ?? 'global-strict',
     maxDepth: whole(options, 'maxGatewayQueueDepth', 0),
@@ -146,6 +181,7 @@ function gatewayOf(options: Options, bundle: Bundle): PolicyChoice {
     usageLimit: realOption(options, 'usageLimitThreshold', 1e-9, 1) ?? 1,
     shedding: options.queueShedding === true,
     ...(targetsUs === undefined ? {} : { targetsUs }),
+    ...parametersOf(options, 'gatewayParameters'),
   };
 }
 

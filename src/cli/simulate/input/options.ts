@@ -71,12 +71,20 @@ function clusterOptions(command: Command): Command {
     .option('--num-instances <n>', 'instances', '1')
     .option('--policy-config <file>', 'policies in YAML; options go before it')
     .option('--admission-policy <name>', 'which requests come in (default: always-admit)')
+    .option(
+      '--admission-parameters <list>',
+      'of the admission policy, as kind=tokens,tokensPerInstance=50000',
+    )
     .option('--admission-latency <us>', 'from arrival to admission', '0')
     .option('--token-bucket-capacity <n>', 'tokens (default: 10000)')
     .option('--token-bucket-refill-rate <n>', 'tokens a second (default: 1000)')
     .option('--routing-latency <us>', 'from admission to routing', '0')
     .option('--routing-policy <name>', 'which instance takes a request (default: round-robin)')
     .option('--routing-scorers <list>', 'of the weighted policy, as precise-prefix-cache:2,queue-depth:1')
+    .option(
+      '--routing-parameters <list>',
+      'of the routing policy, as prefixCacheAffinity=true,maxInFlight=64',
+    )
     .option('--snapshot-refresh-interval <us>', 'age of what routers know of instances, 0: live', '50000')
     .option('--cache-signal-delay <us>', 'age of what routers know of caches, 0: live', '50000')
     .option(
@@ -97,9 +105,12 @@ function gatewayOptions(command: Command): Command {
     .option('--queue-depth-threshold <n>', 'of the utilization detector (default: 5)')
     .option('--kv-cache-util-threshold <share>', 'of the utilization detector (default: 0.8)')
     .option('--max-concurrency <n>', 'of the concurrency detector, for each instance (default: 100)')
+    .option('--concurrency-kind <name>', 'what that detector counts: requests, tokens or hybrid')
+    .option('--max-token-concurrency <n>', 'of that detector, for each instance (default: 1000000)')
     .option('--dispatch-order <name>', 'fifo, priority or slo-deadline')
     .option('--slo-targets <list>', 'for slo-deadline, as critical=100000 in µs')
-    .option('--fairness-policy <name>', 'global-strict or round-robin')
+    .option('--fairness-policy <name>', 'global-strict, round-robin or program-aware')
+    .option('--gateway-parameters <list>', 'of the queue, as serviceWeight=0.5,halfLifeUs=30000000')
     .option('--max-gateway-queue-depth <n>', 'most requests in the queue, 0 for no limit', '0')
     .option('--per-band-capacity <n>', 'most requests of one priority, 0 for no limit', '0')
     .option('--usage-limit-threshold <share>', 'saturation up to which the last band is served (default: 1)')

@@ -3,10 +3,12 @@
 export {
   type Candidate,
   contentKey,
+  echoOf,
   type Individual,
   individualOf,
   nameOfSpec,
   type Origin,
 } from './individual.ts';
+export { kindOf, ofManyKinds } from './kinds.ts';
 export { NumberSpace, type SlotGuide, type SlotGuides } from './space.ts';
 export { type BundleChild, varyBundle } from './varyBundle.ts';

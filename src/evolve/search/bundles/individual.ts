@@ -21,6 +21,10 @@ export interface Individual {
   readonly leads: Readonly<Record<string, number>>;
   /** Cases that it ran on; a race stops some before they have run on all. */
   readonly cases: number;
+  /** Digest of its scores on the first rung, '' where it failed: those of one behaviour decide alike. */
+  readonly behaviour: string;
+  /** One found before that has the same behaviour. It was stopped then, and has the standing of that one. */
+  readonly echoOf?: string;
   /** Mean gain over the baseline on these cases. */
   readonly gain: number;
   readonly objectives: readonly number[];
@@ -46,7 +50,7 @@ export function individualOf(
   { bundle, origin, parents }: Candidate,
   generation: number,
   { policyId, score: gain, objectives, metrics, error }: Evaluation,
-  { score, leads, cases }: Pick<Individual, 'score' | 'leads' | 'cases'>,
+  { score, leads, cases, behaviour }: Pick<Individual, 'score' | 'leads' | 'cases' | 'behaviour'>,
 ): Individual {
   return {
     id: policyId,
@@ -57,11 +61,23 @@ export function individualOf(
     score: finite(score),
     leads,
     cases,
+    behaviour,
     gain: finite(gain),
     objectives: objectives.map(finite),
     metrics: { ...metrics, policy_nodes: policyNodes(bundle) },
     ...(error === undefined ? {} : { error }),
   };
+}
+
+/** A candidate that decides as `known` does: another bundle with the standing of that one. */
+export function echoOf(
+  known: Individual,
+  { bundle, origin, parents }: Candidate,
+  generation: number,
+  id: string,
+): Individual {
+  const metrics = { ...known.metrics, policy_nodes: policyNodes(bundle) };
+  return { ...known, id, bundle, generation, origin, parents, metrics, echoOf: known.id };
 }
 
 /**

@@ -8,7 +8,7 @@ import type { ParameterValue } from '../../../sim/control/index.ts';
 import type { ParameterRules } from '../../../sim/control/registry/index.ts';
 import type { PolicyBundle, PolicySlot, PolicySpec, TreeNode } from '../../bundle/policyBundle.ts';
 import { policySlots } from '../../bundle/policyBundle.ts';
-import { numbersOf, withNumbers } from '../programs/index.ts';
+import { type Fields, numbersOf, withNumbers } from '../programs/index.ts';
 import { isBranch, nodesOf, replaceNode, type TreeVocabulary } from '../trees/index.ts';
 import { type Scale, scaleOfLiteral, scaleOfRule, stepOf, toUnit, toValue } from './scale.ts';
 
@@ -18,8 +18,8 @@ export interface SlotGuide {
   rulesOf(template: string): ParameterRules;
   /** What its decision trees are made of. */
   readonly tree?: TreeVocabulary;
-  /** Fields that its programs may read, by the name of the variable. */
-  readonly fields?: Readonly<Record<string, readonly string[]>>;
+  /** Fields that its programs may read, by the name of the variable, with a usual value of each. */
+  readonly fields?: Fields;
 }
 
 export type SlotGuides = Readonly<Partial<Record<PolicySlot, SlotGuide>>>;
@@ -110,7 +110,12 @@ function putParameter(spec: PolicySpec, name: string, value: ParameterValue): Po
 }
 
 function parameterAxes(given: Readonly<Record<string, ParameterValue>>, rules: ParameterRules): Axis[] {
-  return Object.entries(rules).flatMap(([name, rule]) => axesOfRule(name, given[name] ?? rule.default, rule));
+  const isOn = (name: string): boolean => (given[name] ?? rules[name].default) !== rules[name].default;
+  return Object.entries(rules).flatMap(([name, rule]) => {
+    // it would decide nothing
+    if (rule.kind === 'number' && rule.with !== undefined && !rule.with.some(isOn)) return [];
+    return axesOfRule(name, given[name] ?? rule.default, rule);
+  });
 }
 
 function axesOfRule(name: string, value: ParameterValue, rule: ParameterRules[string]): Axis[] {

@@ -93,7 +93,7 @@ function varySlot(
       const child =
         mate === undefined
           ? mutateProgram(spec.source, random, guide.fields)
-          : crossPrograms(spec.source, mate.source, random);
+          : crossPrograms(spec.source, mate.source, random, guide.fields);
       return (
         child && {
           spec: { ...spec, source: child.source },

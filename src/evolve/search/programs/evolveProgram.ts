@@ -10,7 +10,7 @@ import { type FunctionNode, parse } from '../../../sim/sandbox/starlark/syntax/i
 import { type Fields, fieldsOf } from './fields.ts';
 import { print, printProgram } from './printer.ts';
 import { programNodes, replaceIn, type Site, sitesOf } from './sites.ts';
-import { mutations, pick } from './variation.ts';
+import { addScaled, mutations, pick } from './variation.ts';
 
 export interface ProgramChild {
   readonly source: string;
@@ -94,8 +94,13 @@ export function mutateProgram(
   });
 }
 
-/** A child of two programs: an expression of the second in the place of one of the first. */
-export function crossPrograms(source: string, other: string, random: GoRandom): ProgramChild | undefined {
+/** A child of two programs: an expression of the second in the place of one of the first, or added to it. */
+export function crossPrograms(
+  source: string,
+  other: string,
+  random: GoRandom,
+  known: Fields = {},
+): ProgramChild | undefined {
   const donor = tryParse(regionsOf(other)[1]);
   if (donor === undefined) return undefined;
   const donors = sitesOf(donor).filter(({ expression }) => !isLiteral(expression));
@@ -106,6 +111,11 @@ export function crossPrograms(source: string, other: string, random: GoRandom): 
     const fitting = donors.filter((each) => fits(each, site));
     if (fitting.length === 0) return undefined;
     const { expression } = pick(fitting, random);
+    if (site.sort === 'number' && random.intn(2) === 0) {
+      const material = { fields: fieldsOf([module], known), random };
+      const { expression: sum, about } = addScaled(site.expression, expression, material);
+      return { module: replaceIn(module, site.expression, sum), about: `${about} of the other parent` };
+    }
     return {
       module: replaceIn(module, site.expression, expression),
       about: `${print(site.expression)} becomes ${print(expression)} of the other parent`,

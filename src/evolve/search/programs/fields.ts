@@ -1,28 +1,38 @@
 /**
  * Fields of objects that programs read in number places, by the object's name: what a mutation may put in
- * place of one another. Learnt from the programs at hand, so that it knows no name of its own.
+ * place of one another. Those of the programs at hand come to those that are known.
  */
 
 import type { Expression, FunctionNode } from '../../../sim/sandbox/starlark/syntax/index.ts';
 import { sitesOf } from './sites.ts';
 
-/** Names of fields by the name of the variable, each once, sorted. */
-export type Fields = Readonly<Record<string, readonly string[]>>;
+/**
+ * By the name of the variable, its fields with a usual value of each, above 0. Weights are drawn beside it, so
+ * that tokens, of which there are thousands, count as much as shares.
+ */
+export type Fields = Readonly<Record<string, Readonly<Record<string, number>>>>;
 
+/** Objects and fields in the order of their names. A field that is not known is taken for a number near 1. */
 export function fieldsOf(modules: readonly FunctionNode[], known: Fields = {}): Fields {
-  const found = new Map<string, Set<string>>();
-  const add = (object: string, name: string): void => {
-    const names = found.get(object) ?? new Set();
-    found.set(object, names.add(name));
+  const found = new Map<string, Map<string, number>>();
+  const add = (object: string, name: string, usual: number): void => {
+    const fields = found.get(object) ?? new Map<string, number>();
+    if (!fields.has(name)) fields.set(name, usual);
+    found.set(object, fields);
   };
-  for (const [object, names] of Object.entries(known)) for (const name of names) add(object, name);
+  for (const [object, fields] of Object.entries(known)) {
+    for (const [name, usual] of Object.entries(fields)) add(object, name, usual);
+  }
   for (const module of modules) {
     for (const { sort, expression } of sitesOf(module)) {
-      if (sort === 'number' && isField(expression)) add(expression.object.name, expression.name);
+      if (sort === 'number' && isField(expression)) add(expression.object.name, expression.name, 1);
     }
   }
-  const sorted = [...found].sort(([a], [b]) => (a < b ? -1 : 1));
-  return Object.fromEntries(sorted.map(([object, names]) => [object, [...names].sort()]));
+  const byName = ([a]: readonly [string, unknown], [b]: readonly [string, unknown]): number =>
+    a < b ? -1 : 1;
+  return Object.fromEntries(
+    [...found].sort(byName).map(([object, fields]) => [object, Object.fromEntries([...fields].sort(byName))]),
+  );
 }
 
 export type FieldExpression = Expression & {
@@ -34,4 +44,9 @@ export function isField(expression: Expression): expression is FieldExpression {
   return (
     expression.kind === 'attribute' && expression.object.kind === 'name' && expression.object.name !== 'math'
   );
+}
+
+/** A usual value of a field; 1 of other expressions. */
+export function usualOf(expression: Expression, fields: Fields): number {
+  return isField(expression) ? (fields[expression.object.name]?.[expression.name] ?? 1) : 1;
 }

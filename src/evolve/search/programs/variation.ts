@@ -5,7 +5,7 @@
 
 import { elementary, type GoRandom } from '../../../sim/random/index.ts';
 import type { Expression } from '../../../sim/sandbox/starlark/syntax/index.ts';
-import { type Fields, isField } from './fields.ts';
+import { type FieldExpression, type Fields, isField, usualOf } from './fields.ts';
 import { print } from './printer.ts';
 import type { Site } from './sites.ts';
 
@@ -72,12 +72,19 @@ const swapOperator: Mutation = ({ expression }, { random }) => {
   return { expression: { ...expression, operator }, about: `${expression.operator} becomes ${operator}` };
 };
 
+/** Another field, half of the time brought to the size of the one before. */
 const swapField: Mutation = ({ expression }, { fields, random }) => {
   if (!isField(expression)) return undefined;
-  const others = (fields[expression.object.name] ?? []).filter((name) => name !== expression.name);
+  const names = Object.keys(fields[expression.object.name] ?? {});
+  const others = names.filter((name) => name !== expression.name);
   if (others.length === 0) return undefined;
-  const name = pick(others, random);
-  return { expression: { ...expression, name }, about: `${expression.name} becomes ${name}` };
+  const other: FieldExpression = { ...expression, name: pick(others, random) };
+  const factor = round(usualOf(expression, fields) / usualOf(other, fields));
+  const changed: Expression =
+    factor === 1 || random.intn(2) === 0
+      ? other
+      : { kind: 'binary', operator: '*', left: float(factor), right: other, line };
+  return { expression: changed, about: `${expression.name} becomes ${print(changed)}` };
 };
 
 /** Another expression of the same function and sort takes the place. */
@@ -106,13 +113,33 @@ const hoist: Mutation = ({ expression }, { random }) => {
 };
 
 /** A field that is read in the same function as a new expression, so that its object is in reach. */
-function someField({ within }: Site, { sites, fields, random }: Material): Expression | undefined {
+function someField({ within }: Site, { sites, fields, random }: Material): FieldExpression | undefined {
   const objects = sites.filter((site) => site.within === within && isField(site.expression));
   if (objects.length === 0) return undefined;
   const { expression } = pick(objects, random);
   if (!isField(expression)) return undefined;
-  const names = fields[expression.object.name] ?? [expression.name];
-  return { ...expression, name: pick(names, random) };
+  return { ...expression, name: pick(Object.keys(fields[expression.object.name]), random) };
+}
+
+/** An expression times a number with which it comes to around 1, where its usual value is known. */
+function scaled(term: Expression, { fields, random }: Pick<Material, 'fields' | 'random'>): Expression {
+  const weight = elementary.exp(1.5 * random.normFloat64() - 1) / usualOf(term, fields);
+  return { kind: 'binary', operator: '*', left: float(weight), right: term, line };
+}
+
+/** `term`, scaled, added to `left` or taken from it. */
+export function addScaled(
+  left: Expression,
+  term: Expression,
+  material: Pick<Material, 'fields' | 'random'>,
+): Variation {
+  const { random } = material;
+  const right = scaled(term, material);
+  const operator = random.intn(2) === 0 ? '+' : '-';
+  return {
+    expression: { kind: 'binary', operator, left, right, line },
+    about: `${operator} ${print(right)}`,
+  };
 }
 
 /** A new term or factor that depends on a field. */
@@ -120,18 +147,16 @@ const addTerm: Mutation = (site, material) => {
   const field = site.sort === 'number' ? someField(site, material) : undefined;
   if (field === undefined) return undefined;
   const { random } = material;
-  const weight = float(elementary.exp(1.5 * random.normFloat64() - 1));
-  const scaled: Expression = { kind: 'binary', operator: '*', left: weight, right: field, line };
   const left = site.expression;
-  if (random.intn(2) === 0) {
-    const operator = random.intn(2) === 0 ? '+' : '-';
-    return {
-      expression: { kind: 'binary', operator, left, right: scaled, line },
-      about: `${operator} ${print(scaled)}`,
-    };
-  }
+  if (random.intn(2) === 0) return addScaled(left, field, material);
   const one: Expression = { kind: 'integer', value: 1, line };
-  const right: Expression = { kind: 'binary', operator: '+', left: one, right: scaled, line };
+  const right: Expression = {
+    kind: 'binary',
+    operator: '+',
+    left: one,
+    right: scaled(field, material),
+    line,
+  };
   return {
     expression: { kind: 'binary', operator: '/', left, right, line },
     about: `/ (${print(right)})`,
@@ -142,8 +167,8 @@ const addTerm: Mutation = (site, material) => {
 const guard: Mutation = (site, material) => {
   const field = site.sort === 'number' ? someField(site, material) : undefined;
   if (field === undefined) return undefined;
-  const { random } = material;
-  const bound = float(elementary.exp(2 * random.normFloat64()));
+  const { random, fields } = material;
+  const bound = float(usualOf(field, fields) * elementary.exp(2 * random.normFloat64()));
   const condition: Expression = { kind: 'binary', operator: '>', left: field, right: bound, line };
   const other: Expression = { kind: 'binary', operator: '*', left: site.expression, right: float(0.5), line };
   const expression: Expression = {

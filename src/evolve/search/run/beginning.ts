@@ -4,15 +4,23 @@ import { configError } from '../../../runtime/errors.ts';
 import type { PolicyBundle } from '../../bundle/policyBundle.ts';
 import type { Evaluator } from '../../fitness/evaluation.ts';
 import { type Individual, individualOf } from '../bundles/index.ts';
+import {
+  barsOf,
+  behaviourOf,
+  bestOfEach,
+  caseScoresOf,
+  type Raced,
+  type Rung,
+  rungsOf,
+  standingOf,
+} from '../racing/index.ts';
 import { newBranch, newIslands } from '../selection/index.ts';
-import { barsOf, bestOfEach, caseScoresOf, standingOf } from './lead.ts';
 import { axesOf, referenceOf } from './measures.ts';
 import { newNumeric } from './numericEmitter.ts';
-import { type Raced, type Rung, rungsOf } from './racing.ts';
 import { type SearchPlan, type SearchState, STATE_VERSION } from './state.ts';
 
 /** Shares of a generation; what is left goes to variation from the archive. */
-export const shares = { cma: 0.35, strategy: 0.15, pareto: 0.15, branch: 0.1 } as const;
+export const shares = { cma: 0.25, strategy: 0.15, pareto: 0.1, branch: 0.1, crossing: 0.15 } as const;
 
 export function shareOf({ population }: SearchPlan, share: number): number {
   return Math.max(2, Math.round(share * population));
@@ -44,7 +52,9 @@ async function racePresets(
     const bars = barsOf(whole.map(caseScoresOf), cases);
     rungs.push({ cases, bars });
     for (const [place, i] of running.entries()) {
-      raced[i] = { evaluation: evaluations[place], ...standingOf(evaluations[place], bars) };
+      const evaluation = evaluations[place];
+      const behaviour = raced[i]?.behaviour ?? behaviourOf(evaluation);
+      raced[i] = { evaluation, ...standingOf(evaluation, bars), behaviour, isEcho: false };
     }
     const standings = running.map((i) => ({ i, leads: raced[i].leads }));
     running = bestOfEach(standings, RIVALS).map(({ i }) => i);

@@ -1,7 +1,5 @@
 /** The search itself: generations, what it knows as a file, and how the winner is chosen. */
 
 export { type Chosen, choose, finalistsOf, type Judged, judge } from './choosing.ts';
-export { barsOf, type CaseScores, standingOf } from './lead.ts';
-export { type Rung, race, rungsOf } from './racing.ts';
 export { Search } from './search.ts';
 export { type GenerationRecord, readState, type SearchPlan, type SearchState } from './state.ts';

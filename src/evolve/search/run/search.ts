@@ -11,39 +11,32 @@ import { configError } from '../../../runtime/errors.ts';
 import { GoRandom, partitionSeed } from '../../../sim/random/index.ts';
 import type { PolicyBundle } from '../../bundle/policyBundle.ts';
 import type { Evaluator } from '../../fitness/evaluation.ts';
-import {
-  type Candidate,
-  contentKey,
-  type Individual,
-  individualOf,
-  type SlotGuides,
-} from '../bundles/index.ts';
+import type { Candidate, Individual, SlotGuides } from '../bundles/index.ts';
 import { cellOf, elitesOf, migrate, offer, stepBranch, survivors } from '../selection/index.ts';
 import { crossings } from '../start/crossings.ts';
+import { answersTo } from './answers.ts';
 import { beginState, shareOf, shares } from './beginning.ts';
+import { Book } from './book.ts';
 import { Breeding } from './breeding.ts';
 import { recordOf } from './measures.ts';
 import { askNumeric, type NumericContext, tellNumeric } from './numericEmitter.ts';
-import { race } from './racing.ts';
 import type { GenerationRecord, SearchPlan, SearchState } from './state.ts';
 
 const MIGRANTS = 2;
 /** Crossings of presets, in populations; they come with the first generation. */
-const CROSSINGS = 2;
+const CROSSINGS = 3;
 
 export class Search {
   #state: SearchState;
   readonly #evaluator: Evaluator;
   readonly #guides: SlotGuides;
-  /** Individuals by content, and by id. */
-  readonly #known: Map<string, Individual> = new Map();
-  readonly #byId: Map<string, Individual> = new Map();
+  readonly #book: Book;
 
   private constructor(state: SearchState, evaluator: Evaluator, guides: SlotGuides) {
     this.#state = state;
     this.#evaluator = evaluator;
     this.#guides = guides;
-    for (const individual of state.individuals) this.#remember(individual);
+    this.#book = new Book(state.individuals);
   }
 
   /** Evaluates the presets: generation 0. @throws TKV_CONFIG where none of them runs */
@@ -57,7 +50,7 @@ export class Search {
     const { state, individuals } = await beginState(plan, presets, evaluator, signal);
     const search = new Search(state, evaluator, guides);
     individuals.forEach((individual, i) => {
-      if (!search.#byId.has(individual.id)) search.#keep(individual, [i % plan.islands]);
+      if (!search.#book.has(individual.id)) search.#keep(individual, [i % plan.islands]);
     });
     search.#close(individuals);
     return search;
@@ -88,19 +81,20 @@ export class Search {
     return this.#state.history[this.#state.history.length - 1];
   }
 
-  /** Those that ran on all cases, the best first; equal ones in the order in which they were found. */
+  /**
+   * Those that ran on all cases, without echoes, the best first; equal ones in the order in which they were
+   * found.
+   */
   get ranking(): readonly Individual[] {
     const { individuals, rungs } = this.#state;
     const all = rungs[rungs.length - 1].cases.length;
     return individuals
-      .filter(({ error, cases }) => error === undefined && cases === all)
+      .filter(({ error, cases, echoOf }) => error === undefined && cases === all && echoOf === undefined)
       .sort((a, b) => b.score - a.score);
   }
 
   find(id: string): Individual {
-    const found = this.#byId.get(id);
-    if (found === undefined) throw new Error(`the search knows no bundle ${id}`);
-    return found;
+    return this.#book.find(id);
   }
 
   /** One generation. An abort leaves the state where the last one ended. */
@@ -133,23 +127,27 @@ export class Search {
     };
     const asked = numeric.map((state) => askNumeric(state, context, stream(state.method)));
     const count = (share: number): number => shareOf(plan, share);
-    const breeding = new Breeding(this.#state, this.#guides, (id) => this.find(id));
+    const breeding = new Breeding(this.#state, this.#guides, context.find, context.ranking);
     const pareto = breeding.fromFront(count(shares.pareto), stream('pareto'));
     const branch = breeding.fromBranch(count(shares.branch), stream('branch'));
+    const crossed =
+      generation === 1 ? this.#crossings() : breeding.fromLeaders(count(shares.crossing), stream('crossing'));
     const taken = asked.reduce(
       (sum, { candidates }) => sum + candidates.length,
-      pareto.length + branch.length,
+      pareto.length + branch.length + count(shares.crossing),
     );
-    const first = generation === 1 ? this.#crossings() : [];
     const islands = breeding.fromIslands(Math.max(2, plan.population - taken), stream('variation'));
     const candidates = [
       ...asked.flatMap((each) => each.candidates),
       ...pareto,
       ...branch,
       ...islands.map(({ candidate }) => candidate),
-      ...first,
+      ...crossed,
     ];
-    const found = await this.#evaluate(candidates, generation, signal);
+    const { rungs } = this.#state;
+    const answers = await answersTo(candidates, generation, this.#book, rungs, this.#evaluator, signal);
+    const found = answers.individuals;
+    this.#state.evaluations += answers.evaluations;
 
     let at = 0;
     numeric.forEach((state, i) => {
@@ -178,55 +176,12 @@ export class Search {
     return crossings(ran, plan.slots, CROSSINGS * plan.population);
   }
 
-  /** Answers in the order of the candidates; what is known is not evaluated again. */
-  async #evaluate(
-    candidates: readonly Candidate[],
-    generation: number,
-    signal?: AbortSignal,
-  ): Promise<Individual[]> {
-    const keys = candidates.map(({ bundle }) => contentKey(bundle));
-    const fresh = new Map<string, Candidate>();
-    candidates.forEach((candidate, i) => {
-      if (this.#known.has(keys[i]) || fresh.has(keys[i])) return;
-      fresh.set(keys[i], { ...candidate, bundle: this.#labelled(candidate, generation) });
-    });
-    const asked = [...fresh.values()];
-    const raced = await race(
-      asked.map(({ bundle }) => bundle),
-      this.#state.rungs,
-      this.#evaluator,
-      signal,
-    );
-    this.#state.evaluations += asked.length;
-    const answers = new Map<string, Individual>();
-    [...fresh].forEach(([key, candidate], i) => {
-      answers.set(key, individualOf(candidate, generation, raced[i].evaluation, raced[i]));
-    });
-    return keys.map((key) => {
-      const individual = answers.get(key) ?? this.#known.get(key);
-      if (individual === undefined) throw new Error('a candidate has no answer');
-      return individual;
-    });
-  }
-
-  /** The bundle with where it comes from. */
-  #labelled({ bundle, parents, changes }: Candidate, generation: number): PolicyBundle {
-    const { name: _, ...unnamed } = bundle;
-    const [parentId] = parents;
-    return { ...unnamed, generation, ...(parentId === undefined ? {} : { parentId }), mutations: changes };
-  }
-
-  #remember(individual: Individual): void {
-    this.#known.set(contentKey(individual.bundle), individual);
-    this.#byId.set(individual.id, individual);
-  }
-
-  /** Puts it into the books and offers it to the archive. */
+  /** Puts it into the book and offers it to the archive. */
   #keep(individual: Individual, islands: readonly number[]): void {
     const { archive, individuals } = this.#state;
-    if (!this.#byId.has(individual.id)) {
+    if (!this.#book.has(individual.id)) {
       individuals.push(individual);
-      this.#remember(individual);
+      this.#book.enter(individual);
     }
     if (individual.error !== undefined) return;
     const cell = cellOf(archive.axes, individual.metrics);
@@ -238,7 +193,7 @@ export class Search {
   /** NSGA-II keeps its population; the generation goes into the history. */
   #close(found: readonly Individual[]): void {
     const { plan, front, history } = this.#state;
-    const ran = found.filter(({ error }) => error === undefined);
+    const ran = found.filter(({ error, echoOf }) => error === undefined && echoOf === undefined);
     const ids = [...new Set([...front, ...ran.map(({ id }) => id)])];
     const points = ids.map((id) => this.find(id).objectives);
     this.#state.front = survivors(points, plan.population).map((i) => ids[i]);

@@ -7,11 +7,11 @@
 import { configError } from '../../../runtime/errors.ts';
 import type { PolicySlot } from '../../bundle/policyBundle.ts';
 import type { Individual } from '../bundles/index.ts';
+import type { Rung } from '../racing/index.ts';
 import type { BranchState, IslandsState } from '../selection/index.ts';
 import type { NumericState } from './numericEmitter.ts';
-import type { Rung } from './racing.ts';
 
-export const STATE_VERSION = 2;
+export const STATE_VERSION = 3;
 
 export interface SearchPlan {
   readonly seed: number;

@@ -6,15 +6,18 @@
 import type { PolicyBundle, PolicySlot, PolicySpec } from '../../bundle/policyBundle.ts';
 import { type Candidate, contentKey, type Individual, nameOfSpec } from '../bundles/index.ts';
 
-/** Policies of a slot that are put together with those of others. */
-const PER_SLOT = 4;
+/** Policies of a slot that are put together with those of others: the best over all and in four settings. */
+const PER_SLOT = 5;
 
 interface Choice {
   readonly spec: PolicySpec;
   readonly from: Individual;
 }
 
-/** By score and by the lead in each setting in turn: the best preset with a policy that is not chosen yet. */
+/**
+ * By score and by the lead in each setting in turn: the best preset with a policy that is not chosen yet, nor
+ * one that decides as it does.
+ */
 function choicesOf(slot: PolicySlot, presets: readonly Individual[]): Choice[] {
   const having = presets.filter((preset) => preset.bundle[slot] !== undefined);
   const settings = Object.keys(presets[0]?.leads ?? {});
@@ -24,12 +27,16 @@ function choicesOf(slot: PolicySlot, presets: readonly Individual[]): Choice[] {
   ];
   const rankings = measures.map((measure) => [...having].sort((a, b) => measure(b) - measure(a)));
   const chosen = new Map<string, Choice>();
+  const behaviours = new Set<string>();
   for (let turn = 0; chosen.size < PER_SLOT && turn < measures.length * having.length; turn++) {
     const ranking = rankings[turn % measures.length];
-    const from = ranking.find(({ bundle }) => !chosen.has(JSON.stringify(bundle[slot])));
+    const from = ranking.find(
+      ({ bundle, behaviour }) => !chosen.has(JSON.stringify(bundle[slot])) && !behaviours.has(behaviour),
+    );
     const spec = from?.bundle[slot];
     if (from === undefined || spec === undefined) break;
     chosen.set(JSON.stringify(spec), { spec, from });
+    behaviours.add(from.behaviour);
   }
   return [...chosen.values()];
 }
@@ -66,7 +73,14 @@ export function crossings(
   const made: Candidate[] = [];
   for (const { specs, from } of all.sort((a, b) => a.places - b.places)) {
     if (made.length === most || from.length === 0) break;
-    const bundle: PolicyBundle = { ...from[0].bundle, ...specs };
+    // a priority policy keeps the scheduler that it came with, where none is chosen
+    const scheduled = from.find((parent) => parent.bundle.instanceScheduler !== undefined);
+    const instanceScheduler = scheduled?.bundle.instanceScheduler;
+    const bundle: PolicyBundle = {
+      ...from[0].bundle,
+      ...(instanceScheduler && { instanceScheduler }),
+      ...specs,
+    };
     if (known.has(contentKey(bundle))) continue;
     known.add(contentKey(bundle));
     const changes = slots.flatMap((slot) => (specs[slot] ? [`${slot}: ${nameOfSpec(specs[slot])}`] : []));

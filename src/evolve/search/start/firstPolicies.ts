@@ -1,5 +1,5 @@
 /**
- * Where a search begins: the presets of the searched slots, and for slots that take them a plain program and
+ * Where a search begins: the presets of the searched slots, and for slots that take them plain programs and
  * a plain tree, so that there is something for their mutations to start from. All of them are to be beaten.
  */
 
@@ -9,6 +9,7 @@ import {
   type PolicySlot,
   type PolicySpec,
   presets,
+  withItsScheduler,
 } from '../../bundle/index.ts';
 
 const starlark = (source: string): PolicySpec => ({ type: 'code', language: 'starlark', source });
@@ -19,6 +20,13 @@ const plain: Readonly<Partial<Record<PolicySlot, Readonly<Record<string, PolicyS
     crowded = 1.0 * instance.inFlight - cluster.minInFlight
     cached = 0.5 * instance.prefixAffinity / (1.0 + 0.5 * crowded)
     return cached + 0.5 / (1.0 + instance.inFlight)
+
+def score(request, cluster, instances):
+    return [rate(request, cluster, instance) for instance in instances]
+`),
+    work: starlark(`def rate(request, cluster, instance):
+    uncached = request.promptTokens * (1.0 - instance.prefixAffinity)
+    return 0.0 - 2.0 * uncached - 1.0 * instance.inFlightTokens - 256.0 * instance.inFlight
 
 def score(request, cluster, instances):
     return [rate(request, cluster, instance) for instance in instances]
@@ -98,7 +106,7 @@ export function firstPolicies(slots: readonly PolicySlot[]): PolicyBundle[] {
   const named = [...presets].filter(([name]) => slots.some((slot) => name.startsWith(`${slot}/`)));
   const own = slots.flatMap((slot) =>
     Object.entries(plain[slot] ?? {}).map(([name, spec]): PolicyBundle => {
-      return { ...baseline, name: `${slot}/${name}`, [slot]: spec };
+      return { ...baseline, name: `${slot}/${name}`, ...withItsScheduler(slot, spec) };
     }),
   );
   return [...named.map(([, bundle]) => bundle), ...own];

@@ -4,6 +4,7 @@ import { type PolicySlot, policySlots } from '../../bundle/policyBundle.ts';
 import { slotContracts, treeFeatures } from '../../bundle/slots.ts';
 import type { Feature, FeatureTable } from '../../features/index.ts';
 import type { SlotGuide, SlotGuides } from '../bundles/index.ts';
+import type { Fields } from '../programs/index.ts';
 import type { TreeAction, TreeFeature, TreeVocabulary } from '../trees/index.ts';
 
 type AnyFeature = Feature<never>;
@@ -17,6 +18,16 @@ const reach: Readonly<Record<string, number>> = {
   '0..1': 1,
   '1/s': 200,
   µs: 10_000_000,
+};
+
+/** A usual value of a feature of that unit; of others 1. */
+const usual: Readonly<Record<string, number>> = {
+  requests: 4,
+  tokens: 1024,
+  blocks: 64,
+  'blocks/s': 64,
+  '1/s': 16,
+  µs: 1_000_000,
 };
 
 /** Units of which a number says nothing without its beginning: simulated time. */
@@ -52,14 +63,16 @@ function vocabularyOf(slot: PolicySlot): TreeVocabulary | undefined {
   };
 }
 
-function numbersIn(features: FeatureTable<never>): string[] {
-  return Object.keys(features).filter(
-    (name) => features[name].kind !== 'text' && features[name].kind !== 'bool' && !LEFT_OUT.includes(name),
+function numbersIn(features: FeatureTable<never>): Record<string, number> {
+  return Object.fromEntries(
+    Object.entries(features).flatMap(([name, { kind, unit }]) =>
+      kind === 'text' || kind === 'bool' || LEFT_OUT.includes(name) ? [] : [[name, usual[unit] ?? 1]],
+    ),
   );
 }
 
 /** Fields of a program's arguments. An element of a list is called by the singular: `instance`. */
-function fieldsOf(slot: PolicySlot): Record<string, string[]> {
+function fieldsOf(slot: PolicySlot): Fields {
   const inputs = slotContracts[slot].functions.flatMap(({ arguments: each }) => each);
   return Object.fromEntries(
     inputs.map(({ name, features, isList }) => [isList ? name.replace(/s$/, '') : name, numbersIn(features)]),

@@ -5,13 +5,25 @@ import type { PolicyEntry } from '../registry/index.ts';
 import { type NumberRule, type ParameterRules, PolicyRegistry } from '../registry/index.ts';
 import type { AdmissionPolicy } from './admissionPolicy.ts';
 import { ProbabilisticShed, SoftReflective } from './randomShedding.ts';
-import { concurrencySaturation, utilizationSaturation } from './saturation.ts';
+import {
+  concurrencyKindOf,
+  concurrencyKinds,
+  concurrencySaturation,
+  utilizationSaturation,
+} from './saturation.ts';
 import { LatencySlo, SaturationShed, TierShed } from './shedding.ts';
 import { AlwaysAdmit, RejectAll, TokenBucket } from './simple.ts';
 import { EvolvedAdmission, TenantBudgets } from './tenants.ts';
 
 export type { AdmissionPolicy } from './admissionPolicy.ts';
-export { concurrencySaturation, kvUtilization, utilizationSaturation } from './saturation.ts';
+export {
+  type ConcurrencyCaps,
+  concurrencyKindOf,
+  concurrencyKinds,
+  concurrencySaturation,
+  kvUtilization,
+  utilizationSaturation,
+} from './saturation.ts';
 
 const shareRule: NumberRule = { kind: 'number', default: 1, min: 0, max: 1 };
 const queueThreshold: NumberRule = { kind: 'number', default: 5, above: 0 };
@@ -104,11 +116,19 @@ export const admissionPolicies: PolicyRegistry<AdmissionPolicy> = new PolicyRegi
         }),
     }),
     concurrency: budgeted({
-      about: 'no sheddable classes while as many requests are in flight as all instances should have',
-      parameters: { perInstance: { kind: 'number', default: 100, above: 0 } },
+      about: 'no sheddable classes while as much is in flight as all instances should have',
+      parameters: {
+        kind: { kind: 'choice', default: 'requests', names: concurrencyKinds },
+        perInstance: { kind: 'number', default: 100, above: 0 },
+        tokensPerInstance: { kind: 'number', default: 1_000_000, above: 0, with: ['kind'] },
+      },
       make: (p) => {
-        const perInstance = p.number('perInstance');
-        return new SaturationShed('concurrency', (cluster) => concurrencySaturation(cluster, perInstance));
+        const caps = {
+          kind: concurrencyKindOf(p.text('kind')) ?? 'requests',
+          requests: p.number('perInstance'),
+          tokens: p.number('tokensPerInstance'),
+        };
+        return new SaturationShed('concurrency', (cluster) => concurrencySaturation(cluster, caps));
       },
     }),
     evolved: budgeted({

@@ -3,7 +3,7 @@
 import { ADMIT, type AdmissionDecision, type Priority } from '../decisions.ts';
 import { type ClusterState, effectiveLoad } from '../instances.ts';
 import { StatelessPolicy } from '../policy.ts';
-import { predictedTpotUs, predictedTtftUs } from '../prediction.ts';
+import { headroomUs, type LatencyTargets } from '../prediction.ts';
 import type { RequestView } from '../request.ts';
 import type { RouterState } from '../routerState.ts';
 import type { AdmissionPolicy } from './admissionPolicy.ts';
@@ -56,13 +56,9 @@ export class SaturationShed extends StatelessPolicy implements AdmissionPolicy {
   }
 }
 
-export interface LatencyTargets {
-  /** Of a request that brings none; 0 for none. */
-  readonly ttftUs: number;
-  readonly tpotUs: number;
+export interface LatencyRules extends LatencyTargets {
   /** KV utilisation below which an instance takes anything. */
   readonly nearlyEmpty: number;
-  readonly tokensPerS: number;
 }
 
 /**
@@ -72,11 +68,11 @@ export interface LatencyTargets {
  */
 export class LatencySlo extends StatelessPolicy implements AdmissionPolicy {
   readonly name: string = 'latency-slo';
-  readonly #targets: LatencyTargets;
+  readonly #rules: LatencyRules;
 
-  constructor(targets: LatencyTargets) {
+  constructor(rules: LatencyRules) {
     super();
-    this.#targets = targets;
+    this.#rules = rules;
   }
 
   decide(
@@ -86,15 +82,11 @@ export class LatencySlo extends StatelessPolicy implements AdmissionPolicy {
     { instances }: ClusterState,
   ): AdmissionDecision {
     if (!priority.hints.sheddable) return ADMIT;
-    const { ttftUs, tpotUs, nearlyEmpty, tokensPerS } = this.#targets;
-    const ttft = request.sloTargetUs > 0 ? request.sloTargetUs : ttftUs;
-    const takesIt = instances.some(
-      (instance) =>
-        instance.inFlight === 0 ||
-        kvUtilization(instance) < nearlyEmpty ||
-        ((ttft === 0 || predictedTtftUs(instance, request.promptTokens, tokensPerS) <= ttft) &&
-          (tpotUs === 0 || predictedTpotUs(instance) <= tpotUs)),
-    );
+    const takesIt = instances.some((instance) => {
+      if (instance.inFlight === 0 || kvUtilization(instance) < this.#rules.nearlyEmpty) return true;
+      const { ttft, tpot } = headroomUs(request, instance, request.promptTokens, this.#rules);
+      return ttft >= 0 && tpot >= 0;
+    });
     return takesIt ? ADMIT : { verdict: 'reject', reason: 'no instance has head room' };
   }
 }

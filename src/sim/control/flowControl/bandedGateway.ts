@@ -6,17 +6,23 @@
  */
 
 import type { Priority } from '../decisions.ts';
+import type { Outcome } from '../outcome.ts';
 import type { PlainState } from '../policy.ts';
 import type { RequestView } from '../request.ts';
+import { AttainedService, type ServiceRules } from './attainedService.ts';
 import { type Band, Bands } from './bands.ts';
 import type { EnqueueResult, FlowControl, GatewayEntry } from './gateway.ts';
+
+export const fairnessNames = ['global-strict', 'round-robin', 'program-aware'] as const;
 
 export interface GatewayRules {
   /** 0 for no limit. */
   readonly maxDepth: number;
   readonly perBandCapacity: number;
   readonly usageLimit: number;
-  readonly fairness: 'global-strict' | 'round-robin';
+  readonly fairness: (typeof fairnessNames)[number];
+  /** Of the fairness `program-aware`. */
+  readonly service: ServiceRules;
   readonly order: 'fifo' | 'slo-deadline';
   /** Whether a full queue puts a less urgent sheddable entry out. */
   readonly sheds: boolean;
@@ -28,12 +34,19 @@ export class BandedGateway implements FlowControl {
   readonly #rules: GatewayRules;
   readonly #bands: Bands = new Bands();
   readonly #byRequest = new Map<number, GatewayEntry>();
+  /** Null where nobody asks for it. */
+  readonly #service: AttainedService | null;
+  /** Only where somebody learns from it. */
+  completed?: (outcome: Outcome) => void;
   #sequence = 0;
   /** Entries of a snapshot that wait for their requests. */
   #toAdopt: readonly SavedEntry[] = [];
 
   constructor(rules: GatewayRules) {
     this.#rules = rules;
+    const service = rules.fairness === 'program-aware' ? new AttainedService(rules.service) : null;
+    if (service !== null) this.completed = (outcome) => service.completed(outcome);
+    this.#service = service;
   }
 
   get size(): number {
@@ -66,13 +79,13 @@ export class BandedGateway implements FlowControl {
     return evicted === undefined ? { outcome: 'queued' } : { outcome: 'evicted', evicted };
   }
 
-  dispatch(saturation: number): GatewayEntry | undefined {
+  dispatch(saturation: number, nowUs: number): GatewayEntry | undefined {
     const bands = this.#bands.all;
     for (let i = 0; i < bands.length; i++) {
       const ceiling = bands.length === 1 ? 1 : 1 - (i * (1 - this.#rules.usageLimit)) / (bands.length - 1);
       if (saturation >= ceiling) return undefined;
       if (bands[i].size === 0) continue;
-      const entry = this.#pick(bands[i]);
+      const entry = this.#pick(bands[i], nowUs);
       this.remove(entry.request);
       return entry;
     }
@@ -87,13 +100,19 @@ export class BandedGateway implements FlowControl {
     return true;
   }
 
-  #pick(band: Band): GatewayEntry {
+  #pick(band: Band, nowUs: number): GatewayEntry {
     const flows = [...band.flows].filter(([, flow]) => flow.length > 0);
     if (this.#rules.fairness === 'round-robin') {
       const tenants = flows.map(([tenant]) => tenant).sort();
       const tenant = tenants.find((name) => name > band.lastTenant) ?? tenants[0];
       band.lastTenant = tenant;
       return this.#first(band.flows.get(tenant) ?? []);
+    }
+    if (this.#service !== null) {
+      return this.#service.next(
+        flows.map(([, flow]) => this.#first(flow)),
+        nowUs,
+      );
     }
     const heads = flows.map(([, flow]) => flow[0]);
     const oldest = heads.reduce((a, b) => (a.sequence < b.sequence ? a : b));
@@ -114,6 +133,7 @@ export class BandedGateway implements FlowControl {
 
   snapshot(): PlainState {
     return {
+      service: this.#service?.snapshot() ?? null,
       sequence: this.#sequence,
       lastTenants: this.#bands.all.map(({ score, lastTenant }) => [score, lastTenant]),
       entries: [...this.#byRequest.values()]
@@ -130,10 +150,12 @@ export class BandedGateway implements FlowControl {
   restore(state: PlainState): void {
     // the state is what `snapshot` made
     const saved = state as unknown as {
+      service: PlainState;
       sequence: number;
       lastTenants: readonly [number, string][];
       entries: readonly SavedEntry[];
     };
+    this.#service?.restore(saved.service);
     this.#bands.clear();
     this.#byRequest.clear();
     this.#sequence = saved.sequence;

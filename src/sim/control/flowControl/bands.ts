@@ -3,6 +3,7 @@
  * exist from their first entry on, the most urgent first.
  */
 
+import type { RequestView } from '../request.ts';
 import type { GatewayEntry } from './gateway.ts';
 
 /** A band: its flows by tenant, and the tenant that was served last. */
@@ -32,7 +33,7 @@ export class Bands {
 
   add(entry: GatewayEntry): void {
     const band = this.of(entry.priority.score);
-    const tenant = tenantOf(entry);
+    const tenant = flowOf(entry.request);
     const flow = band.flows.get(tenant);
     if (flow === undefined) band.flows.set(tenant, [entry]);
     else flow.push(entry);
@@ -42,7 +43,7 @@ export class Bands {
 
   remove(entry: GatewayEntry): void {
     const band = this.of(entry.priority.score);
-    const flow = band.flows.get(tenantOf(entry)) ?? [];
+    const flow = band.flows.get(flowOf(entry.request)) ?? [];
     const at = flow.indexOf(entry);
     if (at === -1) return;
     flow.splice(at, 1);
@@ -71,7 +72,7 @@ export class Bands {
   }
 }
 
-/** Requests without a tenant share one flow. */
-export function tenantOf(entry: GatewayEntry): string {
-  return entry.request.tenantId === '' ? 'default' : entry.request.tenantId;
+/** Whose flow a request is in: its tenant's; requests without one share a flow. */
+export function flowOf({ tenantId }: RequestView): string {
+  return tenantId === '' ? 'default' : tenantId;
 }

@@ -1,7 +1,7 @@
 /** A queue in front of routing that holds requests while the instances are saturated. */
 
 import type { Priority } from '../decisions.ts';
-import type { Stateful } from '../policy.ts';
+import type { NamedPolicy, Stateful } from '../policy.ts';
 import type { RequestView } from '../request.ts';
 
 export interface GatewayEntry {
@@ -18,7 +18,7 @@ export type EnqueueResult =
   /** Another one was put out to make room. */
   | { readonly outcome: 'evicted'; readonly evicted: GatewayEntry };
 
-export interface FlowControl extends Stateful {
+export interface FlowControl extends Stateful, Pick<NamedPolicy, 'completed'> {
   readonly size: number;
   /** How many of those that wait `matches` is true of. */
   count(matches: (request: RequestView) => boolean): number;

@@ -4,12 +4,14 @@ import type { Outcome } from '../outcome.ts';
 import type { NamedPolicy, PlainState, Stateful } from '../policy.ts';
 import type { RequestView } from '../request.ts';
 
+type Learner = Pick<NamedPolicy, 'completed'>;
+
 export class Learners implements Stateful {
-  readonly #policies: readonly NamedPolicy[];
+  readonly #policies: readonly Learner[];
   /** By request: when its first token came. */
   readonly #firstUs = new Map<number, number>();
 
-  constructor(policies: readonly NamedPolicy[]) {
+  constructor(policies: readonly Learner[]) {
     this.#policies = [...new Set(policies)].filter(({ completed }) => completed !== undefined);
   }
 

@@ -94,7 +94,9 @@ export class PolicyControlPlane implements ControlPlane {
     this.#decider = prefillDecodeDeciders.make(this.config.decider, policyWorld());
     this.#gateway = this.config.gateway === null ? null : gateways.make(this.config.gateway, policyWorld());
     this.#routers = routersOf(this.config, policyWorld, routing);
-    this.#learners = new Learners([this.#admission, this.#priority, ...Object.values(this.#routers)]);
+    const queue = this.#gateway === null ? [] : [this.#gateway.queue];
+    const routers = Object.values(this.#routers);
+    this.#learners = new Learners([this.#admission, this.#priority, ...queue, ...routers]);
     this.#board = new SignalBoard(this.config.signals.snapshotIntervalUs);
     const readsCaches =
       this.#decider.readsCaches || Object.values(this.#routers).some((router) => router.readsCaches);

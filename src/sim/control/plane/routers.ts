@@ -20,10 +20,12 @@ export function routersOf(
     prefill:
       prefillRouting === undefined
         ? all
-        : routingPolicies.make(prefillRouting, worldOf({ router: 'prefill-router' })),
+        : routingPolicies.make(prefillRouting, worldOf(ownStreams('prefill'))),
     decode:
-      decodeRouting === undefined
-        ? all
-        : routingPolicies.make(decodeRouting, worldOf({ router: 'decode-router' })),
+      decodeRouting === undefined ? all : routingPolicies.make(decodeRouting, worldOf(ownStreams('decode'))),
   };
+}
+
+function ownStreams(pool: 'prefill' | 'decode'): Readonly<Record<string, string>> {
+  return { router: `${pool}-router`, 'router-filters': `${pool}-router-filters` };
 }

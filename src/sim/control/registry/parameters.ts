@@ -4,27 +4,34 @@ import { configError } from '../../../runtime/errors.ts';
 import { nearestName } from '../../../runtime/nearestName.ts';
 import type { ParameterValue } from '../policy.ts';
 
+interface Told {
+  /** A few words on what it does, where its name does not say it. */
+  readonly about?: string;
+}
+
 /** Limits of a number: `min` and `max` may be reached, `above` may not. */
-export interface NumberRule {
+export interface NumberRule extends Told {
   readonly kind: 'number';
   readonly default: number;
   readonly min?: number;
   readonly above?: number;
   readonly max?: number;
   readonly integer?: boolean;
+  /** Parameters of which one at least has to be other than its default, or this one decides nothing. */
+  readonly with?: readonly string[];
 }
 
 export type ParameterRule =
   | NumberRule
-  | { readonly kind: 'choice'; readonly default: string; readonly names: readonly string[] }
-  | { readonly kind: 'flag'; readonly default: boolean }
+  | (Told & { readonly kind: 'choice'; readonly default: string; readonly names: readonly string[] })
+  | (Told & { readonly kind: 'flag'; readonly default: boolean })
   /** A number for each of some names; `names` lists those that may be used, where not every name may. */
-  | {
+  | (Told & {
       readonly kind: 'numbers';
       readonly default: Readonly<Record<string, number>>;
       readonly each: NumberRule;
       readonly names?: readonly string[];
-    };
+    });
 
 export type ParameterRules = Readonly<Record<string, ParameterRule>>;
 

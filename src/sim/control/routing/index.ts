@@ -4,7 +4,7 @@ import type { PolicyWorld } from '../policy.ts';
 import type { Parameters } from '../registry/index.ts';
 import { type NumberRule, type ParameterRules, type PolicyEntry, PolicyRegistry } from '../registry/index.ts';
 import { Evolved } from './evolved.ts';
-import type { LoadCaps } from './filters.ts';
+import { Filters, filterParameters } from './filters/index.ts';
 import { DrawingPicker, type DrawName, Picker, tieNames } from './picking.ts';
 import type { RoutingPolicy } from './routingPolicy.ts';
 import { ruleEntries } from './rules/index.ts';
@@ -46,12 +46,6 @@ export const instanceScores: Readonly<Record<string, (world: PolicyWorld) => Ins
 };
 
 const ties = { kind: 'choice', default: 'lowest', names: tieNames } as const;
-const cap: NumberRule = { kind: 'number', default: Number.MAX_SAFE_INTEGER, min: 0, integer: true };
-const caps: ParameterRules = {
-  maxQueueDepth: cap,
-  maxInFlight: cap,
-  maxKvUtilization: { kind: 'number', default: 1, above: 0, max: 1 },
-};
 
 function scorersRule(byDefault: Readonly<Record<string, number>>): ParameterRules[string] {
   return {
@@ -59,14 +53,6 @@ function scorersRule(byDefault: Readonly<Record<string, number>>): ParameterRule
     default: byDefault,
     each: { kind: 'number', default: 1, above: 0, max: 1e6 },
     names: scorerNames,
-  };
-}
-
-function capsOf(p: Parameters): LoadCaps {
-  return {
-    maxQueueDepth: p.number('maxQueueDepth'),
-    maxInFlight: p.number('maxInFlight'),
-    maxKvUtilization: p.number('maxKvUtilization'),
   };
 }
 
@@ -90,11 +76,11 @@ function weighted(
 ): { about: string; parameters: ParameterRules; make: (p: Parameters, world: PolicyWorld) => RoutingPolicy } {
   return {
     about,
-    parameters: { scorers: scorersRule(byDefault), ties, ...caps },
+    parameters: { scorers: scorersRule(byDefault), ties, ...filterParameters },
     make: (p, world) =>
       new Policy(
         partsOf(p.numbers('scorers'), world.blockTokens),
-        capsOf(p),
+        new Filters(p, world),
         Picker.of(p.text('ties'), world),
       ),
   };
@@ -108,7 +94,7 @@ function drawing(how: DrawName, about: string): PolicyEntry<RoutingPolicy> {
     parameters: {
       scorers: scorersRule(llmDScorers),
       ...(how === 'softmax' ? { temperature } : {}),
-      ...caps,
+      ...filterParameters,
     },
     make: (p, world) => {
       const picker = new DrawingPicker(
@@ -116,7 +102,7 @@ function drawing(how: DrawName, about: string): PolicyEntry<RoutingPolicy> {
         how === 'softmax' ? p.number('temperature') : 1,
         world.stream('router'),
       );
-      return new Weighted(partsOf(p.numbers('scorers'), world.blockTokens), capsOf(p), picker);
+      return new Weighted(partsOf(p.numbers('scorers'), world.blockTokens), new Filters(p, world), picker);
     },
   };
 }

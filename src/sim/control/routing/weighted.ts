@@ -5,7 +5,7 @@
 
 import { configError } from '../../../runtime/errors.ts';
 import type { PlainState } from '../policy.ts';
-import { applyCaps, type LoadCaps } from './filters.ts';
+import type { Filters } from './filters/index.ts';
 import type { Picker } from './picking.ts';
 import type { RoutingChoice, RoutingContext, RoutingPolicy, ScorePart } from './routingPolicy.ts';
 import { makeScorer, type Scorer } from './scorers/index.ts';
@@ -45,13 +45,13 @@ export class Weighted implements RoutingPolicy {
   readonly readsCaches: boolean;
   protected readonly parts: readonly Part[];
   readonly #picker: Picker;
-  readonly #caps: LoadCaps;
+  readonly #filters: Filters;
   #scores: Float64Array = new Float64Array(8);
 
-  constructor(parts: readonly Part[], caps: LoadCaps, picker: Picker) {
+  constructor(parts: readonly Part[], filters: Filters, picker: Picker) {
     this.parts = parts;
-    this.readsCaches = parts.some(({ scorer }) => scorer.readsCaches);
-    this.#caps = caps;
+    this.readsCaches = filters.readsCaches || parts.some(({ scorer }) => scorer.readsCaches);
+    this.#filters = filters;
     this.#picker = picker;
   }
 
@@ -61,7 +61,7 @@ export class Weighted implements RoutingPolicy {
     const scores = this.#scores;
     askScorers(this.parts, context);
     this.sum(context, scores);
-    const filteredOut = applyCaps(context.candidates, this.#caps, scores);
+    const filteredOut = this.#filters.apply(context, scores);
     const index = this.#picker.highest(scores, count);
     return { index, reason: this.name, scores, parts: this.parts, filteredOut };
   }
@@ -77,25 +77,29 @@ export class Weighted implements RoutingPolicy {
 
   routed(context: RoutingContext, instance: number): void {
     for (const { scorer } of this.parts) scorer.routed?.(context, instance);
+    this.#filters.routed(context, instance);
   }
 
   removed(instance: number): void {
     for (const { scorer } of this.parts) scorer.removed?.(instance);
+    this.#filters.removed(instance);
   }
 
   snapshot(): PlainState {
     return {
       scorers: this.parts.map(({ scorer }) => scorer.snapshot()),
       picker: this.#picker.snapshot(),
+      filters: this.#filters.snapshot(),
     };
   }
 
   restore(state: PlainState): void {
     // the state is what `snapshot` made
-    const saved = state as { scorers: readonly PlainState[]; picker: PlainState };
+    const saved = state as { scorers: readonly PlainState[]; picker: PlainState; filters: PlainState };
     this.parts.forEach(({ scorer }, i) => {
       scorer.restore(saved.scorers[i]);
     });
     this.#picker.restore(saved.picker);
+    this.#filters.restore(saved.filters);
   }
 }

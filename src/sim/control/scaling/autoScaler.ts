@@ -7,8 +7,8 @@
 import { configError, requireInteger } from '../../../runtime/errors.ts';
 import type { PlainState, PolicyChoice, PolicyWorld, Stateful } from '../policy.ts';
 import type { AutoScaleContext, AutoScalePolicy, LoadSample, ScaleDecision } from './autoScalePolicy.ts';
-import { towards } from './reactive.ts';
-import { scalingPolicies } from './registry.ts';
+import { towards } from './policies/reactive.ts';
+import { scalingPolicies } from './policies/registry.ts';
 
 /** What makes the autoscaler look before its poll is due; Infinity, and 0 for the attainment, for never. */
 export interface ScaleTriggers {

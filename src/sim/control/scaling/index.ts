@@ -9,6 +9,6 @@ export {
   noTriggers,
   type ScaleTriggers,
 } from './autoScaler.ts';
-export { scalingPolicies } from './registry.ts';
+export { scalingPolicies } from './policies/registry.ts';
 export { checkActuation, type Replica, type ReplicaAction, type ReplicaPhase, Replicas } from './replicas.ts';
 export { warmupFactor } from './warmup.ts';

@@ -5,25 +5,16 @@
 
 import { kvUtilization } from '../../admission/index.ts';
 import type { InstanceSnapshot } from '../../instances.ts';
-import { predictedTpotUs, predictedTtftUs } from '../../prediction.ts';
+import { headroomUs, type LatencyTargets } from '../../prediction.ts';
 import type { Picker } from '../picking.ts';
 import type { RoutingContext } from '../routingPolicy.ts';
 import { RememberingRule } from './rememberingRule.ts';
 import type { Taken } from './scoredRule.ts';
 
-export interface HeadroomRules {
-  /** Targets of a request that brings none; 0 for none. */
-  readonly ttftUs: number;
-  readonly tpotUs: number;
+export interface HeadroomRules extends LatencyTargets {
   readonly ttftWeight: number;
   /** `least` fills instances up, `most` spreads. */
   readonly strategy: 'least' | 'most';
-  readonly tokensPerS: number;
-}
-
-interface Room {
-  readonly ttft: number;
-  readonly tpot: number;
 }
 
 /**
@@ -46,17 +37,13 @@ export class LatencyHeadroom extends RememberingRule {
 
   protected override take(context: RoutingContext, scores: Float64Array): Taken {
     const { request, candidates } = context;
-    const { ttftUs, tpotUs, ttftWeight, strategy, tokensPerS } = this.#rules;
+    const { ttftUs, tpotUs, ttftWeight, strategy } = this.#rules;
     const matches = this.matches(context);
-    const target = request.sloTargetUs > 0 ? request.sloTargetUs : ttftUs;
-    if (target === 0 && tpotUs === 0) return this.#composite(context, matches, scores);
-    const rooms = candidates.map((instance, i): Room => {
-      const uncached = request.promptTokens - matches[i] * this.#blockTokens;
-      return {
-        ttft: target === 0 ? 0 : target - predictedTtftUs(instance, uncached, tokensPerS),
-        tpot: tpotUs === 0 ? 0 : tpotUs - predictedTpotUs(instance),
-      };
-    });
+    if (request.sloTargetUs <= 0 && ttftUs === 0 && tpotUs === 0)
+      return this.#composite(context, matches, scores);
+    const rooms = candidates.map((instance, i) =>
+      headroomUs(request, instance, request.promptTokens - matches[i] * this.#blockTokens, this.#rules),
+    );
     const groups = candidates.map((instance, i) => groupOf(instance, rooms[i]));
     const group = Math.min(...groups);
     const kept = rooms.filter((_, i) => groups[i] === group);
@@ -85,7 +72,7 @@ export class LatencyHeadroom extends RememberingRule {
 
 const groupNames = ['head room', 'idle', 'misses TPOT', 'misses TTFT', 'misses both'];
 
-function groupOf({ inFlight }: InstanceSnapshot, { ttft, tpot }: Room): number {
+function groupOf({ inFlight }: InstanceSnapshot, { ttft, tpot }: ReturnType<typeof headroomUs>): number {
   if (ttft >= 0 && tpot >= 0) return 0;
   if (inFlight === 0) return 1;
   if (ttft >= 0) return 2;

@@ -47,15 +47,20 @@ export function standingOf({ cases = [], error }: Evaluation, bars: BySetting): 
   return { score, leads, cases: cases.length };
 }
 
-/** The `count` that lead most in any setting, each once; failed ones have no lead. */
-export function bestOfEach<Led extends { readonly leads: BySetting }>(
-  all: readonly Led[],
-  count: number,
-): Led[] {
+interface Led {
+  readonly leads: BySetting;
+}
+
+/** For each setting all of them by their leads there, the best first; failed ones have no lead. */
+export function leadersOf<Each extends Led>(all: readonly Each[]): Each[][] {
   const ran = all.filter(({ leads }) => Object.keys(leads).length > 0);
-  const best = Object.keys(ran[0]?.leads ?? {}).flatMap((setting) =>
-    [...ran].sort((a, b) => b.leads[setting] - a.leads[setting]).slice(0, count),
+  return Object.keys(ran[0]?.leads ?? {}).map((setting) =>
+    [...ran].sort((a, b) => b.leads[setting] - a.leads[setting]),
   );
-  const kept = new Set(best);
-  return ran.filter((each) => kept.has(each));
+}
+
+/** The `count` that lead most in any setting, each once. */
+export function bestOfEach<Each extends Led>(all: readonly Each[], count: number): Each[] {
+  const kept = new Set(leadersOf(all).flatMap((ranked) => ranked.slice(0, count)));
+  return all.filter((each) => kept.has(each));
 }

@@ -1,7 +1,13 @@
 /** Autoscaling policies by name. */
 
-import { type NumberRule, type ParameterRules, type Parameters, PolicyRegistry } from '../registry/index.ts';
-import type { AutoScalePolicy, ScaleDecision } from './autoScalePolicy.ts';
+import {
+  type NumberRule,
+  type ParameterRules,
+  type Parameters,
+  PolicyRegistry,
+} from '../../registry/index.ts';
+import type { AutoScalePolicy, ScaleDecision } from '../autoScalePolicy.ts';
+import { AibrixKpa, type AibrixLimits, Apa } from './aibrix.ts';
 import { ModelBased, Saturation, TokenCapacity } from './capacity.ts';
 import {
   DynamoLoad,
@@ -14,7 +20,7 @@ import {
   poolNames,
   thresholdsOf,
 } from './dynamo.ts';
-import { Apa, Hpa, Kpa, type MetricName, metricNames, towards } from './reactive.ts';
+import { Hpa, Kpa, type MetricName, metricNames, towards } from './reactive.ts';
 
 const positive = (byDefault: number): NumberRule => ({ kind: 'number', default: byDefault, above: 0 });
 const share = (byDefault: number): NumberRule => ({ kind: 'number', default: byDefault, min: 0, max: 1 });
@@ -41,6 +47,23 @@ function engineOf(p: Parameters): EngineModel {
 const poolOf = (p: Parameters): PoolKind => p.text('pool') as PoolKind;
 
 const metric = { kind: 'choice', default: 'concurrency', names: metricNames } as const;
+
+/** Of AIBrix's autoscalers. */
+const tolerances: ParameterRules = {
+  upTolerance: share(0.1),
+  downTolerance: share(0.1),
+  maxUpRate: { kind: 'number', default: 2, above: 1 },
+  maxDownRate: { kind: 'number', default: 2, above: 1 },
+};
+
+function limitsOf(p: Parameters): AibrixLimits {
+  return {
+    up: p.number('upTolerance'),
+    down: p.number('downTolerance'),
+    maxUp: p.number('maxUpRate'),
+    maxDown: p.number('maxDownRate'),
+  };
+}
 
 /** Keeps what there is. */
 const none: AutoScalePolicy = {
@@ -97,20 +120,29 @@ export const scalingPolicies: PolicyRegistry<AutoScalePolicy> = new PolicyRegist
       parameters: {
         metric,
         target: positive(50),
-        upTolerance: share(0.1),
-        downTolerance: share(0.1),
-        maxUpRate: { kind: 'number', default: 2, above: 1 },
-        maxDownRate: { kind: 'number', default: 2, above: 1 },
+        ...tolerances,
       },
-      make: (p) =>
-        new Apa(
-          p.text('metric') as MetricName, // a choice of metricNames
-          p.number('target'),
-          p.number('upTolerance'),
-          p.number('downTolerance'),
-          p.number('maxUpRate'),
-          p.number('maxDownRate'),
-        ),
+      // a choice of metricNames
+      make: (p) => new Apa(p.text('metric') as MetricName, p.number('target'), limitsOf(p)),
+    },
+    'aibrix-kpa': {
+      about: 'AIBrix: a stable and a panic window of concurrency, with tolerances and bounds on one change',
+      parameters: {
+        target: positive(50),
+        stableWindowUs: positive(60_000_000),
+        panicWindowUs: positive(6_000_000),
+        panicThreshold: { kind: 'number', default: 2, above: 1 },
+        ...tolerances,
+      },
+      make: (p) => {
+        const windows = {
+          target: p.number('target'),
+          stableUs: p.number('stableWindowUs'),
+          panicUs: p.number('panicWindowUs'),
+          panicThreshold: p.number('panicThreshold'),
+        };
+        return new AibrixKpa(windows, limitsOf(p));
+      },
     },
     saturation: {
       about: 'spare KV and queue of the replicas that are not saturated',

@@ -7,9 +7,9 @@ import {
   type RouterState,
   type RoutingPolicy,
   routingPolicies,
-} from '../../../src/sim/control/index.ts';
-import { PartitionedRandom } from '../../../src/sim/random/index.ts';
-import { instance, request, router, world } from './fixtures.ts';
+} from '../../../../src/sim/control/index.ts';
+import { PartitionedRandom } from '../../../../src/sim/random/index.ts';
+import { instance, request, router, world } from '../fixtures.ts';
 
 const make = (choice: PolicyChoice): RoutingPolicy => routingPolicies.make(choice, world());
 const priority = { score: 3, rank: 1, hints: { sheddable: false, dueUs: 0 } };

@@ -4,8 +4,8 @@
  * alpha + beta x b.
  */
 
-import { StatelessPolicy } from '../policy.ts';
-import type { AutoScaleContext, AutoScalePolicy, LoadSample, ScaleDecision } from './autoScalePolicy.ts';
+import { StatelessPolicy } from '../../policy.ts';
+import type { AutoScaleContext, AutoScalePolicy, LoadSample, ScaleDecision } from '../autoScalePolicy.ts';
 import { towards } from './reactive.ts';
 
 export const poolNames = ['shared', 'prefill', 'decode'] as const;

@@ -1,17 +1,17 @@
 /**
- * Autoscaling policies that follow one measured figure: Kubernetes' horizontal pod autoscaler, Knative's pod
- * autoscaler with its panic mode, and AIBrix's APA.
+ * Autoscaling policies that follow one measured figure: Kubernetes' horizontal pod autoscaler and Knative's pod
+ * autoscaler with its panic mode.
  */
 
-import { type PlainState, StatelessPolicy } from '../policy.ts';
-import type { AutoScaleContext, AutoScalePolicy, LoadSample, ScaleDecision } from './autoScalePolicy.ts';
+import { type PlainState, StatelessPolicy } from '../../policy.ts';
+import type { AutoScaleContext, AutoScalePolicy, LoadSample, ScaleDecision } from '../autoScalePolicy.ts';
 
 /** What a figure is read as. */
 export const metricNames = ['concurrency', 'queueDepth', 'utilization', 'requestRate'] as const;
 export type MetricName = (typeof metricNames)[number];
 
 /** The figure a ready replica, at one reading. */
-function perReplica(sample: LoadSample, metric: MetricName, ready: number): number {
+export function perReplica(sample: LoadSample, metric: MetricName, ready: number): number {
   switch (metric) {
     case 'concurrency':
       return sample.concurrency / Math.max(1, ready);
@@ -31,7 +31,7 @@ export function towards(context: AutoScaleContext, target: number, reason: strin
   return { action, targetReplicas: target, reason };
 }
 
-function last(history: readonly LoadSample[]): LoadSample | undefined {
+export function last(history: readonly LoadSample[]): LoadSample | undefined {
   return history[history.length - 1];
 }
 
@@ -152,7 +152,7 @@ export class Kpa implements AutoScalePolicy {
 }
 
 /** Mean concurrency of the readings after `fromUs`; of the last one where there is none. */
-function meanConcurrency(history: readonly LoadSample[], fromUs: number): number {
+export function meanConcurrency(history: readonly LoadSample[], fromUs: number): number {
   let sum = 0;
   let count = 0;
   for (let i = history.length - 1; i >= 0 && (count === 0 || history[i].timeUs > fromUs); i--) {
@@ -160,42 +160,4 @@ function meanConcurrency(history: readonly LoadSample[], fromUs: number): number
     count++;
   }
   return sum / count;
-}
-
-/**
- * AIBrix's APA: with r = metric / target, above 1 + up tolerance min(ceil(n r), ceil(n maxUp)), below
- * 1 - down tolerance max(ceil(n r), floor(n / maxDown)), else nothing.
- */
-export class Apa extends StatelessPolicy implements AutoScalePolicy {
-  readonly name: string = 'apa';
-  readonly #metric: MetricName;
-  readonly #target: number;
-  readonly #up: number;
-  readonly #down: number;
-  readonly #maxUp: number;
-  readonly #maxDown: number;
-
-  constructor(metric: MetricName, target: number, up: number, down: number, maxUp: number, maxDown: number) {
-    super();
-    this.#metric = metric;
-    this.#target = target;
-    this.#up = up;
-    this.#down = down;
-    this.#maxUp = maxUp;
-    this.#maxDown = maxDown;
-  }
-
-  evaluate(context: AutoScaleContext): ScaleDecision {
-    const sample = last(context.loadHistory);
-    const n = context.readyReplicas;
-    if (sample === undefined || n === 0) return towards(context, context.currentReplicas, 'nothing measured');
-    const ratio = perReplica(sample, this.#metric, n) / this.#target;
-    const reason = `${this.#metric} at ${ratio.toFixed(3)} of its target`;
-    const wanted = Math.ceil(n * ratio - 1e-9);
-    if (ratio > 1 + this.#up) return towards(context, Math.min(wanted, Math.ceil(n * this.#maxUp)), reason);
-    if (ratio < 1 - this.#down) {
-      return towards(context, Math.max(wanted, Math.floor(n / this.#maxDown)), reason);
-    }
-    return towards(context, context.currentReplicas, reason);
-  }
 }

@@ -3,8 +3,8 @@
  * autoscaler, and a model of the queue.
  */
 
-import { StatelessPolicy } from '../policy.ts';
-import type { AutoScaleContext, AutoScalePolicy, ScaleDecision } from './autoScalePolicy.ts';
+import { StatelessPolicy } from '../../policy.ts';
+import type { AutoScaleContext, AutoScalePolicy, ScaleDecision } from '../autoScalePolicy.ts';
 import { towards } from './reactive.ts';
 
 export interface SaturationRules {

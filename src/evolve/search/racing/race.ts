@@ -3,6 +3,7 @@
  * on. So most of the time goes to what may become the best, and what is best has run on all seeds.
  */
 
+import { contentHash } from '../../bundle/index.ts';
 import type { PolicyBundle } from '../../bundle/policyBundle.ts';
 import { type Evaluation, type Evaluator, settingOf } from '../../fitness/index.ts';
 import { type BySetting, type Standing, standingOf } from './lead.ts';
@@ -21,6 +22,18 @@ export interface Rung {
 
 export interface Raced extends Standing {
   readonly evaluation: Evaluation;
+  /** Digest of its scores on the first rung, '' where it failed. */
+  readonly behaviour: string;
+  /** Whether it was stopped since one of the same behaviour is known, or runs already. */
+  readonly isEcho: boolean;
+}
+
+/**
+ * Scores that are equal to the last bit on several simulations come of equal decisions. Numbers that decide
+ * nothing, and terms that never count, are common among children.
+ */
+export function behaviourOf({ cases = [], error }: Evaluation): string {
+  return error === undefined ? contentHash(cases.map(({ score }) => score)) : '';
 }
 
 /** Cases of each rung, by halving the seeds of every setting; the last rung has all. */
@@ -45,14 +58,18 @@ interface Cut {
 
 /**
  * Standings in the order of the bundles. One that was stopped stands below all that went on: fewer seeds may
- * flatter it.
+ * flatter it. An echo has the standing of the first rung, and whoever calls knows a better one.
+ *
+ * @param known behaviours on the first rung; who shows one of them goes no further
  */
 export async function race(
   bundles: readonly PolicyBundle[],
   rungs: readonly Rung[],
   evaluator: Evaluator,
+  known: ReadonlySet<string>,
   signal?: AbortSignal,
 ): Promise<Raced[]> {
+  const seen = new Set(known);
   const raced: Raced[] = new Array(bundles.length);
   const cuts: Cut[] = [];
   let running = bundles.map((_, i) => i);
@@ -60,9 +77,13 @@ export async function race(
     const asked = running.map((i) => bundles[i]);
     const evaluations = await evaluator.evaluate(asked, 'train', signal, cases);
     for (const [place, i] of running.entries()) {
-      raced[i] = { evaluation: evaluations[place], ...standingOf(evaluations[place], bars) };
+      const evaluation = evaluations[place];
+      const behaviour = raced[i]?.behaviour ?? behaviourOf(evaluation);
+      const isEcho = at === 0 && seen.has(behaviour);
+      if (behaviour !== '') seen.add(behaviour);
+      raced[i] = { evaluation, ...standingOf(evaluation, bars), behaviour, isEcho };
     }
-    const ran = running.filter((i) => raced[i].evaluation.error === undefined);
+    const ran = running.filter((i) => raced[i].evaluation.error === undefined && !raced[i].isEcho);
     ran.sort((a, b) => raced[b].score - raced[a].score || a - b);
     if (at === rungs.length - 1 || ran.length === 0) break;
     const count = Math.max(LEAST, Math.ceil(GOES_ON * ran.length));
