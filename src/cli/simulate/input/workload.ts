@@ -6,10 +6,12 @@ import {
   type ClosedLoopTrace,
   closedLoopTrace,
   type RequestStream,
+  readTraceHeader,
   requestsOf,
   type WorkloadRequest,
   type WorkloadSpec,
 } from '../../../sim/workload/index.ts';
+import { readText } from '../../input/index.ts';
 import { type OpenedWorkload, type OpenOptions, openSpec, openWorkload } from '../../workload/open.ts';
 import { adjustmentOf, openOptions, presetSpec, seedOption } from '../../workload/options.ts';
 import { oneOf } from './latency.ts';
@@ -38,11 +40,7 @@ export function openSimulation(
   adjust: (spec: WorkloadSpec) => WorkloadSpec = (spec) => spec,
   spec?: WorkloadSpec,
 ): OpenedSimulation {
-  const recorded = textOption(options, 'traceData');
-  const file = trace ?? textOption(options, 'workloadSpec') ?? recorded;
-  if (trace !== undefined && options.workloadSpec !== undefined) {
-    throw configError('--workload-spec', `excludes ${trace}`, 'Keep one of them.');
-  }
+  const file = workloadFile(trace, options);
   const opened =
     file !== undefined
       ? openWorkload(file, adjusted(options, adjust))
@@ -64,6 +62,26 @@ export function openSimulation(
     seed: seedOption(options) ?? SEED,
     horizonUs: horizonOf(options, opened),
   };
+}
+
+/** The one file that is named, whichever way. */
+function workloadFile(trace: string | undefined, options: Options): string | undefined {
+  const rows = textOption(options, 'traceData');
+  const named: [string, string | undefined][] = [
+    [trace ?? '', trace],
+    ['--workload-spec', textOption(options, 'workloadSpec')],
+    ['--trace-data', rows],
+  ];
+  const [first, second] = named.filter(([, file]) => file !== undefined);
+  if (second !== undefined) throw configError(second[0], `excludes ${first[0]}`, 'Keep one of them.');
+  const header = textOption(options, 'traceHeader');
+  if (header !== undefined) {
+    if (rows === undefined) {
+      throw configError('--trace-header', 'has no --trace-data', 'Name the rows that it heads.');
+    }
+    readTraceHeader(readText(header), header);
+  }
+  return first?.[1];
 }
 
 /** Later rounds of recorded sessions wait for the ones before. */
