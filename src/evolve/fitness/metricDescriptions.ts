@@ -78,6 +78,21 @@ export const metricDescriptions: readonly MetricDescription[] = [
   of('policy_nodes', '', 'size of the policy: parameters, nodes of trees, words of programs'),
 ];
 
+const parts = { CLASS: '[^.]+', TENANT: '.+', TIER: '[^.]+', CONFIG: '.+', TARGET: '(?:ttft|tpot|e2e)' };
+
+const patterns = metricDescriptions.map(({ name }) => {
+  const text = Object.entries(parts).reduce(
+    (pattern, [part, any]) => pattern.replace(part, any),
+    name.replaceAll('.', '\\.'),
+  );
+  return new RegExp(`^${text}$`);
+});
+
+/** Whether a run gives a metric of that name, with some class, tenant, tier or configuration. */
+export function isMetricName(name: string): boolean {
+  return patterns.some((pattern) => pattern.test(name));
+}
+
 /** A list for a prompt; times of classes in one line. */
 export function metricsText(): string {
   const lines = metricDescriptions
