@@ -27,6 +27,7 @@ export class ManagerLoop {
   #alarmIsSet = false;
   #isUndisturbed = false;
   #roomWasFreed = false;
+  readonly #movedMeanwhile: Parameters<NonNullable<ManagerListener['moved']>>[] = [];
   readonly #roomFreed: (() => void)[] = [];
 
   /** @param options.also what else the manager is to tell of */
@@ -49,6 +50,10 @@ export class ManagerLoop {
         this.#wake(sequence);
         also.settled?.(sequence);
       },
+      moved: (position, key, outcome) => {
+        if (this.#isUndisturbed) this.#movedMeanwhile.push([position, key, outcome]);
+        else also.moved?.(position, key, outcome);
+      },
       roomFreed: () => {
         if (this.#isUndisturbed) {
           this.#roomWasFreed = true;
@@ -66,7 +71,7 @@ export class ManagerLoop {
 
   /**
    * Several calls of the manager that nobody else's may come between, as those of a scheduler's step: who is
-   * told of room, and might call the manager for it, is told when all of them are made.
+   * told of room or of a move's end, and might call the manager then, is told when all of them are made.
    */
   undisturbed<T>(calls: () => T): T {
     this.#isUndisturbed = true;
@@ -74,6 +79,7 @@ export class ManagerLoop {
       return calls();
     } finally {
       this.#isUndisturbed = false;
+      for (const move of this.#movedMeanwhile.splice(0)) this.#listener.moved?.(...move);
       if (this.#roomWasFreed) {
         this.#roomWasFreed = false;
         this.#listener.roomFreed?.();

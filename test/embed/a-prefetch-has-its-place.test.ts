@@ -5,7 +5,19 @@
 
 import { expect, it, vi } from 'vitest';
 import { Priority } from '../../src/runtime/index.ts';
-import { blocks, cacheBelow, openRuntime, prompt, promptBlocks, tenant } from './liveRuntime.ts';
+import {
+  ask,
+  blocks,
+  cacheBelow,
+  contents,
+  layout,
+  openRuntime,
+  prompt,
+  promptBlocks,
+  rightContents,
+  tenant,
+  write,
+} from './liveRuntime.ts';
 
 it.each([
   [undefined, Priority.PREFETCH],
@@ -21,6 +33,20 @@ it.each([
   expect(transfers.map((transfer) => transfer.priority)).toEqual(Array(promptBlocks).fill(expected));
   await kv.idle();
   expect(kv.lookup(prompt(1), { tenant }).byTier).toEqual([promptBlocks, 0]);
+});
+
+it('a request that finds no room beside it, and does not wait for room, takes that of the prefetch', async () => {
+  await using kv = await openRuntime({ hbmBytes: blocks(promptBlocks + 1), ddrBytes: blocks(20) });
+  await cacheBelow(kv, 1, 1);
+  expect(kv.prefetch(prompt(1), { tenant })).toBe(promptBlocks);
+  expect(kv.room.blocks).toBe(promptBlocks + 1);
+  const sequence = await kv.begin(prompt(2), { tenant });
+  expect(write(kv, sequence, 2)).toHaveLength(promptBlocks + 1);
+  await kv.seal(sequence);
+  expect((await contents(kv, sequence)).slice(0, promptBlocks)).toEqual(rightContents(2));
+  kv.release(sequence);
+  await kv.idle();
+  expect(await ask(kv, 1)).toEqual({ cachedTokens: promptBlocks * layout.blockTokens, right: true });
 });
 
 it.each([['soon'], [Number.NaN], [null]])(

@@ -73,9 +73,8 @@ export async function cacheBelow(kv: KVRuntime, seed: number, levels: number): P
 }
 
 /**
- * Waits while room is taken by transfers that nobody asked for: those that are overdue, and blocks that the
- * migrator brings up. Until they end the runtime says that it is full. Tries again, too, where transfers
- * failed or were late so often that the runtime gave up.
+ * Waits while room is taken by transfers that are overdue: until they end the runtime says that it is full.
+ * Tries again, too, where transfers failed or were late so often that the runtime gave up.
  */
 async function whenRoom<T>(kv: KVRuntime, act: () => Promise<T>): Promise<T> {
   for (;;) {

@@ -45,11 +45,14 @@ const mib = 2 ** 20;
 /** @throws TKV_CONFIG naming the option at fault */
 export function serverOptions(args: readonly string[], env: NodeJS.ProcessEnv): ServerOptions {
   const values = parse(args);
-  const text = (name: string): string | undefined => values[name];
+  const text = (name: string): string | undefined => {
+    if (values[name]?.trim() !== '') return values[name];
+    throw optionError(`--${name}`, 'is empty', 'Name one, or leave it out');
+  };
   const integer = (name: string, otherwise: number, min: number, max: number): number => {
     const given = text(name);
     const value = given === undefined ? otherwise : Number(given);
-    if (Number.isSafeInteger(value) && value >= min && value <= max && given?.trim() !== '') return value;
+    if (Number.isSafeInteger(value) && value >= min && value <= max) return value;
     throw optionError(`--${name}`, `is ${given}`, `Give an integer from ${min} to ${max}`);
   };
   const directory = text('model') ?? tinyModelDirectory;

@@ -8,6 +8,7 @@ import fs from 'node:fs';
 import nodePath from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { FastifyInstance } from 'fastify';
+import { TierKVError } from '../../../src/index.ts';
 import { Engine } from '../engine/index.ts';
 import { makeApp } from './app.ts';
 import type { ServerOptions } from './options.ts';
@@ -93,9 +94,19 @@ function fingerprint(directory: string): string {
     .join(' ');
 }
 
+/** Made one by one: with `recursive`, Node tries for ever where a file system makes none, such as /proc. */
 function directoryIn(state: string, name: string): string {
-  const directory = nodePath.join(state, name);
-  fs.mkdirSync(directory, { recursive: true, mode: 0o700 });
+  const directory = nodePath.resolve(state, name);
+  const missing: string[] = [];
+  for (let at = directory; !fs.existsSync(at); at = nodePath.dirname(at)) missing.push(at);
+  try {
+    for (const each of missing.reverse()) fs.mkdirSync(each, { mode: 0o700 });
+    if (!fs.statSync(directory).isDirectory()) throw new Error(`${directory} is no directory`);
+  } catch (cause) {
+    const why = cause instanceof Error ? cause.message : String(cause);
+    const problem = `--state ${state} cannot hold the KV: ${why}. Name another directory.`;
+    throw new TierKVError('TKV_IO', problem, { field: '--state', path: state, cause });
+  }
   return directory;
 }
 

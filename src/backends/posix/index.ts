@@ -1,3 +1,4 @@
-/** System calls that Node lacks. */
+/** System calls that Node lacks, or that do not end as they should. */
 
 export { Advice, type Libc, loadLibc } from './libc.ts';
+export { makeDirectories } from './makeDirectories.ts';

@@ -1,8 +1,10 @@
 /** `tierkv evaluate describe`. */
 
 import { bundleSchema, describePolicies, descriptionText } from '../../evolve/bundle/index.ts';
+import { metricDescriptions, metricsText } from '../../evolve/fitness/index.ts';
 
 export function describe(schema: boolean, json: boolean): string {
   if (schema) return `${JSON.stringify(bundleSchema(), null, 2)}\n`;
-  return json ? `${JSON.stringify(describePolicies(), null, 2)}\n` : descriptionText();
+  if (!json) return `${descriptionText()}\n${metricsText()}`;
+  return `${JSON.stringify({ ...describePolicies(), metrics: metricDescriptions }, null, 2)}\n`;
 }

@@ -1,6 +1,7 @@
 /** What `tierkv evaluate` prints of evaluations. */
 
-import { type Evaluation, meansBySetting } from '../../evolve/fitness/index.ts';
+import { type Evaluation, type EvaluationError, meansBySetting } from '../../evolve/fitness/index.ts';
+import { paretoRanks } from '../../evolve/search/index.ts';
 import { renderTable } from '../output/index.ts';
 
 export function signed(value: number): string {
@@ -52,15 +53,43 @@ export function settingsTable(entries: readonly Ranked[]): string {
   );
 }
 
+/**
+ * By policy: 1 for those that no other one passes in all objectives, 2 for those that only they pass, and so
+ * on; undefined for one that failed.
+ */
+export function frontsOf(evaluations: readonly Evaluation[]): (number | undefined)[] {
+  const ran = evaluations.filter(({ error }) => error === undefined);
+  const ranks = paretoRanks(ran.map(({ objectives }) => objectives));
+  return evaluations.map((evaluation) => {
+    const at = ran.indexOf(evaluation);
+    return at < 0 ? undefined : 1 + ranks[at];
+  });
+}
+
+/** What is wrong with each policy that failed, a line each. */
+export function failureLines(entries: readonly Ranked[]): string {
+  return entries
+    .flatMap(({ name, evaluation: { error } }) => (error === undefined ? [] : [failureLine(name, error)]))
+    .join('');
+}
+
+function failureLine(name: string, { kind, message }: EvaluationError): string {
+  return `${name} has no score. ${message.startsWith(`${kind}: `) ? message : `${kind}: ${message}`}\n`;
+}
+
 /** One line an evaluation, the best first. */
 export function rankingTable(entries: readonly Ranked[], objectives: readonly string[]): string {
-  const ranked = [...entries].sort((a, b) => b.evaluation.score - a.evaluation.score);
-  const columns = ['policy', 'id', 'score', ...objectives, 'worst case', 'nodes', 'error'];
+  const fronts = frontsOf(entries.map(({ evaluation }) => evaluation));
+  const ranked = entries
+    .map((entry, i) => ({ ...entry, front: fronts[i] }))
+    .sort((a, b) => b.evaluation.score - a.evaluation.score);
+  const columns = ['policy', 'id', 'score', ...objectives, 'worst case', 'front', 'nodes', 'error'];
   return renderTable(
     columns.map((title, i) => ({ title, align: i < 2 ? ('left' as const) : ('right' as const) })),
-    ranked.map(({ name, evaluation }) => {
+    ranked.map(({ name, evaluation, front }) => {
       const { error, cases = [], policyId, score, objectives: gains, metrics } = evaluation;
-      if (error !== undefined) return [name, policyId, '-', ...gains.map(() => '-'), '-', '-', error.kind];
+      if (error !== undefined)
+        return [name, policyId, '-', ...gains.map(() => '-'), '-', '-', '-', error.kind];
       const worst = Math.min(...cases.map((each) => each.score));
       return [
         name,
@@ -68,6 +97,7 @@ export function rankingTable(entries: readonly Ranked[], objectives: readonly st
         signed(score),
         ...gains.map(gain),
         signed(worst),
+        String(front),
         String(metrics.policy_nodes),
         '',
       ];

@@ -1,7 +1,8 @@
 /** What `tierkv evaluate` does with its policies. */
 
 import { type PolicyBundle, presets } from '../../evolve/bundle/index.ts';
-import { type Evaluation, type SuiteName, suiteNames } from '../../evolve/fitness/index.ts';
+import { type Evaluation, GAIN_MIN, type SuiteName, suiteNames } from '../../evolve/fitness/index.ts';
+import { hypervolume } from '../../evolve/search/index.ts';
 import { defaultSummary, summaryStrategies } from '../../evolve/summary/index.ts';
 import { traceLevels } from '../../evolve/trace/index.ts';
 import { configError } from '../../runtime/errors.ts';
@@ -10,9 +11,9 @@ import { startProgressBar, writeJsonFile, writeText } from '../output/index.ts';
 import { oneOf } from '../simulate/input/latency.ts';
 import { numberWithin, type Options } from '../workload/options.ts';
 import { openPolicy } from './openPolicy.ts';
-import { evaluationTable, type Ranked, rankingTable, settingsTable } from './page.ts';
+import { evaluationTable, failureLines, frontsOf, type Ranked, rankingTable, settingsTable } from './page.ts';
 import { loadPlan, type PlanChanges } from './plans/index.ts';
-import { sensitivityText, type World } from './sensitivity.ts';
+import { pairVerdicts, sensitivityText, type World } from './sensitivity.ts';
 import { type PoolLimits, SimulationEvaluator } from './simulations/index.ts';
 
 interface Named {
@@ -52,7 +53,7 @@ export async function runEvaluate(
       progress: (ended, known) => bar.update({ share: ended / known, done: ended }),
     });
   if (options.latency !== undefined || options.workloads !== undefined) {
-    process.stdout.write(await sensitivity(named, suite, options, open));
+    await sensitivity(named, suite, options, open);
     return;
   }
   const evaluator = open();
@@ -75,17 +76,33 @@ function writeResults(
   options: Options,
   page: { readonly text: string; readonly summary: string | undefined },
 ): void {
+  const fronts = frontsOf(evaluations);
   const results = evaluations.map((evaluation, i) => ({
     name: named[i].name,
     ...evaluation,
     objectiveNames: evaluator.objectiveNames,
+    ...(fronts[i] === undefined ? {} : { front: fronts[i] }),
   }));
-  const report = { results, ...(page.summary === undefined ? {} : { summary: page.summary }) };
+  const ran = evaluations.filter(({ error }) => error === undefined);
+  const report = {
+    results,
+    // down to the lowest gain that there is, in each objective
+    hypervolume: hypervolume(
+      ran.map(({ objectives }) => objectives),
+      evaluator.objectiveNames.map(() => GAIN_MIN),
+    ),
+    ...(page.summary === undefined ? {} : { summary: page.summary }),
+  };
+  writeReport(report, options, page.text);
+}
+
+/** `--json`: into a file beside the page, or printed in its place. */
+function writeReport(report: unknown, options: Options, text: string): void {
   const json: unknown = options.json;
   if (json === true) process.stdout.write(`${JSON.stringify(report, null, 2)}\n`);
   else {
     if (typeof json === 'string') writeJsonFile(json, report);
-    process.stdout.write(page.text);
+    process.stdout.write(text);
   }
 }
 
@@ -109,14 +126,12 @@ async function pageOf(
           named.map(({ name }, i) => ({ name, evaluation: evaluations[i] })),
           objectiveNames,
         );
-  const [{ bundle, name }] = named;
-  const [evaluation] = evaluations;
-  if (evaluation.error !== undefined) {
-    process.exitCode = 2;
-    const { kind, message } = evaluation.error;
-    const text = message.startsWith(`${kind}: `) ? message : `${kind}: ${message}`;
-    return { text: `${ranking}${name} has no score. ${text}\n`, summary: text };
-  }
+  const failures = failureLines(named.map(({ name }, i) => ({ name, evaluation: evaluations[i] })));
+  if (failures !== '') process.exitCode = 2;
+  const first = evaluations.findIndex(({ error }) => error === undefined);
+  if (first < 0) return { text: `${ranking}${failures}`, summary: failures.trimEnd() };
+  const { bundle, name } = named[first];
+  const evaluation = evaluations[first];
   const { cases = [] } = evaluation;
   const worst = cases.reduce((a, b) => (b.score < a.score ? b : a));
   const told = await evaluator.explain(bundle, suite, String(options.case ?? worst.id), {
@@ -131,11 +146,11 @@ async function pageOf(
         ? 'minimal'
         : oneOf('--trace-level', String(options.traceLevel), traceLevels),
   });
-  if ('error' in told) return { text: `${ranking}${told.error.message}\n`, summary: undefined };
+  if ('error' in told) return { text: `${ranking}${failures}${told.error.message}\n`, summary: undefined };
   const { summary, trace } = told.explanation;
   if (typeof options.trace === 'string') writeText(options.trace, `${trace.join('\n')}\n`);
   const table = evaluationTable(evaluation, objectiveNames);
-  return { text: `${ranking}${name} on ${suite}\n${table}\n${summary}`, summary };
+  return { text: `${ranking}${failures}${name} on ${suite}\n${table}\n${summary}`, summary };
 }
 
 function seedsOf(text: string): number[] {
@@ -158,11 +173,15 @@ async function sensitivity(
   suite: SuiteName,
   options: Options,
   open: (changes: PlanChanges) => SimulationEvaluator,
-): Promise<string> {
+): Promise<void> {
+  if (options.trace !== undefined) {
+    throw configError('--trace', 'stands beside several worlds', 'Leave out --latency and --workloads.');
+  }
   const baselineToo: Named = { name: 'baseline', bundle: openPolicy('baseline') };
   const all = named.some(({ name }) => name === 'baseline') ? named : [...named, baselineToo];
   const changes = worldsOf(options);
   const worlds: World[] = [];
+  const failed = new Map<string, Ranked>();
   for (const [name, change] of changes) {
     const evaluator = open(change);
     try {
@@ -172,14 +191,22 @@ async function sensitivity(
       );
       const scores = evaluations.map(({ error, score }) => (error === undefined ? score : undefined));
       worlds.push({ name, scores });
+      for (const [i, evaluation] of evaluations.entries()) {
+        const entry = { name: all[i].name, evaluation };
+        if (evaluation.error !== undefined && !failed.has(entry.name)) failed.set(entry.name, entry);
+      }
     } finally {
       await evaluator.close();
     }
   }
-  return sensitivityText(
-    all.map(({ name }) => name),
-    worlds,
-  );
+  if (failed.size > 0) process.exitCode = 2;
+  const names = all.map(({ name }) => name);
+  const report = {
+    policies: names,
+    worlds: worlds.map(({ name, scores }) => ({ name, scores: scores.map((score) => score ?? null) })),
+    pairs: pairVerdicts(names, worlds),
+  };
+  writeReport(report, options, `${sensitivityText(names, worlds)}${failureLines([...failed.values()])}`);
 }
 
 function worldsOf(options: Options): [string, PlanChanges][] {

@@ -26,6 +26,8 @@ export interface PairVerdict {
   readonly holds: number;
   readonly ties: number;
   readonly reversed: readonly string[];
+  /** Worlds in which both have a score. */
+  readonly worlds: number;
 }
 
 /** For each pair of policies which is better over all worlds, and where that is not so. */
@@ -47,10 +49,17 @@ export function pairVerdicts(names: readonly string[], worlds: readonly World[])
         reversed: differences
           .filter(({ difference }) => sign(difference) === -direction)
           .map(({ name }) => name),
+        worlds: differences.length,
       });
     }
   }
   return verdicts;
+}
+
+/** Where they tie in more worlds than one is better, nobody should choose by it. */
+function verdictOf(holds: number, ties: number, reversed: number): string {
+  if (holds === 0 || (reversed === 0 && ties > holds)) return 'a tie';
+  return reversed === 0 ? 'robust' : 'NOT robust';
 }
 
 export function sensitivityText(names: readonly string[], worlds: readonly World[]): string {
@@ -64,11 +73,12 @@ export function sensitivityText(names: readonly string[], worlds: readonly World
       ...scores.map((score) => (score === undefined ? 'failed' : signed(score))),
     ]),
   );
-  const lines = pairVerdicts(names, worlds).map(({ better, worse, holds, ties, reversed }) => {
+  const lines = pairVerdicts(names, worlds).map(({ better, worse, holds, ties, reversed, worlds: both }) => {
+    if (both === 0) return `${better} and ${worse}: no verdict, since one of them has no score anywhere`;
     const where = reversed.length === 0 ? '' : `; the other way round in ${reversed.join(', ')}`;
     const tied = ties === 0 ? '' : `, ${ties} ties within ${TIE}`;
-    const verdict = reversed.length === 0 && holds > 0 ? 'robust' : holds === 0 ? 'a tie' : 'NOT robust';
-    return `${better} over ${worse}: ${verdict}, holds in ${holds} of ${worlds.length} worlds${tied}${where}`;
+    const verdict = verdictOf(holds, ties, reversed.length);
+    return `${better} over ${worse}: ${verdict}, holds in ${holds} of ${both} worlds${tied}${where}`;
   });
   return `${table}${lines.join('\n')}\n`;
 }

@@ -1,10 +1,10 @@
 /** The directory of a search: its state, written whole or not at all, and what it ends with. */
 
-import { existsSync, mkdirSync, readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { readState, type SearchPlan, type SearchState } from '../../evolve/search/index.ts';
-import { configError, TierKVError } from '../../runtime/errors.ts';
-import { writeText } from '../output/index.ts';
+import { configError } from '../../runtime/errors.ts';
+import { makeDirectory, writeText } from '../output/index.ts';
 
 export class SearchDirectory {
   readonly #folder: string;
@@ -12,15 +12,7 @@ export class SearchDirectory {
   /** @throws TKV_IO where the folder cannot be made */
   constructor(folder: string) {
     this.#folder = folder;
-    try {
-      mkdirSync(folder, { recursive: true });
-    } catch (cause) {
-      const why = cause instanceof Error ? cause.message : String(cause);
-      throw new TierKVError('TKV_IO', `${folder} cannot be made: ${why}. Name another with --out.`, {
-        path: folder,
-        cause,
-      });
-    }
+    makeDirectory(folder, '--out');
   }
 
   path(name: string): string {

@@ -25,6 +25,7 @@ import {
   policySlots,
   type TreeNode,
 } from '../bundle/index.ts';
+import { BoundedDelays } from './boundedDelays.ts';
 import { CodeAdmission, CodePriority, CodeRouting, CodeScaling } from './codePolicies.ts';
 import { engineWith } from './schedulingEngine.ts';
 import { schedulingOf } from './schedulingPolicies.ts';
@@ -79,7 +80,7 @@ export async function bindBundle(bundle: PolicyBundle): Promise<BoundBundle> {
     policyId: policyId(bundle),
     control: { ...named('admission'), ...named('priority'), ...named('routing') },
     policies: {
-      ...(makeAdmission && { admission: makeAdmission }),
+      ...(makeAdmission && { admission: (world: PolicyWorld) => new BoundedDelays(makeAdmission(world)) }),
       ...(makePriority && { priority: makePriority }),
       ...(makeRouting && { routing: makeRouting }),
     },

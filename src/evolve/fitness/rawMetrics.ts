@@ -51,17 +51,22 @@ function variation(values: readonly number[]): number {
   return average === 0 ? 0 : Math.sqrt(square) / average;
 }
 
-function byClass(table: RequestTable): Record<string, number> {
+/** Rows of completed requests by what a function says of them, in the order of the names. */
+function completedBy(table: RequestTable, nameOf: (row: number) => string): [name: string, rows: number[]][] {
   const rows = new Map<string, number[]>();
   for (let row = 0; row < table.size; row++) {
     if (table.status[row] !== Status.COMPLETED) continue;
-    const name = classOf(table, row);
+    const name = nameOf(row);
     const list = rows.get(name);
     if (list === undefined) rows.set(name, [row]);
     else list.push(row);
   }
+  return [...rows].sort(([a], [b]) => (a < b ? -1 : 1));
+}
+
+function byClass(table: RequestTable): Record<string, number> {
   const metrics: Record<string, number> = {};
-  for (const [name, list] of [...rows].sort(([a], [b]) => (a < b ? -1 : 1))) {
+  for (const [name, list] of completedBy(table, (row) => classOf(table, row))) {
     for (const [what, of] of [
       ['ttft', (row: number) => table.firstTokenUs[row]],
       ['tpot', (row: number) => table.meanGapUs(row)],
@@ -70,6 +75,7 @@ function byClass(table: RequestTable): Record<string, number> {
       const us = sorted(list.map(of));
       metrics[`${what}_mean_ms.${name}`] = mean(us) / 1000;
       metrics[`${what}_p50_ms.${name}`] = percentileMs(us, 50);
+      metrics[`${what}_p95_ms.${name}`] = percentileMs(us, 95);
       metrics[`${what}_p99_ms.${name}`] = percentileMs(us, 99);
     }
   }
@@ -82,6 +88,16 @@ function byTenant(table: RequestTable, durationS: number): Record<string, number
   metrics.jain_index = tenants.length === 0 ? 1 : jain;
   for (const { name, tokens } of tenants) {
     metrics[`tenant_tokens_per_s.${name}`] = durationS > 0 ? tokens / durationS : 0;
+  }
+  for (const [name, rows] of completedBy(table, (row) => table.originOf(row).tenantId)) {
+    if (name === '') continue;
+    const e2e = sorted(rows.map((row) => table.e2eUs[row]));
+    metrics[`tenant_ttft_p99_ms.${name}`] = percentileMs(
+      sorted(rows.map((row) => table.firstTokenUs[row])),
+      99,
+    );
+    metrics[`tenant_e2e_mean_ms.${name}`] = mean(e2e) / 1000;
+    metrics[`tenant_e2e_p99_ms.${name}`] = percentileMs(e2e, 99);
   }
   return metrics;
 }
@@ -97,6 +113,7 @@ export function rawMetrics(simulation: Simulation, watch: RunWatch, targets: Tar
     (row) => table.status[row] === Status.COMPLETED,
   );
   const e2e = sorted(completedRows.map((row) => table.e2eUs[row]));
+  const ttft = sorted(completedRows.map((row) => table.firstTokenUs[row]));
   const tpot = sorted(completedRows.map((row) => table.meanGapUs(row)));
   const attainment = attainmentOf(table, targets);
   const transfers = transferMetrics(instances);
@@ -112,6 +129,7 @@ export function rawMetrics(simulation: Simulation, watch: RunWatch, targets: Tar
     completion_rate: share(completedRows.length),
     duration_s: durationS,
     ttft_mean_ms: upstream.ttft_mean_ms,
+    ttft_p50_ms: percentileMs(ttft, 50),
     ttft_p95_ms: upstream.ttft_p95_ms,
     ttft_p99_ms: upstream.ttft_p99_ms,
     tpot_mean_ms: mean(tpot) / 1000,
@@ -145,11 +163,21 @@ export function rawMetrics(simulation: Simulation, watch: RunWatch, targets: Tar
       transfers.tiers.flatMap(({ tier, hits }, i): [string, number][] => [
         [`hit_rate.${tier}`, found + opened === 0 ? 0 : hits / (found + opened)],
         [`kv_utilization.${tier}`, utilization[i] ?? 0],
+        [`kv_utilization_max.${tier}`, watch.mostUtilization()[i] ?? 0],
+      ]),
+    ),
+    ...Object.fromEntries(
+      Object.entries(watch.meanReplicasByConfig(durationS * 1e6)).map(([config, count]) => [
+        `mean_replicas.${config}`,
+        count,
       ]),
     ),
     ...byClass(table),
     ...Object.fromEntries(
-      Object.entries(attainment.byClass).map(([name, value]) => [`slo_attainment.${name}`, value]),
+      Object.entries({ ...attainment.byClass, ...attainment.byTarget }).map(([name, value]) => [
+        `slo_attainment.${name}`,
+        value,
+      ]),
     ),
   };
 }

@@ -24,19 +24,25 @@ export class RunWatch implements SimulationObserver {
   readonly sent: number[] = [];
   /** By tier: sum of the shares in use, over the samples. */
   readonly #usedSums: number[] = [];
+  readonly #usedMost: number[] = [];
   #samples = 0;
   #nextUs = 0;
   /** How many replicas there were, and from when on. */
-  readonly #replicas: { readonly sinceUs: number; readonly count: number }[] = [];
+  readonly #replicas: Period[] = [];
+  readonly #byConfig = new Map<string, Period[]>();
   readonly #tiers: ReadTiers;
 
   constructor(tiers: ReadTiers) {
     this.#tiers = tiers;
   }
 
-  /** @param replicas those that there are before the first event, of all configurations */
-  begin(replicas: number): void {
+  /**
+   * @param replicas those that there are before the first event, of all configurations
+   * @param byConfig those of each
+   */
+  begin(replicas: number, byConfig: ReadonlyMap<string, number> = new Map()): void {
     this.#replicas.push({ sinceUs: 0, count: replicas });
+    for (const [config, count] of byConfig) this.#byConfig.set(config, [{ sinceUs: 0, count }]);
   }
 
   admission(_request: SimRequest, { verdict }: AdmissionDecision): void {
@@ -57,11 +63,14 @@ export class RunWatch implements SimulationObserver {
     this.divergences++;
   }
 
-  scaled({ previousCount, newCount, timeUs }: ScaleChange): void {
+  scaled({ configId, previousCount, newCount, timeUs }: ScaleChange): void {
     this.scaleEvents++;
     const { count } = this.#replicas[this.#replicas.length - 1];
     // both are of one configuration, and there may be others
     this.#replicas.push({ sinceUs: timeUs, count: count + newCount - previousCount });
+    const own = this.#byConfig.get(configId) ?? [{ sinceUs: 0, count: previousCount }];
+    own.push({ sinceUs: timeUs, count: newCount });
+    this.#byConfig.set(configId, own);
   }
 
   step({ startUs }: StepSpan): void {
@@ -77,7 +86,9 @@ export class RunWatch implements SimulationObserver {
       }
     }
     for (const [tier, blocks] of used.entries()) {
-      this.#usedSums[tier] = (this.#usedSums[tier] ?? 0) + blocks / Math.max(1, capacity[tier]);
+      const share = blocks / Math.max(1, capacity[tier]);
+      this.#usedSums[tier] = (this.#usedSums[tier] ?? 0) + share;
+      this.#usedMost[tier] = Math.max(this.#usedMost[tier] ?? 0, share);
     }
   }
 
@@ -86,13 +97,34 @@ export class RunWatch implements SimulationObserver {
     return this.#usedSums.map((sum) => sum / Math.max(1, this.#samples));
   }
 
+  /** By tier: the largest share in use that was seen. */
+  mostUtilization(): readonly number[] {
+    return this.#usedMost;
+  }
+
   /** Over the time until `endUs`; what changes later does not count. */
   meanReplicas(endUs: number): number {
-    if (endUs <= 0) return this.#replicas[0].count;
-    const sum = this.#replicas.reduce((total, { sinceUs, count }, i) => {
-      const untilUs = Math.min(endUs, this.#replicas[i + 1]?.sinceUs ?? endUs);
-      return total + count * Math.max(0, untilUs - sinceUs);
-    }, 0);
-    return sum / endUs;
+    return meanOver(this.#replicas, endUs);
   }
+
+  /** The same of each configuration, in the order of their names. */
+  meanReplicasByConfig(endUs: number): Record<string, number> {
+    const all = [...this.#byConfig].sort(([a], [b]) => (a < b ? -1 : 1));
+    return Object.fromEntries(all.map(([config, periods]) => [config, meanOver(periods, endUs)]));
+  }
+}
+
+/** So many replicas from a time on. */
+interface Period {
+  readonly sinceUs: number;
+  readonly count: number;
+}
+
+function meanOver(periods: readonly Period[], endUs: number): number {
+  if (endUs <= 0) return periods[0].count;
+  const sum = periods.reduce((total, { sinceUs, count }, i) => {
+    const untilUs = Math.min(endUs, periods[i + 1]?.sinceUs ?? endUs);
+    return total + count * Math.max(0, untilUs - sinceUs);
+  }, 0);
+  return sum / endUs;
 }

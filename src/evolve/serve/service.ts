@@ -16,6 +16,7 @@ import {
   readBundle,
 } from '../bundle/index.ts';
 import type { Evaluation, EvaluationError, Evaluator, SuiteName } from '../fitness/evaluation.ts';
+import { metricDescriptions, metricsText } from '../fitness/index.ts';
 import { type Answer, answerOf, failure } from './answer.ts';
 import { bundleOfTexts, checkFrozen, type Texts } from './candidate.ts';
 import {
@@ -88,7 +89,12 @@ export class EvaluationService {
       case 'describe': {
         const slots = slotsOf(params.slots);
         const { objectiveNames } = this.#options.evaluator;
-        return { text: descriptionText(slots), policies: describePolicies(), objectives: objectiveNames };
+        return {
+          text: `${descriptionText(slots)}\n${metricsText()}`,
+          policies: describePolicies(),
+          metrics: metricDescriptions,
+          objectives: objectiveNames,
+        };
       }
       case 'cancel':
         return { cancelled: this.#cancel(params.id) };

@@ -172,7 +172,9 @@ export class Core extends Whereabouts {
 
   /** The job is over; its waiters are served at the end of the call. */
   end(row: number, outcome: number): void {
-    this.agenda.ended.push(this.jobs.idOf(row));
+    const job = this.jobs.idOf(row);
+    this.agenda.ended.push(job);
+    if (this.unasked.size > 0) this.unasked.delete(job);
     this.jobs.end(row, outcome);
   }
 

@@ -14,6 +14,7 @@ import { Outcome } from '../transfer/outcome.ts';
 import { ReleasingCalls } from './calls/releasingCalls.ts';
 import { finish } from './jobs/endings.ts';
 import { loadEnded } from './jobs/loadTimes.ts';
+import { lackingBytes } from './jobs/unasked.ts';
 import { detach } from './jobs/withdrawing.ts';
 import { loseTier, type TierLoss } from './loss.ts';
 import { type AdoptedBlock, adopt, adoptionWords } from './residency/adoption.ts';
@@ -38,7 +39,7 @@ export class KVManager extends ReleasingCalls {
     core.sink?.input(InputOp.PREFETCH, nowUs, [count, priority], keys.subarray(0, count * 4));
     const matched = this.matchLength(keys, count);
     let started = 0;
-    for (let i = 0; i < matched && this.canAllocate(1); i++) {
+    for (let i = 0; i < matched && lackingBytes(core, core.unitBytes(0), 0) === 0; i++) {
       const content = core.contents.find(keys, i * 4);
       if (content === -1) break; // the room for an earlier block was made at its cost
       if (prefetchBlock(core, content, priority)) started++;

@@ -11,7 +11,10 @@ export interface TierBudget {
   readonly fixedBytes: number;
   /** Cached bytes within the quotas of other owners: not to be evicted for this one. */
   readonly protectedBytes: number;
-  /** What the owner could take now, by evicting all that may be: never negative. */
+  /**
+   * What the owner could take now, by evicting all that may be and calling off loads of HBM that no sequence
+   * asked for: never negative.
+   */
   readonly availableBytes: number;
   /** The same in whole units of size class 0. */
   readonly availableBlocks: number;
@@ -38,7 +41,8 @@ export function kvBudget(manager: KVManager, owner = 0): KVBudget {
     const capacityBytes = position === 0 ? shape.capacityBytes : atRest;
     const fixedBytes = residentBytes - cachedBytes;
     const protectedBytes = manager.protectedBytes(owner, position);
-    const availableBytes = Math.max(0, capacityBytes - fixedBytes - protectedBytes);
+    const unaskedBytes = position === 0 ? manager.unaskedBytes(owner) : 0;
+    const availableBytes = Math.max(0, capacityBytes - fixedBytes - protectedBytes + unaskedBytes);
     return {
       tier,
       capacityBytes,

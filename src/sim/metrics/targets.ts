@@ -19,6 +19,21 @@ export function meetsTargets(table: RequestTable, row: number, targets: TargetsB
   return table.firstTokenUs[row] <= ttftUs && table.meanGapUs(row) <= itlUs && table.e2eUs[row] <= e2eUs;
 }
 
+/** Which of the targets of its class a request met, by name; none that the class lacks. */
+export function metTargets(
+  table: RequestTable,
+  row: number,
+  targets: TargetsByClass,
+): Readonly<Partial<Record<'ttft' | 'tpot' | 'e2e', boolean>>> {
+  const { ttftUs, itlUs, e2eUs } = targets[classOf(table, row)] ?? {};
+  const completed = table.status[row] === Status.COMPLETED;
+  return {
+    ...(ttftUs === undefined ? {} : { ttft: completed && table.firstTokenUs[row] <= ttftUs }),
+    ...(itlUs === undefined ? {} : { tpot: completed && table.meanGapUs(row) <= itlUs }),
+    ...(e2eUs === undefined ? {} : { e2e: completed && table.e2eUs[row] <= e2eUs }),
+  };
+}
+
 export function classOf(table: RequestTable, row: number): string {
   return table.originOf(row).sloClass || 'default';
 }

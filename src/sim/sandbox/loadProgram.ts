@@ -2,6 +2,7 @@
 
 import { configError } from '../../runtime/errors.ts';
 import { JavaScriptPolicy } from './javascript/index.ts';
+import { PolicyError } from './policyError.ts';
 import { type PolicyLanguage, type PolicyProgram, policyLanguages } from './program.ts';
 import { StarlarkPolicy } from './starlark/policy/index.ts';
 import { WasmPolicy } from './wasm/index.ts';
@@ -14,6 +15,11 @@ import { WasmPolicy } from './wasm/index.ts';
  * @throws TKV_CONFIG for a language that has no sandbox
  */
 export async function loadProgram(language: PolicyLanguage, source: string): Promise<PolicyProgram> {
+  if (source.trimStart().startsWith('```')) {
+    throw new PolicyError('compile', 'the text stands in a Markdown fence. Give the program alone', {
+      line: 1,
+    });
+  }
   switch (language) {
     case 'starlark':
       return new StarlarkPolicy(source);

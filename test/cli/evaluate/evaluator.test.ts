@@ -5,8 +5,9 @@ import os from 'node:os';
 import path from 'node:path';
 import { afterAll, describe, expect, test } from 'vitest';
 import { loadPlan, SimulationEvaluator } from '../../../src/cli/evaluate/index.ts';
+import { CaseCache } from '../../../src/cli/evaluate/simulations/caseCache.ts';
 import { baseline, type PolicyBundle, preset } from '../../../src/evolve/bundle/index.ts';
-import { type Evaluation, FAILED_SCORE } from '../../../src/evolve/fitness/index.ts';
+import { type Evaluation, FAILED_SCORE, type SuiteCase } from '../../../src/evolve/fitness/index.ts';
 
 const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'tierkv-evaluate-'));
 afterAll(() => fs.rmSync(folder, { recursive: true }));
@@ -132,4 +133,43 @@ test('an evaluation that is called off ends with the reason', async () => {
   stop.abort(new Error('enough'));
   await expect(asked).rejects.toThrow('enough');
   await evaluator.close();
+});
+
+test('results are kept by what is in files, and what is none is computed anew', () => {
+  const cache = new CaseCache(path.join(folder, 'by-content'));
+  const file = path.join(folder, 'hardware.json');
+  const each = (arg: string): SuiteCase => ({
+    id: 'a',
+    args: ['--hardware-config', arg],
+    seed: 1,
+    perturbation: 0,
+  });
+  const keyWith = (content: string): string => {
+    fs.writeFileSync(file, content);
+    return new CaseCache().key(baseline, each(file));
+  };
+  const [one, other] = [keyWith('{"a":1}'), keyWith('{"a":2}')];
+  expect(one).not.toBe(other);
+  expect(keyWith('{"a":1}')).toBe(one);
+  fs.copyFileSync(file, `${file}.copy`);
+  expect(new CaseCache().key(baseline, each(`${file}.copy`))).toBe(one);
+  for (const wrong of ['null', '{}', '{"a":"1"}', '[', '3']) {
+    fs.writeFileSync(path.join(folder, 'by-content', `${one}.json`), wrong);
+    expect(cache.get(one)).toBe(undefined);
+  }
+  fs.writeFileSync(path.join(folder, 'by-content', `${one}.json`), '{"latency_ms":1}');
+  expect(cache.get(one)).toEqual({ latency_ms: 1 });
+});
+
+test('an objective by a metric that no run gives is refused', () => {
+  const wrong = path.join(folder, 'wrong.json');
+  const planWith = (metric: string) => {
+    const objectives = [{ metric, direction: 'min' }];
+    fs.writeFileSync(wrong, JSON.stringify({ workloads: [workload], scoring: { objectives } }));
+    return () => loadPlan(wrong);
+  };
+  expect(planWith('ttft_p99')).toThrow(
+    /scoring.objectives\[0\].metric is not known .*Did you mean ttft_p99_ms\?/,
+  );
+  expect(planWith('slo_attainment.critical.ttft')).not.toThrow();
 });

@@ -27,8 +27,14 @@ describe('a bundle that cannot be is refused in one line with field and remedy',
     ['{', /^bundle is no JSON: .* Correct it there\.$/],
     ['[]', /^bundle is \[\], not an object\. Give it the fields admission/],
     ['{"routng":{}}', /^routng is not known .*Did you mean routing\?$/],
-    ['{"routing":{}}', /^routing\.type is missing\. Set it to parameterized, code, decisionTree\.$/],
-    ['{"eviction":{"type":"code"}}', /^eviction\.type is "code"\. Set it to parameterized\.$/],
+    ['{"routing":{}}', /^routing\.type is missing\. Set it to "parameterized", "code" or "decisionTree"\.$/],
+    [
+      '{"routing":"lor"}',
+      /^routing is "lor", not an object\. Give it \{"type": "parameterized", "template": "lor"\}/,
+    ],
+    ['{"routing":{"type":"parameterized"}}', /^routing\.template is missing\. Set it to "round-robin", /],
+    ['{"routing":{"type":"code","source":""}}', /^routing\.language is missing\. Set it to "starlark", /],
+    ['{"eviction":{"type":"code"}}', /^eviction\.type is "code"\. Set it to "parameterized"\.$/],
     ['{"routing":{"type":"parameterized","template":"loor"}}', /^routing\.template .*Did you mean lor\?$/],
     [
       '{"admission":{"type":"parameterized","template":"tier-shed","parameters":{"treshold":1}}}',
@@ -47,14 +53,19 @@ describe('a bundle that cannot be is refused in one line with field and remedy',
       /^routing\.language .*Known: starlark, wasm, javascript\.$/,
     ],
     [leaf('{"action":"score"}'), /^routing\.root\.value is missing\. The action score takes a number/],
+    [leaf('{}'), /^routing\.root\.action is missing\. Set it to "score", /],
+    [
+      leaf('{"condition":{"feature":"queueDepth","comparison":"<","value":1}}'),
+      /^routing\.root\.condition\.feature is "queueDepth"\. Write "instance\.queueDepth"\.$/,
+    ],
+    [
+      leaf('{"condition":{"feature":"request.sloClass","comparison":"==","value":1}}'),
+      /^routing\.root\.condition\.feature is "request\.sloClass", a text\. .* request\.classPriority/,
+    ],
     [leaf('{"action":"loor"}'), /^routing\.root\.action .*Did you mean lor\?$/],
     [
       leaf('{"condition":{"feature":"instance.inflight","comparison":"<","value":1}}'),
       /^routing\.root\.condition\.feature .*Did you mean instance\.inFlight\?$/,
-    ],
-    [
-      leaf('{"condition":{"feature":"request.sloClass","comparison":"<","value":1}}'),
-      /^routing\.root\.condition\.feature is not known/,
     ],
     [
       leaf('{"condition":{"feature":"instance.inFlight","comparison":"=","value":1}}'),
@@ -77,7 +88,9 @@ describe('a bundle that cannot be is refused in one line with field and remedy',
     for (let depth = 0; depth < 70; depth++) {
       node = `{"condition":{"feature":"instance.load","comparison":"<","value":${depth}},"trueChild":${node},"falseChild":{"action":"llq"}}`;
     }
-    expect(problemOf(leaf(node))).toMatch(/is beyond the size of a tree\. Keep to 4096 nodes, 64 deep\.$/);
+    expect(problemOf(leaf(node))).toMatch(
+      /^routing\.root is more than 64 deep\. Keep to 4096 nodes, 64 deep\.$/,
+    );
   });
 });
 

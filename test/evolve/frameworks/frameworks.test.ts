@@ -137,7 +137,7 @@ it.skipIf(noPython || noOpenEvolve)(
 it.skipIf(noPython || noGepa)(
   'GEPA finds a better policy over simulations, in 16 proposals',
   async () => {
-    const args = [path.join(here, 'gepa_run.py'), '30', '120', ...simulations()];
+    const args = [path.join(here, 'gepa_run.py'), '30', '160', ...simulations()];
     const report = reportOf(await python(args));
     const { first, best, anything } = report as { first: number; best: number; anything: number };
     expect(best).toBeGreaterThan(first + 0.05);

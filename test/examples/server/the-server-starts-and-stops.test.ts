@@ -188,6 +188,9 @@ describe('the command', () => {
     [['--port', 'x'], /--port is x/],
     [['--model', '/nowhere'], /config.json: cannot be read/],
     [['--hbm-mib', '0'], /--hbm-mib is 0/],
+    [['--state', '/proc/x'], /--state \/proc\/x cannot hold the KV: .*Name another directory/],
+    [['--state', '/dev/null/x'], /--state \/dev\/null\/x cannot hold the KV/],
+    [['--state', ''], /--state is empty/],
     [['--steps', '/nowhere/steps.csv'], /'\/nowhere\/steps.csv'/],
   ])('ends with one line and exit code 2 for %j', async (args, words) => {
     const failed = await run(process.execPath, [main, '--port', '0', ...args]).catch(

@@ -17,6 +17,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { brotliDecompressSync } from 'node:zlib';
 import { TierKVError } from '../../../runtime/errors.ts';
+import { makeDirectories } from '../../posix/index.ts';
 
 export const SOFTWARE_PACKAGE = '@sparticuz/chromium';
 export const INSTALL_REMEDY: string = `npm install --save-dev ${SOFTWARE_PACKAGE}`;
@@ -93,7 +94,7 @@ export function unpackSoftwareDriver(archive: string, cacheDir?: string): Softwa
 
 /** The folder with the driver's files inside `cacheDir`, unpacked if it is not there yet. */
 function unpackInto(cacheDir: string, name: string, packed: Buffer): string {
-  fs.mkdirSync(cacheDir, { recursive: true, mode: 0o700 });
+  makeDirectories(cacheDir, 0o700);
   // Links are followed once, here: what is checked is what is loaded.
   const folder = fs.realpathSync(cacheDir);
   requireOwnPath(folder);

@@ -3,6 +3,8 @@
 import { readFileSync } from 'node:fs';
 import { type PolicySlot, policySlots, readBundle } from '../../../evolve/bundle/index.ts';
 import {
+  isMetricName,
+  metricDescriptions,
   type ObjectiveSpec,
   type Scoring,
   type SuiteName,
@@ -129,6 +131,13 @@ function readObjectives(value: unknown): ObjectiveSpec[] {
       weight = 1,
     } = object(field, each, ['name', 'metric', 'direction', 'weight']);
     if (!isText(metric)) throw configError(`${field}.metric`, 'is no text', 'Name a raw metric.');
+    if (!isMetricName(metric)) {
+      throw unknownName(
+        `${field}.metric`,
+        metric,
+        metricDescriptions.map((known) => known.name),
+      );
+    }
     if (direction !== 'min' && direction !== 'max')
       throw unknownName(`${field}.direction`, String(direction), ['min', 'max']);
     if (!(Number(weight) > 0))

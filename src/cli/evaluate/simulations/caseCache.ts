@@ -3,10 +3,11 @@
  * bit for bit, so that it is kept and not computed again. In memory, and in a folder where one is named.
  */
 
-import { mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
+import { readFileSync, renameSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { contentHash, type PolicyBundle, policyId } from '../../../evolve/bundle/index.ts';
 import type { RawMetrics, SuiteCase } from '../../../evolve/fitness/index.ts';
+import { makeDirectory } from '../../output/index.ts';
 
 /** Most results in memory; the oldest go first. */
 const RESULTS_MAX = 10_000;
@@ -20,17 +21,18 @@ export class CaseCache {
   readonly #results = new Map<string, RawMetrics>();
   readonly #folder: string | undefined;
   readonly #version: string = version();
-  /** Hashes of workload files by path. */
+  /** Hashes of files by path. */
   readonly #files = new Map<string, string>();
 
   /** @param folder made where it is missing */
   constructor(folder?: string) {
     this.#folder = folder;
-    if (folder !== undefined) mkdirSync(folder, { recursive: true });
+    if (folder !== undefined) makeDirectory(folder, '--cache');
   }
 
   key(bundle: PolicyBundle, { args, seed, perturbation }: SuiteCase): string {
-    const content = args.map((arg, i) => (args[i - 1] === '--workload-spec' ? this.#hashOf(arg) : arg));
+    // a file counts by what is in it, wherever it is
+    const content = args.map((arg) => this.#contentOf(arg.slice(arg.indexOf('=') + 1)) ?? arg);
     return contentHash([policyId(bundle), content, seed, perturbation, this.#version]);
   }
 
@@ -38,7 +40,8 @@ export class CaseCache {
     const known = this.#results.get(key);
     if (known !== undefined || this.#folder === undefined) return known;
     try {
-      const metrics = JSON.parse(readFileSync(this.#path(this.#folder, key), 'utf8')) as RawMetrics;
+      const metrics: unknown = JSON.parse(readFileSync(this.#path(this.#folder, key), 'utf8'));
+      if (!isMetrics(metrics)) return undefined;
       this.#keep(key, metrics);
       return metrics;
     } catch {
@@ -65,9 +68,22 @@ export class CaseCache {
     return path.join(folder, `${key}.json`);
   }
 
-  #hashOf(file: string): string {
-    let hash = this.#files.get(file);
-    if (hash === undefined) this.#files.set(file, (hash = contentHash(readFileSync(file, 'utf8'))));
+  /** Undefined for an argument that names no file. */
+  #contentOf(argument: string): string | undefined {
+    const known = this.#files.get(argument);
+    if (known !== undefined || !isFile(argument)) return known;
+    const hash = contentHash(readFileSync(argument, 'latin1'));
+    this.#files.set(argument, hash);
     return hash;
   }
+}
+
+function isFile(name: string): boolean {
+  return name !== '' && statSync(name, { throwIfNoEntry: false })?.isFile() === true;
+}
+
+function isMetrics(value: unknown): value is RawMetrics {
+  if (typeof value !== 'object' || value === null) return false;
+  const numbers = Object.values(value);
+  return numbers.length > 0 && numbers.every((each) => typeof each === 'number');
 }

@@ -75,7 +75,9 @@ export function runCase(
   const built = build(observers([watch, ...watchers]));
   const { simulation } = built;
   running.simulation = simulation;
-  watch.begin(simulation.instances.length);
+  const byConfig = new Map<string, number>();
+  for (const { configId } of simulation.instances) byConfig.set(configId, (byConfig.get(configId) ?? 0) + 1);
+  watch.begin(simulation.instances.length, byConfig);
   begun(simulation);
   simulation.run();
   simulation.close();

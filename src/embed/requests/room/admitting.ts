@@ -118,7 +118,7 @@ function openWhatFits(
 
 /** Room as `kv.room` shows it. */
 export interface Room {
-  /** Bytes of HBM that a request could take now: free, or evictable. */
+  /** Bytes of HBM that a request could take now: free, evictable, or on their way in for nobody. */
   readonly bytes: number;
   /** The same in whole blocks. */
   readonly blocks: number;
@@ -130,7 +130,8 @@ export function roomOf(context: RequestContext): Room {
   const { manager } = context;
   const { residentBytes, cachedBytes } = manager.usage(0);
   const { capacityBytes } = manager.config.tiers[0].shape;
-  const bytes = Math.max(0, capacityBytes - (residentBytes - cachedBytes));
+  const fixedBytes = residentBytes - cachedBytes - manager.unaskedBytes();
+  const bytes = Math.max(0, capacityBytes - fixedBytes);
   const blocks = Math.floor(bytes / bytesOf(context.units, 1));
   return { bytes, blocks, waiting: context.admission.waiting };
 }

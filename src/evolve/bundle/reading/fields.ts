@@ -28,3 +28,13 @@ export function shown(value: unknown): string {
   const text = JSON.stringify(value) ?? String(value);
   return text.length > 60 ? `${text.slice(0, 57)}...` : text;
 }
+
+/** The error of a field that is needed and not there. */
+export function missing(field: string, known: readonly string[]): Error {
+  return configError(field, 'is missing', `Set it to ${quoted(known)}.`);
+}
+
+export function quoted(names: readonly string[]): string {
+  const texts = names.map((name) => JSON.stringify(name));
+  return texts.length === 1 ? texts[0] : `${texts.slice(0, -1).join(', ')} or ${texts[texts.length - 1]}`;
+}

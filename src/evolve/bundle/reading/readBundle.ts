@@ -14,7 +14,7 @@ import {
   policySlots,
 } from '../policyBundle.ts';
 import { slotContracts } from '../slots.ts';
-import { bundleLimits, type Fields, fieldsOf, shown } from './fields.ts';
+import { bundleLimits, type Fields, fieldsOf, missing, quoted, shown } from './fields.ts';
 import { readTree } from './readTree.ts';
 
 const languages = ['starlark', 'wasm', 'javascript'] as const;
@@ -72,7 +72,12 @@ function readSpec(slot: PolicySlot, value: unknown): PolicySpec {
     slotContracts[slot].functions.length === 0
       ? (['parameterized'] as const)
       : (['parameterized', 'code', 'decisionTree'] as const);
-  const type = typeof value === 'object' && value !== null ? (value as Fields).type : undefined;
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
+    const template = typeof value === 'string' ? value : 'name';
+    const remedy = `Give it {"type": "parameterized", "template": ${shown(template)}} or another type.`;
+    throw configError(slot, `is ${shown(value)}, not an object`, remedy);
+  }
+  const { type } = value as Fields;
   const found = accepted.find((name) => name === type);
   switch (found) {
     case 'parameterized':
@@ -83,7 +88,7 @@ function readSpec(slot: PolicySlot, value: unknown): PolicySpec {
       return readTreePolicy(slot, value);
     default: {
       const problem = type === undefined ? 'is missing' : `is ${shown(type)}`;
-      throw configError(`${slot}.type`, problem, `Set it to ${accepted.join(', ')}.`);
+      throw configError(`${slot}.type`, problem, `Set it to ${quoted(accepted)}.`);
     }
   }
 }
@@ -103,6 +108,7 @@ function readTreePolicy(slot: PolicySlot, value: unknown): DecisionTreePolicy {
 function readParameters(slot: PolicySlot, value: unknown): ParameterizedPolicy {
   const { template, parameters = {} } = fieldsOf(slot, value, ['type', 'template', 'parameters']);
   const { templates } = slotContracts[slot];
+  if (template === undefined) throw missing(`${slot}.template`, templates.names);
   if (typeof template !== 'string' || !templates.names.includes(template)) {
     throw unknownName(`${slot}.template`, String(template), templates.names);
   }
@@ -117,6 +123,7 @@ function readParameters(slot: PolicySlot, value: unknown): ParameterizedPolicy {
 
 function readCode(slot: PolicySlot, value: unknown): CodePolicy {
   const fields = fieldsOf(slot, value, ['type', 'language', 'source', 'entrypoint']);
+  if (fields.language === undefined) throw missing(`${slot}.language`, languages);
   const language = languages.find((name) => name === fields.language);
   if (language === undefined) throw unknownName(`${slot}.language`, String(fields.language), languages);
   const source = text(`${slot}.source`, fields.source);

@@ -4,7 +4,7 @@ import { configError } from '../../../runtime/errors.ts';
 import { unknownName } from '../../../sim/control/index.ts';
 import type { PolicySlot, TreeBranch, TreeComparison, TreeLeaf, TreeNode } from '../policyBundle.ts';
 import { slotContracts, treeFeatures } from '../slots.ts';
-import { bundleLimits, fieldsOf, shown } from './fields.ts';
+import { bundleLimits, fieldsOf, missing, quoted, shown } from './fields.ts';
 
 export const treeComparisons: readonly TreeComparison[] = ['<', '<=', '>', '>=', '==', '!='];
 
@@ -16,8 +16,8 @@ export function readTree(slot: PolicySlot, value: unknown): TreeNode {
     if (++nodes > bundleLimits.treeNodes || depth > bundleLimits.treeDepth) {
       const { treeNodes, treeDepth } = bundleLimits;
       throw configError(
-        field,
-        'is beyond the size of a tree',
+        `${slot}.root`,
+        depth > treeDepth ? `is more than ${treeDepth} deep` : `has more than ${treeNodes} nodes`,
         `Keep to ${treeNodes} nodes, ${treeDepth} deep.`,
       );
     }
@@ -25,7 +25,7 @@ export function readTree(slot: PolicySlot, value: unknown): TreeNode {
     if (!isBranch) return readLeaf(slot, field, node);
     const fields = fieldsOf(field, node, ['condition', 'trueChild', 'falseChild']);
     return {
-      condition: readCondition(`${field}.condition`, fields.condition, features),
+      condition: readCondition(slot, `${field}.condition`, fields.condition, features),
       trueChild: read(`${field}.trueChild`, fields.trueChild, depth + 1),
       falseChild: read(`${field}.falseChild`, fields.falseChild, depth + 1),
     };
@@ -33,11 +33,17 @@ export function readTree(slot: PolicySlot, value: unknown): TreeNode {
   return read(`${slot}.root`, value, 0);
 }
 
-function readCondition(field: string, value: unknown, features: readonly string[]): TreeBranch['condition'] {
+function readCondition(
+  slot: PolicySlot,
+  field: string,
+  value: unknown,
+  features: readonly string[],
+): TreeBranch['condition'] {
   const fields = fieldsOf(field, value, ['feature', 'comparison', 'value']);
   const { feature } = fields;
+  if (feature === undefined) throw missing(`${field}.feature`, features);
   if (typeof feature !== 'string' || !features.includes(feature)) {
-    throw unknownName(`${field}.feature`, String(feature), features);
+    throw unknownFeature(slot, `${field}.feature`, String(feature), features);
   }
   const comparison = treeComparisons.find((each) => each === fields.comparison);
   if (comparison === undefined) {
@@ -50,9 +56,28 @@ function readCondition(field: string, value: unknown, features: readonly string[
   return { feature, comparison, value: finite(`${field}.value`, fields.value) };
 }
 
+/** A feature without its group is the most frequent mistake, and a text the second. */
+function unknownFeature(
+  slot: PolicySlot,
+  field: string,
+  feature: string,
+  features: readonly string[],
+): Error {
+  const last = feature.slice(feature.lastIndexOf('.') + 1);
+  const same = features.filter((name) => name.endsWith(`.${last}`));
+  if (same.length > 0) return configError(field, `is ${shown(feature)}`, `Write ${quoted(same)}.`);
+  const { groups } = slotContracts[slot];
+  if (Object.values(groups).some((group) => group[last]?.kind === 'text')) {
+    const remedy = 'A tree compares numbers: take request.classPriority for a class, or write a program.';
+    return configError(field, `is ${shown(feature)}, a text`, remedy);
+  }
+  return unknownName(field, feature, features);
+}
+
 function readLeaf(slot: PolicySlot, field: string, node: unknown): TreeLeaf {
   const { action, value } = fieldsOf(field, node, ['action', 'value']);
   const { actions } = slotContracts[slot];
+  if (action === undefined) throw missing(`${field}.action`, Object.keys(actions));
   if (typeof action !== 'string' || !Object.hasOwn(actions, action)) {
     throw unknownName(`${field}.action`, String(action), Object.keys(actions));
   }

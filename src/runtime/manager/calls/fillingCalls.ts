@@ -7,9 +7,10 @@ import { invariant, requireInteger, TierKVError } from '../../errors.ts';
 import { DecisionOp, InputOp } from '../../log/decisionSink.ts';
 import { Outcome } from '../../transfer/outcome.ts';
 import { HBM } from '../core.ts';
+import { callOffUnasked } from '../jobs/unasked.ts';
 import { Entry, Sequence, type SequenceId } from '../sequences/blockTable/sequence.ts';
 import { canBeCopied, copyBlock } from '../sequences/copying.ts';
-import { load as loadBlock } from '../sequences/loading.ts';
+import { joinUnasked, load as loadBlock } from '../sequences/loading.ts';
 import { match as matchBlock } from '../sequences/matching.ts';
 import { bytesOfLoneLoad, release as releaseBlock } from '../sequences/releasing.ts';
 import { fail } from '../sequences/settling.ts';
@@ -129,6 +130,7 @@ export abstract class FillingCalls extends ManagerCalls {
         bytes += core.unitBytes(core.contents.sizeClass[sequence.content[i]]);
     }
     if (!this.hasRoomFor(bytes, sequence.owner)) return this.refuse(sequence.id, from, to);
+    callOffUnasked(core, bytes - joinUnasked(core, sequence, from, to), sequence.owner);
     for (let n = from; n < to; n++) {
       const i = lastFirst ? to - 1 - (n - from) : n;
       if (sequence.state[i] === Entry.MATCHED && !loadBlock(core, sequence, i)) {
@@ -161,6 +163,7 @@ export abstract class FillingCalls extends ManagerCalls {
     let bytes = (to - from) * core.unitBytes(sizeClass);
     for (let i = from; i < to; i++) bytes -= bytesOfLoneLoad(core, sequence, i);
     if (!this.hasRoomFor(bytes, sequence.owner)) return this.refuse(sequence.id, from, to);
+    callOffUnasked(core, bytes, sequence.owner);
     for (let i = from; i < to; i++) {
       releaseBlock(core, sequence, i, true);
       openBlock(core, sequence, i, sizeClass);
@@ -183,7 +186,9 @@ export abstract class FillingCalls extends ManagerCalls {
     core.sink?.input(InputOp.ALLOCATE, nowUs, [sequence.id, from, to, sizeClass]);
     let units = 0;
     for (let i = from; i < to; i++) if (isVacant(sequence, i)) units++;
-    if (!this.canAllocate(units, sizeClass, sequence.owner)) return this.refuse(sequence.id, from, to);
+    const bytes = units * core.unitBytes(sizeClass);
+    if (!this.hasRoomFor(bytes, sequence.owner)) return this.refuse(sequence.id, from, to);
+    callOffUnasked(core, bytes, sequence.owner);
     sequence.extendTo(to);
     for (let i = from; i < to; i++) if (isVacant(sequence, i)) openBlock(core, sequence, i, sizeClass);
     this.end();
@@ -210,6 +215,7 @@ export abstract class FillingCalls extends ManagerCalls {
     core.sink?.input(InputOp.COPY, nowUs, [from.id, at, to.id, into]);
     const sizeClass = core.sizeClassOf(from.replica[at], HBM);
     if (!this.canAllocate(1, sizeClass, to.owner)) return this.refuse(to.id, into, into + 1);
+    callOffUnasked(core, core.unitBytes(sizeClass), to.owner);
     to.extendTo(into + 1);
     if (!copyBlock(core, from, at, to, into)) fail(core, to, into, Outcome.REFUSED);
     this.end();

@@ -27,6 +27,7 @@ export function detach(core: Core, row: number, outcome: Outcome): void {
   if (jobs.kind[row] === JobKind.MOVE) countFailure(core, row, outcome);
   jobs.detach(row, outcome);
   core.agenda.ended.push(jobs.idOf(row));
+  core.unasked.delete(jobs.idOf(row));
   replicas.become(target, State.DRAINING);
   core.setResident(target, 0);
 }

@@ -6,6 +6,7 @@
 import type { Priority } from '../../transfer/jobTable.ts';
 import { type Core, HBM } from '../core.ts';
 import { claim } from '../jobs/issuing.ts';
+import { noteUnasked } from '../jobs/unasked.ts';
 import { createLoad } from '../sequences/loading.ts';
 import { accepts, createDemotion, giveUp, makeRoom } from './residency.ts';
 
@@ -43,6 +44,7 @@ function moveUp(core: Core, content: number, source: number, tier: number, prior
   if (core.residentBytes[tier] - core.cachedBytes[tier] + bytes > core.capacityBytes[tier]) return 'full';
   const row = createLoad(core, content, source, tier, priority);
   if (row === -1) return 'full';
+  noteUnasked(core, row);
   makeRoom(core, tier, 0, core.contents.owner[content]);
   claim(core, row);
   return 'started';

@@ -7,6 +7,7 @@ import { State } from '../../replica/state.ts';
 import { JobKind, Priority } from '../../transfer/jobTable.ts';
 import { type Core, HBM } from '../core.ts';
 import { claim } from '../jobs/issuing.ts';
+import { isUnasked, noteUnasked } from '../jobs/unasked.ts';
 import { makeRoom } from '../residency/residency.ts';
 import { fastestIncomingBelow, join } from './blockTable/entries.ts';
 import { Entry, type Sequence } from './blockTable/sequence.ts';
@@ -39,6 +40,23 @@ export function load(core: Core, sequence: Sequence, i: number): boolean {
   makeRoom(core, HBM, 0, core.contents.owner[content]);
   claim(core, row);
   return true;
+}
+
+/**
+ * Joins the loads of matched blocks in [from, to) that are under way for nobody, so that they are not called
+ * off for others. @returns their bytes, which HBM has already
+ */
+export function joinUnasked(core: Core, sequence: Sequence, from: number, to: number): number {
+  if (core.unasked.size === 0) return 0;
+  let bytes = 0;
+  for (let i = from; i < to; i++) {
+    if (sequence.state[i] !== Entry.MATCHED) continue;
+    const row = core.incomingTo(sequence.content[i], HBM);
+    if (row === -1 || !isUnasked(core, row, sequence.owner)) continue;
+    join(core, sequence, i, row);
+    bytes += core.unitBytes(core.jobs.sizeClass[row]);
+  }
+  return bytes;
 }
 
 /** A job that brings a content up to `tier`; `source` is -1 while its lower copy is still arriving. */
@@ -91,6 +109,7 @@ export function prefetch(core: Core, content: number, priority: Priority): boole
   if (source === -1) return false;
   const row = createLoad(core, content, source, HBM, priority);
   if (row === -1) return false;
+  noteUnasked(core, row);
   makeRoom(core, HBM, 0, core.contents.owner[content]);
   claim(core, row);
   return true;

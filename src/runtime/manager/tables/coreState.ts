@@ -26,6 +26,13 @@ export function visitCore(core: Core, visitor: StateVisitor): void {
   core.waiters.visitState(visitor);
   for (const queue of core.claims) queue.visitState(visitor);
   core.outbox.visitState(visitor);
+  visitor.value(
+    () => [...core.unasked],
+    (saved) => {
+      core.unasked.clear();
+      for (const job of saved) core.unasked.add(job);
+    },
+  );
   for (const pace of core.paces) pace.visitState(visitor);
   for (const link of core.links) link.visitState(visitor);
   for (const budget of core.writeBudgets) budget?.visitState(visitor);

@@ -46,6 +46,8 @@ export abstract class ManagerTables {
   readonly claims: readonly JobQueue[];
   /** Issued jobs that the driver has not taken yet. */
   readonly outbox: JobQueue = new JobQueue();
+  /** Loads into HBM that no sequence asked for, in the order in which they were made. */
+  readonly unasked: Set<JobId> = new Set();
   readonly sequences: Map<SequenceId, Sequence> = new Map();
   readonly spares: SpareArrays = new SpareArrays();
   /** Sequences that wait for nothing any more, to be told of at the end of the call. */

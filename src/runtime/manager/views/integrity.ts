@@ -7,6 +7,7 @@ import { invariant } from '../../errors.ts';
 import { STATES, State, stateNames } from '../../replica/state.ts';
 import { JobState } from '../../transfer/jobTable.ts';
 import { type Core, HBM } from '../core.ts';
+import { checkUnasked } from '../jobs/unasked.ts';
 import { Entry, type Sequence } from '../sequences/blockTable/sequence.ts';
 
 /**
@@ -30,6 +31,7 @@ export function checkIntegrity(core: Core): void {
   checkQuotas(core);
   checkReferences(core);
   checkContents(core);
+  checkUnasked(core);
 }
 
 function checkQuotas(core: Core): void {

@@ -8,6 +8,7 @@ import { invariant } from '../../errors.ts';
 import type { DecisionSink } from '../../log/decisionSink.ts';
 import { type ManagerConfig, type ResolvedConfig, resolveConfig } from '../config.ts';
 import { Core, HBM } from '../core.ts';
+import { lackingBytes, unaskedBytes } from '../jobs/unasked.ts';
 import { lookup, type Match, matchLength, matchLengths } from './lookup.ts';
 import { type BlockPlace, placeOf } from './place.ts';
 
@@ -97,12 +98,18 @@ export abstract class LookupViews {
     return this.hasRoomFor(count * this.core.unitBytes(sizeClass), owner);
   }
 
-  /** Whether so many bytes more of the owner would fit HBM beside what cannot be evicted for it. */
+  /**
+   * Whether so many bytes more of the owner would fit HBM beside what cannot be evicted for it. Loads that no
+   * sequence asked for make room.
+   */
   hasRoomFor(bytes: number, owner = 0): boolean {
-    const core = this.core;
-    const kept = core.quotas?.protectedFrom(owner, HBM) ?? 0;
-    const fixed = core.residentBytes[HBM] - core.cachedBytes[HBM] + kept;
-    return fixed + bytes <= core.pools[HBM].shape.capacityBytes;
+    const lacking = lackingBytes(this.core, bytes, owner);
+    return lacking === 0 || lacking <= unaskedBytes(this.core, owner);
+  }
+
+  /** Bytes of HBM on their way up for nobody, which the owner's sequences may take. */
+  unaskedBytes(owner = 0): number {
+    return unaskedBytes(this.core, owner);
   }
 
   /**

@@ -8,8 +8,9 @@ export function invalidDecision(name: string, problem: string): never {
   throw new PolicyError('invalid_decision', `${name} ${problem}`);
 }
 
-export function requireNumber(name: string, value: number): number {
-  return Number.isNaN(value) ? invalidDecision(name, 'returns NaN. Guard divisions by 0') : value;
+/** @param remedy what may be the reason, beside a division by 0 */
+export function requireNumber(name: string, value: number, remedy = ''): number {
+  return Number.isNaN(value) ? invalidDecision(name, `returns NaN. Guard divisions by 0${remedy}`) : value;
 }
 
 /** @param rows records of the input that the decision is about */

@@ -123,7 +123,8 @@ export class Engine {
       return this.#taken;
     }
     const { message, line } = this.#thrown(result.error);
-    throw new PolicyError('compile', message, line === undefined ? {} : { line });
+    const problem = `${message}. Write a plain script: no types, import, export or regular expression`;
+    throw new PolicyError('compile', problem, line === undefined ? {} : { line });
   }
 
   /** Gives the engine to an owner: as it was left, or new with the limits of a budget. */

@@ -4,6 +4,7 @@
  */
 
 import type { QuickJSHandle } from 'quickjs-emscripten';
+import { nearestName } from '../../../runtime/nearestName.ts';
 import type { PlainState } from '../../control/policy.ts';
 import {
   decidedInput,
@@ -24,6 +25,17 @@ import { SharedNumbers } from './sharedNumbers.ts';
 export interface EngineOwner {
   readonly engine: Engine;
   enter(): void;
+}
+
+/** What the program reads behind a point that is nearly a field. */
+function mistypedField(source: string, fields: readonly string[]): string {
+  for (const [, name] of source.matchAll(/\.([A-Za-z_$][\w$]*)/g)) {
+    if (fields.includes(name)) continue;
+    const meant = nearestName(name.replaceAll('_', ''), fields);
+    const isClose = meant !== undefined && Math.abs(meant.length - name.length) <= 2;
+    if (isClose) return `. There is no field ${name}: do you mean ${meant}?`;
+  }
+  return ', and read no field that is not there';
 }
 
 export class JavaScriptFunction implements PolicyFunction {
@@ -96,10 +108,17 @@ export class JavaScriptFunction implements PolicyFunction {
     const into = this.#decision;
     this.#shared.read(shared.results, into, count);
     if (decision.kind === 'index') requireIndex(name, into[0], rows);
-    else if (decision.kind === 'numbers') for (let i = 0; i < rows; i++) requireNumber(name, into[i]);
-    else if (decision.kind === 'number') requireNumber(name, into[0]);
-    else if (decision.kind === 'choice') requireNumber(name, into[1]);
+    else if (decision.kind === 'numbers') for (let i = 0; i < rows; i++) this.#requireNumber(into[i]);
+    else if (decision.kind === 'number') this.#requireNumber(into[0]);
+    else if (decision.kind === 'choice') this.#requireNumber(into[1]);
     return into;
+  }
+
+  /** A field that is not there reads as undefined, and what is computed with it as NaN. */
+  #requireNumber(value: number): void {
+    if (!Number.isNaN(value)) return;
+    const fields = this.signature.inputs.flatMap((input) => Object.keys(input.fields));
+    requireNumber(this.signature.name, value, mistypedField(this.#source, fields));
   }
 
   snapshot(): PlainState {

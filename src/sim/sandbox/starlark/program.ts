@@ -75,12 +75,14 @@ export class StarlarkInstance {
   /**
    * The function of that name.
    *
+   * @param names of its parameters, for the error
    * @throws PolicyError contract where it is missing or takes another number of arguments
    */
-  function(name: string, arity: number): StarFunction {
+  function(name: string, arity: number, names: readonly string[] = []): StarFunction {
     const value = this.#globals.get(name);
+    const named = names.length === arity ? names.join(', ') : `${arity} parameters`;
     if (value === undefined) {
-      throw new PolicyError('contract', `the function ${name} is missing. Define it: def ${name}(...)`);
+      throw new PolicyError('contract', `the function ${name} is missing. Define it: def ${name}(${named})`);
     }
     if (!(value instanceof StarFunction)) {
       throw new PolicyError('contract', `${name} is a function in a policy, not ${typeName(value)}`);
@@ -88,7 +90,7 @@ export class StarlarkInstance {
     if (!value.isBuiltin && (arity < value.required || arity > value.arity)) {
       throw new PolicyError(
         'contract',
-        `${name} gets ${arity} arguments in a policy. Define it with ${arity} parameters`,
+        `${name} gets ${arity} arguments in a policy. Define it: def ${name}(${named})`,
       );
     }
     return value;

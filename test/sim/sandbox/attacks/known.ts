@@ -50,6 +50,9 @@ const LIMITS = ['step_limit', 'memory_limit'];
 const deep = (open: string, close: string, count: number, inner = '1'): string =>
   open.repeat(count) + inner + close.repeat(count);
 
+const long = 'x = "a" * 400000\n';
+const loop = 'for i in range(9000):\n    ';
+
 const starlark: readonly Attack[] = [
   star('nested loops', 'for a in range(9999):\n    for b in range(9999):\n        pass', ...LIMITS),
   { ...star('recursion', ''), source: 'def run(input):\n    return run(input)\n', ends: ['policy_runtime'] },
@@ -58,6 +61,21 @@ const starlark: readonly Attack[] = [
     source: 'def a(x):\n    return run(x)\ndef run(input):\n    return a(input)\n',
     ends: ['policy_runtime'],
   },
+  star('a key that doubles', 'a = (1,)\nfor i in range(40):\n    a = (a, a)\nreturn len({a: 1})', ...LIMITS),
+  star('a key of long texts', `${long}return len({tuple([x] * 1000): 1})`, 'memory_limit'),
+  star('a long key again and again', `t = tuple(range(40000))\nd = {}\n${loop}d[t] = i`, ...LIMITS),
+  star('long texts sorted', `${long}l = [x, x + "b"] * 4\n${loop}sorted(l)`, ...LIMITS),
+  star('long texts compared', `${long}y = "a" * 399999 + "b"\n${loop}x == y`, ...LIMITS),
+  star('long texts ordered', `${long}y = x + "b"\n${loop}x < y`, ...LIMITS),
+  star('long beginnings', `${long}t = tuple(["a" * 4000 + "b"] * 400)\n${loop}x.startswith(t)`, ...LIMITS),
+  star('many characters stripped', `${long}${loop}"b".strip(x)`, ...LIMITS),
+  star(
+    'a part that is nearly there',
+    'return ("a" * 90000).find("a" * 22000 + "b" + "a" * 22000)',
+    ...LIMITS,
+  ),
+  star('words from the end', 'return len(("a " * 45000).rsplit(None, 40000))', 'decided'),
+  star('a long float', `x = "0." + "0" * 400000\n${loop}float(x)`, ...LIMITS),
   star('a list that doubles', 'l = [0]\nfor i in range(60):\n    l += l\nreturn 1', ...LIMITS),
   star('a text that doubles', 's = "x"\nfor i in range(60):\n    s += s\nreturn 1', ...LIMITS),
   star('a huge text', 'return len("x" * 9007199254740991)', 'memory_limit'),

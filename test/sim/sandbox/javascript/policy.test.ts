@@ -144,3 +144,18 @@ function admit(request) {
     vi.doUnmock('quickjs-emscripten');
   });
 });
+
+test('a field that is not there is named where what comes of it is no number', async () => {
+  const signature: Signature = { ...route, decision: { kind: 'numbers', of: 'candidates' } };
+  const deciding = async (field: string): Promise<unknown> => {
+    const source = `function route(request, candidates) { return candidates.map((c) => -c.${field}); }`;
+    const policy = (await instanceOf(source)).bind(signature);
+    policy.inputs[1].resize(1);
+    return policy.call();
+  };
+  await expect(deciding('loads')).rejects.toThrow(
+    /^invalid_decision: route returns NaN. Guard divisions by 0. There is no field loads: do you mean load\?$/,
+  );
+  await expect(deciding('pressure')).rejects.toThrow(/, and read no field that is not there$/);
+  await expect(instanceOf('export function route() {}')).rejects.toThrow(/line 1: .*Write a plain script/);
+});

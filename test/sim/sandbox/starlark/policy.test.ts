@@ -127,3 +127,56 @@ def admit(request, state):
     }
   });
 });
+
+test('a tuple as a key costs the same in a fork, where nobody has made its text yet', async () => {
+  const source = `
+def admit(request, state):
+    key = state.setdefault("key", tuple([("tenant", i) for i in range(50)]))
+    counts = {key: 1}
+    return "admit" if counts[key] == 1 else "reject"
+`;
+  const program = await loadProgram('starlark', source);
+  const [here, fork] = [program.instantiate(), program.instantiate()];
+  const [policy, forked] = [here.bind(admit), fork.bind(admit)];
+  policy.call();
+  fork.restore(here.snapshot());
+  policy.call();
+  forked.call();
+  expect([fork.stepsUsed, fork.memoryUsed]).toEqual([here.stepsUsed, here.memoryUsed]);
+});
+
+describe('a program that takes its inputs for something else is told what they are', () => {
+  const body = (line: string): string => `def route(request, candidates):\n    ${line}\n`;
+  test.each([
+    [
+      'return candidates.load',
+      /tuple has no field or method load. It holds records of candidates: \[x\.load for/,
+    ],
+    ['return request["tokens"]', /a record of request has fields and no elements. Write x\.tokens/],
+    ['return request.get("tokens", 0)', /request has no field get. A record is no dict: write x\.tenant/],
+    ['return request.toString', /request has no field toString. Its fields are tenant, tokens, urgent/],
+    ['request.tokens = 1', /Fields are read-only; a dict has keys/],
+    ['return candidates[0]', /route returns a record of candidates. Return an int from 0 to 1/],
+    ['x = 1', /route returns NoneType, as without "return" on its way. Return an int from 0 to 1/],
+  ])('%s', async (line, message) => {
+    const deciding = async (): Promise<unknown> => {
+      const policy = (await instanceOf(body(line))).bind(route);
+      policy.inputs[1].resize(2);
+      return policy.call();
+    };
+    await expect(deciding()).rejects.toThrow(message);
+  });
+
+  test('and a function with other parameters, which they are', async () => {
+    const instance = await instanceOf('def route(candidates):\n    return 0\n');
+    expect(() => instance.bind(route)).toThrow(
+      'contract: route gets 2 arguments in a policy. Define it: def route(request, candidates)',
+    );
+  });
+
+  test('a Markdown fence is no program', async () => {
+    await expect(instanceOf('```python\nx = 1\n```')).rejects.toThrow(
+      /line 1: the text stands in a Markdown fence/,
+    );
+  });
+});

@@ -88,9 +88,9 @@ export const dictMethods: Readonly<Record<string, Method<StarDict>>> = {
     self.clear();
     return null;
   },
-  get: (_, self, positional, named, line) => {
+  get: (meter, self, positional, named, line) => {
     const [key = null, otherwise = null] = take('get', ['key', 'default?'], positional, named, line);
-    const value = withKey(line, key, () => self.get(key));
+    const value = withKey(meter, line, key, () => self.get(key));
     return value === undefined ? otherwise : value;
   },
   items: (meter, self, positional, named, line) => {
@@ -107,10 +107,10 @@ export const dictMethods: Readonly<Record<string, Method<StarDict>>> = {
     meter.spend(self.size, line);
     return listOf(meter, self.keys(), line);
   },
-  pop: (_, self, positional, named, line) => {
+  pop: (meter, self, positional, named, line) => {
     const [key = null, otherwise] = take('pop', ['key', 'default?'], positional, named, line);
     requireMutable(self, line);
-    const value = withKey(line, key, () => self.get(key));
+    const value = withKey(meter, line, key, () => self.get(key));
     if (value === undefined) {
       return otherwise === undefined ? fail(line, 'pop finds no such key. Give a default') : otherwise;
     }
@@ -127,7 +127,7 @@ export const dictMethods: Readonly<Record<string, Method<StarDict>>> = {
   },
   setdefault: (meter, self, positional, named, line) => {
     const [key = null, otherwise = null] = take('setdefault', ['key', 'default?'], positional, named, line);
-    const value = withKey(line, key, () => self.get(key));
+    const value = withKey(meter, line, key, () => self.get(key));
     if (value !== undefined) return value;
     requireMutable(self, line);
     meter.allocate(2, line);

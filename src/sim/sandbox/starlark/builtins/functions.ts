@@ -83,9 +83,12 @@ export const functions: Readonly<Record<string, Body>> = {
         .join(' ')
         .slice(0, 200)}`,
     ),
-  float: (_, positional, named, line) => {
+  float: (meter, positional, named, line) => {
     const x = take('float', ['x?'], positional, named, line)[0] ?? 0;
-    if (typeof x === 'string') return new StarFloat(parseFloatText(x, line));
+    if (typeof x === 'string') {
+      spendNumberText(meter, x, line);
+      return new StarFloat(parseFloatText(x, line));
+    }
     if (typeof x === 'number' || typeof x === 'boolean') return new StarFloat(Number(x));
     return x instanceof StarFloat ? x : fail(line, `float takes a number or a string, not ${typeName(x)}`);
   },
@@ -101,10 +104,12 @@ export const functions: Readonly<Record<string, Body>> = {
     const [object, name] = take('hasattr', ['x', 'name'], positional, named, line);
     return object instanceof StarRecord && object.shape.indexOf(textOf('hasattr', name, line)) >= 0;
   },
-  int: (_, positional, named, line) => {
+  int: (meter, positional, named, line) => {
     const [x = 0, base] = take('int', ['x?', 'base?'], positional, named, line);
-    if (typeof x === 'string')
+    if (typeof x === 'string') {
+      spendNumberText(meter, x, line);
       return parseIntText(x, base === undefined ? 10 : integerOf('int', base, line), line);
+    }
     if (base !== undefined) fail(line, 'int takes a base for a string only');
     if (typeof x === 'number' || typeof x === 'boolean') return Number(x);
     if (x instanceof StarFloat) return exact(Math.trunc(x.value), line);
@@ -147,6 +152,11 @@ export const functions: Readonly<Record<string, Body>> = {
   },
 };
 
+/** A number of a usual length is read for nothing. */
+function spendNumberText(meter: Meter, text: string, line: number): void {
+  if (text.length > 32) meter.spend(text.length, line);
+}
+
 function makeDict(meter: Meter, positional: readonly Value[], named: NamedArguments, line: number): StarDict {
   const dict = new StarDict();
   const [source] = take('dict', ['pairs?'], positional, [], line);
@@ -165,7 +175,7 @@ export function fillDict(meter: Meter, dict: StarDict, source: Value, line: numb
     const items = Array.isArray(pair) ? pair : elementsOf(meter, pair as Value, line);
     if (items.length !== 2) fail(line, `an entry of a dict is a pair, not ${items.length} values`);
     const [key, value] = items as readonly [Value, Value];
-    withKey(line, key, () => dict.set(key, value));
+    withKey(meter, line, key, () => dict.set(key, value));
   }
 }
 

@@ -10,6 +10,8 @@ import {
   StarDict,
   StarFunction,
   StarList,
+  StarRecord,
+  StarTuple,
   typeName,
   type Value,
 } from '../values/index.ts';
@@ -54,9 +56,18 @@ function methodsOf(object: Value): object {
 }
 
 function noMethod(methods: object, object: Value, { name, line }: FieldSite): never {
+  return fail(line, `${typeName(object)} has no field or method ${name}${remedyFor(methods, object, name)}`);
+}
+
+function remedyFor(methods: object, object: Value, name: string): string {
+  if (['length', 'size', 'count'].includes(name) && !(name in methods)) return '. Write len(x)';
+  const isMany = object instanceof StarTuple || object instanceof StarList;
+  const [first] = isMany ? object.items : [];
+  if (first instanceof StarRecord && first.shape.indexOf(name) >= 0) {
+    return `. It holds records of ${first.shape.name}: [x.${name} for x in ${first.shape.name}]`;
+  }
   const nearest = nearestName(name, Object.keys(methods));
-  const remedy = nearest === undefined ? '' : `. Do you mean ${nearest}?`;
-  return fail(line, `${typeName(object)} has no field or method ${name}${remedy}`);
+  return nearest === undefined ? '' : `. Do you mean ${nearest}?`;
 }
 
 export function getAttribute(object: Value, site: FieldSite): Value {

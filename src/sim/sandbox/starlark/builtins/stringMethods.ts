@@ -4,7 +4,14 @@
 
 import type { Meter } from '../../meter.ts';
 import { fail } from '../failure.ts';
-import { type NamedArguments, type StarList, StarTuple, type Value } from '../values/index.ts';
+import {
+  type NamedArguments,
+  type StarList,
+  StarTuple,
+  spendSearch,
+  spendText,
+  type Value,
+} from '../values/index.ts';
 import { iterate, listOf, tupleOf } from './functions.ts';
 import { integerOf, take, textOf } from './parameters.ts';
 import { formatText } from './stringFormat.ts';
@@ -44,8 +51,9 @@ function title(text: string): string {
 function stripped(name: string, atStart: boolean, atEnd: boolean): Method<string> {
   return (meter, self, positional, named, line) => {
     const [given] = take(name, ['chars?'], positional, named, line);
-    const set = new Set(given === undefined || given === null ? BLANKS : textOf(name, given, line));
-    meter.spend(self.length, line);
+    const characters = given === undefined || given === null ? BLANKS : textOf(name, given, line);
+    meter.spend(self.length + (characters === BLANKS ? 0 : characters.length), line);
+    const set = new Set(characters);
     let start = 0;
     let end = self.length;
     while (atStart && start < end && set.has(self[start])) start++;
@@ -77,7 +85,7 @@ function searched(
 function finding(name: string, isLast: boolean, mustFind: boolean): Method<string> {
   return (meter, self, positional, named, line) => {
     const { sub, from, text } = searched(name, self, positional, named, line);
-    meter.spend(self.length, line);
+    spendSearch(meter, self, sub, line);
     const at = isLast ? text.lastIndexOf(sub) : text.indexOf(sub);
     if (at < 0 && mustFind) fail(line, `${JSON.stringify(sub.slice(0, 40))} is not in the string. Use find`);
     return at < 0 ? -1 : from + at;
@@ -89,7 +97,11 @@ function edge(name: string, isAt: (self: string, part: string) => boolean): Meth
     const [part] = take(name, ['part'], positional, named, line);
     const parts = part instanceof StarTuple ? part.items : [part];
     meter.spend(parts.length, line);
-    return parts.some((each) => isAt(self, textOf(name, each, line)));
+    return parts.some((each) => {
+      const text = textOf(name, each, line);
+      spendText(meter, text.length, line);
+      return isAt(self, text);
+    });
   };
 }
 
@@ -98,7 +110,7 @@ function partition(name: string, isLast: boolean): Method<string> {
     const [given] = take(name, ['sep'], positional, named, line);
     const separator = textOf(name, given, line);
     if (separator === '') fail(line, `${name} takes a separator that is not empty`);
-    meter.spend(self.length, line);
+    spendSearch(meter, self, separator, line);
     meter.allocateText(self.length, line);
     const at = isLast ? self.lastIndexOf(separator) : self.indexOf(separator);
     if (at < 0) return tupleOf(meter, isLast ? ['', '', self] : [self, '', ''], line);
@@ -110,10 +122,10 @@ function splitting(name: 'split' | 'rsplit'): Method<string> {
   return (meter, self, positional, named, line) => {
     const [given, most] = take(name, ['sep?', 'maxsplit?'], positional, named, line);
     const limit = most === undefined || most === null ? -1 : integerOf(name, most, line);
-    meter.spend(self.length, line);
-    meter.allocateText(self.length, line);
     const isBlank = given === undefined || given === null;
     const separator = isBlank ? '' : textOf(name, given, line);
+    spendSearch(meter, self, separator, line);
+    meter.allocateText(self.length, line);
     if (!isBlank && separator === '') fail(line, `${name} takes a separator that is not empty`);
     const parts = isBlank
       ? self.split(/[ \t\n\r\v\f]+/).filter((part) => part !== '')
@@ -135,26 +147,24 @@ function limited(parts: string[], separator: string, limit: number, name: 'split
 
 /** At most `limit` cuts at runs of blanks; the uncut rest keeps its inner blanks. */
 function blankSplit(self: string, limit: number, name: 'split' | 'rsplit'): string[] {
-  const words: string[] = [];
-  let rest = self;
-  for (let i = 0; i < limit; i++) {
-    const match = (
-      name === 'split' ? /^[ \t\n\r\v\f]*([^ \t\n\r\v\f]+)/ : /([^ \t\n\r\v\f]+)[ \t\n\r\v\f]*$/
-    ).exec(rest);
-    if (match === null) break;
-    words.push(match[1]);
-    rest = name === 'split' ? rest.slice(match[0].length) : rest.slice(0, match.index);
+  const words = [...self.matchAll(/[^ \t\n\r\v\f]+/g)];
+  if (words.length <= limit) return words.map(([word]) => word);
+  const end = ({ index, 0: word }: RegExpExecArray): number => index + word.length;
+  if (name === 'split') {
+    const [first] = words.slice(limit);
+    const rest = self.slice(first.index, end(words[words.length - 1]));
+    return [...words.slice(0, limit).map(([word]) => word), rest];
   }
-  const left = name === 'split' ? rest.replace(/^[ \t\n\r\v\f]+/, '') : rest.replace(/[ \t\n\r\v\f]+$/, '');
-  if (left !== '') words.push(left);
-  return name === 'split' ? words : words.reverse();
+  const cut = words.length - limit;
+  const rest = self.slice(words[0].index, end(words[cut - 1]));
+  return [rest, ...words.slice(cut).map(([word]) => word)];
 }
 
 export const stringMethods: Readonly<Record<string, Method<string>>> = {
   capitalize: mapped('capitalize', (text) => text.slice(0, 1).toUpperCase() + text.slice(1).toLowerCase()),
   count: (meter, self, positional, named, line) => {
     const { sub, text } = searched('count', self, positional, named, line);
-    meter.spend(self.length, line);
+    spendSearch(meter, self, sub, line);
     return sub === '' ? text.length + 1 : text.split(sub).length - 1;
   },
   elems: (meter, self, positional, named, line) => {
@@ -183,14 +193,16 @@ export const stringMethods: Readonly<Record<string, Method<string>>> = {
   lower: mapped('lower', (text) => text.toLowerCase()),
   lstrip: stripped('lstrip', true, false),
   partition: partition('partition', false),
-  removeprefix: (_, self, positional, named, line) => {
+  removeprefix: (meter, self, positional, named, line) => {
     const [part] = take('removeprefix', ['prefix'], positional, named, line);
     const prefix = textOf('removeprefix', part, line);
+    spendText(meter, prefix.length, line);
     return self.startsWith(prefix) ? self.slice(prefix.length) : self;
   },
-  removesuffix: (_, self, positional, named, line) => {
+  removesuffix: (meter, self, positional, named, line) => {
     const [part] = take('removesuffix', ['suffix'], positional, named, line);
     const suffix = textOf('removesuffix', part, line);
+    spendText(meter, suffix.length, line);
     return suffix !== '' && self.endsWith(suffix) ? self.slice(0, -suffix.length) : self;
   },
   replace: (meter, self, positional, named, line) => {
@@ -198,7 +210,7 @@ export const stringMethods: Readonly<Record<string, Method<string>>> = {
     const old = textOf('replace', a, line);
     const fresh = textOf('replace', b, line);
     const limit = count === undefined ? -1 : integerOf('replace', count, line);
-    meter.spend(self.length, line);
+    spendSearch(meter, self, old, line);
     const pieces = self.split(old);
     if (old === '') pieces.unshift('');
     if (old === '') pieces.push('');

@@ -11,7 +11,7 @@ import {
   SCALARS,
   type Signature,
 } from '../../calls/index.ts';
-import { StarFloat, StarList, StarTuple, typeName, type Value } from '../values/index.ts';
+import { StarFloat, StarList, StarRecord, StarTuple, typeName, type Value } from '../values/index.ts';
 
 type Choice = Extract<Signature['decision'], { kind: 'choice' }>;
 
@@ -56,7 +56,7 @@ export class DecisionReader {
     if (length !== rows)
       invalidDecision(this.#name, `returns ${length} numbers. Return ${rows}, one a record`);
     if (this.#result.length < rows) this.#result = new Float64Array(2 * rows);
-    for (let row = 0; row < rows; row++) this.#result[row] = this.#number(value.items[row]);
+    for (let row = 0; row < rows; row++) this.#result[row] = this.#number(value.items[row], 'a list with ');
   }
 
   #choice(value: Value, decision: Choice): void {
@@ -75,13 +75,16 @@ export class DecisionReader {
     this.#result[1] = isPair ? this.#number(value.items[1]) : 0;
   }
 
-  #number(value: Value): number {
+  #number(value: Value, within = ''): number {
     if (typeof value === 'number') return value;
     if (value instanceof StarFloat) return requireNumber(this.#name, value.value);
-    return this.#refuse(value, 'an int or a float');
+    const remedy = typeof value === 'boolean' ? ': int(x) for a bool' : '';
+    return this.#refuse(value, `${within === '' ? 'an int or a float' : 'ints and floats'}${remedy}`, within);
   }
 
-  #refuse(value: Value, wanted: string): never {
-    return invalidDecision(this.#name, `returns ${typeName(value)}. Return ${wanted}`);
+  #refuse(value: Value, wanted: string, within = ''): never {
+    const what = value instanceof StarRecord ? `a record of ${typeName(value)}` : typeName(value);
+    const why = value === null && within === '' ? ', as without "return" on its way' : '';
+    return invalidDecision(this.#name, `returns ${within}${what}${why}. Return ${wanted}`);
   }
 }

@@ -59,7 +59,8 @@ class StarlarkPolicyInstance implements PolicyInstance {
     const { name, inputs } = signature;
     const global = this.#instance.global(name);
     const takesState = global instanceof StarFunction && global.required === inputs.length + 1;
-    const callee = this.#instance.function(name, inputs.length + (takesState ? 1 : 0));
+    const names = [...inputs.map((input) => input.name), ...(takesState ? ['state'] : [])];
+    const callee = this.#instance.function(name, names.length, names);
     const memory = takesState ? this.#memory : null;
     return new StarlarkPolicyFunction(this.#instance, callee, signature, memory, this.#source);
   }

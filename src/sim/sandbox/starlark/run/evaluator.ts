@@ -132,7 +132,7 @@ export class Evaluator {
     for (const [keyPart, valuePart] of entries) {
       const key = this.value(keyPart, frame);
       const value = this.value(valuePart, frame);
-      withKey(line, key, () => dict.set(key, value));
+      withKey(this.#thread.meter, line, key, () => dict.set(key, value));
     }
     this.#thread.meter.allocate(1 + 2 * entries.length, line);
     return dict;
@@ -178,7 +178,7 @@ export class Evaluator {
         const itemKey = this.#branch(key, frame);
         const item = this.#branch(value, frame);
         meter.allocate(2, line);
-        withKey(line, itemKey, () => dict.set(itemKey, item));
+        withKey(meter, line, itemKey, () => dict.set(itemKey, item));
       } else if (part.kind === 'if') {
         if (isTrue(this.#branch(part.condition, frame))) clause(at + 1);
       } else {

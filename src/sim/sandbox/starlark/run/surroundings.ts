@@ -148,14 +148,14 @@ export function surroundings(thread: Thread): Record<string, unknown> {
     },
     collectEntry: (dict: StarDict, key: Value, value: Value, line: number) => {
       meter.allocate(2, line);
-      withKey(line, key, () => dict.set(key, value));
+      withKey(meter, line, key, () => dict.set(key, value));
     },
     dict: (dict: StarDict, count: number, line: number) => {
       meter.allocate(1 + 2 * count, line);
       return dict;
     },
     withEntry: (dict: StarDict, key: Value, value: Value, line: number) =>
-      withKey(line, key, () => dict.set(key, value)),
+      withKey(meter, line, key, () => dict.set(key, value)),
     elementsOf: (value: Value, line: number) => elementsOf(meter, value, line),
     unpack: (value: Value, count: number, line: number) => unpack(meter, value, count, line),
     beginLoop,

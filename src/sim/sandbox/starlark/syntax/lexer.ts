@@ -60,7 +60,17 @@ const operators = [
   '.',
 ];
 
+/** Signs of other languages, and of what stands around a program, with the way out. */
+const signs: Readonly<Record<string, string>> = {
+  '`': 'Give the program alone, without Markdown around it',
+  '!': 'Write "not x", or a != b',
+  '?': 'Write "a if condition else b"',
+  '@': 'There are no decorators: remove it',
+};
+
 const NAME = /[A-Za-z_][A-Za-z_0-9]*/y;
+/** Of strings that Python has. */
+const PREFIX = /^(?:f|fr|rf|b|br|rb|u)$/i;
 const NUMBER =
   /0[xX][0-9a-fA-F]+|0[oO][0-7]+|0[bB][01]+|(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)(?:[eE][+-]?[0-9]+)?/y;
 
@@ -74,7 +84,8 @@ class Lexer {
   readonly #indents: number[] = [0];
   #at = 0;
   #line = 1;
-  #brackets = 0;
+  /** Brackets that are open. */
+  readonly #open: { readonly bracket: string; readonly line: number }[] = [];
 
   constructor(source: string) {
     this.#source = source.replaceAll('\r\n', '\n');
@@ -83,6 +94,11 @@ class Lexer {
   run(): Token[] {
     this.#indentation();
     while (this.#at < this.#source.length) this.#next();
+    const unclosed = this.#open.at(-1);
+    if (unclosed !== undefined) {
+      const { bracket, line } = unclosed;
+      throw new PolicyError('compile', `the "${bracket}" of this line is not closed. Close it`, { line });
+    }
     const last = this.#tokens.at(-1);
     if (last !== undefined && last.kind !== 'newline') this.#push('newline', '');
     while (this.#indents.length > 1) {
@@ -118,9 +134,9 @@ class Lexer {
 
   #lineEnd(): void {
     this.#at++;
-    if (this.#brackets === 0) this.#push('newline', '');
+    if (this.#open.length === 0) this.#push('newline', '');
     this.#line++;
-    if (this.#brackets === 0) this.#indentation();
+    if (this.#open.length === 0) this.#indentation();
   }
 
   /** Reads the blanks before a line's first token. Blank lines and comments do not count. */
@@ -166,6 +182,11 @@ class Lexer {
     const match = NAME.exec(this.#source);
     if (match === null) return false;
     this.#at += match[0].length;
+    if (PREFIX.test(match[0]) && /["']/.test(this.#source[this.#at] ?? '')) {
+      this.#fail(
+        `there are no strings with ${match[0]} before them. Join texts with +, or use "{}".format(x)`,
+      );
+    }
     this.#push('name', match[0]);
     return true;
   }
@@ -177,7 +198,10 @@ class Lexer {
     const text = match[0];
     this.#at += text.length;
     NAME.lastIndex = this.#at;
-    if (NAME.test(this.#source)) this.#fail(`${text} is followed by a letter. Put a blank between them`);
+    if (NAME.test(this.#source)) {
+      if (this.#source[this.#at] === '_') this.#fail(`there is no "_" in numbers. Write the digits alone`);
+      this.#fail(`${text} is followed by a letter. Put a blank between them`);
+    }
     const isFloat = /[.eE]/.test(text) && !/^0[xX]/.test(text);
     if (!isFloat && /^0[0-9]/.test(text)) this.#fail(`${text} begins with 0. Write 0o for an octal number`);
     const value = Number(text);
@@ -259,10 +283,11 @@ class Lexer {
     const operator = operators.find((each) => this.#source.startsWith(each, this.#at));
     if (operator === undefined) {
       const c = String.fromCodePoint(this.#source.codePointAt(this.#at) ?? 0);
-      this.#fail(`${JSON.stringify(c)} is no part of a program`);
+      const remedy = Object.hasOwn(signs, c) ? `. ${signs[c]}` : '';
+      this.#fail(`${JSON.stringify(c)} is no part of a program${remedy}`);
     }
-    if ('([{'.includes(operator)) this.#brackets++;
-    if (')]}'.includes(operator) && this.#brackets > 0) this.#brackets--;
+    if ('([{'.includes(operator)) this.#open.push({ bracket: operator, line: this.#line });
+    if (')]}'.includes(operator)) this.#open.pop();
     this.#push('operator', operator);
     this.#at += operator.length;
   }

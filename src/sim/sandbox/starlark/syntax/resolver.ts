@@ -7,6 +7,7 @@
 import { nearestName } from '../../../../runtime/nearestName.ts';
 import { PolicyError } from '../../policyError.ts';
 import type { Comprehension, Expression, FunctionNode, NameExpression, Statement } from './ast.ts';
+import { remedyFor } from './foreignNames.ts';
 import { FunctionScope, lookUp } from './scopes.ts';
 
 /** Both engines and the checks walk the tree by recursion; this keeps them far from the end of the stack. */
@@ -182,10 +183,8 @@ class Resolver {
       for (let each: FunctionScope | null = scope; each !== null; each = each.outer)
         names.push(...each.names());
       const nearest = nearestName(name, names);
-      this.#fail(
-        expression,
-        `${name} is not defined. ${nearest === undefined ? 'Assign it first' : `Do you mean ${nearest}?`}`,
-      );
+      const meant = nearest === undefined ? 'Assign it first' : `Do you mean ${nearest}?`;
+      this.#fail(expression, `${name} is not defined. ${remedyFor(name) ?? meant}`);
     }
     expression.binding = { kind: 'builtin', name };
   }

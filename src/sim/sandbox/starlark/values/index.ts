@@ -33,7 +33,7 @@ export {
   subtractBare,
 } from './operations/arithmetic.ts';
 export { concatenate } from './operations/combining.ts';
-export { compare, isEqual } from './operations/comparison.ts';
+export { compare, isEqual, spendSearch, spendText } from './operations/comparison.ts';
 export { beginLoop, elementsOf, endLoop, unpack } from './operations/iteration.ts';
 export { type FieldKind, RecordShape } from './record.ts';
 export { floatText, repr, str } from './text.ts';

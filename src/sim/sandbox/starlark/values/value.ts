@@ -40,6 +40,8 @@ export class StarList {
 
 export class StarTuple {
   readonly items: readonly Value[];
+  /** Null until it is a key for the first time. */
+  hash: TupleHash | null = null;
 
   constructor(items: readonly Value[]) {
     this.items = items;
@@ -154,17 +156,56 @@ export class StarDict {
 /** Thrown for a key that cannot be one; the operation that asked adds the line. */
 export class UnhashableError extends Error {}
 
+/** What a dict finds a tuple by, and what finding it costs each time, whether it was made before or not. */
+export interface TupleHash {
+  readonly text: string;
+  /** Elements, those of tuples in it included, as often as they stand there. */
+  readonly elements: number;
+  /** Of memory, for the texts that are made on the way. */
+  readonly units: number;
+  /** How deep tuples stand in it. */
+  readonly height: number;
+}
+
+/** Told of what is added to the cost before it is taken. */
+export type Charge = (elements: number, units: number) => void;
+
 /** Equal keys give equal results: 1 and 1.0 are one key, True and 1 are two. */
-function hashed(key: Value, depth = 0): Hashed {
+function hashed(key: Value): Hashed {
   if (typeof key === 'string') return key.charCodeAt(0) === 0 ? `\0s${key}` : key;
   if (key === null || typeof key === 'number' || typeof key === 'boolean') return key;
   if (key instanceof StarFloat) return key.value;
-  if (key instanceof StarTuple && depth < MAX_VALUE_DEPTH) {
-    const parts = key.items.map((item) => {
-      const part = hashed(item, depth + 1);
-      return typeof part === 'string' ? `${part.length}:${part}` : `${typeof part}:${part}`;
-    });
-    return `\0t${parts.join(',')}`;
-  }
+  if (key instanceof StarTuple) return hashOfTuple(key).text;
   throw new UnhashableError();
+}
+
+/** @throws UnhashableError for one that holds what cannot be a key, or nests too deep */
+export function hashOfTuple(key: StarTuple, charge: Charge = () => {}, depth = 0): TupleHash {
+  const known = key.hash;
+  if (known !== null) {
+    if (depth + known.height > MAX_VALUE_DEPTH) throw new UnhashableError();
+    charge(known.elements, known.units);
+    return known;
+  }
+  if (depth >= MAX_VALUE_DEPTH) throw new UnhashableError();
+  const parts: string[] = [];
+  let elements = 0;
+  let units = 0;
+  let height = 1;
+  for (const item of key.items) {
+    let part: Hashed;
+    if (item instanceof StarTuple) {
+      const inner = hashOfTuple(item, charge, depth + 1);
+      part = inner.text;
+      elements += inner.elements;
+      units += inner.units;
+      height = Math.max(height, 1 + inner.height);
+    } else part = hashed(item);
+    const taken = typeof part === 'string' ? Math.floor(part.length / 8) : 1;
+    charge(1, taken);
+    elements++;
+    units += taken;
+    parts.push(typeof part === 'string' ? `${part.length}:${part}` : `${typeof part}:${part}`);
+  }
+  return (key.hash = { text: `\0t${parts.join(',')}`, elements, units, height });
 }

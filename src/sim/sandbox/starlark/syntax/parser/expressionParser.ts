@@ -192,6 +192,13 @@ function parseOperand(stream: TokenStream): Expression {
     stream.name('a value');
     return { kind: 'name', name: text, binding: null, line };
   }
+  const twice = stream.previous?.text;
+  if ((text === '&' || text === '|') && twice === text) {
+    stream.fail(`there is no "${text}${text}". Write "${text === '&' ? 'and' : 'or'}"`);
+  }
+  if (kind === 'newline' && (twice === '+' || twice === '-')) {
+    stream.fail(`a value is expected behind "${twice}". To count, write x ${twice}= 1`);
+  }
   return stream.fail(`a value is expected, not ${stream.describe()}`);
 }
 
@@ -223,6 +230,7 @@ function parseDict(stream: TokenStream, line: number): Expression {
   const entries: [Expression, Expression][] = [];
   while (!stream.is('}')) {
     const key = parseExpression(stream);
+    if (stream.isAny([',', '}'])) stream.fail('there are no sets. Write a list, or a dict: {key: True}');
     stream.expect(':');
     const value = parseExpression(stream);
     if (entries.length === 0 && stream.is('for')) return parseComprehension(stream, key, value, '}', line);

@@ -20,6 +20,7 @@ export function parseParameters(
     const { text } = stream.name('a parameter');
     if (seen.has(text)) stream.fail(`the parameter ${text} stands there twice`);
     seen.add(text);
+    if (end === ')' && stream.is(':')) stream.fail(`there are no types of parameters. Write ${text} alone`);
     return text;
   };
   while (!stream.is(end)) {

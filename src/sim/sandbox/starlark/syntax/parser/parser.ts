@@ -67,8 +67,16 @@ function parseSimpleLine(stream: TokenStream): Statement[] {
     if (stream.token.kind === 'newline') break;
     statements.push(parseSimple(stream));
   }
-  if (!stream.acceptKind('newline')) stream.fail(`the end of the line is expected, not ${stream.describe()}`);
+  if (!stream.acceptKind('newline')) noEnd(stream);
   return statements;
+}
+
+function noEnd(stream: TokenStream): never {
+  stream.refuseForeign();
+  if (stream.is(':')) stream.fail('there are no types of variables. Assign without: x = 1');
+  const remedy =
+    stream.token.kind === 'name' ? '. A line is one statement; what is no program stands behind "#"' : '';
+  return stream.fail(`the end of the line is expected, not ${stream.describe()}${remedy}`);
 }
 
 function parseSimple(stream: TokenStream): Statement {
@@ -123,7 +131,10 @@ function parseIf(stream: TokenStream): Statement {
   const then = parseBlock(stream);
   let otherwise: Statement[] = [];
   if (stream.is('elif')) otherwise = [stream.nested(() => parseIf(stream))];
-  else if (stream.accept('else')) otherwise = parseBlock(stream);
+  else if (stream.accept('else')) {
+    if (stream.is('if')) stream.fail('there is no "else if". Write "elif"');
+    otherwise = parseBlock(stream);
+  }
   return { kind: 'if', condition, then, else: otherwise, line, charge: 0 };
 }
 
@@ -144,6 +155,7 @@ function parseDef(stream: TokenStream): Statement {
   stream.expect('(');
   const parameters = parseParameters(stream, ')', parseExpression);
   stream.expect(')');
+  if (stream.is('->')) stream.fail('there are no types of results. Write ":" after the parameters');
   const body = parseBlock(stream);
   return {
     kind: 'def',

@@ -10,7 +10,9 @@ export function checkTarget(target: Expression): void {
     for (const element of target.elements) checkTarget(element);
   } else if (kind !== 'name' && kind !== 'index') {
     const remedy =
-      kind === 'attribute' ? 'Fields are read-only' : 'Assign to a name, an index or a tuple of them';
+      kind === 'attribute'
+        ? 'Fields are read-only; a dict has keys: d["name"] = 1'
+        : 'Assign to a name, an index or a tuple of them';
     throw new PolicyError('compile', `nothing can be assigned to this. ${remedy}`, { line });
   }
 }

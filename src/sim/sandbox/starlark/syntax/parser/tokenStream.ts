@@ -7,8 +7,8 @@ import type { Token } from '../lexer.ts';
 const foreign: Readonly<Record<string, string>> = {
   while: 'There is no "while". Write "for i in range(n)" with a bound',
   class: 'There are no classes. Use functions and dicts',
-  import: 'Nothing can be imported. "math" is there already',
-  from: 'Nothing can be imported. "math" is there already',
+  import: 'Nothing can be imported. "math" is there already: remove the line',
+  from: 'Nothing can be imported. "math" is there already: remove the line',
   try: 'There are no exceptions. Test before you compute',
   except: 'There are no exceptions. Test before you compute',
   raise: 'There are no exceptions. Call fail(text)',
@@ -61,6 +61,11 @@ export class TokenStream {
     return this.token.line;
   }
 
+  /** The token before this one. */
+  get previous(): Token | undefined {
+    return this.#tokens[this.#at - 1];
+  }
+
   /** The token after this one. */
   get following(): Token | undefined {
     return this.#tokens[this.#at + 1];
@@ -89,6 +94,7 @@ export class TokenStream {
   }
 
   expect(text: string): Token {
+    if (!this.is(text)) this.refuseForeign();
     if (!this.is(text)) this.fail(`"${text}" is expected, not ${this.describe()}`);
     return this.advance();
   }

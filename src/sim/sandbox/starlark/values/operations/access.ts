@@ -2,9 +2,11 @@
 
 import type { Meter } from '../../../meter.ts';
 import { fail } from '../../failure.ts';
+import type { RecordShape } from '../record.ts';
 import { repr } from '../text.ts';
 import { typeName } from '../typeName.ts';
 import {
+  hashOfTuple,
   StarDict,
   StarFloat,
   StarList,
@@ -14,11 +16,21 @@ import {
   UnhashableError,
   type Value,
 } from '../value.ts';
-import { isEqual } from './comparison.ts';
+import { isEqual, spendSearch, spendText } from './comparison.ts';
 
-/** Runs what looks up a key, and says so when a list or a dict is used as one. */
-export function withKey<T>(line: number, key: Value, work: () => T): T {
+/**
+ * Runs what looks up a key, and says so when a list or a dict is used as one. A long text costs as where it
+ * is compared; a tuple costs a step an element, and memory for the text that stands for it.
+ */
+export function withKey<T>(meter: Meter, line: number, key: Value, work: () => T): T {
   try {
+    if (typeof key === 'string') spendText(meter, key.length, line);
+    else if (key instanceof StarTuple) {
+      hashOfTuple(key, (elements, units) => {
+        meter.spend(elements, line);
+        meter.allocate(units, line);
+      });
+    }
     return work();
   } catch (error) {
     if (error instanceof UnhashableError) fail(line, `${typeName(key)} cannot be a key. Use a tuple`);
@@ -31,7 +43,7 @@ export function getItem(meter: Meter, object: Value, index: Value, line: number)
     return object.items[position(index, object.items.length, object, line)];
   }
   if (object instanceof StarDict) {
-    const value = withKey(line, index, () => object.get(index));
+    const value = withKey(meter, line, index, () => object.get(index));
     if (value === undefined) {
       return fail(
         line,
@@ -42,11 +54,20 @@ export function getItem(meter: Meter, object: Value, index: Value, line: number)
   }
   if (typeof object === 'string') return object[position(index, object.length, object, line)];
   if (object instanceof StarRange) return object.at(position(index, object.length, object, line));
+  if (object instanceof StarRecord) {
+    const field = typeof index === 'string' ? index : object.shape.fields[0];
+    return fail(line, `a record of ${object.shape.name} has fields and no elements. Write x.${field}`);
+  }
   return fail(line, `${typeName(object)} has no elements`);
 }
 
+function notAnIndex(index: Value, line: number): never {
+  const remedy = index instanceof StarFloat ? '. Write int(x), or divide by //' : '';
+  return fail(line, `an index is an int, not ${typeName(index)}${remedy}`);
+}
+
 function position(index: Value, length: number, object: Value, line: number): number {
-  if (typeof index !== 'number') return fail(line, `an index is an int, not ${typeName(index)}`);
+  if (typeof index !== 'number') return notAnIndex(index, line);
   const at = index < 0 ? index + length : index;
   if (at < 0 || at >= length) {
     fail(line, `the index ${index} is outside the ${typeName(object)} of ${length} elements`);
@@ -68,7 +89,7 @@ export function setItem(meter: Meter, object: Value, index: Value, value: Value,
   } else if (object instanceof StarDict) {
     requireMutable(object, line);
     meter.allocate(2, line);
-    withKey(line, index, () => object.set(index, value));
+    withKey(meter, line, index, () => object.set(index, value));
   } else {
     fail(line, `elements of ${typeName(object)} cannot be assigned`);
   }
@@ -148,11 +169,16 @@ export function getBareField(object: Value, site: FieldSite): Value | undefined 
   return object.values[site.index];
 }
 
+function fieldRemedy(shape: RecordShape, name: string): string {
+  if (name === 'get') return `A record is no dict: write x.${shape.fields[0]}`;
+  const meant = shape.nearest(name);
+  return meant === undefined ? `Its fields are ${shape.fields.join(', ')}` : `Do you mean ${meant}?`;
+}
+
 function findField({ shape }: StarRecord, site: FieldSite): void {
   const index = shape.indexOf(site.name);
   if (index < 0) {
-    const nearest = shape.nearest(site.name) ?? shape.fields.join(', ');
-    fail(site.line, `${shape.name} has no field ${site.name}. Do you mean ${nearest}?`);
+    fail(site.line, `${shape.name} has no field ${site.name}. ${fieldRemedy(shape, site.name)}`);
   }
   site.shape = shape;
   site.index = index;
@@ -160,11 +186,12 @@ function findField({ shape }: StarRecord, site: FieldSite): void {
 }
 
 export function contains(meter: Meter, element: Value, object: Value, line: number): boolean {
-  if (object instanceof StarDict) return withKey(line, element, () => object.get(element) !== undefined);
+  if (object instanceof StarDict)
+    return withKey(meter, line, element, () => object.get(element) !== undefined);
   if (typeof object === 'string') {
     if (typeof element !== 'string')
       fail(line, `"in" looks for a string in a string, not for ${typeName(element)}`);
-    meter.spend(object.length, line);
+    spendSearch(meter, object, element, line);
     return object.includes(element);
   }
   if (object instanceof StarList || object instanceof StarTuple) {

@@ -171,5 +171,13 @@ function numeric(operator: string, a: Value, b: Value, value: Value, line: numbe
 }
 
 function mismatch(operator: string, a: Value, b: Value, line: number): never {
-  return fail(line, `"${operator}" does not take ${typeName(a)} and ${typeName(b)}`);
+  return fail(line, `"${operator}" does not take ${typeName(a)} and ${typeName(b)}${conversion(a, b)}`);
+}
+
+function conversion(a: Value, b: Value): string {
+  const names = [typeName(a), typeName(b)];
+  if (names.includes('NoneType')) return '. Give what is None a number first, or test it with == None';
+  if (names.includes('bool')) return '. Write int(x) for a bool';
+  const isNumber = names.some((name) => name === 'int' || name === 'float');
+  return isNumber && names.includes('string') ? '. Write str(x), or float(x) for a text of digits' : '';
 }

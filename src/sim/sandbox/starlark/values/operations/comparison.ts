@@ -13,13 +13,31 @@ import {
   type Value,
 } from '../value.ts';
 
+/** Characters that are compared in one step; short texts are compared for nothing. */
+const CHARACTERS_PER_STEP = 64;
+
+/** Called before texts of which so many characters may be compared. */
+export function spendText(meter: Meter, characters: number, line: number): void {
+  if (characters >= CHARACTERS_PER_STEP) meter.spend(Math.floor(characters / CHARACTERS_PER_STEP), line);
+}
+
+/**
+ * Called before a text is searched. A search may look at each place of it for as long as the part is, so that
+ * a long part counts more than once.
+ */
+export function spendSearch(meter: Meter, text: string, part: string, line: number): void {
+  meter.spend(text.length * (1 + Math.floor(part.length / CHARACTERS_PER_STEP)), line);
+}
+
 export function isEqual(meter: Meter, a: Value, b: Value, line: number): boolean {
+  if (typeof a === 'string') return typeof b === 'string' && sameText(meter, a, b, line);
   if (a === b) return true;
   if (typeof a !== 'object' && typeof b !== 'object') return false;
   return equals(meter, a, b, line, 0);
 }
 
 function equals(meter: Meter, a: Value, b: Value, line: number, depth: number): boolean {
+  if (typeof a === 'string') return typeof b === 'string' && sameText(meter, a, b, line);
   if (a === b) return true;
   const x = numberOf(a);
   if (x !== undefined) return x === numberOf(b);
@@ -49,6 +67,12 @@ function equals(meter: Meter, a: Value, b: Value, line: number, depth: number): 
   return false;
 }
 
+function sameText(meter: Meter, a: string, b: string, line: number): boolean {
+  if (a.length !== b.length) return false;
+  spendText(meter, a.length, line);
+  return a === b;
+}
+
 /** The number of an int or a float. */
 function numberOf(value: Value): number | undefined {
   if (typeof value === 'number') return value;
@@ -66,7 +90,7 @@ function order(meter: Meter, a: Value, b: Value, line: number, depth: number): n
   const x = numberOf(a);
   const y = numberOf(b);
   if (x !== undefined && y !== undefined) return orderOfNumbers(x, y);
-  if (typeof a === 'string' && typeof b === 'string') return orderOfTexts(a, b);
+  if (typeof a === 'string' && typeof b === 'string') return orderOfTexts(meter, a, b, line);
   if (typeof a === 'boolean' && typeof b === 'boolean') return Number(a) - Number(b);
   if (
     (a instanceof StarList && b instanceof StarList) ||
@@ -92,9 +116,11 @@ function orderOfNumbers(x: number, y: number): number {
 }
 
 /** By code points, which is not the order of UTF-16 where a text leaves the basic plane. */
-function orderOfTexts(a: string, b: string): number {
-  if (a === b) return 0;
+function orderOfTexts(meter: Meter, a: string, b: string, line: number): number {
   const common = Math.min(a.length, b.length);
+  // one after the other, which takes longer than whether they are equal
+  spendText(meter, 8 * common, line);
+  if (a === b) return 0;
   let i = 0;
   while (i < common && a.charCodeAt(i) === b.charCodeAt(i)) i++;
   if (i === common) return a.length - b.length;

@@ -1,0 +1,110 @@
+/** What the raw metrics are: names, units and meanings, for people, prompts and plans. */
+
+export interface MetricDescription {
+  /** `CLASS`, `TENANT`, `TIER`, `TARGET` and `CONFIG` stand for names of the workload and the deployment. */
+  readonly name: string;
+  /** '' for none. */
+  readonly unit: string;
+  readonly about: string;
+}
+
+const of = (name: string, unit: string, about: string): MetricDescription => ({ name, unit, about });
+
+const times = [
+  ['ttft', 'time to the first token'],
+  ['tpot', 'time between tokens'],
+  ['e2e', 'time to the end'],
+] as const;
+
+const over: Readonly<Record<string, readonly string[]>> = {
+  ttft: ['mean', 'p50', 'p95', 'p99'],
+  tpot: ['mean', 'p99'],
+  e2e: ['mean', 'p50', 'p95', 'p99'],
+};
+
+export const metricDescriptions: readonly MetricDescription[] = [
+  of('latency_ms', 'ms', 'half of the mean and half of the P95 of e2e; a lost request counts a minute'),
+  of('requests', '', 'requests of the workload'),
+  of('completed', '', 'that completed'),
+  of('completion_rate', '0..1', 'share that completed'),
+  of('duration_s', 's', 'simulated time of the run'),
+  ...times.flatMap(([name, about]) =>
+    over[name].map((figure) => of(`${name}_${figure}_ms`, 'ms', `${about}, ${figure}`)),
+  ),
+  of('requests_per_s', '1/s', 'completed requests'),
+  of('tokens_per_s', '1/s', 'generated tokens'),
+  of('slo_attainment', '0..1', 'share of requests that met all targets of their class; lost ones did not'),
+  of('slo_attainment.CLASS', '0..1', 'the same of a class'),
+  of('slo_attainment.CLASS.TARGET', '0..1', 'of a class, by one of its targets alone: ttft, tpot, e2e'),
+  of(
+    'class_weighted_attainment',
+    '0..1',
+    'mean of the classes by weight: critical 4, standard 2, batch 0.5, others 1',
+  ),
+  of('jain_index', '0..1', "fairness of the tenants' tokens; 1 where all have the same"),
+  of('tenant_tokens_per_s.TENANT', '1/s', 'generated tokens of a tenant'),
+  of('tenant_ttft_p99_ms.TENANT', 'ms', 'time to the first token of a tenant, P99'),
+  of('tenant_e2e_mean_ms.TENANT', 'ms', 'time to the end of a tenant, mean'),
+  of('tenant_e2e_p99_ms.TENANT', 'ms', 'time to the end of a tenant, P99'),
+  of('cache_hit_rate', '0..1', 'share of blocks of prompts that were found in any tier'),
+  of('hit_rate.TIER', '0..1', 'share that was found in a tier'),
+  of('kv_utilization.TIER', '0..1', 'share of a tier in use, mean over time'),
+  of('kv_utilization_max.TIER', '0..1', 'the largest share in use, over all instances together'),
+  of('kv_transfer_blocks_per_s', 'blocks/s', 'offloaded and reloaded'),
+  of('thrashed_reloads', 'blocks', 'reloaded soon after they were offloaded'),
+  of('preemption_rate', '', 'preemptions a request'),
+  of('admission_rate', '0..1', 'share of requests that was admitted'),
+  of('reject_rate', '0..1', 'share that was rejected'),
+  of('delays', '', 'decisions to ask again later'),
+  of('load_cv', '', 'how much requests by instance vary: deviation over mean'),
+  of('load_jain', '0..1', 'evenness of requests by instance'),
+  of('divergence_rate', '', 'routed requests whose cached blocks were other than predicted'),
+  of('scale_events', '', 'changes of the number of replicas'),
+  of('mean_replicas', '', 'replicas over time, of all configurations'),
+  of('mean_replicas.CONFIG', '', 'of one configuration'),
+  of('scale_efficiency', '', 'slo_attainment a replica'),
+  of(
+    'priority_inversions',
+    '',
+    'pairs of a class on an instance of which the earlier took over twice as long',
+  ),
+  of('head_of_line_instances', '', 'instances with a queue over twice as long as the mean'),
+  of('tail_blowup', '', 'e2e_p99_ms over e2e_p50_ms'),
+  ...times.flatMap(([name, about]) =>
+    ['mean', 'p50', 'p95', 'p99'].map((figure) =>
+      of(`${name}_${figure}_ms.CLASS`, 'ms', `${about} of a class, ${figure}`),
+    ),
+  ),
+  of('policy_nodes', '', 'size of the policy: parameters, nodes of trees, words of programs'),
+];
+
+const parts = { CLASS: '[^.]+', TENANT: '.+', TIER: '[^.]+', CONFIG: '.+', TARGET: '(?:ttft|tpot|e2e)' };
+
+const patterns = metricDescriptions.map(({ name }) => {
+  const text = Object.entries(parts).reduce(
+    (pattern, [part, any]) => pattern.replace(part, any),
+    name.replaceAll('.', '\\.'),
+  );
+  return new RegExp(`^${text}$`);
+});
+
+/** Whether a run gives a metric of that name, with some class, tenant, tier or configuration. */
+export function isMetricName(name: string): boolean {
+  return patterns.some((pattern) => pattern.test(name));
+}
+
+/** A list for a prompt; times of classes in one line. */
+export function metricsText(): string {
+  const lines = metricDescriptions
+    .filter(({ name }) => !/^(ttft|tpot|e2e)_.*\.CLASS$/.test(name))
+    .map(({ name, unit, about }) => `- ${name}${unit === '' ? '' : ` (${unit})`}: ${about}`);
+  return [
+    '## Metrics',
+    '',
+    'What a run is judged by; objectives of a plan name them. CLASS, TENANT, TIER, TARGET and CONFIG stand for',
+    'names of the workload and the deployment.',
+    ...lines,
+    '- ttft_, tpot_ and e2e_ with mean, p50, p95 or p99, and _ms.CLASS: the same times of a class',
+    '',
+  ].join('\n');
+}

@@ -1,0 +1,71 @@
+/** `tierkv evaluate` of several policies, of which some fail: who is ahead, and what is wrong with the others. */
+
+import { spawnSync } from 'node:child_process';
+import fs from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { afterAll, expect, test } from 'vitest';
+import { smallWorkload } from './smallWorkload.ts';
+
+const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'tierkv-told-'));
+afterAll(() => fs.rmSync(folder, { recursive: true }));
+const main = fileURLToPath(new URL('../../../src/cli/main.ts', import.meta.url));
+
+fs.writeFileSync(path.join(folder, 'small.yaml'), smallWorkload);
+fs.writeFileSync(
+  path.join(folder, 'plan.json'),
+  JSON.stringify({
+    workloads: ['small.yaml'],
+    latencyModels: ['roofline'],
+    suites: { train: { seeds: [1] } },
+  }),
+);
+fs.writeFileSync(
+  path.join(folder, 'none.star'),
+  'def score(request, cluster, instances):\n    return [None + i.inFlight for i in instances]\n',
+);
+
+function evaluate(...args: string[]): { status: number | null; stdout: string; stderr: string } {
+  const all = [main, 'evaluate', ...args, '--plan', 'plan.json', '--regrets', '0'];
+  return spawnSync(process.execPath, all, { cwd: folder, encoding: 'utf8' });
+}
+
+const problem =
+  /none\.star has no score\. policy_runtime: routing, line 2, request \S+, at \d+ µs: "\+" does not take/;
+
+test('a ranking has the message of each that failed, and tells the first that ran', () => {
+  const { status, stdout } = evaluate('none.star', 'routing/lor', 'routing/llq');
+  expect(status).toBe(2);
+  expect(stdout).toMatch(problem);
+  expect(stdout).toContain('routing/lor on train');
+  expect(stdout).toContain('front');
+});
+
+test('its JSON has the Pareto front of each that ran, and the hypervolume of all', () => {
+  const { stdout } = evaluate('none.star', 'routing/lor', 'routing/llq', '--json');
+  const { results, hypervolume } = JSON.parse(stdout);
+  const fronts = results.map(({ front }: { front?: number }) => front);
+  expect(fronts[0]).toBe(undefined);
+  expect(Math.min(fronts[1], fronts[2])).toBe(1);
+  const volume = (objectives: number[]): number => objectives.reduce((all, gain) => all * (gain + 10), 1);
+  const each = results.slice(1).map(({ objectives }: { objectives: number[] }) => volume(objectives));
+  expect(hypervolume).toBeGreaterThanOrEqual(Math.max(...each));
+  expect(hypervolume).toBeLessThanOrEqual(each[0] + each[1]);
+});
+
+test('over several models of time as well, with JSON and without a verdict', () => {
+  const { status, stdout } = evaluate('none.star', 'routing/lor', '--latency', 'roofline,blackbox');
+  expect(status).toBe(2);
+  expect(stdout).toMatch(problem);
+  expect(stdout).toContain('no verdict');
+  const json = JSON.parse(evaluate('routing/lor', '--latency', 'roofline,blackbox', '--json').stdout);
+  expect(json.policies).toEqual(['routing/lor', 'baseline']);
+  expect(json.worlds.map(({ name }: { name: string }) => name)).toEqual(['roofline', 'blackbox']);
+  expect(json.pairs).toHaveLength(1);
+  const both = evaluate('routing/lor', '--latency', 'all', '--trace', 'x.jsonl');
+  expect([both.status, both.stderr]).toEqual([
+    2,
+    expect.stringMatching(/^tierkv: --trace .*Leave out --latency/),
+  ]);
+});

@@ -1,0 +1,54 @@
+/** Programs and trees that put requests off for ever end in an error of the policy, in a fork as well. */
+
+import { expect, test } from 'vitest';
+import { bindBundle } from '../../../src/evolve/binding/index.ts';
+import { readBundle } from '../../../src/evolve/bundle/index.ts';
+import type { AdmissionPolicy } from '../../../src/sim/control/index.ts';
+import { cluster, instance, request, router, world } from '../../sim/control/fixtures.ts';
+
+const priority = { score: 0, rank: 0, hints: { sheddable: true, dueUs: 0 } };
+const state = cluster([instance(0)]);
+
+async function policyOf(spec: unknown): Promise<AdmissionPolicy> {
+  const bound = await bindBundle(readBundle({ admission: spec }));
+  return bound.policies.admission?.(world()) as AdmissionPolicy;
+}
+
+const tree = { type: 'decisionTree', root: { action: 'delay', value: -5 } };
+const program = {
+  type: 'code',
+  language: 'starlark',
+  source: 'def admit(request, cluster, instances):\n    return ("delay", 1000)\n',
+};
+
+test.each([
+  ['tree', tree],
+  ['program', program],
+])('a %s that always delays', async (_, spec) => {
+  let policy = await policyOf(spec);
+  const decide = (number: number): string =>
+    policy.decide(request({ number, id: `request_${number}` }), priority, router(), state).verdict;
+  for (let i = 0; i < 1999; i++) expect(decide(i % 2)).toBe('delay');
+  const saved = structuredClone(policy.snapshot());
+  policy = await policyOf(spec);
+  policy.restore(saved);
+  expect(decide(1)).toBe('delay');
+  expect(() => decide(0)).toThrow(
+    /^invalid_decision: admission, request request_0, .*: 2001 delays for 2 requests.* admit or reject/,
+  );
+});
+
+test('one that delays each request once goes on', async () => {
+  const source =
+    'def admit(request, cluster, instances, state):\n' +
+    '    if state.get(request.sessionId) == None:\n' +
+    '        state[request.sessionId] = 1\n' +
+    '        return ("delay", 1)\n' +
+    '    return "admit"\n';
+  const policy = await policyOf({ ...program, source });
+  for (let number = 0; number < 3000; number++) {
+    const asked = request({ number, sessionId: `s${number}` });
+    expect(policy.decide(asked, priority, router(), state).verdict).toBe('delay');
+    expect(policy.decide(asked, priority, router(), state).verdict).toBe('admit');
+  }
+});
