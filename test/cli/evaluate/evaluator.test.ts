@@ -4,7 +4,7 @@ import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { afterAll, describe, expect, test } from 'vitest';
-import { loadPlan, SimulationEvaluator } from '../../../src/cli/evaluate/index.ts';
+import { loadPlan, openPolicy, SimulationEvaluator } from '../../../src/cli/evaluate/index.ts';
 import { CaseCache } from '../../../src/cli/evaluate/simulations/caseCache.ts';
 import { baseline, type PolicyBundle, preset } from '../../../src/evolve/bundle/index.ts';
 import { type Evaluation, FAILED_SCORE, type SuiteCase } from '../../../src/evolve/fitness/index.ts';
@@ -60,6 +60,18 @@ async function evaluate(
     await evaluator.close();
   }
 }
+
+test('a program for priority comes with the scheduler that reads its ranks, others with none', () => {
+  const file = path.join(folder, 'urgent.star');
+  fs.writeFileSync(file, 'def prioritise(request, cluster):\n    return request.classPriority');
+  const scheduler = (slot: string): unknown => openPolicy(file, slot).instanceScheduler;
+  expect(scheduler('priority')).toEqual({
+    type: 'parameterized',
+    template: 'priority-fcfs',
+    parameters: {},
+  });
+  expect(scheduler('routing')).toBeUndefined();
+});
 
 describe('an evaluation', () => {
   test('is the same for any number of threads, and from the cache', async () => {

@@ -139,7 +139,11 @@ it('crossings join the best of each slot, once each, with the best parts first',
   ): Individual =>
     individualOf(
       {
-        bundle: { routing: spec(routing), priority: spec(priority) },
+        bundle: {
+          routing: spec(routing),
+          priority: spec(priority),
+          ...(priority === 'urgent' && { instanceScheduler: spec('by-rank') }),
+        },
         origin: 'preset',
         parents: [],
         changes: [],
@@ -164,8 +168,10 @@ it('crossings join the best of each slot, once each, with the best parts first',
   );
   expect(pairs[0]).toBe('urgent good');
   expect(pairs.slice().sort()).toEqual(['urgent bad', 'urgent good', 'urgent special', 'urgent worse']);
-  for (const { parents, origin } of made) {
+  for (const { bundle, parents, origin } of made) {
     expect(origin).toBe('crossing');
+    // what the priority policy came with goes along
+    expect(bundle.instanceScheduler).toEqual(spec('by-rank'));
     expect(parents.length).toBe(2);
   }
   expect(crossings(presets, ['priority', 'routing'], 1)).toHaveLength(1);

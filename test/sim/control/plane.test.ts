@@ -37,6 +37,28 @@ describe('the control plane', () => {
     expect(send(made, request({ number: 1, group: 2 }), 30)?.target).toBe(1);
   });
 
+  it('tells the gateway queue what tenants had, and keeps it in a snapshot', () => {
+    const config = { gateway: { policy: 'banded', fairness: 'program-aware' } };
+    const made = plane(config);
+    const first = request({ number: 0, tenantId: 'a' });
+    expect(send(made, first, 0)).not.toBeNull();
+    made.ended(first, 0, 'completed', 4, 10);
+    const copy = plane(config);
+    copy.restore(structuredClone(made.snapshot()));
+    const other = plane(config);
+    for (const each of [made, copy, other]) {
+      for (const [number, tenantId] of [
+        [1, 'a'],
+        [2, 'b'],
+      ] as const) {
+        const view = request({ number, tenantId });
+        each.gateway?.enqueue(view, each.prioritise(view, 20), 20);
+      }
+    }
+    const next = (each: PolicyControlPlane) => each.gateway?.dispatch(0, 30)?.request.tenantId;
+    expect([next(made), next(copy), next(other)]).toEqual(['b', 'b', 'a']);
+  });
+
   it('Shadow divergence', () => {
     const made = plane({
       routing: { policy: 'weighted', scorers: { 'shadow-prefix': 1 } },

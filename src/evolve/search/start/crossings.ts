@@ -48,6 +48,19 @@ interface Combination {
   readonly places: number;
 }
 
+/** What a priority policy came with, so that its ranks are read; a choice of that slot goes over it. */
+function schedulerOf(slot: PolicySlot, { from }: Choice): PolicyBundle {
+  const { instanceScheduler } = from.bundle;
+  return slot === 'priority' && instanceScheduler !== undefined ? { instanceScheduler } : {};
+}
+
+/** The bundle without the scheduler that came with a priority policy which another one is chosen for. */
+function withoutRanks(bundle: PolicyBundle, slots: readonly PolicySlot[]): PolicyBundle {
+  if (!slots.includes('priority')) return bundle;
+  const { instanceScheduler: _, ...rest } = bundle;
+  return rest;
+}
+
 /**
  * @param presets that ran
  * @param most the first of them, by the places of their parts
@@ -63,7 +76,7 @@ export function crossings(
     if (choices.length === 0) continue;
     all = all.flatMap(({ specs, from, places }) =>
       choices.map((choice, place) => ({
-        specs: { ...specs, [slot]: choice.spec },
+        specs: { ...schedulerOf(slot, choice), ...specs, [slot]: choice.spec },
         from: [...from, choice.from],
         places: places + place,
       })),
@@ -73,14 +86,7 @@ export function crossings(
   const made: Candidate[] = [];
   for (const { specs, from } of all.sort((a, b) => a.places - b.places)) {
     if (made.length === most || from.length === 0) break;
-    // a priority policy keeps the scheduler that it came with, where none is chosen
-    const scheduled = from.find((parent) => parent.bundle.instanceScheduler !== undefined);
-    const instanceScheduler = scheduled?.bundle.instanceScheduler;
-    const bundle: PolicyBundle = {
-      ...from[0].bundle,
-      ...(instanceScheduler && { instanceScheduler }),
-      ...specs,
-    };
+    const bundle: PolicyBundle = { ...withoutRanks(from[0].bundle, slots), ...specs };
     if (known.has(contentKey(bundle))) continue;
     known.add(contentKey(bundle));
     const changes = slots.flatMap((slot) => (specs[slot] ? [`${slot}: ${nameOfSpec(specs[slot])}`] : []));
