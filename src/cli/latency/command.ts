@@ -88,8 +88,9 @@ function fitCommand(): Command {
     .option('--max-num-batched-tokens <n>', 'with --requests: tokens of a step', numberOption, 2048)
     .option('--fit-share <share>', 'with --requests: first share that the fit sees', numberOption, 0.5)
     .requiredOption('--out <file>', 'where the coefficients go')
-    .action(async (raw) => {
+    .action(async (raw, self: Command) => {
       requireWritableTarget(raw.out);
+      refuseOtherFit(self, raw.requests !== undefined);
       if (raw.requests !== undefined) return fitOneRun(raw);
       const { fitCoefficients } = await import('./fit.ts');
       const { file, fitted, heldOut } = fitCoefficients(raw);
@@ -101,6 +102,24 @@ function fitCommand(): Command {
       if (heldOut !== undefined) process.stdout.write(line('held out', heldOut));
       process.stdout.write(`wrote ${raw.out}\n`);
     });
+}
+
+const ofRequests = ['--model', '--tp', '--max-num-seqs', '--max-num-batched-tokens', '--fit-share'];
+const ofSteps = ['--steps', '--runs', '--hold-out', '--links'];
+
+/** What is for the other kind of fit would do nothing. */
+function refuseOtherFit(command: Command, byRequests: boolean): void {
+  for (const option of command.options) {
+    const flag = option.long ?? option.flags;
+    if (command.getOptionValueSource(option.attributeName()) !== 'cli') continue;
+    if (byRequests && (ofSteps.includes(flag) || command.getOptionValue('backend') !== 'calibrated')) {
+      const name = ofSteps.includes(flag) ? flag : '--backend';
+      throw configError(name, 'is for a fit to steps, and --requests is given', 'Leave one of them out.');
+    }
+    if (!byRequests && ofRequests.includes(flag)) {
+      throw configError(flag, 'is for a fit to requests', 'Add --requests, or leave it out.');
+    }
+  }
 }
 
 async function fitOneRun(raw: Partial<FitRequestsOptions> & { out: string }): Promise<void> {

@@ -14,7 +14,7 @@ import { real, textOption, whole, wholeOption } from '../simulate/input/numbers.
 import type { Options } from '../simulate/input/options.ts';
 import { openSimulation } from '../simulate/input/workload.ts';
 import { mooncakeBlockTokens } from '../trace/index.ts';
-import { addPresetOptions, seedOption } from '../workload/options.ts';
+import { addPresetOptions, refusePresetOptions, seedOption } from '../workload/options.ts';
 import { defaultSpec } from './serving/defaultTraffic.ts';
 import type { EngineSetting, ParityEngine } from './serving/engine.ts';
 import type { StandInConfig } from './serving/standIn.ts';
@@ -90,6 +90,7 @@ export function parseParityOptions(
     throw configError('--workload', `excludes ${trace}`, 'Keep one of them.');
   }
   const isDefault = trace === undefined && options.workload === undefined;
+  if (isDefault) refusePresetOptions(options, 'the traffic without --workload');
   const open = (): SimulatedWorkload => (isDefault ? openDefault(options) : openNamed(trace, options));
   const machine = engineHardware(options);
   const layout = engine?.layout ?? layoutOf(options, open);

@@ -40,6 +40,9 @@ function isSystemError(error: unknown): error is NodeJS.ErrnoException {
 
 /** @param help the command whose `--help` shows the way: `tierkv replay`. */
 export function endingOf(error: unknown, help: string): Ending {
+  // what failed first says more than what could not be closed after it; Node 22 has no class for the pair
+  if (error instanceof Error && error.name === 'SuppressedError' && 'suppressed' in error)
+    return endingOf(error.suppressed, help);
   if (error instanceof Interrupted) return { exitCode: error.exitCode, text: `tierkv: ${error.message}` };
   if (error instanceof TierKVError) {
     return { exitCode: 2, text: `tierkv: ${oneLine(error.message)} [${error.code}]` };

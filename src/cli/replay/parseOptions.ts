@@ -76,6 +76,9 @@ function decimal(option: string, text: string, remedy: string = `Set ${option} t
   return Number(text);
 }
 
+/** A quarter of an hour: sums of such times are still whole microseconds. */
+const LINK_LATENCY_US_MAX = 1e9;
+
 function integer(option: string, text: string, min: number, max?: number): number {
   const value = decimal(option, text, `Set ${option} to an integer of at least ${min}.`);
   return requireInteger(option, value, min, max);
@@ -225,6 +228,10 @@ export function parseReplayOptions(
     '--link-latency-us',
     decimal('--link-latency-us', raw.linkLatencyUs ?? linkDefaults.latencyUs),
   );
+  if (linkLatencyUs > LINK_LATENCY_US_MAX) {
+    const remedy = `Set --link-latency-us to ${LINK_LATENCY_US_MAX} or less.`;
+    throw configError('--link-latency-us', `is ${linkLatencyUs}, more than any link has`, remedy);
+  }
 
   requireDifferentFiles([
     ['TRACE', tracePath],

@@ -58,15 +58,21 @@ export async function runPoints(
   const serve = (): Promise<void> =>
     new Promise((resolve, reject) => {
       const worker = new Worker(new URL(`./worker.${extension}`, import.meta.url));
+      let isDone = false;
       const give = (): void => {
         if (next === points.length) {
-          void worker.terminate().then(() => resolve());
+          isDone = true;
+          void worker.terminate();
           return;
         }
         const task: Task = { index: next, point: points[next++] };
         worker.postMessage(task);
       };
       worker.on('error', reject);
+      worker.on('exit', () => {
+        if (isDone) resolve();
+        else reject(new Error('a thread of the sweep ended before its points were done'));
+      });
       worker.on('message', (answer: Answer) => {
         if ('error' in answer) {
           next = points.length;

@@ -17,7 +17,14 @@ import {
   withProfile,
   withTimeout,
 } from '../../sim/workload/index.ts';
-import { type OpenedWorkload, type OpenOptions, openSpec, openWorkload, requireFormat } from './open.ts';
+import {
+  type Format,
+  type OpenedWorkload,
+  type OpenOptions,
+  openSpec,
+  openWorkload,
+  requireFormat,
+} from './open.ts';
 
 export type Options = Readonly<Record<string, string | boolean | undefined>>;
 
@@ -141,10 +148,52 @@ export function openOptions(options: Options): OpenOptions {
   };
 }
 
+/** Options that shape a preset, as fields and as they are written. */
+const presetOptions: readonly (readonly [name: string, flag: string])[] = [
+  ['workload', '--workload'],
+  ['rate', '--rate'],
+  ['concurrency', '--concurrency'],
+  ['thinkTimeMs', '--think-time-ms'],
+  ['prefixTokens', '--prefix-tokens'],
+  ...['prompt', 'output'].flatMap((side) =>
+    ['', 'Stdev', 'Min', 'Max'].map((part): [string, string] => [
+      `${side}Tokens${part}`,
+      `--${side}-tokens${part === '' ? '' : `-${part.toLowerCase()}`}`,
+    ]),
+  ),
+];
+
+/**
+ * What shapes a preset changes nothing of a workload that is named. @param source that workload
+ * @param used options that are of use for it all the same, by field
+ * @throws TKV_CONFIG naming the option that would do nothing
+ */
+export function refusePresetOptions(options: Options, source: string, used: readonly string[] = []): void {
+  for (const [name, flag] of presetOptions) {
+    if (options[name] === undefined || used.includes(name)) continue;
+    throw configError(
+      flag,
+      `is for a preset, and ${source} is served as it is`,
+      'Leave it out, or change that.',
+    );
+  }
+}
+
+/** @param format of a named workload @returns preset options that shape it too */
+export function usedByFormat(format: Format): readonly string[] {
+  return format === 'lengths' ? ['rate'] : [];
+}
+
 export function openFrom(file: string | undefined, options: Options): OpenedWorkload {
   const checked = openOptions(options); // also what only a file would need
-  if (file !== undefined && options.workload === undefined) return openWorkload(file, checked);
-  if (file !== undefined) throw configError('--workload', `excludes the file ${file}`, 'Keep one of them.');
+  if (file !== undefined && options.workload !== undefined) {
+    throw configError('--workload', `excludes the file ${file}`, 'Keep one of them.');
+  }
+  if (file !== undefined) {
+    const opened = openWorkload(file, checked);
+    refusePresetOptions(options, file, usedByFormat(opened.format));
+    return opened;
+  }
   return openSpec(presetSpec(options), {
     ...(checked.limits === undefined ? {} : { limits: checked.limits }),
     adjust: adjustmentOf(options, true),

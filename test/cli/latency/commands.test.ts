@@ -153,6 +153,9 @@ describe('fit', () => {
   it.each([
     [['--hold-out', 'nothing'], /--hold-out names "nothing"\. The records have: 2026/],
     [['--gpu', 'H1'], /no GPU "H1"/],
+    [['--tp', '4'], /--tp is for a fit to requests\. Add --requests/],
+    [['--requests', 'x.csv', '--steps', 'y.csv'], /--steps is for a fit to steps, and --requests is given/],
+    [['--requests', 'x.csv', '--backend', 'linear'], /--backend is for a fit to steps/],
     [['--requests', 'x.csv'], /--model is missing\. With --requests/],
   ])('%j ends in one line', async (args, message) => {
     const { exitCode, text } = await failure('fit', '--out', at('never.json'), ...args);

@@ -32,6 +32,10 @@ describe('the tierkv binary', () => {
       ['evaluate', 'routing/lor', '--cache', '/dev/null/x'],
       /^tierkv: --cache \/dev\/null\/x cannot be made: ENO/,
     ],
+    [
+      ['replay', 'x', '--driver', 'modeled', '--link-latency-us', '1e23'],
+      /^tierkv: --link-latency-us is 1e\+23/,
+    ],
     [['replay', ''], /^tierkv: trace is empty\. Name one/],
     [['disk', 'stat', ' '], /^tierkv: dir is empty\. Name one\. \[TKV_CONFIG\]$/],
     [['workload', 'generate', '--output', ''], /^tierkv: --output is empty\. Give it a value/],
@@ -102,6 +106,24 @@ describe('the tierkv binary', () => {
     const { version } = (await import('../../../package.json', { with: { type: 'json' } })).default;
     expect(tierkv(['--version'])).toMatchObject({ status: 0, stdout: `${version}\n`, stderr: '' });
   });
+
+  it.skipIf(!existsSync('/dev/full'))(
+    'a log that finds no room is one line, also when closing it fails too',
+    () => {
+      const trace = join(
+        import.meta.dirname,
+        '..',
+        '..',
+        '..',
+        'data',
+        'mooncake-conversation-excerpt.jsonl.gz',
+      );
+      const to = ['--driver', 'modeled', '--requests', '5', '--log', '/dev/full'];
+      const { status, stderr } = tierkv(['replay', trace, ...to]);
+      expect(stderr).toMatch(/^tierkv: the system refused: ENOSPC: [^\n]*\n$/);
+      expect(status).toBe(2);
+    },
+  );
 
   it.skipIf(!existsSync('/dev/full'))('results that find no room on the disk are one line too', () => {
     const full = openSync('/dev/full', 'w');

@@ -67,6 +67,10 @@ describe('a mistake', () => {
     ],
     ['--flow-control --concurrency-kind token', /--concurrency-kind is not known.*tokens/],
     ['--flow-control --max-token-concurrency 0', /--max-token-concurrency is 0/],
+    [
+      'test/sim/workload/fixtures/specs/mixed-slo.yaml --rate 5',
+      /--rate is for a preset, and test\/.* is served as it is/,
+    ],
     ['--trace-header x.yaml', /--trace-header has no --trace-data/],
     ['--trace-header missing.yaml --trace-data x.csv', /missing.yaml cannot be read/],
     ['x.csv --trace-data y.csv', /--trace-data excludes x.csv/],

@@ -13,7 +13,14 @@ import {
 } from '../../../sim/workload/index.ts';
 import { readText } from '../../input/index.ts';
 import { type OpenedWorkload, type OpenOptions, openSpec, openWorkload } from '../../workload/open.ts';
-import { adjustmentOf, openOptions, presetSpec, seedOption } from '../../workload/options.ts';
+import {
+  adjustmentOf,
+  openOptions,
+  presetSpec,
+  refusePresetOptions,
+  seedOption,
+  usedByFormat,
+} from '../../workload/options.ts';
 import { oneOf } from './latency.ts';
 import { textOption, wholeOption } from './numbers.ts';
 import type { Options } from './options.ts';
@@ -48,7 +55,12 @@ export function openSimulation(
         ? openPreset(options, adjust)
         : openSpec(spec, adjusted(options, adjust));
   const limit = wholeOption(options, 'numRequests', 0) ?? opened.spec?.numRequests ?? 0;
+  const source = file ?? (spec === undefined ? undefined : 'the workload of the deployment');
   const mode = oneOf('--session-mode', String(options.sessionMode ?? 'fixed'), ['fixed', 'closed-loop']);
+  if (source !== undefined) {
+    const pauses = mode === 'fixed' ? [] : ['thinkTimeMs'];
+    refusePresetOptions(options, source, [...usedByFormat(opened.format), ...pauses]);
+  }
   const loop = mode === 'fixed' ? undefined : recordedLoop(file, opened, limit, options);
   const sessions = opened.workload?.sessions ?? loop?.sessions;
   return {

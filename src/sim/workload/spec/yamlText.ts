@@ -117,7 +117,8 @@ function parse(text: string, source: YamlSource): Document.Parsed {
     const first = parsed.errors[0];
     if (first !== undefined) throw notYaml(source, source.line(first.pos[0]), first.message);
   }
-  if (parsed === undefined) throw source.error(1, 'holds no mapping of keys', 'Start from an example spec');
+  if (parsed === undefined)
+    throw source.error(1, 'holds no mapping of keys', 'Write lines such as key: value');
   return parsed;
 }
 
@@ -177,5 +178,5 @@ export function parseYamlMap(text: string, file: string): { source: YamlSource; 
     if (!(cause instanceof RangeError)) throw cause;
     throw source.error(1, 'lists and mappings are nested too deep', 'Write them flat');
   }
-  throw source.error(1, 'holds no mapping of keys', 'Start from an example spec');
+  throw source.error(1, 'holds no mapping of keys', 'Write lines such as key: value');
 }
