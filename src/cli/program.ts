@@ -5,6 +5,7 @@
 
 import { readFileSync } from 'node:fs';
 import { Command } from 'commander';
+import { refuseEmptyValues } from './process/emptyValues.ts';
 
 interface CommandEntry {
   readonly name: string;
@@ -110,5 +111,6 @@ export async function makeProgram(args: readonly string[]): Promise<{ program: C
     }
   }
   throwErrors(program);
+  program.hook('preAction', (_, called) => refuseEmptyValues(called));
   return { program, help };
 }

@@ -3,7 +3,7 @@
  * floor it lies.
  */
 
-import { requireFraction, requireInteger, TierKVError } from '../../runtime/errors.ts';
+import { requireFraction, requireInteger, requirePositive, TierKVError } from '../../runtime/errors.ts';
 import {
   automaticBlockCount,
   engineShape,
@@ -93,7 +93,10 @@ function predictBatches(options: PredictOptions): PredictReport {
   });
   let blocks: { kvBlocks: number } | { kvBlocksProblem: string };
   const blockTokens = requireInteger('--block-size', options.blockTokens, 1, 2 ** 20);
-  const memoryUtilization = requireFraction('--gpu-memory-utilization', options.memoryUtilization);
+  const memoryUtilization = requireFraction(
+    '--gpu-memory-utilization',
+    requirePositive('--gpu-memory-utilization', options.memoryUtilization),
+  );
   try {
     const limits = { tp, dp, blockTokens, memoryUtilization, adapterBytes: 0 };
     blocks = { kvBlocks: automaticBlockCount(model, hardware, limits) };

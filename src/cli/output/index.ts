@@ -6,4 +6,5 @@ export { printable } from './printable.ts';
 export { type ProgressBar, type ProgressState, startProgressBar } from './progressBar.ts';
 export { requireWritableTarget, writeJsonFile, writeResults, writeText } from './resultFile.ts';
 export { renderTable, type TableColumn } from './table.ts';
+export { traceStem } from './traceStem.ts';
 export * from './units.ts';

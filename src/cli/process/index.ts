@@ -3,6 +3,7 @@
  * exit.
  */
 
+export { refuseEmptyValues } from './emptyValues.ts';
 export { type Ending, endingOf, withStack } from './errorFunnel.ts';
 export { Interrupted, interruptible } from './interrupt.ts';
 export { inOptionNames, withOptionNames } from './optionNames.ts';

@@ -4,7 +4,7 @@
  */
 
 import { Command } from 'commander';
-import { requireWritableTarget } from '../output/index.ts';
+import { requireWritableTarget, traceStem } from '../output/index.ts';
 import { addSimulateOptions, type Options, simulateOptionsOf } from './input/options.ts';
 
 const helpEnd = `
@@ -25,6 +25,10 @@ export function simulateCommand(): Command {
       for (const name of ['metricsPath', 'requests', 'resultsPath', 'decisions', 'chromeTrace', 'plot']) {
         const target = options[name];
         if (typeof target === 'string') requireWritableTarget(target);
+      }
+      if (typeof options.traceOutput === 'string') {
+        const stem = traceStem('--trace-output', options.traceOutput);
+        for (const end of ['.yaml', '.csv']) requireWritableTarget(`${stem}${end}`);
       }
       const { runSimulate } = await import('./run.ts');
       await runSimulate(workload, options);

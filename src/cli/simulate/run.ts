@@ -11,7 +11,14 @@ import {
   transferMetrics,
 } from '../../sim/report/index.ts';
 import type { WorkloadRequest } from '../../sim/workload/index.ts';
-import { printable, renderSvg, startProgressBar, writeResults, writeText } from '../output/index.ts';
+import {
+  printable,
+  renderSvg,
+  startProgressBar,
+  traceStem,
+  writeResults,
+  writeText,
+} from '../output/index.ts';
 import { buildSimulation, runToEnd } from './build.ts';
 import type { BuiltSimulation } from './built.ts';
 import { textOption, whole } from './input/numbers.ts';
@@ -110,7 +117,7 @@ export async function runSimulate(workload: string | undefined, options: Options
   }
   const traceOutput = textOption(options, 'traceOutput');
   if (traceOutput !== undefined) {
-    const stem = traceOutput.replace(/\.(csv|ya?ml)$/, '');
+    const stem = traceStem('--trace-output', traceOutput);
     const { header, rows } = traceFiles(simulation, watchers.arrived, opened.spec);
     files.push([`${stem}.yaml`, [header]], [`${stem}.csv`, rows]);
   }

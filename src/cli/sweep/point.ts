@@ -2,6 +2,7 @@
 
 import { Command } from 'commander';
 import { clusterMetrics } from '../../sim/report/index.ts';
+import { refuseEmptyValues } from '../process/index.ts';
 import { buildSimulation, runToEnd } from '../simulate/build.ts';
 import { addSimulateOptions, type Options, simulateOptionsOf } from '../simulate/input/options.ts';
 
@@ -39,6 +40,7 @@ export function simulateArguments(args: readonly string[]): {
     .exitOverride()
     .configureOutput({ writeErr: () => {} });
   command.parse([...args], { from: 'user' });
+  refuseEmptyValues(command);
   return { workload: command.args[0], options: simulateOptionsOf(command) };
 }
 

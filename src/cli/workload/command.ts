@@ -15,7 +15,15 @@ import {
   type WorkloadSpec,
   WorkloadSummarizer,
 } from '../../sim/workload/index.ts';
-import { printable, renderSvg, writeJsonFile, writeResults, writeText } from '../output/index.ts';
+import {
+  printable,
+  renderSvg,
+  requireWritableTarget,
+  traceStem,
+  writeJsonFile,
+  writeResults,
+  writeText,
+} from '../output/index.ts';
 import { renderSummary } from './describe.ts';
 import { formatOf, type OpenedWorkload, openWorkload, readSpec, servegenSpec } from './open.ts';
 import {
@@ -73,7 +81,7 @@ function writeTrace(opened: OpenedWorkload, output: string | boolean | undefined
     for (const line of traceLines(opened)) process.stdout.write(line);
     return;
   }
-  const stem = output.replace(/\.(csv|ya?ml)$/, '');
+  const stem = traceStem('--output', output);
   writeResults([
     { target: `${stem}.yaml`, parts: [headerOf(opened)] },
     { target: `${stem}.csv`, parts: traceLines(opened) },
@@ -92,6 +100,9 @@ function noteSessions(opened: OpenedWorkload): void {
 }
 
 async function describe(file: string | undefined, options: Options): Promise<void> {
+  for (const target of [options.json, options.plot]) {
+    if (typeof target === 'string') requireWritableTarget(target);
+  }
   const opened = openFrom(file, options);
   const summarizer = new WorkloadSummarizer();
   const digest = new WorkloadDigest();
@@ -124,6 +135,7 @@ function convert(input: string, options: Options): void {
   const to = String(options.to);
   if (to === 'tracev2') {
     const preset = options.from === 'preset';
+    refusePeriods(options);
     const opened = preset
       ? openFrom(undefined, { ...options, workload: input })
       : openWorkload(input, openOptions(options));
@@ -137,10 +149,25 @@ function convert(input: string, options: Options): void {
   else process.stdout.write(text);
 }
 
+/** Periods are made when a folder of ServeGen's becomes a spec. */
+function refusePeriods(options: Options): void {
+  const given = {
+    '--window-duration-seconds': options.windowDurationSeconds,
+    '--drain-timeout-seconds': options.drainTimeoutSeconds,
+  };
+  for (const [option, value] of Object.entries(given)) {
+    if (value === undefined) continue;
+    throw configError(option, "is for a folder of ServeGen's that becomes a spec", 'Leave it out.');
+  }
+}
+
 /** The spec behind a folder of profiles, a preset name or a spec file. */
 function specOf(input: string, options: Options): WorkloadSpec {
   const seed = seedOption(options);
-  if (options.from === 'preset') return presetSpec({ ...options, workload: input });
+  if (options.from === 'preset') {
+    refusePeriods(options);
+    return presetSpec({ ...options, workload: input });
+  }
   if (options.from === 'servegen') {
     const day = 86_400;
     const windowDurationS = numberWithin(options, 'windowDurationSeconds', '--window-duration-seconds', {
@@ -160,6 +187,7 @@ function specOf(input: string, options: Options): WorkloadSpec {
   }
   const format = options.from === undefined || options.from === 'auto' ? formatOf(input) : options.from;
   if (format === 'servegen') return specOf(input, { ...options, from: format });
+  refusePeriods(options);
   if (format !== 'spec') {
     const trace = `a recorded trace (${String(format)})`;
     const problem = `is spec, and ${input} is ${trace}, behind which there is no spec`;

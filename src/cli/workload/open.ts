@@ -160,6 +160,10 @@ export function openWorkload(file: string, options: OpenOptions = {}): OpenedWor
       };
     case 'miniswe': {
       const files = isFolder(file) ? folderFiles(file, /\.jsonl(\.gz|\.zst)?$/) : [file];
+      if (files.length === 0) {
+        const holds = 'holds neither sessions (*.jsonl) nor profiles of ServeGen (chunk-*-trace.csv)';
+        throw inputError(file, holds, 'Name a file, or a folder with one of them.');
+      }
       return {
         format,
         requests: () => textTraceRequests(files.map((name) => ({ file: name, lines: fileLines(name) }))),

@@ -11,6 +11,7 @@ import {
   type KVManager,
   Outcome,
   outcomeNames,
+  type StoreResult,
   TierKVError,
   type TierStore,
   type UnitPlace,
@@ -72,13 +73,16 @@ export class StoreBackend implements StorageBackend {
     const { unitBytes } = this.#manager.config;
     const items = units.map((unit) => itemOf(unit, new Uint8Array(unitBytes[unit.place.sizeClass])));
     const ends = await this.#store().read(items);
-    ends.forEach(({ outcome, reason }, i) => {
-      if (outcome !== Outcome.LOADED) throw this.#error('read', units[i], outcome, reason);
+    ends.forEach((end, i) => {
+      if (end.outcome !== Outcome.LOADED) throw this.#error('read', units[i], end);
       const { digest } = units[i];
       if (digest === undefined) return;
       const found = hostDigest(items[i].bytes);
       if (found.lo === digest.lo && found.hi === digest.hi) return;
-      throw this.#error('read', units[i], Outcome.CORRUPT, 'its bytes do not have their digest');
+      throw this.#error('read', units[i], {
+        outcome: Outcome.CORRUPT,
+        reason: 'its bytes do not have their digest',
+      });
     });
     return items.map(({ bytes }) => bytes);
   }
@@ -86,14 +90,14 @@ export class StoreBackend implements StorageBackend {
   async write(units: readonly StoredUnit[], data: readonly Uint8Array[]): Promise<void> {
     const items = units.map((unit, i) => itemOf({ ...unit, digest: hostDigest(data[i]) }, data[i]));
     const ends = await this.#store().write(items);
-    ends.forEach(({ outcome, reason }, i) => {
-      if (outcome !== Outcome.LOADED) throw this.#error('written', units[i], outcome, reason);
+    ends.forEach((end, i) => {
+      if (end.outcome !== Outcome.LOADED) throw this.#error('written', units[i], end);
     });
   }
 
-  #error(verb: 'read' | 'written', { place }: StoredUnit, outcome: Outcome, reason: string): TierKVError {
-    const stale = reason.startsWith('stale');
-    const code = stale
+  #error(verb: 'read' | 'written', { place }: StoredUnit, end: StoreResult): TierKVError {
+    const { outcome, reason, isStale } = end;
+    const code = isStale
       ? 'TKV_STALE'
       : outcome === Outcome.CORRUPT
         ? 'TKV_MISMATCH'
@@ -102,7 +106,7 @@ export class StoreBackend implements StorageBackend {
           : this.tier === 'hbm'
             ? 'TKV_DEVICE'
             : 'TKV_IO';
-    const remedy = stale ? 'Look its place up again.' : 'Compute the block again.';
+    const remedy = isStale ? 'Look its place up again.' : 'Compute the block again.';
     const why = `${outcomeNames[outcome]} (${reason})`;
     const what = `slot ${place.slot} of ${this.tier} could not be ${verb}: ${why}`;
     return new TierKVError(code, `${what}. ${remedy}`, { field: 'blocks' });

@@ -123,9 +123,8 @@ export class SlotLedger {
 }
 
 function staleRequest(place: SlotPlace, current: number): StoreResult {
-  return refused(
-    `stale: slot ${place.slot} moved on to generation ${current}, the request names ${place.generation}`,
-  );
+  const problem = `stale: slot ${place.slot} moved on to generation ${current}`;
+  return { ...refused(`${problem}, the request names ${place.generation}`), isStale: true };
 }
 
 function grown<T extends Uint8Array | Uint32Array>(from: T, to: T): T {

@@ -4,17 +4,19 @@
  */
 
 import { expect, it } from 'vitest';
+import { Outcome } from '../../runtime/transfer/outcome.ts';
 import { emptyItem } from '../patternItems.ts';
 import type { Trial } from './trial.ts';
 
 export function generationsOfSlots(trial: Trial): void {
   const { item, write, read, readBack, shape } = trial;
 
-  it('refuses an older generation than the slot holds, and changes nothing', async () => {
+  it('refuses an older generation than the slot holds as stale, and changes nothing', async () => {
     const current = item(0, 0, 7);
     await trial.store.write([current]);
-    expect(await write(item(0, 0, 6))).toEqual(['refused']);
-    expect(await read(item(0, 0, 6))).toEqual(['refused']);
+    const isStale = [expect.objectContaining({ outcome: Outcome.REFUSED, isStale: true })];
+    expect(await trial.store.write([item(0, 0, 6)])).toEqual(isStale);
+    expect(await trial.store.read([emptyItem(item(0, 0, 6))])).toEqual(isStale);
     expect(await readBack(current)).toBe('loaded');
   });
 

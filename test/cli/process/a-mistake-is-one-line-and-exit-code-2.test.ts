@@ -32,6 +32,37 @@ describe('the tierkv binary', () => {
       ['evaluate', 'routing/lor', '--cache', '/dev/null/x'],
       /^tierkv: --cache \/dev\/null\/x cannot be made: ENO/,
     ],
+    [['replay', ''], /^tierkv: trace is empty\. Name one/],
+    [['disk', 'stat', ' '], /^tierkv: dir is empty\. Name one\. \[TKV_CONFIG\]$/],
+    [['workload', 'generate', '--output', ''], /^tierkv: --output is empty\. Give it a value/],
+    [['sweep', '--grid', 'tp=1', '--', '--model', ''], /^tierkv: --model is empty\./],
+    [
+      ['simulate', '--model', 'qwen3-14b', '--trace-output', '/no/such/dir/x'],
+      /^tierkv: \/no\/such\/dir\/x\.yaml cannot be written/,
+    ],
+    [
+      ['simulate', '--model', 'qwen3-14b', '--trace-output', '/tmp/'],
+      /^tierkv: --trace-output is "\/tmp\/", which names no file/,
+    ],
+    [['workload', 'describe', '--plot', '/no/such/dir/x'], /^tierkv: \/no\/such\/dir\/x cannot be written/],
+    [
+      [
+        'workload',
+        'convert',
+        'chatbot',
+        '--from',
+        'preset',
+        '--to',
+        'spec',
+        '--drain-timeout-seconds',
+        'NaN',
+      ],
+      /^tierkv: --drain-timeout-seconds is for a folder of ServeGen's/,
+    ],
+    [
+      ['latency', 'predict', '--model', 'qwen3-14b', '--gpu-memory-utilization', '0'],
+      /^tierkv: --gpu-memory-utilization is 0/,
+    ],
     [['replay', 'x', '--json', '/no/such/dir/x'], /^tierkv: \/no\/such\/dir\/x cannot be written/],
   ])('%j is one line on stderr, nothing on stdout, exit code 2', (args, says) => {
     const { status, stdout, stderr } = tierkv(args);

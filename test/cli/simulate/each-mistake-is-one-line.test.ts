@@ -67,7 +67,16 @@ describe('a mistake', () => {
     ],
     ['--flow-control --concurrency-kind token', /--concurrency-kind is not known.*tokens/],
     ['--flow-control --max-token-concurrency 0', /--max-token-concurrency is 0/],
+    ['--trace-header x.yaml', /--trace-header has no --trace-data/],
+    ['--trace-header missing.yaml --trace-data x.csv', /missing.yaml cannot be read/],
+    ['x.csv --trace-data y.csv', /--trace-data excludes x.csv/],
+    ['--workload-spec x.yaml --trace-data y.csv', /--trace-data excludes --workload-spec/],
+    ['examples', /examples holds neither sessions .* nor profiles/],
     ['--session-mode closed', /--session-mode is "closed".*fixed, closed-loop/],
+    [
+      '--num-instances 2 --prefill-instances 1 --decode-instances 1 --model-autoscaler-interval-us 1000',
+      /--model-autoscaler-interval-us asks for an autoscaler .* which role .* replicas: \{min: 1, max: 4\} .* --deployment/,
+    ],
     ['--session-mode closed-loop', /--session-mode is closed-loop, which is for recorded traces/],
   ])('%s', async (args, says) => {
     const { exitCode, text } = await failure(args);

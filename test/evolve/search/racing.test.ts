@@ -154,6 +154,7 @@ it('crossings join the best of each slot, once each, with the best parts first',
     preset('special', 'usual', -0.9, 0),
     preset('bad', 'usual', -2, -2),
     preset('worse', 'usual', -3, -3),
+    preset('worst', 'usual', -4, -4),
     preset('usual', 'urgent', 0, -0.3),
     preset('usual', 'urgent-by-another-name', 0, -0.3, 'usual-urgent'),
   ];
@@ -162,7 +163,7 @@ it('crossings join the best of each slot, once each, with the best parts first',
     [priority, routing].map((each) => (each?.type === 'parameterized' ? each.template : '')).join(' '),
   );
   expect(pairs[0]).toBe('urgent good');
-  expect(pairs.slice().sort()).toEqual(['urgent bad', 'urgent good', 'urgent special'].sort());
+  expect(pairs.slice().sort()).toEqual(['urgent bad', 'urgent good', 'urgent special', 'urgent worse']);
   for (const { parents, origin } of made) {
     expect(origin).toBe('crossing');
     expect(parents.length).toBe(2);

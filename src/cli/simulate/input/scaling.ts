@@ -32,11 +32,11 @@ export function scalingSetup(
   const pollIntervalUs = wholeOption(options, 'modelAutoscalerIntervalUs', 0) ?? autoscaler?.intervalUs ?? 0;
   if (pollIntervalUs === 0) return undefined;
   if (whole(options, 'prefillInstances', 0) + whole(options, 'decodeInstances', 0) > 0) {
-    throw configError(
-      '--policy-config',
-      'has an autoscaler, and instances have roles',
-      'Leave one of them out.',
-    );
+    const option = autoscaler === undefined ? '--model-autoscaler-interval-us' : '--policy-config';
+    const problem = 'asks for an autoscaler and does not say which role it scales';
+    const pools =
+      'pools with role, replicas: {min: 1, max: 4} and autoscaling, and pass it with --deployment';
+    throw configError(option, problem, `Write a YAML file with ${pools}, or leave out the roles.`);
   }
   const most = gpus === undefined ? REPLICAS_MAX : Math.floor(gpus / (machine.tp * machine.dp));
   if (replicas > most) {

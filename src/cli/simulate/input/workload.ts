@@ -6,10 +6,12 @@ import {
   type ClosedLoopTrace,
   closedLoopTrace,
   type RequestStream,
+  readTraceHeader,
   requestsOf,
   type WorkloadRequest,
   type WorkloadSpec,
 } from '../../../sim/workload/index.ts';
+import { readText } from '../../input/index.ts';
 import { type OpenedWorkload, type OpenOptions, openSpec, openWorkload } from '../../workload/open.ts';
 import { adjustmentOf, openOptions, presetSpec, seedOption } from '../../workload/options.ts';
 import { oneOf } from './latency.ts';
@@ -38,11 +40,7 @@ export function openSimulation(
   adjust: (spec: WorkloadSpec) => WorkloadSpec = (spec) => spec,
   spec?: WorkloadSpec,
 ): OpenedSimulation {
-  const recorded = textOption(options, 'traceData');
-  const file = trace ?? textOption(options, 'workloadSpec') ?? recorded;
-  if (trace !== undefined && options.workloadSpec !== undefined) {
-    throw configError('--workload-spec', `excludes ${trace}`, 'Keep one of them.');
-  }
+  const file = workloadFile(trace, options);
   const opened =
     file !== undefined
       ? openWorkload(file, adjusted(options, adjust))
@@ -53,8 +51,6 @@ export function openSimulation(
   const mode = oneOf('--session-mode', String(options.sessionMode ?? 'fixed'), ['fixed', 'closed-loop']);
   const loop = mode === 'fixed' ? undefined : recordedLoop(file, opened, limit, options);
   const sessions = opened.workload?.sessions ?? loop?.sessions;
-  const asked = wholeOption(options, 'horizon', 1, 2 ** 63);
-  const fromFile = recorded === undefined ? (opened.spec?.horizonUs ?? Infinity) : replayHorizonUs(opened);
   return {
     workload: {
       stream: loop?.stream ?? limited(opened, limit),
@@ -64,8 +60,28 @@ export function openSimulation(
     spec: opened.spec,
     expected: limit > 0 ? limit : Infinity,
     seed: seedOption(options) ?? SEED,
-    horizonUs: asked === undefined ? fromFile : Number.isSafeInteger(asked) ? asked : Infinity,
+    horizonUs: horizonOf(options, opened),
   };
+}
+
+/** The one file that is named, whichever way. */
+function workloadFile(trace: string | undefined, options: Options): string | undefined {
+  const rows = textOption(options, 'traceData');
+  const named: [string, string | undefined][] = [
+    [trace ?? '', trace],
+    ['--workload-spec', textOption(options, 'workloadSpec')],
+    ['--trace-data', rows],
+  ];
+  const [first, second] = named.filter(([, file]) => file !== undefined);
+  if (second !== undefined) throw configError(second[0], `excludes ${first[0]}`, 'Keep one of them.');
+  const header = textOption(options, 'traceHeader');
+  if (header !== undefined) {
+    if (rows === undefined) {
+      throw configError('--trace-header', 'has no --trace-data', 'Name the rows that it heads.');
+    }
+    readTraceHeader(readText(header), header);
+  }
+  return first?.[1];
 }
 
 /** Later rounds of recorded sessions wait for the ones before. */
@@ -98,7 +114,17 @@ function sharesNothing({ workload }: OpenedWorkload): boolean {
   );
 }
 
-/** Upstream's end of a replay: twice the last arrival, or ten minutes where all arrive at once. */
+function horizonOf(options: Options, opened: OpenedWorkload): number {
+  const asked = wholeOption(options, 'horizon', 1, 2 ** 63);
+  if (asked !== undefined) return Number.isSafeInteger(asked) ? asked : Infinity;
+  const isReplay = textOption(options, 'traceData') !== undefined;
+  return isReplay ? replayHorizonUs(opened) : (opened.spec?.horizonUs ?? Infinity);
+}
+
+/**
+ * Upstream's end of a replay: twice the last arrival, or ten minutes where all arrive at once. It is known
+ * only at the end of the trace, and needed at the beginning: the trace is read once for it alone.
+ */
 function replayHorizonUs(opened: OpenedWorkload): number {
   let lastUs = 0;
   for (const { arrivalUs } of opened.requests()) lastUs = Math.max(lastUs, arrivalUs);

@@ -9,5 +9,6 @@ export {
   nameOfSpec,
   type Origin,
 } from './individual.ts';
+export { kindOf, ofManyKinds } from './kinds.ts';
 export { NumberSpace, type SlotGuide, type SlotGuides } from './space.ts';
 export { type BundleChild, varyBundle } from './varyBundle.ts';

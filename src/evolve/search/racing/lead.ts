@@ -51,16 +51,16 @@ interface Led {
   readonly leads: BySetting;
 }
 
-/** For each setting the `count` that lead most there, the best first; failed ones have no lead. */
-export function leadersOf<Each extends Led>(all: readonly Each[], count: number): Each[][] {
+/** For each setting all of them by their leads there, the best first; failed ones have no lead. */
+export function leadersOf<Each extends Led>(all: readonly Each[]): Each[][] {
   const ran = all.filter(({ leads }) => Object.keys(leads).length > 0);
   return Object.keys(ran[0]?.leads ?? {}).map((setting) =>
-    [...ran].sort((a, b) => b.leads[setting] - a.leads[setting]).slice(0, count),
+    [...ran].sort((a, b) => b.leads[setting] - a.leads[setting]),
   );
 }
 
 /** The `count` that lead most in any setting, each once. */
 export function bestOfEach<Each extends Led>(all: readonly Each[], count: number): Each[] {
-  const kept = new Set(leadersOf(all, count).flat());
+  const kept = new Set(leadersOf(all).flatMap((ranked) => ranked.slice(0, count)));
   return all.filter((each) => kept.has(each));
 }

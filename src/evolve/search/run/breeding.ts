@@ -10,6 +10,7 @@ import {
   type Individual,
   nameOfSpec,
   type Origin,
+  ofManyKinds,
   type SlotGuides,
   varyBundle,
 } from '../bundles/index.ts';
@@ -19,8 +20,9 @@ import type { SearchState } from './state.ts';
 
 /** Share of children that are changed in two places at once. */
 const COMPOUND = 0.25;
-/** Of each setting so many may be parents for what they do there. */
+/** Of each setting so many may be parents for what they do there, and so many of one kind. */
 const LEADERS = 8;
+const OF_ONE_KIND = 2;
 
 export class Breeding {
   readonly #state: SearchState;
@@ -39,7 +41,8 @@ export class Breeding {
     this.#state = state;
     this.#guides = guides;
     this.#find = find;
-    this.#leaders = leadersOf(ranking, LEADERS);
+    const { slots } = state.plan;
+    this.#leaders = leadersOf(ranking).map((ranked) => ofManyKinds(ranked, LEADERS, OF_ONE_KIND, slots));
   }
 
   #child(

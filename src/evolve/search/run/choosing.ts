@@ -6,11 +6,10 @@
 
 import type { PolicySlot } from '../../bundle/policyBundle.ts';
 import type { Evaluation, Evaluator } from '../../fitness/evaluation.ts';
-import type { Individual } from '../bundles/index.ts';
+import { type Individual, ofManyKinds } from '../bundles/index.ts';
 import { type BySetting, barsOf, bestOfEach, caseScoresOf, standingOf } from '../racing/index.ts';
-import { kindOf } from './numericEmitter.ts';
 
-/** Share of the finalists that may be of one kind: near relatives of the best say little beside it. */
+/** Share of the finalists that may be of one kind. */
 const OF_ONE_KIND = 1 / 3;
 /**
  * Presets of each setting that finalists meet on validation: any of the best of train may be the best there.
@@ -25,30 +24,13 @@ export interface Chosen {
   readonly leads: BySetting;
 }
 
-/**
- * Each decides otherwise than the others.
- * @param ranking the best first
- */
+/** @param ranking the best first */
 export function finalistsOf(
   ranking: readonly Individual[],
   count: number,
   slots: readonly PolicySlot[],
 ): Individual[] {
-  const most = Math.ceil(OF_ONE_KIND * count);
-  const ofKind = new Map<string, number>();
-  const behaviours = new Set<string>();
-  const found: Individual[] = [];
-  for (const individual of ranking) {
-    if (found.length === count) break;
-    if (behaviours.has(individual.behaviour)) continue;
-    const kind = kindOf(individual.bundle, slots);
-    const before = ofKind.get(kind) ?? 0;
-    if (before === most) continue;
-    ofKind.set(kind, before + 1);
-    behaviours.add(individual.behaviour);
-    found.push(individual);
-  }
-  return found;
+  return ofManyKinds(ranking, count, Math.ceil(OF_ONE_KIND * count), slots);
 }
 
 /** @param finalists by their scores on train, the best first; not empty */

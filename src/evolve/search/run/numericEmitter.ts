@@ -5,13 +5,7 @@
 
 import type { GoRandom } from '../../../sim/random/index.ts';
 import type { PolicyBundle, PolicySlot } from '../../bundle/policyBundle.ts';
-import {
-  type Candidate,
-  type Individual,
-  NumberSpace,
-  nameOfSpec,
-  type SlotGuides,
-} from '../bundles/index.ts';
+import { type Candidate, type Individual, kindOf, NumberSpace, type SlotGuides } from '../bundles/index.ts';
 import {
   askCma,
   askStrategy,
@@ -56,11 +50,6 @@ export interface NumericContext {
   readonly ranking: readonly Individual[];
   /** How often each kind of bundle was started on, by any emitter; counted on. */
   readonly starts: Record<string, number>;
-}
-
-/** What kind of policy stands in each slot: template, language, or tree. */
-export function kindOf(bundle: PolicyBundle, slots: readonly PolicySlot[]): string {
-  return slots.map((slot) => nameOfSpec(bundle[slot])).join(' ');
 }
 
 function spaceOf(bundle: PolicyBundle, guides: SlotGuides, slots: readonly PolicySlot[]): NumberSpace {

@@ -24,7 +24,7 @@ import type { GenerationRecord, SearchPlan, SearchState } from './state.ts';
 
 const MIGRANTS = 2;
 /** Crossings of presets, in populations; they come with the first generation. */
-const CROSSINGS = 2;
+const CROSSINGS = 3;
 
 export class Search {
   #state: SearchState;

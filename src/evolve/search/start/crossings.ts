@@ -6,8 +6,8 @@
 import type { PolicyBundle, PolicySlot, PolicySpec } from '../../bundle/policyBundle.ts';
 import { type Candidate, contentKey, type Individual, nameOfSpec } from '../bundles/index.ts';
 
-/** Policies of a slot that are put together with those of others. */
-const PER_SLOT = 4;
+/** Policies of a slot that are put together with those of others: the best over all and in four settings. */
+const PER_SLOT = 5;
 
 interface Choice {
   readonly spec: PolicySpec;

@@ -277,6 +277,38 @@ ${correlation}`),
     );
   });
 
+  it.each([
+    [
+      'conversations',
+      `    reasoning: {multi_turn: {max_rounds: 6, think_time_us: 5000, context_growth: ""}}
+    closed_loop: true
+`,
+    ],
+    [
+      'sessions that walk',
+      `    session:
+      markov:
+        states: [{name: only, next: {only: 1}, ${lengths}}]
+        rounds: {type: constant, params: {value: 6}}
+      context_growth: none
+`,
+    ],
+  ])('that send oversized prompts send them in every round of %s in closed loop', (_, session) => {
+    const followUps = (behavior: string): number[] =>
+      serve(workloadOf(session + behavior)).flatMap((rounds) =>
+        rounds.slice(1).map(({ inputTokens }) => inputTokens),
+      );
+    const plain = followUps('');
+    expect(plain.length).toBeGreaterThan(300);
+    expect(Math.max(...plain)).toBeLessThan(400);
+    const some = followUps('    behavior: {oversized: {share: 0.25, tokens: 9000}}\n');
+    const share = some.filter((tokens) => tokens === 9000).length / some.length;
+    expect(share).toBeGreaterThan(0.18);
+    expect(share).toBeLessThan(0.32);
+    const all = followUps('    behavior: {exhaust_cache_tokens: 9000}\n    correlation: {burst_size: 0.5}\n');
+    expect(new Set(all)).toEqual(new Set([9000]));
+  });
+
   it('of an archetype need no lengths', () => {
     const elephant = `    archetype: {typical_prompt_size: elephant, prefix_reuse_affinity: 1, session_length: 3}\n`;
     const workload = workloadOf(elephant, false);

@@ -3,4 +3,4 @@
 export { BurstFactor } from './burstFactor.ts';
 export { behavedGaps } from './gaps.ts';
 export { type ChosenPrefix, PrefixChoice } from './prefixChoice.ts';
-export { PromptLengths, promptLengths } from './promptLengths.ts';
+export { oversizedTokens, PromptLengths, promptLengths } from './promptLengths.ts';

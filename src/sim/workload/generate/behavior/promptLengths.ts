@@ -4,6 +4,12 @@ import type { GoRandom, LengthSampler } from '../../../random/index.ts';
 import type { TrafficSpec } from '../../spec/types.ts';
 import { BurstFactor } from './burstFactor.ts';
 
+/** Whether this prompt is an oversized one, drawn only of clients that send such: its tokens, else undefined. */
+export function oversizedTokens(spec: Pick<TrafficSpec, 'behavior'>, random: GoRandom): number | undefined {
+  const oversized = spec.behavior?.oversized;
+  return oversized !== undefined && random.float64() < oversized.share ? oversized.tokens : undefined;
+}
+
 export class PromptLengths implements LengthSampler {
   readonly #base: LengthSampler;
   readonly #spec: Pick<TrafficSpec, 'behavior' | 'correlation'>;
@@ -22,8 +28,8 @@ export class PromptLengths implements LengthSampler {
   }
 
   next(random: GoRandom): number {
-    const oversized = this.#spec.behavior?.oversized;
-    if (oversized !== undefined && random.float64() < oversized.share) return oversized.tokens;
+    const oversized = oversizedTokens(this.#spec, random);
+    if (oversized !== undefined) return oversized;
     const tokens = this.#base.next(random);
     return this.#factor === 1 ? tokens : Math.max(1, Math.round(tokens * this.#factor));
   }

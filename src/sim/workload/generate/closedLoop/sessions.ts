@@ -14,7 +14,7 @@ import {
 } from '../../../random/index.ts';
 import { deadlineUs, type RequestOrigin, type TokenSpan, type WorkloadRequest } from '../../request.ts';
 import type { ClientSpec } from '../../spec/types.ts';
-import { BurstFactor } from '../behavior/index.ts';
+import { BurstFactor, oversizedTokens } from '../behavior/index.ts';
 import { originOf, type Prefix, spanTurn, type Turn } from '../clients/index.ts';
 import { leadingSpans, tokensOf } from '../spans.ts';
 import { scaledTokens, Walk } from './walk.ts';
@@ -156,7 +156,8 @@ export class SessionManager {
     if (walk === null) {
       const arrivalUs = end.timeUs + kind.thinkTimeUs;
       const factor = burst.after(arrivalUs - request.arrivalUs);
-      const newTokens = scaledTokens(inputLength.next(random), factor);
+      const newTokens =
+        oversizedTokens(kind.client, random) ?? scaledTokens(inputLength.next(random), factor);
       const turn = spanTurn(stream.seed, random, newTokens, outputLength.next(random));
       const before = kind.accumulate ? contextOf(request, end.contextTokens) : kind.prefix.spans;
       const beforeTokens = kind.accumulate ? request.inputTokens + end.contextTokens : kind.prefix.tokens;
@@ -169,7 +170,8 @@ export class SessionManager {
     const arrivalUs = end.timeUs + step.pauseUs;
     if (arrivalUs > horizonUs) return undefined;
     this.#states[session] = step.state;
-    const newTokens = scaledTokens(step.inputTokens, burst.after(arrivalUs - request.arrivalUs));
+    const factor = burst.after(arrivalUs - request.arrivalUs);
+    const newTokens = oversizedTokens(kind.client, random) ?? scaledTokens(step.inputTokens, factor);
     const turn = spanTurn(stream.seed, random, newTokens, step.outputTokens);
     const { prompt, output } = request;
     invariant(prompt.kind === 'drawn' && output.kind === 'drawn', 'a session request has a drawn prompt');
