@@ -215,7 +215,7 @@ describe('a decision that is none names slot, time and remedy', () => {
     [
       'ids in place of ranks',
       '["request_1" for r in requests]',
-      /make_batch returns string\. Return an int or a float$/,
+      /make_batch returns a list with string\. Return ints and floats$/,
     ],
     ['one number', '0', /make_batch returns int\. Return a list of \d+ numbers$/],
   ])('%s', async (_, returns, message) => {
