@@ -41,19 +41,25 @@ function jsonOf(slot: string, text: string): unknown {
 const START = /^\s*(#|\/\/)\s*EVOLVE-BLOCK-START/;
 const END = /^\s*(#|\/\/)\s*EVOLVE-BLOCK-END/;
 
+interface FrozenLine {
+  readonly text: string;
+  /** From 1 in the whole text. */
+  readonly line: number;
+}
+
 /** Lines that a search may not edit, with a mark in the place of each block. All, where there is no block. */
-function frozenLines(text: string): string[] {
-  const frozen: string[] = [];
+function frozenLines(text: string): FrozenLine[] {
+  const frozen: FrozenLine[] = [];
   let isOpen = false;
-  for (const line of text.split('\n')) {
+  for (const [i, line] of text.split('\n').entries()) {
     if (START.test(line)) isOpen = true;
-    if (!isOpen) frozen.push(line.trimEnd());
+    if (!isOpen) frozen.push({ text: line.trimEnd(), line: i + 1 });
     if (isOpen && END.test(line)) {
       isOpen = false;
-      frozen.push('# EVOLVE-BLOCK');
+      frozen.push({ text: '# EVOLVE-BLOCK', line: i + 1 });
     }
   }
-  while (frozen.at(-1) === '') frozen.pop();
+  while (frozen.at(-1)?.text === '') frozen.pop();
   return frozen;
 }
 
@@ -65,14 +71,16 @@ export function checkFrozen(slot: string, text: string, original: string): void 
   if (!original.split('\n').some((line) => START.test(line))) return;
   const before = frozenLines(original);
   const after = frozenLines(text);
-  const at = before.findIndex((line, i) => line !== after[i]);
-  if (at < 0 && after.length === before.length) return;
-  const line = at < 0 ? before.length : at;
-  const wanted = before[line] === undefined ? 'nothing more' : JSON.stringify(before[line]);
+  const differs = before.findIndex(({ text: wanted }, i) => wanted !== after[i]?.text);
+  if (differs < 0 && after.length === before.length) return;
+  const at = differs < 0 ? before.length : differs;
+  const wanted = at < before.length ? JSON.stringify(before[at].text) : 'nothing more';
+  // where lines are lacking at the end, behind the last one
+  const line = after[at]?.line ?? text.trimEnd().split('\n').length;
   throw new PolicyError(
     'frozen_region_edited',
     `text outside the lines EVOLVE-BLOCK-START and EVOLVE-BLOCK-END has changed: ${wanted} is expected. ` +
       'Edit only what stands between them',
-    { path: slot },
+    { path: slot, line },
   );
 }

@@ -41,9 +41,16 @@ export function suiteOf(value: unknown): SuiteName {
   return suite;
 }
 
-export function casesOf(value: unknown): readonly unknown[] | undefined {
-  if (value === undefined || Array.isArray(value)) return value;
-  throw configError('params.cases', 'is no list', 'Give it ids of cases, or leave it out.');
+/** @param known ids of the suite's cases */
+export function casesOf(value: unknown, known: readonly string[]): readonly unknown[] | undefined {
+  if (value === undefined) return value;
+  if (!Array.isArray(value) || value.length === 0) {
+    throw configError('params.cases', 'is no list of ids', 'Give it ids of cases, or leave it out.');
+  }
+  for (const id of value) {
+    if (!known.includes(id)) throw unknownName('params.cases', String(id), known);
+  }
+  return value;
 }
 
 export function wallMsOf(limits: unknown): number | undefined {

@@ -48,7 +48,8 @@ export interface ServiceOptions {
 const WALL_MS = 120_000;
 export class EvaluationService {
   readonly #options: ServiceOptions;
-  readonly #running: Map<RequestId, AbortController> = new Map();
+  /** Clients number their requests on their own, so several may have the same id. */
+  readonly #running: Map<RequestId, Set<AbortController>> = new Map();
   #metricNames: Promise<readonly string[]> | null = null;
   #answered = 0;
 
@@ -75,7 +76,7 @@ export class EvaluationService {
 
   /** Ends all that runs; each gets its answer. */
   close(): void {
-    for (const controller of this.#running.values()) controller.abort(timeout('the evaluator shuts down'));
+    for (const id of this.#running.keys()) this.#abort(id, 'the evaluator shuts down');
   }
 
   async #run(id: RequestId, method: Method, params: Params): Promise<unknown> {
@@ -97,18 +98,32 @@ export class EvaluationService {
         };
       }
       case 'cancel':
-        return { cancelled: this.#cancel(params.id) };
+        return { cancelled: this.#abort(params.id as RequestId, 'it was cancelled') };
       case 'status':
-        return { running: this.#running.size, answered: this.#answered };
+        return {
+          running: [...this.#running.values()].reduce((sum, { size }) => sum + size, 0),
+          answered: this.#answered,
+        };
       case 'shutdown':
         return {};
     }
   }
 
-  #cancel(id: unknown): boolean {
-    const controller = this.#running.get(id as RequestId);
-    controller?.abort(timeout('it was cancelled'));
-    return controller !== undefined;
+  /** Whether anything of that id ran. */
+  #abort(id: RequestId, why: string): boolean {
+    const controllers = [...(this.#running.get(id) ?? [])];
+    for (const controller of controllers) controller.abort(timeout(why));
+    return controllers.length > 0;
+  }
+
+  #began(id: RequestId, controller: AbortController): void {
+    this.#running.set(id, (this.#running.get(id) ?? new Set()).add(controller));
+  }
+
+  #ended(id: RequestId, controller: AbortController): void {
+    const controllers = this.#running.get(id);
+    controllers?.delete(controller);
+    if (controllers?.size === 0) this.#running.delete(id);
   }
 
   #read(params: Params): PolicyBundle {
@@ -131,7 +146,7 @@ export class EvaluationService {
     choose: (read: () => PolicyBundle) => PolicyBundle,
   ): Promise<Answer> {
     const suite = suiteOf(params.suite);
-    const cases = casesOf(params.cases);
+    const cases = casesOf(params.cases, this.#options.evaluator.caseIds(suite));
     const wallMs = wallMsOf(params.limits) ?? this.#options.wallMs ?? WALL_MS;
     let bundle: PolicyBundle;
     try {
@@ -142,7 +157,7 @@ export class EvaluationService {
     }
     const controller = new AbortController();
     const timer = setTimeout(() => controller.abort(timeout(`it ran longer than ${wallMs} ms`)), wallMs);
-    this.#running.set(id, controller);
+    this.#began(id, controller);
     try {
       const evaluation = await this.#ask(bundle, suite, controller.signal);
       const artifacts = { outcome: outcomeText(evaluation, this.#options.evaluator.objectiveNames) };
@@ -158,7 +173,7 @@ export class EvaluationService {
       return this.#failed(errorOf(error));
     } finally {
       clearTimeout(timer);
-      this.#running.delete(id);
+      this.#ended(id, controller);
     }
   }
 

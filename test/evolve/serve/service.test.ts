@@ -76,6 +76,30 @@ it('an edit outside the marked lines is refused, one inside is not', async () =>
   expect(outside.artifacts.failure).toContain('WEIGHT = 0.5');
 });
 
+it.each([
+  ['in front of the block', program(0.6), 1],
+  ['behind it', program(0.5, ' + 0.1\n    # longer').replace('instances]', 'instances if 1]'), 9],
+  ['at the end', `${program(0.5)}\nX = 1\n`, 9],
+  ['where lines are lacking', program(0.5).split('\n').slice(0, 6).join('\n'), 5],
+])('an edit outside the marked lines is told with its line: %s', async (_, text, line) => {
+  const { error } = await evaluate({ candidate: { routing: text }, frozen: { routing: program(0.5) } });
+  expect(error).toMatchObject({ kind: 'frozen_region_edited', line });
+});
+
+it('two clients that number alike are told apart, and cancel ends what runs under that number', async () => {
+  const shared = service();
+  const ask = (text: string): ReturnType<EvaluationService['handle']> =>
+    shared.handle({ id: 1, method: 'evaluate', params: { candidate: { routing: text } } });
+  const hanging = ask(`${program(0.5)}# hang\n`);
+  expect(await ask(program(0.5))).toMatchObject({ result: { status: 'success' } });
+  expect(await shared.handle({ id: 2, method: 'status' })).toMatchObject({ result: { running: 1 } });
+  expect(await shared.handle({ id: 3, method: 'cancel', params: { id: 1 } })).toMatchObject({
+    result: { cancelled: true },
+  });
+  expect(await hanging).toMatchObject({ result: { status: 'timeout' } });
+  expect(await shared.handle({ id: 4, method: 'status' })).toMatchObject({ result: { running: 0 } });
+});
+
 it('a candidate over its time is answered as such, and others beside it are answered as ever', async () => {
   const shared = service(200);
   const ask = (id: number, routing: string): ReturnType<EvaluationService['handle']> =>
@@ -108,6 +132,11 @@ it.each([
   [{ id: 1, method: 'evaluate', params: [] }, /params is no object/],
   [{ id: 1, method: 'evaluate', params: { suite: 'hidden', candidate: {} } }, /train, validation/],
   [{ id: 1, method: 'evaluate', params: { limits: { wallMs: -1 }, candidate: {} } }, /wallMs is -1/],
+  [
+    { id: 1, method: 'evaluate', params: { cases: ['steady/rooflin/1'], candidate: {} } },
+    /params.cases is not known .*Did you mean steady\/roofline\/1/,
+  ],
+  [{ id: 1, method: 'evaluate', params: { cases: [], candidate: {} } }, /params.cases is no list of ids/],
   [[], /request is no object/],
 ])('a request at fault is answered with what to change: %j', async (request, message) => {
   const response = await service().handle(request);

@@ -80,5 +80,5 @@ it('HTTP refuses what is no JSON, too large, or nowhere', async () => {
 it('a port that is taken is an error that says so', async () => {
   const port = Number(new URL(await open()).port);
   const service = new EvaluationService({ evaluator: new WeightEvaluator() });
-  await expect(serveHttp(service, '127.0.0.1', port)).rejects.toThrow(/cannot be had.*--port/);
+  await expect(serveHttp(service, '127.0.0.1', port)).rejects.toThrow(/cannot be had.*--http/);
 });

@@ -1,7 +1,7 @@
 /**
  * The same over HTTP, on this machine alone unless another host is named:
  *
- * - `POST /rpc`: a request as on stdio.
+ * - `POST /rpc`: a request as on stdio; `shutdown` calls off what runs and ends the server.
  * - `POST /evaluate` with `{"candidate": {slot: text}, "example_id"?}`: score and side information, as GEPA's
  *   evaluation server answers.
  * - `GET /status`, `GET /task`: how it stands, and what a policy may do, as text.
@@ -10,22 +10,34 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { Answer, EvaluationService } from '../../../evolve/serve/index.ts';
 import { TierKVError } from '../../../runtime/errors.ts';
+import { isShutdown } from './stdio.ts';
 
 const BODY_MAX = 4_000_000;
 
-/** @throws TKV_IO where the port cannot be had */
-export async function serveHttp(service: EvaluationService, host: string, port: number): Promise<Server> {
+/**
+ * @param stopped called once a request for `shutdown` is answered
+ * @throws TKV_IO where the port cannot be had
+ */
+export async function serveHttp(
+  service: EvaluationService,
+  host: string,
+  port: number,
+  stopped: () => void = () => {},
+): Promise<Server> {
   const server = createServer((request, response) => {
     answer(service, request).then(
-      ({ status, body }) => send(response, status, body),
+      ({ status, body, isLast = false }) => {
+        if (isLast) response.once('close', stopped);
+        send(response, status, body);
+      },
       (error: unknown) =>
         send(response, 500, { error: error instanceof Error ? error.message : String(error) }),
     );
   });
   await new Promise<void>((resolve, reject) => {
     server.once('error', (cause) => {
-      const message = `port ${port} of ${host} cannot be had: ${cause.message}. Name another with --port.`;
-      reject(new TierKVError('TKV_IO', message, { field: '--port', cause }));
+      const message = `port ${port} of ${host} cannot be had: ${cause.message}. Name another with --http.`;
+      reject(new TierKVError('TKV_IO', message, { field: '--http', cause }));
     });
     server.listen(port, host, resolve);
   });
@@ -35,6 +47,8 @@ export async function serveHttp(service: EvaluationService, host: string, port: 
 interface Reply {
   readonly status: number;
   readonly body: unknown;
+  /** Whether the server ends after it. */
+  readonly isLast?: boolean;
 }
 
 async function answer(service: EvaluationService, request: IncomingMessage): Promise<Reply> {
@@ -48,7 +62,7 @@ async function answer(service: EvaluationService, request: IncomingMessage): Pro
     case 'POST /rpc': {
       const body = await bodyOf(request);
       if ('status' in body) return body;
-      return { status: 200, body: await service.handle(body.json) };
+      return { status: 200, body: await service.handle(body.json), isLast: isShutdown(body.json) };
     }
     case 'POST /evaluate': {
       const body = await bodyOf(request);

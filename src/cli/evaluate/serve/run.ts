@@ -103,12 +103,14 @@ async function overHttp(
   { host, port }: { readonly host: string; readonly port: number },
   signal: AbortSignal,
 ): Promise<void> {
-  const server = await serveHttp(service, host, port);
+  const stop = new AbortController();
+  const server = await serveHttp(service, host, port, () => stop.abort());
   const { port: bound } = server.address() as AddressInfo;
   process.stderr.write(`listening on http://${host}:${bound}\n`);
+  const ended = AbortSignal.any([signal, stop.signal]);
   await new Promise<void>((resolve) => {
-    if (signal.aborted) resolve();
-    signal.addEventListener('abort', () => resolve(), { once: true });
+    if (ended.aborted) resolve();
+    ended.addEventListener('abort', () => resolve(), { once: true });
   });
   service.close();
   server.closeAllConnections();

@@ -50,7 +50,7 @@ export async function serveLines(
   }
 }
 
-function isShutdown(request: unknown): boolean {
+export function isShutdown(request: unknown): boolean {
   return (
     typeof request === 'object' && request !== null && 'method' in request && request.method === 'shutdown'
   );
