@@ -79,12 +79,13 @@ export function mutateProgram(
   source: string,
   random: GoRandom,
   known: Fields = {},
+  favoured: Fields = {},
 ): ProgramChild | undefined {
   return vary(source, (module) => {
     const sites = sitesOf(module);
     if (sites.length === 0) return undefined;
     const site = pick(sites, random);
-    const material = { sites, fields: fieldsOf([module], known), random };
+    const material = { sites, fields: fieldsOf([module], known), favoured, random };
     const variation = pick(mutations, random)(site, material);
     if (variation === undefined) return undefined;
     return {
@@ -130,6 +131,17 @@ function fits(donor: Site, { sort, within }: Site): boolean {
 
 function isLiteral({ kind }: Site['expression']): boolean {
   return kind === 'integer' || kind === 'float';
+}
+
+/** Fields that programs read; see `fieldsOf`. A text that does not parse has none. */
+export function fieldsRead(sources: readonly string[], known: Fields): Fields {
+  const read = fieldsOf(sources.flatMap((source) => tryParse(regionsOf(source)[1]) ?? []));
+  return Object.fromEntries(
+    Object.entries(read).map(([object, fields]) => [
+      object,
+      Object.fromEntries(Object.keys(fields).map((name) => [name, known[object]?.[name] ?? 1])),
+    ]),
+  );
 }
 
 /** Numbers of the open part in the order of the text; signs are not part of them. */

@@ -2,6 +2,7 @@
 
 export {
   crossPrograms,
+  fieldsRead,
   mutateProgram,
   numbersOf,
   type ProgramChild,

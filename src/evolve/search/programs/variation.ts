@@ -19,6 +19,8 @@ export interface Material {
   /** All sites of the program. */
   readonly sites: readonly Site[];
   readonly fields: Fields;
+  /** Those that are drawn half of the time. */
+  readonly favoured: Fields;
   readonly random: GoRandom;
 }
 
@@ -113,12 +115,18 @@ const hoist: Mutation = ({ expression }, { random }) => {
 };
 
 /** A field that is read in the same function as a new expression, so that its object is in reach. */
-function someField({ within }: Site, { sites, fields, random }: Material): FieldExpression | undefined {
+function someField(
+  { within }: Site,
+  { sites, fields, favoured, random }: Material,
+): FieldExpression | undefined {
   const objects = sites.filter((site) => site.within === within && isField(site.expression));
   if (objects.length === 0) return undefined;
   const { expression } = pick(objects, random);
   if (!isField(expression)) return undefined;
-  return { ...expression, name: pick(Object.keys(fields[expression.object.name]), random) };
+  const object = expression.object.name;
+  const liked = Object.keys(favoured[object] ?? {});
+  const names = liked.length > 0 && random.intn(2) === 0 ? liked : Object.keys(fields[object]);
+  return { ...expression, name: pick(names, random) };
 }
 
 /** An expression times a number with which it comes to around 1, where its usual value is known. */

@@ -14,6 +14,7 @@ import type { Evaluator } from '../../fitness/evaluation.ts';
 import type { Candidate, Individual, SlotGuides } from '../bundles/index.ts';
 import { cellOf, elitesOf, migrate, offer, stepBranch, survivors } from '../selection/index.ts';
 import { crossings } from '../start/crossings.ts';
+import { presetsInContext } from '../start/inContext.ts';
 import { answersTo } from './answers.ts';
 import { beginState, shareOf, shares } from './beginning.ts';
 import { Book } from './book.ts';
@@ -131,7 +132,9 @@ export class Search {
     const pareto = breeding.fromFront(count(shares.pareto), stream('pareto'));
     const branch = breeding.fromBranch(count(shares.branch), stream('branch'));
     const crossed =
-      generation === 1 ? this.#crossings() : breeding.fromLeaders(count(shares.crossing), stream('crossing'));
+      generation <= 2
+        ? this.#ofPresets(generation)
+        : breeding.fromLeaders(count(shares.crossing), stream('crossing'));
     const taken = asked.reduce(
       (sum, { candidates }) => sum + candidates.length,
       pareto.length + branch.length + count(shares.crossing),
@@ -170,10 +173,13 @@ export class Search {
     this.#close(found);
   }
 
-  #crossings(): Candidate[] {
+  /** Presets put together, and then each of them within the best of that. */
+  #ofPresets(generation: number): Candidate[] {
     const { individuals, plan } = this.#state;
     const ran = individuals.filter(({ error, origin }) => error === undefined && origin === 'preset');
-    return crossings(ran, plan.slots, CROSSINGS * plan.population);
+    return generation === 1
+      ? crossings(ran, plan.slots, CROSSINGS * plan.population)
+      : presetsInContext(this.ranking[0], ran, plan.slots);
   }
 
   /** Puts it into the book and offers it to the archive. */
