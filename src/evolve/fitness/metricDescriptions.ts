@@ -82,7 +82,7 @@ const parts = { CLASS: '[^.]+', TENANT: '.+', TIER: '[^.]+', CONFIG: '.+', TARGE
 
 const patterns = metricDescriptions.map(({ name }) => {
   const text = Object.entries(parts).reduce(
-    (pattern, [part, any]) => pattern.replace(part, any),
+    (pattern, [part, whatever]) => pattern.replace(part, whatever),
     name.replaceAll('.', '\\.'),
   );
   return new RegExp(`^${text}$`);
