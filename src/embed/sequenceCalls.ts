@@ -1,6 +1,6 @@
 /**
- * What a request asks of a runtime, from `begin` to `release`: how a sequence gets its blocks, grows, branches
- * and ends.
+ * What a request asks of a runtime, from `begin` to `release`: how a sequence gets its blocks, grows,
+ * branches and ends.
  */
 
 import { requireInteger } from '../runtime/errors.ts';

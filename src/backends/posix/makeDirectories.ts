@@ -1,6 +1,6 @@
 /**
- * A directory and those above it that are missing, made one by one. With `recursive`, Node's `mkdirSync` tries
- * for ever in a file system that makes no directories, such as /proc.
+ * A directory and those above it that are missing, made one by one. With `recursive`, Node's `mkdirSync`
+ * tries for ever in a file system that makes no directories, such as /proc.
  */
 
 import fs from 'node:fs';

@@ -47,8 +47,8 @@ export class BoundedDelays implements AdmissionPolicy {
     if (++this.#delayed <= DELAYS_A_REQUEST * this.#decided) return decision;
     throw new PolicyError(
       'invalid_decision',
-      `${this.#delayed} delays for ${this.#decided} requests, the last by ${decision.durationUs} µs. Delay ` +
-        'for longer, and admit or reject once request.waitedUs is large',
+      `${this.#delayed} delays for ${this.#decided} requests, the last by ${decision.durationUs} µs. ` +
+        'Delay for longer, and admit or reject once request.waitedUs is large',
       { path: 'admission', requestId: id, simTimeUs: nowUs },
     );
   }

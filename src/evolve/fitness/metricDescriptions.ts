@@ -82,7 +82,7 @@ const parts = { CLASS: '[^.]+', TENANT: '.+', TIER: '[^.]+', CONFIG: '.+', TARGE
 
 const patterns = metricDescriptions.map(({ name }) => {
   const text = Object.entries(parts).reduce(
-    (pattern, [part, any]) => pattern.replace(part, any),
+    (pattern, [part, whatever]) => pattern.replace(part, whatever),
     name.replaceAll('.', '\\.'),
   );
   return new RegExp(`^${text}$`);
@@ -101,8 +101,8 @@ export function metricsText(): string {
   return [
     '## Metrics',
     '',
-    'What a run is judged by; objectives of a plan name them. CLASS, TENANT, TIER, TARGET and CONFIG stand for',
-    'names of the workload and the deployment.',
+    'What a run is judged by; objectives of a plan name them. CLASS, TENANT, TIER, TARGET and CONFIG stand',
+    'for names of the workload and the deployment.',
     ...lines,
     '- ttft_, tpot_ and e2e_ with mean, p50, p95 or p99, and _ms.CLASS: the same times of a class',
     '',

@@ -3,8 +3,8 @@
  * places and does as told. `tierContract` in `tierkv/testing/contract` is this text as tests.
  *
  * - A place is (slot, generation). The store remembers the generation whose bytes lie in each slot. A request
- *   that names an older generation than the slot holds is `refused` as stale, and changes nothing. A read that names a
- *   newer one finds stale bytes: `corrupt`. A slot never written is `missing`.
+ *   that names an older generation than the slot holds is `refused` as stale, and changes nothing. A read
+ *   that names a newer one finds stale bytes: `corrupt`. A slot never written is `missing`.
  * - `write` puts an item's bytes in place; `read` fills an item's bytes. Either way the promise is fulfilled
  *   only when every job on those slots has retired, so that the slots may be used again. It is never rejected
  *   for I/O reasons: a full disk or a lost device is an outcome.

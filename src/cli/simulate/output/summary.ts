@@ -118,7 +118,8 @@ function scalingSection({ scaling }: SummaryInput): string {
   const lines = scaling.map(
     ({ configId, policy, minReplicas, maxReplicas, ups, downs, ...of }) =>
       `  ${printable(configId)}: ${policy}, ${minReplicas} to ${maxReplicas} replicas, ` +
-      `up ${ups} and down ${downs} times, ${of.fewest} to ${of.most} at a time, mean ${of.meanReplicas.toFixed(2)}; ` +
+      `up ${ups} and down ${downs} times, ${of.fewest} to ${of.most} at a time, ` +
+      `mean ${of.meanReplicas.toFixed(2)}; ` +
       `${of.added} came, ${of.gone} went\n`,
   );
   return `=== Autoscaling ===\n${lines.join('')}`;

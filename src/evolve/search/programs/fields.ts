@@ -7,8 +7,8 @@ import type { Expression, FunctionNode } from '../../../sim/sandbox/starlark/syn
 import { sitesOf } from './sites.ts';
 
 /**
- * By the name of the variable, its fields with a usual value of each, above 0. Weights are drawn beside it, so
- * that tokens, of which there are thousands, count as much as shares.
+ * By the name of the variable, its fields with a usual value of each, above 0. Weights are drawn beside it,
+ * so that tokens, of which there are thousands, count as much as shares.
  */
 export type Fields = Readonly<Record<string, Readonly<Record<string, number>>>>;
 

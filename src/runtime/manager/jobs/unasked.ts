@@ -1,7 +1,7 @@
 /**
- * Loads into HBM that no sequence asked for: a migrator's, and those of a prefetch. They hold their room until
- * somebody needs it; then they are called off, the latest first. One that a sequence has joined goes on while
- * that waits for it, and one that was asked for at the priority of a demand is nobody's to call off.
+ * Loads into HBM that no sequence asked for: a migrator's, and those of a prefetch. They hold their room
+ * until somebody needs it; then they are called off, the latest first. One that a sequence has joined goes on
+ * while that waits for it, and one that was asked for at the priority of a demand is nobody's to call off.
  */
 
 import { invariant } from '../../errors.ts';
@@ -36,7 +36,9 @@ export function unaskedBytes(core: Core, owner: number): number {
   return bytes;
 }
 
-/** Bytes that HBM lacks for `bytes` more of the owner beside what cannot be evicted for it; 0 where they fit. */
+/**
+ * Bytes that HBM lacks for `bytes` more of the owner, beside what cannot be evicted for it; 0 where they fit.
+ */
 export function lackingBytes(core: Core, bytes: number, owner: number): number {
   const kept = core.quotas?.protectedFrom(owner, HBM) ?? 0;
   const fixed = core.residentBytes[HBM] - core.cachedBytes[HBM] + kept;
