@@ -7,6 +7,7 @@ export {
   numbersOf,
   type ProgramChild,
   withNumbers,
+  withOneMoreTerm,
 } from './evolveProgram.ts';
 export type { Fields } from './fields.ts';
 export { print, printProgram } from './printer.ts';

@@ -11,7 +11,12 @@ import { configError } from '../../../runtime/errors.ts';
 import { GoRandom, partitionSeed } from '../../../sim/random/index.ts';
 import type { PolicyBundle } from '../../bundle/policyBundle.ts';
 import type { Evaluator } from '../../fitness/evaluation.ts';
-import type { Candidate, Individual, SlotGuides } from '../bundles/index.ts';
+import {
+  bundlesWithOneMoreTerm,
+  type Candidate,
+  type Individual,
+  type SlotGuides,
+} from '../bundles/index.ts';
 import { cellOf, elitesOf, migrate, offer, stepBranch, survivors } from '../selection/index.ts';
 import { crossings } from '../start/crossings.ts';
 import { presetsInContext } from '../start/inContext.ts';
@@ -26,6 +31,8 @@ import type { GenerationRecord, SearchPlan, SearchState } from './state.ts';
 const MIGRANTS = 2;
 /** Crossings of presets, in populations; they come with the first generation. */
 const CROSSINGS = 3;
+/** From the third generation on, so often one tries all terms that the best might lack. */
+const TERMS_EVERY = 8;
 
 export class Search {
   #state: SearchState;
@@ -132,9 +139,7 @@ export class Search {
     const pareto = breeding.fromFront(count(shares.pareto), stream('pareto'));
     const branch = breeding.fromBranch(count(shares.branch), stream('branch'));
     const crossed =
-      generation <= 2
-        ? this.#ofPresets(generation)
-        : breeding.fromLeaders(count(shares.crossing), stream('crossing'));
+      this.#systematic(generation) ?? breeding.fromLeaders(count(shares.crossing), stream('crossing'));
     const taken = asked.reduce(
       (sum, { candidates }) => sum + candidates.length,
       pareto.length + branch.length + count(shares.crossing),
@@ -173,13 +178,17 @@ export class Search {
     this.#close(found);
   }
 
-  /** Presets put together, and then each of them within the best of that. */
-  #ofPresets(generation: number): Candidate[] {
+  /**
+   * What some generations try whole: presets put together, then each of them within the best of that, then
+   * each term that a program of the best might lack.
+   */
+  #systematic(generation: number): Candidate[] | undefined {
     const { individuals, plan } = this.#state;
     const ran = individuals.filter(({ error, origin }) => error === undefined && origin === 'preset');
-    return generation === 1
-      ? crossings(ran, plan.slots, CROSSINGS * plan.population)
-      : presetsInContext(this.ranking[0], ran, plan.slots);
+    if (generation === 1) return crossings(ran, plan.slots, CROSSINGS * plan.population);
+    if (generation === 2) return presetsInContext(this.ranking[0], ran, plan.slots);
+    if (generation % TERMS_EVERY !== 3) return undefined;
+    return bundlesWithOneMoreTerm(this.ranking[0], plan.slots, this.#guides);
   }
 
   /** Puts it into the book and offers it to the archive. */
