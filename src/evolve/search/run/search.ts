@@ -138,8 +138,9 @@ export class Search {
     const breeding = new Breeding(this.#state, this.#guides, context.find, context.ranking);
     const pareto = breeding.fromFront(count(shares.pareto), stream('pareto'));
     const branch = breeding.fromBranch(count(shares.branch), stream('branch'));
+    const tried = this.#systematic(generation);
     const crossed =
-      this.#systematic(generation) ?? breeding.fromLeaders(count(shares.crossing), stream('crossing'));
+      tried.length > 0 ? tried : breeding.fromLeaders(count(shares.crossing), stream('crossing'));
     const taken = asked.reduce(
       (sum, { candidates }) => sum + candidates.length,
       pareto.length + branch.length + count(shares.crossing),
@@ -179,15 +180,15 @@ export class Search {
   }
 
   /**
-   * What some generations try whole: presets put together, then each of them within the best of that, then
-   * each term that a program of the best might lack.
+   * What some generations try in every way there is: presets put together, each of them within the best of
+   * that, and each term that a program of the best might lack.
    */
-  #systematic(generation: number): Candidate[] | undefined {
+  #systematic(generation: number): Candidate[] {
     const { individuals, plan } = this.#state;
     const ran = individuals.filter(({ error, origin }) => error === undefined && origin === 'preset');
     if (generation === 1) return crossings(ran, plan.slots, CROSSINGS * plan.population);
     if (generation === 2) return presetsInContext(this.ranking[0], ran, plan.slots);
-    if (generation % TERMS_EVERY !== 3) return undefined;
+    if (generation % TERMS_EVERY !== 3) return [];
     return bundlesWithOneMoreTerm(this.ranking[0], plan.slots, this.#guides);
   }
 

@@ -49,8 +49,7 @@ interface Combination {
 }
 
 /** What a priority policy came with, so that its ranks are read; a choice of that slot goes over it. */
-function schedulerOf(slot: PolicySlot, { from }: Choice): PolicyBundle {
-  const { instanceScheduler } = from.bundle;
+export function schedulerOf(slot: PolicySlot, { instanceScheduler }: PolicyBundle): PolicyBundle {
   return slot === 'priority' && instanceScheduler !== undefined ? { instanceScheduler } : {};
 }
 
@@ -76,7 +75,7 @@ export function crossings(
     if (choices.length === 0) continue;
     all = all.flatMap(({ specs, from, places }) =>
       choices.map((choice, place) => ({
-        specs: { ...schedulerOf(slot, choice), ...specs, [slot]: choice.spec },
+        specs: { ...schedulerOf(slot, choice.from.bundle), ...specs, [slot]: choice.spec },
         from: [...from, choice.from],
         places: places + place,
       })),

@@ -5,6 +5,7 @@
 
 import type { PolicySlot } from '../../bundle/policyBundle.ts';
 import { type Candidate, contentKey, type Individual, nameOfSpec } from '../bundles/index.ts';
+import { schedulerOf } from './crossings.ts';
 
 /** @returns one candidate for each policy of each searched slot, those left out that the bundle has */
 export function presetsInContext(
@@ -18,7 +19,7 @@ export function presetsInContext(
     for (const preset of presets) {
       const spec = preset.bundle[slot];
       if (spec === undefined) continue;
-      const bundle = { ...best.bundle, [slot]: spec };
+      const bundle = { ...schedulerOf(slot, preset.bundle), ...best.bundle, [slot]: spec };
       if (known.has(contentKey(bundle))) continue;
       known.add(contentKey(bundle));
       const changes = [`${slot}: ${nameOfSpec(spec)}`];
