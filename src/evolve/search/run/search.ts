@@ -181,7 +181,7 @@ export class Search {
 
   /**
    * What some generations try in every way there is: presets put together, each of them within the best of
-   * that, and each term that a program of the best might lack.
+   * that, and each term that the best program of a slot might lack.
    */
   #systematic(generation: number): Candidate[] {
     const { individuals, plan } = this.#state;
@@ -189,7 +189,7 @@ export class Search {
     if (generation === 1) return crossings(ran, plan.slots, CROSSINGS * plan.population);
     if (generation === 2) return presetsInContext(this.ranking[0], ran, plan.slots);
     if (generation % TERMS_EVERY !== 3) return [];
-    return bundlesWithOneMoreTerm(this.ranking[0], plan.slots, this.#guides);
+    return bundlesWithOneMoreTerm(this.ranking, plan.slots, this.#guides);
   }
 
   /** Puts it into the book and offers it to the archive. */
