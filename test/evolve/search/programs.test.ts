@@ -137,22 +137,22 @@ def other(z):
   const favoured = { x: { tokens: 1024 }, y: { most: 8 }, z: { load: 4 } };
   const children = withOneMoreTerm(source, known, favoured);
   expect(children.map(({ changes }) => changes.join())).toEqual([
-    '0.5 * x.load / (1 + x.tokens) - y.least + 0.001953 * x.tokens',
-    '0.5 * x.load / (1 + x.tokens) - y.least - 0.001953 * x.tokens',
-    '0.5 * x.load / (1 + x.tokens) - y.least + 0.25 * y.most',
-    '0.5 * x.load / (1 + x.tokens) - y.least - 0.25 * y.most',
-    '0.5 * x.load + 0.0009766 * x.tokens',
-    '0.5 * x.load - 0.0009766 * x.tokens',
-    '0.5 * x.load + 0.125 * y.most',
-    '0.5 * x.load - 0.125 * y.most',
-    '1 + x.tokens + 0.5 * x.tokens',
-    '1 + x.tokens - 0.5 * x.tokens',
-    '1 + x.tokens + 64.0 * y.most',
-    '1 + x.tokens - 64.0 * y.most',
-    '2.0 * (busy + x.share) + 0.0009766 * x.tokens',
-    '2.0 * (busy + x.share) - 0.0009766 * x.tokens',
-    '2.0 * (busy + x.share) + 0.125 * y.most',
-    '2.0 * (busy + x.share) - 0.125 * y.most',
+    '0.5 * x.load / (1 + x.tokens) - y.least + 0.0007813 * x.tokens',
+    '0.5 * x.load / (1 + x.tokens) - y.least - 0.0007813 * x.tokens',
+    '0.5 * x.load / (1 + x.tokens) - y.least + 0.1 * y.most',
+    '0.5 * x.load / (1 + x.tokens) - y.least - 0.1 * y.most',
+    '0.5 * x.load + 0.0003906 * x.tokens',
+    '0.5 * x.load - 0.0003906 * x.tokens',
+    '0.5 * x.load + 0.05 * y.most',
+    '0.5 * x.load - 0.05 * y.most',
+    '1 + x.tokens + 0.2 * x.tokens',
+    '1 + x.tokens - 0.2 * x.tokens',
+    '1 + x.tokens + 25.6 * y.most',
+    '1 + x.tokens - 25.6 * y.most',
+    '2.0 * (busy + x.share) + 0.0003906 * x.tokens',
+    '2.0 * (busy + x.share) - 0.0003906 * x.tokens',
+    '2.0 * (busy + x.share) + 0.05 * y.most',
+    '2.0 * (busy + x.share) - 0.05 * y.most',
   ]);
   expect(new Set(children.map((child) => child.source)).size).toBe(16);
   for (const child of children) new StarlarkProgram(child.source);

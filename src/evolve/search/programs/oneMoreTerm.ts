@@ -1,6 +1,6 @@
 /**
- * A program with one more term, in every way there is: each of some fields, scaled to half the size of what
- * stands there, added to each sum of the program and taken from it. What chance would try in a thousand
+ * A program with one more term, in every way there is: each of some fields, scaled to a fifth of the size of
+ * what stands there, added to each sum of the program and taken from it. What chance would try in a thousand
  * children, if ever, is tried once each.
  */
 
@@ -10,7 +10,7 @@ import { print } from './printer.ts';
 import { replaceIn, type Site, sitesOf } from './sites.ts';
 import { type Sign, sumOf } from './variation.ts';
 
-const SHARE = 0.5;
+const SHARE = 0.2;
 const signs: readonly Sign[] = ['+', '-'];
 
 export interface ModuleChild {
