@@ -13,6 +13,7 @@ import {
   presetsInContext,
   race,
   rungsOf,
+  rungsWithBars,
   standingOf,
 } from '../../../src/evolve/search/index.ts';
 
@@ -90,6 +91,21 @@ it('the bar of a setting is the best preset there, and no preset has a lead', ()
   expect(leads['b/roofline']).toBeCloseTo(-0.1, 12);
   expect(score).toBeCloseTo(0.75 * -0.1 + 0.25 * 0.05, 12);
   expect(standingOf(failed, bars)).toEqual({ score: FAILED_SCORE, leads: {}, cases: 0 });
+});
+
+it('the bar on a few seeds is what the best over all has there, and not what luck gives', () => {
+  const some = rungs[0].cases;
+  // the lucky one is best on the first seeds of every setting, and worst over all
+  const lucky = (id: string): number => (some.includes(id) ? 0.9 : -0.9);
+  const steady = (id: string): number => (some.includes(id) ? 0.1 : 0.2);
+  const scores = [lucky, steady].map((of) => Object.fromEntries(cases.map((id) => [id, of(id)])));
+  const [first, , last] = rungsWithBars(
+    rungs.map((rung) => rung.cases),
+    scores,
+  );
+  expect(first.cases).toEqual(some);
+  expect(first.bars['a/roofline']).toBeCloseTo(0.1, 12);
+  expect(last.bars['a/roofline']).toBeCloseTo(0.175, 12);
 });
 
 it('a race goes on with the better third, and who was stopped stands below all that went on', async () => {

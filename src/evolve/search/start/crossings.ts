@@ -25,7 +25,10 @@ function choicesOf(slot: PolicySlot, presets: readonly Individual[]): Choice[] {
     (preset: Individual): number => preset.score,
     ...settings.map((setting) => (preset: Individual) => preset.leads[setting]),
   ];
-  const rankings = measures.map((measure) => [...having].sort((a, b) => measure(b) - measure(a)));
+  // few seeds flatter: what was stopped in the race of presets comes after what was not
+  const rankings = measures.map((measure) =>
+    [...having].sort((a, b) => b.cases - a.cases || measure(b) - measure(a)),
+  );
   const chosen = new Map<string, Choice>();
   const behaviours = new Set<string>();
   for (let turn = 0; chosen.size < PER_SLOT && turn < measures.length * having.length; turn++) {
