@@ -1,5 +1,6 @@
 /** The issues of a run, each with a count, a pattern and a cause, the gravest first. */
 
+import { severities } from '../trace/index.ts';
 import { groupBy, ms, percent, type RequestFact, type RunFacts } from './facts.ts';
 
 export interface Issue {
@@ -158,13 +159,12 @@ function ofAnomalies({ anomalies }: RunFacts): Issue[] {
     const known = focusOf[type];
     if (known === undefined) return [];
     const count = all.reduce((sum, each) => sum + each.count, 0);
+    const places = all.map(({ severity }) => severities.indexOf(severity));
     const requests = all.flatMap((each) => each.requests).slice(0, 3);
     return [
       {
-        weight: count,
-        title:
-          `${type}: ${count} times, severity ` +
-          `${all.some(({ severity }) => severity === 'high') ? 'high' : all[0].severity}`,
+        weight: all.reduce((sum, { concerned }) => sum + concerned, 0),
+        title: `${type}: ${count} times, severity ${severities[Math.max(...places)]}`,
         lines: [
           ...all.slice(0, 2).map(({ description, timeUs }) => {
             return `pattern: ${description}; first at ${(timeUs / 1e6).toFixed(1)} s`;

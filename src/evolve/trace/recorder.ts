@@ -218,7 +218,7 @@ export class TraceRecorder implements SimulationObserver {
     const now = { offloads, reloads, thrashed: Math.round(thrashing * reloads) };
     const before = this.#moved[instance] ?? { offloads: 0, reloads: 0, thrashed: 0 };
     this.#moved[instance] = now;
-    this.anomalies.stepped(instance, startUs, now.thrashed - before.thrashed);
+    this.anomalies.stepped(instance, startUs, now.thrashed - before.thrashed, span.thrashedFor);
     const blocks = this.#blocks[instance]?.take() ?? [];
     if (now.offloads === before.offloads && now.reloads === before.reloads && blocks.length === 0) return;
     this.#keep({

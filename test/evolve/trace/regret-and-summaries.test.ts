@@ -138,6 +138,7 @@ describe('anomalies', () => {
         description: 'class critical: 6 requests missed their targets',
         requests: ['request_0', 'request_2', 'request_4', 'request_6', 'request_8'],
         count: 6,
+        concerned: 6,
         severity: 'high',
       },
     ]);
