@@ -33,6 +33,24 @@ describe('the tierkv binary', () => {
       /^tierkv: --cache \/dev\/null\/x cannot be made: ENO/,
     ],
     [
+      ['evaluate', 'baseline', '--trace-level', 'full'],
+      /^tierkv: --trace-level is given without --trace\. Add --trace, or leave it out\. \[TKV_CONFIG\]$/,
+    ],
+    [['evaluate', 'baseline', '--http', '0'], /^tierkv: --http is given without --serve\. Add --serve/],
+    [['evaluate', '--serve', '--host', 'localhost'], /^tierkv: --host is given without --http\./],
+    [['evaluate', 'baseline', '--schema'], /^tierkv: --schema is given without describe\./],
+    [
+      ['evaluate', 'describe', 'extra'],
+      /^tierkv: policy is "extra" beside describe, which takes none\. Leave it out\. \[TKV_CONFIG\]$/,
+    ],
+    [['evaluate', 'describe', '--trace', 'x'], /^tierkv: --trace does nothing beside describe\./],
+    [['evaluate', '--serve', 'baseline'], /^tierkv: policy is "baseline" beside --serve, which takes none/],
+    [['evaluate', '--serve', '--case', 'x'], /^tierkv: --case does nothing beside --serve\. Leave one of/],
+    [
+      ['evaluate', 'baseline', '--skydiscover', '--serve'],
+      /^tierkv: --serve does nothing beside --skydiscover\./,
+    ],
+    [
       ['replay', 'x', '--driver', 'modeled', '--link-latency-us', '1e23'],
       /^tierkv: --link-latency-us is 1e\+23/,
     ],
