@@ -185,3 +185,25 @@ test('an objective by a metric that no run gives is refused', () => {
   );
   expect(planWith('slo_attainment.critical.ttft')).not.toThrow();
 });
+
+test.each([
+  [{}, /^\S+wrong\.json: workloads is missing\. Give it a list of paths of specifications\.$/],
+  [{ workloads: [] }, /^\S+wrong\.json: workloads is \[\]\. Give it a list of paths/],
+  [
+    { workloads: ['no-such.yaml'] },
+    /^\S+wrong\.json: workloads\[0\] is "no-such\.yaml", and \/\S+no-such\.yaml cannot be read: ENOENT: no such file or directory\. Give a path that can be read, as seen from the plan's folder\.$/,
+  ],
+])('a plan of %j names file, field, path and remedy', (plan, message) => {
+  const wrong = path.join(folder, 'wrong.json');
+  fs.writeFileSync(wrong, JSON.stringify(plan));
+  expect(() => loadPlan(wrong)).toThrow(message);
+  expect(() => loadPlan(wrong)).toThrow(
+    expect.objectContaining({ path: wrong, field: expect.stringMatching(/^workloads/) }),
+  );
+});
+
+test('a plan that cannot be read is said to be so', () => {
+  expect(() => loadPlan('no-such.json')).toThrow(
+    /^no-such\.json cannot be read: ENOENT: no such file or directory\. Name a readable file\.$/,
+  );
+});
