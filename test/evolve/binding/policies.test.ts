@@ -140,6 +140,8 @@ describe('routing', () => {
       star('routing', 'def fewest(r, c, instances):\n  return [-i.inFlight for i in instances]', 'fewest'),
     );
     expect(own.choose(context()).index).toBe(1);
+    const both = 'def score(r, c, i):\n  return [0 for x in i]\ndef route(r, c, i):\n  return 1';
+    expect((await routingOf(star('routing', both, 'route'))).choose(context()).index).toBe(1);
   });
 
   test('only what a program reads is kept for it', async () => {
@@ -242,6 +244,11 @@ describe('outcomes', () => {
 
 describe('what is wrong with a program is found before a run', () => {
   test.each([
+    [
+      'routing',
+      'def score(r, c, i):\n  return [0 for x in i]\ndef route(r, c, i):\n  return 0',
+      /^contract: routing: the program has score and route, and only one may decide\. Keep one$/,
+    ],
     ['routing', 'def score(a, b):\n  return []', /^contract: routing: score gets 3 arguments/],
     [
       'routing',
