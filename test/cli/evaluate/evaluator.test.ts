@@ -4,7 +4,12 @@ import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { afterAll, describe, expect, test } from 'vitest';
-import { loadPlan, openPolicy, SimulationEvaluator } from '../../../src/cli/evaluate/index.ts';
+import {
+  loadPlan,
+  openPolicy,
+  refuseIdleScaling,
+  SimulationEvaluator,
+} from '../../../src/cli/evaluate/index.ts';
 import { CaseCache } from '../../../src/cli/evaluate/simulations/caseCache.ts';
 import { baseline, type PolicyBundle, preset } from '../../../src/evolve/bundle/index.ts';
 import { type Evaluation, FAILED_SCORE, type SuiteCase } from '../../../src/evolve/fitness/index.ts';
@@ -145,6 +150,26 @@ test('an evaluation that is called off ends with the reason', async () => {
   stop.abort(new Error('enough'));
   await expect(asked).rejects.toThrow('enough');
   await evaluator.close();
+});
+
+test('a bundle that scales has no score where the plan scales no instances', async () => {
+  const [scaling, plain] = await evaluate([preset('autoScale/hpa'), preset('routing/lor')]);
+  expect(scaling).toMatchObject({
+    score: FAILED_SCORE,
+    error: {
+      kind: 'contract',
+      message:
+        'autoScale decides nothing where the plan scales no instances. ' +
+        'Leave the slot out, or take --plan scaling.',
+    },
+  });
+  expect(plain.error).toBeUndefined();
+  const bundle = preset('autoScale/hpa');
+  expect(() => refuseIdleScaling(bundle, loadPlan('scaling'))).not.toThrow();
+  for (const name of ['routing', 'admission']) {
+    expect(() => refuseIdleScaling(bundle, loadPlan(name))).toThrow(/^autoScale decides nothing/);
+    expect(() => refuseIdleScaling(preset('autoScale/none'), loadPlan(name))).not.toThrow();
+  }
 });
 
 test('results are kept by what is in files, and what is none is computed anew', () => {
