@@ -1,7 +1,7 @@
 /** A search from its first generation, or from where it was stopped, to the report. */
 
 import { baseline, type PolicyBundle, type PolicySlot, policySlots } from '../../evolve/bundle/index.ts';
-import type { EvaluationPlan } from '../../evolve/fitness/index.ts';
+import { type EvaluationPlan, isMetricName, metricDescriptions } from '../../evolve/fitness/index.ts';
 import {
   choose,
   finalistsOf,
@@ -45,6 +45,19 @@ function named(text: string): PolicySlot[] {
   });
 }
 
+/** Metrics that divide the archive; a run gives each of them. @throws TKV_CONFIG with those that there are */
+function featuresOf(text: string): string[] {
+  return text.split(',').map((each) => {
+    const name = each.trim();
+    if (isMetricName(name)) return name;
+    throw unknownName(
+      '--features',
+      name,
+      metricDescriptions.map((known) => known.name),
+    );
+  });
+}
+
 function planOf(options: EvolveOptions, slots: readonly PolicySlot[]): SearchPlan {
   return {
     seed: options.seed,
@@ -52,7 +65,7 @@ function planOf(options: EvolveOptions, slots: readonly PolicySlot[]): SearchPla
     slots,
     islands: options.islands,
     migrateEvery: MIGRATE_EVERY,
-    features: options.features.split(',').map((name) => name.trim()),
+    features: featuresOf(options.features),
     bins: BINS,
     tolerance: TOLERANCE,
   };
