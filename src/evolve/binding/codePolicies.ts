@@ -31,7 +31,7 @@ import {
   routerFeatures,
   scalingFeatures,
 } from '../features/index.ts';
-import { priorityOf } from './decisions.ts';
+import { delayBy, priorityOf } from './decisions.ts';
 import { RouterMemory } from './routerMemory.ts';
 import { type FeatureWriter, type LoadedCode, SlotProgram } from './slotProgram.ts';
 
@@ -39,8 +39,6 @@ const NAME = 'program';
 /** Places of the choices of an admission program. */
 const REJECTED = 1;
 const DELAYED = 2;
-/** Longest delay: a day. */
-const DELAY_MAX_US = 86_400_000_000;
 
 abstract class CodePolicyBase {
   readonly name: string = NAME;
@@ -102,8 +100,7 @@ export class CodeAdmission extends CodePolicyBase implements AdmissionPolicy {
     const [choice, amount] = this.program.decide(request.id, router.nowUs);
     if (choice === REJECTED) return { verdict: 'reject', reason: NAME };
     if (choice !== DELAYED) return ADMIT;
-    const durationUs = Math.min(DELAY_MAX_US, Math.max(1, Math.ceil(amount)));
-    return { verdict: 'delay', durationUs, reason: NAME };
+    return delayBy(amount, request, router.nowUs, NAME);
   }
 }
 

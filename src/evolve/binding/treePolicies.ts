@@ -27,7 +27,7 @@ import {
 import type { TreeNode } from '../bundle/index.ts';
 import { cacheFeatures, type MemoryName } from '../features/index.ts';
 import { scaleTo } from './codePolicies.ts';
-import { priorityOf } from './decisions.ts';
+import { delayBy, priorityOf } from './decisions.ts';
 import { RouterMemory } from './routerMemory.ts';
 import { DecisionTree } from './tree.ts';
 
@@ -52,7 +52,7 @@ export class TreeAdmission extends StatelessPolicy implements AdmissionPolicy {
     const { action, value = 0 } = this.#tree.walk(facts);
     if (action === 'admit') return ADMIT;
     if (action === 'reject') return { verdict: 'reject', reason: NAME };
-    return { verdict: 'delay', durationUs: Math.max(1, Math.ceil(value)), reason: NAME };
+    return delayBy(value, request, router.nowUs, NAME);
   }
 }
 
