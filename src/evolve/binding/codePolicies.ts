@@ -20,6 +20,7 @@ import {
   SloPriorities,
 } from '../../sim/control/index.ts';
 import {
+  anyIsReported,
   cacheFeatures,
   clusterFeatures,
   type FeatureTable,
@@ -126,6 +127,7 @@ export class CodePriority extends CodePolicyBase implements PriorityPolicy {
 export class CodeRouting implements RoutingPolicy {
   readonly name: string = NAME;
   readonly readsCaches: boolean;
+  readonly readsReports: boolean;
   /** Present where the program wants to be told. */
   readonly completed?: (outcome: Outcome) => void;
   readonly #program: SlotProgram;
@@ -143,6 +145,9 @@ export class CodeRouting implements RoutingPolicy {
     this.#instances = this.#program.writer(2, instanceFeatures);
     this.#memory = RouterMemory.of(this.#instances.names);
     this.readsCaches = this.#instances.names.some((name) => cacheFeatures.includes(name));
+    this.readsReports =
+      anyIsReported(instanceFeatures, this.#instances.names) ||
+      anyIsReported(clusterFeatures, this.#cluster.names);
   }
 
   choose(context: RoutingContext): RoutingChoice {

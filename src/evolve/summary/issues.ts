@@ -110,7 +110,7 @@ function cacheIssues({ requests, metrics }: RunFacts): Issue[] {
   ];
 }
 
-function imbalance({ metrics, requests }: RunFacts): Issue[] {
+function imbalance({ metrics, requests, routesByReports }: RunFacts): Issue[] {
   const variation = metrics.load_cv ?? 0;
   const crowded = requests.filter(({ routing }) => crowding(routing) >= 4);
   if (variation < 0.25 && crowded.length * 20 < requests.length) return [];
@@ -123,8 +123,11 @@ function imbalance({ metrics, requests }: RunFacts): Issue[] {
         `pattern: requests by instance vary by ${percent(variation)} of their mean; the chosen ` +
           `instance had ` +
           `${(spread / Math.max(1, requests.length)).toFixed(1)} in flight above the least on average`,
-        `cause: what the policy goes by differs from the load now: snapshots were up to ` +
-          `${oldest(requests)} old`,
+        routesByReports
+          ? 'cause: what the policy goes by differs from the load now: snapshots were up to ' +
+            `${oldest(requests)} old`
+          : 'cause: the policy reads no snapshot, so that nothing was old: what it weighs against requests ' +
+            'in flight weighed more',
         ...(crowded.length === 0 ? [] : [`examples: ${examples(crowded)}`]),
       ],
       focus: 'routing: take off from the score of an instance for requests in flight above the least',

@@ -14,6 +14,9 @@ import { smallPool, smallSimulation } from '../../sim/cluster/smallCluster.ts';
 const [prefixes] = loadPlan('routing').suites.train;
 const short: SuiteCase = { ...prefixes, args: [...prefixes.args, '--num-requests', '150'] };
 
+const [, heavy] = loadPlan('routing').suites.train.filter(({ id }) => id.endsWith('/roofline/1'));
+const crowded: SuiteCase = { ...heavy, args: [...heavy.args, '--num-requests', '300'] };
+
 async function explain(strategy: (typeof summaryStrategies)[number], regrets = 4, maxTokens = 1500) {
   const bound = await bindBundle(preset('routing/llq'));
   return explainCase(bound, short, {
@@ -83,6 +86,21 @@ describe('a summary', () => {
     // the filters of search frameworks
     expect(summary).not.toMatch(/[A-Za-z0-9]{32}/);
     expect(summary).not.toMatch(/(token|key|secret|password)s?\s*[:=]/i);
+  });
+
+  test('names old snapshots as a cause only of a policy that reads them', async () => {
+    const causeOf = async (name: string): Promise<string | undefined> => {
+      const bound = await bindBundle(preset(name));
+      const summary = { ...defaultSummary, maxTokens: 20_000 };
+      const told = explainCase(bound, crowded, { summary, regrets: 0, level: 'minimal' }).explanation.summary;
+      return /4 or more requests more[\s\S]*?cause: (.*)/.exec(told)?.[1];
+    };
+    expect(await causeOf('routing/llq')).toMatch(
+      /differs from the load now: snapshots were up to \d+\.\d s old$/,
+    );
+    expect(await causeOf('routing/round-robin')).toMatch(
+      /^the policy reads no snapshot, so that nothing was old: /,
+    );
   });
 
   test('keeps to fewer tokens when asked, in whole lines', async () => {
