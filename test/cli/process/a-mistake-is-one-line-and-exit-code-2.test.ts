@@ -54,6 +54,21 @@ describe('the tierkv binary', () => {
       ['replay', 'x', '--driver', 'modeled', '--link-latency-us', '1e23'],
       /^tierkv: --link-latency-us is 1e\+23/,
     ],
+    [
+      ['replay', 'x', '--driver', 'modeled', '--link-gbps', '1e23'],
+      /^tierkv: --link-gbps is 1e\+23\. Set it to a number from 1e-9 to 1000000\. \[TKV_CONFIG\]$/,
+    ],
+    [['replay', 'x', '--driver', 'modeled', '--link-gbps', '1e-300'], /^tierkv: --link-gbps is 1e-300\./],
+    [
+      ['workload', 'describe', '--horizon', '1e23'],
+      /^tierkv: --horizon is 1e\+23\. Set it to an integer from 1 to 9223372036854776000\. \[TKV_CONFIG\]$/,
+    ],
+    [
+      ['workload', 'generate', '--horizon', '0.5'],
+      /^tierkv: --horizon is 0\.5\. Set it to an integer from 1/,
+    ],
+    [['simulate', '--model', 'qwen3-14b', '--horizon', '1e23'], /^tierkv: --horizon is 1e\+23\./],
+    [['simulate', '--model', 'qwen3-14b', '--timeout', '1e23'], /^tierkv: --timeout is 1e\+23\./],
     [['replay', ''], /^tierkv: trace is empty\. Name one/],
     [['disk', 'stat', ' '], /^tierkv: dir is empty\. Name one\. \[TKV_CONFIG\]$/],
     [['workload', 'generate', '--output', ''], /^tierkv: --output is empty\. Give it a value/],
