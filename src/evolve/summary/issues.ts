@@ -126,8 +126,8 @@ function imbalance({ metrics, requests, routesByReports }: RunFacts): Issue[] {
         routesByReports
           ? 'cause: what the policy goes by differs from the load now: snapshots were up to ' +
             `${oldest(requests)} old`
-          : 'cause: the policy reads no snapshot, so that nothing was old: what it weighs against requests ' +
-            'in flight weighed more',
+          : 'cause: the policy reads no snapshot, so nothing was old: it went by something else than ' +
+            'requests in flight, or more by that',
         ...(crowded.length === 0 ? [] : [`examples: ${examples(crowded)}`]),
       ],
       focus: 'routing: take off from the score of an instance for requests in flight above the least',

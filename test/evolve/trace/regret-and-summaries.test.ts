@@ -99,7 +99,7 @@ describe('a summary', () => {
       /differs from the load now: snapshots were up to \d+\.\d s old$/,
     );
     expect(await causeOf('routing/round-robin')).toMatch(
-      /^the policy reads no snapshot, so that nothing was old: /,
+      /^the policy reads no snapshot, so nothing was old: /,
     );
   });
 

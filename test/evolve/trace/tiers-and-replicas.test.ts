@@ -90,6 +90,18 @@ describe('cache_thrashing', () => {
     expect(severities).toEqual(['high', 'medium', 'low']);
   });
 
+  test('names requests whose blocks are fetched before they queue as well', () => {
+    const pool = tiered(1e9, 24);
+    const loads = { kind: 'deferred', links: {}, prefetch: true } as const;
+    const recorder = new TraceRecorder('minimal');
+    const pools = [{ ...pool, engine: { ...pool.engine, loads } }];
+    watched(recorder, smallSimulation(pools, inTurn, {}, recorder));
+    const [{ count, concerned, requests }] = found(recorder, 'cache_thrashing');
+    expect(count).toBeGreaterThan(0);
+    expect(concerned).toBe(9);
+    expect(requests[0]).toBe('request_3');
+  });
+
   test('none where they come back late, or where all have room', () => {
     expect(run(0, 24)).toEqual([]);
     expect(run(1e9, 64)).toEqual([]);
