@@ -8,7 +8,10 @@ import { Command } from 'commander';
 import { requireWritableTarget } from '../output/index.ts';
 import { interruptible } from '../process/index.ts';
 import { numberWithin, type Options } from '../workload/options.ts';
+import { refuseIdle } from './idleOptions.ts';
 import type { PoolLimits } from './simulations/index.ts';
+
+type Given = Options & { readonly json?: string | boolean };
 
 const helpEnd = `
 A POLICY is a bundle (.json), a program for one slot (.star, .wasm, .js with --slot), or a preset such as
@@ -58,7 +61,8 @@ export function evaluateCommand(): Command {
     .option('--skydiscover', 'print the one JSON object that SkyDiscover reads')
     .option('--schema', 'with describe: the JSON schema of a bundle')
     .addHelpText('after', helpEnd)
-    .action(async (policies: string[], options: Options & { readonly json?: string | boolean }) => {
+    .action(async (policies: string[], options: Given, command: Command) => {
+      refuseIdle(policies, command);
       if (policies[0] === 'describe') {
         const { describe } = await import('./describe.ts');
         process.stdout.write(describe(options.schema === true, typeof options.json !== 'undefined'));

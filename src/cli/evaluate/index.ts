@@ -1,7 +1,7 @@
 /** Bundles judged by simulation. */
 
 export { openPolicy } from './openPolicy.ts';
-export { loadPlan, type PlanChanges, planNames } from './plans/index.ts';
+export { loadPlan, type PlanChanges, planNames, planScales, refuseIdleScaling } from './plans/index.ts';
 export {
   type EvaluatorOptions,
   type ExplainOptions,

@@ -12,7 +12,7 @@ import { oneOf } from '../simulate/input/latency.ts';
 import { numberWithin, type Options } from '../workload/options.ts';
 import { openPolicy } from './openPolicy.ts';
 import { evaluationTable, failureLines, frontsOf, type Ranked, rankingTable, settingsTable } from './page.ts';
-import { loadPlan, type PlanChanges } from './plans/index.ts';
+import { loadPlan, type PlanChanges, planScales } from './plans/index.ts';
 import { pairVerdicts, sensitivityText, type World } from './sensitivity.ts';
 import { type PoolLimits, SimulationEvaluator } from './simulations/index.ts';
 
@@ -40,7 +40,10 @@ export async function runEvaluate(
   }
   const named = asked.map((name): Named => ({ name, bundle: openPolicy(name, String(options.slot)) }));
   if (options.presets === true) {
-    for (const [name, bundle] of presets) named.push({ name, bundle });
+    const scales = planScales(loadPlan(String(options.plan)));
+    for (const [name, bundle] of presets) {
+      if (scales || bundle.autoScale === undefined) named.push({ name, bundle });
+    }
   }
   const suite = oneOf('--suite', String(options.suite), suiteNames);
   using bar = startProgressBar('simulations');

@@ -1,7 +1,7 @@
 /** A search from its first generation, or from where it was stopped, to the report. */
 
 import { baseline, type PolicyBundle, type PolicySlot, policySlots } from '../../evolve/bundle/index.ts';
-import type { EvaluationPlan } from '../../evolve/fitness/index.ts';
+import { type EvaluationPlan, isMetricName, metricDescriptions } from '../../evolve/fitness/index.ts';
 import {
   choose,
   finalistsOf,
@@ -13,7 +13,7 @@ import {
 } from '../../evolve/search/index.ts';
 import { configError } from '../../runtime/errors.ts';
 import { unknownName } from '../../sim/control/index.ts';
-import { loadPlan, SimulationEvaluator } from '../evaluate/index.ts';
+import { loadPlan, planScales, refuseIdleScaling, SimulationEvaluator } from '../evaluate/index.ts';
 import { openPolicy } from '../evaluate/openPolicy.ts';
 import { renderSvg, startProgressBar } from '../output/index.ts';
 import type { EvolveOptions } from './command.ts';
@@ -27,14 +27,10 @@ const MIGRATE_EVERY = 5;
 const BINS = 8;
 const TOLERANCE = 3;
 
-/** Arguments of `tierkv simulate` with which instances may come and go. */
-const scalingArguments = ['--deployment', '--policy-config', '--model-autoscaler-interval-us'];
-
-function slotsOf(text: string | undefined, { slots, suites }: EvaluationPlan): readonly PolicySlot[] {
-  if (text === undefined) return slots;
-  const { args } = suites.train[0];
+function slotsOf(text: string | undefined, plan: EvaluationPlan): readonly PolicySlot[] {
+  if (text === undefined) return plan.slots;
   const asked = named(text);
-  if (asked.includes('autoScale') && !scalingArguments.some((name) => args.includes(name))) {
+  if (asked.includes('autoScale') && !planScales(plan)) {
     const remedy = 'Leave it out, or take --plan scaling.';
     throw configError('--slots', 'has autoScale, and the plan scales no instances', remedy);
   }
@@ -49,6 +45,19 @@ function named(text: string): PolicySlot[] {
   });
 }
 
+/** Metrics that divide the archive; a run gives each of them. @throws TKV_CONFIG with those that there are */
+function featuresOf(text: string): string[] {
+  return text.split(',').map((each) => {
+    const name = each.trim();
+    if (isMetricName(name)) return name;
+    throw unknownName(
+      '--features',
+      name,
+      metricDescriptions.map((known) => known.name),
+    );
+  });
+}
+
 function planOf(options: EvolveOptions, slots: readonly PolicySlot[]): SearchPlan {
   return {
     seed: options.seed,
@@ -56,14 +65,14 @@ function planOf(options: EvolveOptions, slots: readonly PolicySlot[]): SearchPla
     slots,
     islands: options.islands,
     migrateEvery: MIGRATE_EVERY,
-    features: options.features.split(',').map((name) => name.trim()),
+    features: featuresOf(options.features),
     bins: BINS,
     tolerance: TOLERANCE,
   };
 }
 
-/** @throws TKV_CONFIG where policies come with a search that began without them */
-function givenPolicies({ policies, slot, resume }: EvolveOptions): PolicyBundle[] {
+/** @throws TKV_CONFIG where policies come with a search that began without them, or would decide nothing */
+function givenPolicies({ policies, slot, resume }: EvolveOptions, plan: EvaluationPlan): PolicyBundle[] {
   if (resume && policies.length > 0) {
     throw configError(
       'policy',
@@ -71,14 +80,18 @@ function givenPolicies({ policies, slot, resume }: EvolveOptions): PolicyBundle[
       'Leave it out: the state has what the search began with.',
     );
   }
-  return policies.map((name) => ({ ...baseline, ...openPolicy(name, slot), name }));
+  return policies.map((name) => {
+    const bundle = openPolicy(name, slot);
+    refuseIdleScaling(bundle, plan);
+    return { ...baseline, ...bundle, name };
+  });
 }
 
 export async function evolve(options: EvolveOptions, signal: AbortSignal): Promise<void> {
   const endsAt = performance.now() + 60_000 * options.minutes;
   const suites = loadPlan(options.plan);
   const plan = planOf(options, slotsOf(options.slots, suites));
-  const first = [...givenPolicies(options), ...firstPolicies(plan.slots)];
+  const first = [...givenPolicies(options, suites), ...firstPolicies(plan.slots)];
   const directory = new SearchDirectory(options.out);
   const saved = directory.load(plan, options.resume);
   using bar = startProgressBar('simulations');

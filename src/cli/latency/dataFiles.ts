@@ -4,7 +4,8 @@
  */
 
 import fs from 'node:fs';
-import { TierKVError } from '../../runtime/errors.ts';
+import path from 'node:path';
+import { configError, TierKVError } from '../../runtime/errors.ts';
 import {
   type Coefficients,
   type Hardware,
@@ -46,6 +47,7 @@ function names(folder: string): string[] {
 /**
  * A model by name, with or without its organisation, or by the path of its config.json. A name may be cut
  * short where only one model starts with it.
+ * @throws TKV_CONFIG for another name, and for the path of something else
  */
 export function loadModel(asked: string): ModelConfig {
   if (asked.endsWith('.json')) {
@@ -54,6 +56,10 @@ export function loadModel(asked: string): ModelConfig {
       .replace(/\.json$/, '')
       .replace(/^.*[/\\]/, '');
     return parseModelConfig(readText(asked), asked, name);
+  }
+  if (isPath(asked)) {
+    const remedy = `Give the path of its config.json, such as ${path.join(asked, 'config.json')}.`;
+    throw configError('model', `is ${JSON.stringify(asked)}, neither a name nor a .json file`, remedy);
   }
   const wanted = modelFileName(asked);
   const known = names('models');
@@ -64,6 +70,11 @@ export function loadModel(asked: string): ModelConfig {
       ? longer[0]
       : requireKnownName('model', wanted, known, remedy);
   return parseModelConfig(readText(new URL(`models/${name}.json`, data)), `data/models/${name}.json`, name);
+}
+
+/** Names have one slash at most, behind the organisation. */
+function isPath(asked: string): boolean {
+  return /^[./~]|\\|\/.*\//.test(asked);
 }
 
 /** A GPU by name or alias, or by the path of its file. */
@@ -92,8 +103,8 @@ export function loadCoefficients(
   hardware: Hardware,
   file: string | undefined,
 ): Coefficients {
-  const read = (path: string | URL, name: string): Coefficients => {
-    const coefficients = parseCoefficients(readText(path), name);
+  const read = (at: string | URL, name: string): Coefficients => {
+    const coefficients = parseCoefficients(readText(at), name);
     if (coefficients.backend === backend) return coefficients;
     const problem = `${name} holds coefficients of ${coefficients.backend}, not of ${backend}`;
     throw new TierKVError('TKV_MISMATCH', `${problem}. Name the backend of the file, or another file.`, {

@@ -78,6 +78,9 @@ function decimal(option: string, text: string, remedy: string = `Set ${option} t
 
 /** A quarter of an hour: sums of such times are still whole microseconds. */
 const LINK_LATENCY_US_MAX = 1e9;
+/** From a byte a second to more than any link has, as a profile of links may say. */
+const LINK_GBPS_MIN = 1e-9;
+const LINK_GBPS_MAX = 1e6;
 
 function integer(option: string, text: string, min: number, max?: number): number {
   const value = decimal(option, text, `Set ${option} to an integer of at least ${min}.`);
@@ -224,6 +227,10 @@ export function parseReplayOptions(
     decimal('--offload-threshold', raw.offloadThreshold),
   );
   const linkGbps = requirePositive('--link-gbps', decimal('--link-gbps', raw.linkGbps ?? linkDefaults.gbps));
+  if (linkGbps < LINK_GBPS_MIN || linkGbps > LINK_GBPS_MAX) {
+    const remedy = `Set it to a number from ${LINK_GBPS_MIN} to ${LINK_GBPS_MAX}.`;
+    throw configError('--link-gbps', `is ${linkGbps}`, remedy);
+  }
   const linkLatencyUs = requireFinite(
     '--link-latency-us',
     decimal('--link-latency-us', raw.linkLatencyUs ?? linkDefaults.latencyUs),

@@ -59,12 +59,11 @@ export function seedOption(options: Options, name = 'seed', flag = '--seed'): bi
 
 function limitsOf(options: Options): Partial<Limits> {
   const maxRequests = numberOption(options, 'numRequests', '--num-requests');
-  const horizonUs = numberOption(options, 'horizon', '--horizon');
+  // as far as upstream's clock goes
+  const horizonUs = numberWithin(options, 'horizon', '--horizon', { min: 1, max: 2 ** 63, whole: true });
   if (maxRequests !== undefined && !(Number.isSafeInteger(maxRequests) && maxRequests >= 0)) {
     throw configError('--num-requests', `is ${maxRequests}`, 'Set it to an integer of at least 0.');
   }
-  if (horizonUs !== undefined && !(horizonUs > 0))
-    throw configError('--horizon', `is ${horizonUs}`, 'Set it to µs above 0.');
   return {
     ...(maxRequests === undefined ? {} : { maxRequests }),
     ...(horizonUs === undefined ? {} : { horizonUs: Number.isSafeInteger(horizonUs) ? horizonUs : Infinity }),

@@ -20,6 +20,7 @@ import {
   SloPriorities,
 } from '../../sim/control/index.ts';
 import {
+  anyIsReported,
   cacheFeatures,
   clusterFeatures,
   type FeatureTable,
@@ -31,7 +32,7 @@ import {
   routerFeatures,
   scalingFeatures,
 } from '../features/index.ts';
-import { priorityOf } from './decisions.ts';
+import { delayBy, priorityOf } from './decisions.ts';
 import { RouterMemory } from './routerMemory.ts';
 import { type FeatureWriter, type LoadedCode, SlotProgram } from './slotProgram.ts';
 
@@ -39,8 +40,6 @@ const NAME = 'program';
 /** Places of the choices of an admission program. */
 const REJECTED = 1;
 const DELAYED = 2;
-/** Longest delay: a day. */
-const DELAY_MAX_US = 86_400_000_000;
 
 abstract class CodePolicyBase {
   readonly name: string = NAME;
@@ -102,8 +101,7 @@ export class CodeAdmission extends CodePolicyBase implements AdmissionPolicy {
     const [choice, amount] = this.program.decide(request.id, router.nowUs);
     if (choice === REJECTED) return { verdict: 'reject', reason: NAME };
     if (choice !== DELAYED) return ADMIT;
-    const durationUs = Math.min(DELAY_MAX_US, Math.max(1, Math.ceil(amount)));
-    return { verdict: 'delay', durationUs, reason: NAME };
+    return delayBy(amount, request, router.nowUs, NAME);
   }
 }
 
@@ -129,6 +127,7 @@ export class CodePriority extends CodePolicyBase implements PriorityPolicy {
 export class CodeRouting implements RoutingPolicy {
   readonly name: string = NAME;
   readonly readsCaches: boolean;
+  readonly readsReports: boolean;
   /** Present where the program wants to be told. */
   readonly completed?: (outcome: Outcome) => void;
   readonly #program: SlotProgram;
@@ -146,6 +145,9 @@ export class CodeRouting implements RoutingPolicy {
     this.#instances = this.#program.writer(2, instanceFeatures);
     this.#memory = RouterMemory.of(this.#instances.names);
     this.readsCaches = this.#instances.names.some((name) => cacheFeatures.includes(name));
+    this.readsReports =
+      anyIsReported(instanceFeatures, this.#instances.names) ||
+      anyIsReported(clusterFeatures, this.#cluster.names);
   }
 
   choose(context: RoutingContext): RoutingChoice {

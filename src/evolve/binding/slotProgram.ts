@@ -203,9 +203,11 @@ function functionsOf(
     return [[named.name, { ...named, name: entrypoint }]];
   }
   const found = functions.filter(({ name }) => instance.has(name));
-  if (found.length > 0) {
-    return (takesSeveral === true ? found : found.slice(0, 1)).map((each) => [each.name, each]);
+  if (found.length > 1 && takesSeveral !== true) {
+    const names = found.map(({ name }) => name).join(' and ');
+    throw new PolicyError('contract', `the program has ${names}, and only one may decide. Keep one`);
   }
+  if (found.length > 0) return found.map((each) => [each.name, each]);
   const calls = functions.map(
     ({ name, arguments: inputs }) => `${name}(${inputs.map((input) => input.name).join(', ')})`,
   );

@@ -23,11 +23,18 @@ import {
   type Scorer,
   SloPriorities,
   StatelessPolicy,
+  scorerReadsReports,
 } from '../../sim/control/index.ts';
 import type { TreeNode } from '../bundle/index.ts';
-import { cacheFeatures, type MemoryName } from '../features/index.ts';
+import {
+  anyIsReported,
+  cacheFeatures,
+  clusterFeatures,
+  instanceFeatures,
+  type MemoryName,
+} from '../features/index.ts';
 import { scaleTo } from './codePolicies.ts';
-import { priorityOf } from './decisions.ts';
+import { delayBy, priorityOf } from './decisions.ts';
 import { RouterMemory } from './routerMemory.ts';
 import { DecisionTree } from './tree.ts';
 
@@ -52,7 +59,7 @@ export class TreeAdmission extends StatelessPolicy implements AdmissionPolicy {
     const { action, value = 0 } = this.#tree.walk(facts);
     if (action === 'admit') return ADMIT;
     if (action === 'reject') return { verdict: 'reject', reason: NAME };
-    return { verdict: 'delay', durationUs: Math.max(1, Math.ceil(value)), reason: NAME };
+    return delayBy(value, request, router.nowUs, NAME);
   }
 }
 
@@ -78,6 +85,7 @@ export class TreePriority extends StatelessPolicy implements PriorityPolicy {
 export class TreeRouting implements RoutingPolicy {
   readonly name: string = NAME;
   readonly readsCaches: boolean;
+  readonly readsReports: boolean;
   readonly #tree: DecisionTree;
   readonly #memory: RouterMemory;
   readonly #rules: ReadonlyMap<string, InstanceScore>;
@@ -103,6 +111,11 @@ export class TreeRouting implements RoutingPolicy {
     this.readsCaches =
       read.some((name) => cacheFeatures.includes(name)) ||
       [...this.#scorers.values()].some(({ scorer }) => scorer.readsCaches);
+    this.readsReports =
+      anyIsReported(instanceFeatures, read) ||
+      anyIsReported(clusterFeatures, this.#tree.ofGroup('cluster')) ||
+      [...this.#rules.keys()].some((name) => name !== 'lor') ||
+      [...this.#scorers.keys()].some(scorerReadsReports);
   }
 
   choose(context: RoutingContext): RoutingChoice {

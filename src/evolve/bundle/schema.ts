@@ -146,6 +146,7 @@ export function bundleSchema(): Schema {
       },
       [],
     ),
+    anyOf: policySlots.map((slot) => ({ required: [slot] })),
     $defs: Object.fromEntries(programmable.map((slot) => [`${slot}Node`, node(slot)])),
   };
 }

@@ -27,6 +27,13 @@ export interface Feature<Facts> {
 
 export type FeatureTable<Facts> = Readonly<Record<string, Feature<Facts>>>;
 
+type Aged = Pick<Feature<never>, 'freshness'>;
+
+/** Whether any of these is as old as the last report of an instance. */
+export function anyIsReported(table: Readonly<Record<string, Aged>>, names: readonly string[]): boolean {
+  return names.some((name) => table[name].freshness === 'snapshot');
+}
+
 type Read<Facts, V> = (facts: Facts) => V;
 
 /** The entries of one table, made by kind. */

@@ -1,7 +1,14 @@
 /** What policies may read. */
 
 export { type ClusterFacts, clusterFeatures, type RouterFacts, routerFeatures } from './cluster.ts';
-export type { Feature, FeatureKind, FeatureTable, FeatureValue, Freshness } from './feature.ts';
+export {
+  anyIsReported,
+  type Feature,
+  type FeatureKind,
+  type FeatureTable,
+  type FeatureValue,
+  type Freshness,
+} from './feature.ts';
 export {
   cacheFeatures,
   type InstanceFacts,

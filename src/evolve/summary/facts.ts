@@ -29,6 +29,8 @@ export interface RunFacts {
   /** Of the baseline on the same case, where it was run. */
   readonly baseline: RawMetrics | undefined;
   readonly targets: TargetsByClass;
+  /** Whether routing goes by what instances report. */
+  readonly routesByReports: boolean;
   /** In order of arrival. */
   readonly requests: readonly RequestFact[];
   readonly anomalies: readonly Anomaly[];

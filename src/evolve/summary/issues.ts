@@ -1,5 +1,6 @@
 /** The issues of a run, each with a count, a pattern and a cause, the gravest first. */
 
+import { severities } from '../trace/index.ts';
 import { groupBy, ms, percent, type RequestFact, type RunFacts } from './facts.ts';
 
 export interface Issue {
@@ -109,7 +110,7 @@ function cacheIssues({ requests, metrics }: RunFacts): Issue[] {
   ];
 }
 
-function imbalance({ metrics, requests }: RunFacts): Issue[] {
+function imbalance({ metrics, requests, routesByReports }: RunFacts): Issue[] {
   const variation = metrics.load_cv ?? 0;
   const crowded = requests.filter(({ routing }) => crowding(routing) >= 4);
   if (variation < 0.25 && crowded.length * 20 < requests.length) return [];
@@ -122,8 +123,11 @@ function imbalance({ metrics, requests }: RunFacts): Issue[] {
         `pattern: requests by instance vary by ${percent(variation)} of their mean; the chosen ` +
           `instance had ` +
           `${(spread / Math.max(1, requests.length)).toFixed(1)} in flight above the least on average`,
-        `cause: what the policy goes by differs from the load now: snapshots were up to ` +
-          `${oldest(requests)} old`,
+        routesByReports
+          ? 'cause: what the policy goes by differs from the load now: snapshots were up to ' +
+            `${oldest(requests)} old`
+          : 'cause: the policy reads no snapshot, so nothing was old: it went by something else than ' +
+            'requests in flight, or more by that',
         ...(crowded.length === 0 ? [] : [`examples: ${examples(crowded)}`]),
       ],
       focus: 'routing: take off from the score of an instance for requests in flight above the least',
@@ -158,13 +162,12 @@ function ofAnomalies({ anomalies }: RunFacts): Issue[] {
     const known = focusOf[type];
     if (known === undefined) return [];
     const count = all.reduce((sum, each) => sum + each.count, 0);
+    const places = all.map(({ severity }) => severities.indexOf(severity));
     const requests = all.flatMap((each) => each.requests).slice(0, 3);
     return [
       {
-        weight: count,
-        title:
-          `${type}: ${count} times, severity ` +
-          `${all.some(({ severity }) => severity === 'high') ? 'high' : all[0].severity}`,
+        weight: all.reduce((sum, { concerned }) => sum + concerned, 0),
+        title: `${type}: ${count} times, severity ${severities[Math.max(...places)]}`,
         lines: [
           ...all.slice(0, 2).map(({ description, timeUs }) => {
             return `pattern: ${description}; first at ${(timeUs / 1e6).toFixed(1)} s`;

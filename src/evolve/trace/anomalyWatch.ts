@@ -1,27 +1,33 @@
 /**
  * Finds anomalies while a run goes on. Each kind is kept by where it happens (an instance, a class) with its
- * count and the first requests that it hit.
+ * count and the first requests that it concerns; of replicas that come and go, those that waited longest.
  */
 
+import type { BlockKeys } from '../../runtime/keys/index.ts';
 import type { ScaleChange, Simulation } from '../../sim/cluster/index.ts';
 import type { RoutingDecision } from '../../sim/control/index.ts';
 import type { SimRequest } from '../../sim/instance/index.ts';
 import type { TargetsByClass } from '../../sim/report/index.ts';
 import { classOf, meetsTargets } from '../fitness/index.ts';
 import { type Anomaly, type AnomalyType, anomalyTypes, EXAMPLES, severityOf } from './anomaly.ts';
+import { Oscillations } from './oscillations.ts';
 
 /** So many preemptions of one instance within so long are a storm. */
 const STORM_PREEMPTIONS = 8;
 const STORM_US = 1_000_000;
-/** A change of replicas that is taken back within so long is an oscillation. */
-const OSCILLATION_US = 120_000_000;
 /** Hand-offs that wait for one decode instance. */
 const BACKPRESSURE_REQUESTS = 8;
+/** Their count is of something else than requests: of blocks, or of times. */
+const countedBeside: ReadonlySet<AnomalyType> = new Set([
+  'cache_thrashing',
+  'scale_oscillation',
+  'pd_backpressure',
+]);
 
 interface Entry {
   readonly type: AnomalyType;
   readonly timeUs: number;
-  readonly requests: string[];
+  readonly requests: Set<string>;
   count: number;
   /** What is added up beside the count. */
   sum: number;
@@ -36,8 +42,9 @@ export class AnomalyWatch {
   readonly #preemptions: number[][] = [];
   /** Instances whose storm is under way. */
   readonly #storms = new Set<number>();
-  /** By configuration: the last change of its replicas. */
-  readonly #lastScale = new Map<string, ScaleChange>();
+  readonly #oscillations = new Oscillations();
+  /** Ids of requests by what their blocks are looked up under. */
+  readonly #idOf = new WeakMap<BlockKeys, string>();
   readonly #pressed = new Set<number>();
 
   attach(simulation: Simulation): void {
@@ -48,14 +55,13 @@ export class AnomalyWatch {
     const key = `${type} ${where}`;
     let entry = this.#entries.get(key);
     if (entry === undefined) {
-      entry = { type, timeUs, requests: [], count: 0, sum: 0 };
+      entry = { type, timeUs, requests: new Set(), count: 0, sum: 0 };
       this.#entries.set(key, entry);
     }
     entry.count += count;
     entry.sum += sum;
-    if (request !== '' && entry.requests.length < EXAMPLES && !entry.requests.includes(request)) {
-      entry.requests.push(request);
-    }
+    const { requests } = entry;
+    if (request !== '' && (requests.size < EXAMPLES || countedBeside.has(type))) requests.add(request);
   }
 
   prioritised({ number }: SimRequest, score: number): void {
@@ -65,6 +71,9 @@ export class AnomalyWatch {
   routed(request: SimRequest, { target, prefillInstance }: RoutingDecision): void {
     const at = prefillInstance === -1 ? target : prefillInstance;
     this.#waitingOn(at).set(request.number, request);
+    this.#oscillations.sent(request.number, target);
+    this.#oscillations.sent(request.number, at);
+    this.#idOf.set(request.keys, request.id);
   }
 
   #waitingOn(instance: number): Map<number, SimRequest> {
@@ -110,22 +119,30 @@ export class AnomalyWatch {
   }
 
   scaled(change: ScaleChange): void {
-    const { configId, action, timeUs } = change;
-    const last = this.#lastScale.get(configId);
-    if (last !== undefined && last.action !== action && timeUs - last.timeUs <= OSCILLATION_US) {
-      this.#note('scale_oscillation', configId, last.timeUs, '', 1, timeUs - last.timeUs);
-    }
-    this.#lastScale.set(configId, change);
+    const taken = this.#oscillations.scaled(change);
+    if (taken === undefined) return;
+    this.#note('scale_oscillation', change.configId, taken.timeUs, '', 1, change.timeUs - taken.timeUs);
   }
 
-  stepped(instance: number, timeUs: number, thrashed: number): void {
-    if (thrashed > 0) this.#note('cache_thrashing', `instance ${instance}`, timeUs, '', thrashed);
-    const waiting = this.#simulation?.handoffs.waitingFor(instance) ?? 0;
-    if (waiting < BACKPRESSURE_REQUESTS) this.#pressed.delete(instance);
-    else if (!this.#pressed.has(instance)) {
-      this.#pressed.add(instance);
-      this.#note('pd_backpressure', `instance ${instance}`, timeUs, '', 1, waiting);
+  /**
+   * @param thrashed blocks that came back soon after they had gone down
+   * @param thrashedFor keys of the requests that they came back for
+   */
+  stepped(instance: number, timeUs: number, thrashed: number, thrashedFor: readonly BlockKeys[]): void {
+    const where = `instance ${instance}`;
+    if (thrashed > 0) this.#note('cache_thrashing', where, timeUs, '', thrashed);
+    for (const keys of thrashedFor) {
+      this.#note('cache_thrashing', where, timeUs, this.#idOf.get(keys) ?? '', 0);
     }
+    const queue = this.#simulation?.handoffs.queueOf(instance) ?? [];
+    if (queue.length < BACKPRESSURE_REQUESTS) {
+      this.#pressed.delete(instance);
+      return;
+    }
+    const begun = this.#pressed.has(instance) ? 0 : 1;
+    this.#pressed.add(instance);
+    this.#note('pd_backpressure', where, timeUs, '', begun);
+    for (const { request } of queue) this.#note('pd_backpressure', where, timeUs, request.id, 0);
   }
 
   /** All of the run, by kind and then by time. Called after its end. */
@@ -139,24 +156,33 @@ export class AnomalyWatch {
       this.#note('slo_violation', `class ${name}`, table.arrivalUs[row], table.idOf(row));
     }
     const all = [...this.#entries].map(([key, entry]): Anomaly => {
-      const { type, timeUs, requests, count } = entry;
+      const { type, timeUs, count } = entry;
       const where = key.slice(type.length + 1);
-      const severity = severityOf(count, table.size);
-      return { type, timeUs, description: describe(entry, where), requests, count, severity };
+      if (type === 'scale_oscillation') {
+        const rows = this.#oscillations.requestsOf(where, simulation);
+        for (const row of rows) entry.requests.add(table.idOf(row));
+      }
+      const concerned = countedBeside.has(type) ? entry.requests.size : count;
+      const severity = severityOf(concerned, table.size);
+      const requests = [...entry.requests].slice(0, EXAMPLES);
+      return { type, timeUs, description: describe(entry, where), requests, count, concerned, severity };
     });
     const place = (type: AnomalyType): number => anomalyTypes.indexOf(type);
     return all.sort((a, b) => place(a.type) - place(b.type) || a.timeUs - b.timeUs);
   }
 }
 
-function describe({ type, count, sum }: Entry, where: string): string {
+function describe({ type, count, sum, requests }: Entry, where: string): string {
   switch (type) {
     case 'priority_inversion':
       return `${where}: ${count} requests joined the batch before ${sum} more urgent ones that waited there`;
     case 'slo_violation':
       return `${where}: ${count} requests missed their targets`;
     case 'cache_thrashing':
-      return `${where}: ${count} blocks were reloaded soon after they were offloaded`;
+      return (
+        `${where}: ${count} blocks were reloaded soon after they were offloaded, for ` +
+        `${requests.size} requests`
+      );
     case 'shadow_divergence':
       return (
         `the router ${where} cached than there was for ${count} requests, by ` +
@@ -165,10 +191,13 @@ function describe({ type, count, sum }: Entry, where: string): string {
     case 'scale_oscillation':
       return (
         `${where}: ${count} changes of the replicas were taken back after ` +
-        `${(sum / count / 1e6).toFixed(0)} s on average`
+        `${(sum / count / 1e6).toFixed(0)} s on average, with ${requests.size} requests in between`
       );
     case 'pd_backpressure':
-      return `${where}: hand-offs piled up ${count} times, ${sum / count} and more waiting`;
+      return (
+        `${where}: hand-offs piled up ${count} times, ${BACKPRESSURE_REQUESTS} and more waiting, of ` +
+        `${requests.size} requests`
+      );
     case 'preemption_storm':
       return `${where}: ${count} preemptions in bursts of ${STORM_PREEMPTIONS} and more a second`;
   }

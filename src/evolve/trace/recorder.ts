@@ -20,14 +20,10 @@ import type { SimRequest } from '../../sim/instance/index.ts';
 import { type Status, statusNames } from '../../sim/metrics/index.ts';
 import { ScaleRecords } from '../../sim/report/index.ts';
 import { AnomalyWatch } from './anomalyWatch.ts';
-import { blockName, MovedBlocks } from './movedBlocks.ts';
+import { bestOthers, clusterContext, engineContext, routerContext, tenantContext } from './context.ts';
+import { blockName } from './movedBlocks.ts';
 import type { RoutingRecord, TraceLevel, TraceRecord } from './records.ts';
-
-interface Moved {
-  offloads: number;
-  reloads: number;
-  thrashed: number;
-}
+import { Transfers } from './transfers.ts';
 
 function about({ id, tenantId, sloClass, promptTokens }: SimRequest): {
   requestId: string;
@@ -57,9 +53,9 @@ export class TraceRecorder implements SimulationObserver {
   #admissions = 0;
   #routings = 0;
   readonly #scales: ScaleRecords = new ScaleRecords();
-  readonly #moved: Moved[] = [];
-  readonly #blocks: MovedBlocks[] = [];
-  readonly #tiers: (readonly string[])[] = [];
+  /** By instance: its last step. */
+  readonly #steps: StepSpan[] = [];
+  readonly #transfers: Transfers = new Transfers();
   readonly stored?: (instance: number, tier: number, key: Uint32Array) => void;
   readonly removed?: (instance: number, tier: number, key: Uint32Array) => void;
 
@@ -67,32 +63,15 @@ export class TraceRecorder implements SimulationObserver {
     this.#level = level;
     if (level === 'minimal') return;
     // caches tell of their blocks only where somebody listens
-    this.stored = (instance, tier, key) => this.#blocksOf(instance).stored(tier, key);
-    this.removed = (instance, tier, key) => this.#blocksOf(instance).removed(tier, key);
-  }
-
-  #blocksOf(instance: number): MovedBlocks {
-    return (this.#blocks[instance] ??= new MovedBlocks(() => this.#tierNames(instance)));
-  }
-
-  #tierNames(instance: number): readonly string[] {
-    const engine = this.#simulation?.instances[instance]?.engine;
-    return (this.#tiers[instance] ??= engine?.traffic().tiers.map(({ tier }) => tier) ?? []);
-  }
-
-  /** The slowest tier of the instance that has leading blocks of the prompt now. */
-  #cacheTier({ keys, promptBlocks }: SimRequest, instance: number): string {
-    const engine = this.#simulation?.instances[instance]?.engine;
-    if (engine === undefined) return '';
-    const byTier = engine.cachedByTier(keys, Math.min(promptBlocks, keys.length));
-    const slowest = byTier.findLastIndex((blocks) => blocks > 0);
-    return slowest === -1 ? '' : this.#tierNames(instance)[slowest];
+    this.stored = (instance, tier, key) => this.#transfers.blocksOf(instance).stored(tier, key);
+    this.removed = (instance, tier, key) => this.#transfers.blocksOf(instance).removed(tier, key);
   }
 
   /** Called before the run. */
   attach(simulation: Simulation): void {
     this.#simulation = simulation;
     this.anomalies.attach(simulation);
+    this.#transfers.attach(simulation);
   }
 
   #keep(record: TraceRecord): void {
@@ -108,20 +87,33 @@ export class TraceRecorder implements SimulationObserver {
   }
 
   admission(request: SimRequest, decision: AdmissionDecision, nowUs: number): void {
+    const number = this.#admissions++;
+    const control = this.#simulation?.control;
+    if (control === undefined || this.#level === 'minimal') return;
+    const router = routerContext(control, false);
+    // a rejected one is pending no more by now
+    const pending = router.pending + (decision.verdict === 'reject' ? 1 : 0);
     this.#keep({
       kind: 'admission',
       timeUs: nowUs,
-      decision: this.#admissions++,
+      decision: number,
       ...about(request),
       verdict: decision.verdict,
       reason: decision.verdict === 'admit' ? '' : decision.reason,
       durationUs: decision.verdict === 'delay' ? decision.durationUs : 0,
+      routerState: { ...router, pending },
+      tenantState: tenantContext(control, request.tenantId, false),
+      cluster: clusterContext(control, nowUs),
     });
   }
 
   prioritised(request: SimRequest, { score, rank }: Priority, nowUs: number): void {
     this.anomalies.prioritised(request, score);
-    this.#keep({ kind: 'priority', timeUs: nowUs, ...about(request), score, rank });
+    const control = this.#simulation?.control;
+    if (control === undefined || this.#level === 'minimal') return;
+    const routerState = routerContext(control, false);
+    const tenantState = tenantContext(control, request.tenantId, false);
+    this.#keep({ kind: 'priority', timeUs: nowUs, ...about(request), score, rank, routerState, tenantState });
   }
 
   routing(request: SimRequest, decision: RoutingDecision | null, nowUs: number): void {
@@ -129,7 +121,6 @@ export class TraceRecorder implements SimulationObserver {
     if (decision !== null) this.anomalies.routed(request, decision);
     const control = this.#simulation?.control;
     if (control === undefined) return;
-    const { inFlight, pending, requestRate } = control.router.global;
     const sentTo = decision === null ? [] : [decision.target, decision.prefillInstance];
     const record: RoutingRecord = {
       kind: 'routing',
@@ -147,17 +138,18 @@ export class TraceRecorder implements SimulationObserver {
         reportAgeUs: nowUs - instance.reportedUs,
         score: decision?.scores.find((each) => each.instance === instance.instance)?.score ?? null,
       })),
-      routerState: { inFlight, pending, requestRate },
+      routerState: routerContext(control, decision !== null),
+      tenantState: tenantContext(control, request.tenantId, decision !== null),
       chosenInstance: decision?.target ?? -1,
       reason: decision?.reason ?? 'no instance could take it',
-      topKCandidates: (decision?.topKCandidates ?? []).map(({ instance, score }) => ({ instance, score })),
+      topKCandidates: decision === null ? [] : bestOthers(decision.scores, decision.target),
       expectedBlocks: decision?.expectedBlocks ?? 0,
       expectedCacheHit: (decision?.expectedBlocks ?? 0) > 0,
       actualTtftUs: -1,
       actualE2eUs: -1,
       cachedBlocks: -1,
       cacheHit: false,
-      cacheTier: decision === null ? '' : this.#cacheTier(request, computesAt(decision)),
+      cacheTier: decision === null ? '' : this.#transfers.cacheTier(request, computesAt(decision)),
       regretMs: -1,
     };
     this.routings.set(request.number, record);
@@ -172,14 +164,35 @@ export class TraceRecorder implements SimulationObserver {
       routing.cachedBlocks = cachedBlocks;
       routing.cacheHit = cachedBlocks > 0;
     }
-    const rank = rankIn(request.queueRank);
-    this.#keep({ kind: 'batch', timeUs: nowUs, ...about(request), instance, rank, cachedBlocks, waiting });
+    const at = this.#simulation?.instances[instance];
+    const step = this.#steps[instance];
+    if (at === undefined || step === undefined || this.#level === 'minimal') return;
+    const { tokens, decodes, prefills } = step;
+    this.#keep({
+      kind: 'batch',
+      timeUs: nowUs,
+      ...about(request),
+      instance,
+      rank: rankIn(request.queueRank),
+      cachedBlocks,
+      waiting,
+      batch: { ...engineContext(at), tokens, decodes, prefills },
+    });
   }
 
   preempted(request: SimRequest, instance: number, nowUs: number): void {
     this.anomalies.preempted(request, instance, nowUs);
-    const rank = rankIn(request.victimRank);
-    this.#keep({ kind: 'preemption', timeUs: nowUs, ...about(request), instance, rank });
+    const simulation = this.#simulation;
+    if (simulation === undefined || this.#level === 'minimal') return;
+    this.#keep({
+      kind: 'preemption',
+      timeUs: nowUs,
+      ...about(request),
+      instance,
+      rank: rankIn(request.victimRank),
+      preemptions: simulation.table.preemptions[request.number] + 1,
+      batch: engineContext(simulation.instances[instance]),
+    });
   }
 
   scaled(change: ScaleChange): void {
@@ -212,25 +225,11 @@ export class TraceRecorder implements SimulationObserver {
   step(span: StepSpan): void {
     const { instance, startUs, endUs, tokens, decodes, prefills, transferUs } = span;
     this.#event({ kind: 'step', timeUs: startUs, instance, endUs, tokens, decodes, prefills, transferUs });
-    const engine = this.#simulation?.instances[instance]?.engine;
-    if (engine === undefined) return;
-    const { offloads, reloads, thrashing } = engine.counters;
-    const now = { offloads, reloads, thrashed: Math.round(thrashing * reloads) };
-    const before = this.#moved[instance] ?? { offloads: 0, reloads: 0, thrashed: 0 };
-    this.#moved[instance] = now;
-    this.anomalies.stepped(instance, startUs, now.thrashed - before.thrashed);
-    const blocks = this.#blocks[instance]?.take() ?? [];
-    if (now.offloads === before.offloads && now.reloads === before.reloads && blocks.length === 0) return;
-    this.#keep({
-      kind: 'transfer',
-      timeUs: startUs,
-      instance,
-      offloadedBlocks: now.offloads - before.offloads,
-      reloadedBlocks: now.reloads - before.reloads,
-      thrashedBlocks: now.thrashed - before.thrashed,
-      transferUs,
-      blocks,
-    });
+    this.#steps[instance] = span;
+    const moved = this.#transfers.stepped(span);
+    const { offloadedBlocks, reloadedBlocks, thrashedBlocks, blocks } = moved;
+    this.anomalies.stepped(instance, startUs, thrashedBlocks, span.thrashedFor);
+    if (offloadedBlocks + reloadedBlocks + blocks.length > 0) this.#keep(moved);
   }
 
   ended(request: SimRequest, status: Status, timeUs: number, instance: number): void {

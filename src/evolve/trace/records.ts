@@ -2,6 +2,7 @@
 
 import type { HandoffSend, ReplicaChange } from '../../sim/cluster/index.ts';
 import type { ScaleRecord } from '../../sim/report/index.ts';
+import type { ClusterContext, EngineContext, RouterContext, TenantContext } from './context.ts';
 
 /** `minimal`: metrics alone. `decisions`: each decision with what was known. `full`: events as well. */
 export const traceLevels = ['minimal', 'decisions', 'full'] as const;
@@ -22,12 +23,17 @@ export interface AdmissionRecord extends OfRequest {
   readonly verdict: 'admit' | 'reject' | 'delay';
   readonly reason: string;
   readonly durationUs: number;
+  readonly routerState: RouterContext;
+  readonly tenantState: TenantContext;
+  readonly cluster: ClusterContext;
 }
 
 export interface PriorityRecord extends OfRequest {
   readonly kind: 'priority';
   readonly score: number;
   readonly rank: number;
+  readonly routerState: RouterContext;
+  readonly tenantState: TenantContext;
 }
 
 /** An instance as the router saw it. */
@@ -49,10 +55,12 @@ export interface RoutingRecord extends OfRequest {
   /** First block of the prompt, 16 hexadecimal digits; '' for a prompt without a full block. */
   readonly prefixHash: string;
   readonly instances: readonly InstanceState[];
-  readonly routerState: { readonly inFlight: number; readonly pending: number; readonly requestRate: number };
+  readonly routerState: RouterContext;
+  readonly tenantState: TenantContext;
   /** -1 where none could take it. */
   readonly chosenInstance: number;
   readonly reason: string;
+  /** The best three others, the best first: by score, or where the policy does not score by load. */
   readonly topKCandidates: readonly { readonly instance: number; readonly score: number }[];
   /** By the router's shadow, or what instances told it. */
   readonly expectedBlocks: number;
@@ -80,6 +88,12 @@ export interface BatchRecord extends OfRequest {
   readonly cachedBlocks: number;
   /** Requests that wait there still, by what the router knows. */
   readonly waiting: number;
+  /** When the step that it joined was formed, with the tokens and requests that this step computes. */
+  readonly batch: EngineContext & {
+    readonly tokens: number;
+    readonly decodes: number;
+    readonly prefills: number;
+  };
 }
 
 export interface PreemptionRecord extends OfRequest {
@@ -87,6 +101,10 @@ export interface PreemptionRecord extends OfRequest {
   readonly instance: number;
   /** By which it gave way, higher first, where the instance scheduler of a bundle ranks; else null. */
   readonly rank: number | null;
+  /** How often it has given way so far, this time included. */
+  readonly preemptions: number;
+  /** When the step that it gave way to was formed: it waits again. */
+  readonly batch: EngineContext;
 }
 
 /** A replica of a configuration begins a phase of its life. */

@@ -1,5 +1,6 @@
 /** Who watches a simulation: for traces and tests. Nothing that it does reaches the simulation. */
 
+import type { BlockKeys } from '../../runtime/keys/index.ts';
 import type { AdmissionDecision, Priority, RoutingDecision, ShadowDivergence } from '../control/index.ts';
 import type { SimRequest } from '../instance/index.ts';
 import type { Status } from '../metrics/index.ts';
@@ -16,6 +17,8 @@ export interface StepSpan {
   readonly prefills: number;
   /** Part of the step in which it waits for transfers. */
   readonly transferUs: number;
+  /** Keys of requests whose loads, since the step before, brought back blocks that had just gone down. */
+  readonly thrashedFor: readonly BlockKeys[];
 }
 
 export interface SimulationObserver {

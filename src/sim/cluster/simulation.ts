@@ -202,8 +202,8 @@ export class Simulation implements InstanceHost {
     const { observer } = this.#core;
     if (observer.step === undefined) return;
     const { tokens, decodeRequests: decodes, prefillRequests: prefills } = step.sums;
-    const { transferUs } = step;
-    observer.step({ instance, startUs, endUs, tokens, decodes, prefills, transferUs });
+    const { transferUs, thrashedFor } = step;
+    observer.step({ instance, startUs, endUs, tokens, decodes, prefills, transferUs, thrashedFor });
   }
 
   gaveWay(request: SimRequest, instance: number): void {

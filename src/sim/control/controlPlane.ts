@@ -94,6 +94,8 @@ export interface ControlPlane extends Stateful {
   /** Whether it is of use to call `kvStored` and `kvRemoved`. */
   readonly wantsCacheEvents: boolean;
   readonly counters: Readonly<ControlCounters>;
+  /** Whether any router goes by what instances report. */
+  readonly routesByReports: boolean;
 
   /** Instances get their numbers from the probe; a number is never used again. */
   addInstance(probe: InstanceProbe, nowUs: number): void;

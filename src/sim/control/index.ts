@@ -41,5 +41,6 @@ export {
   type ScorePart,
   type Scorer,
   scorerNames,
+  scorerReadsReports,
 } from './routing/index.ts';
 export * from './scaling/index.ts';

@@ -4,7 +4,12 @@ import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { afterAll, describe, expect, test } from 'vitest';
-import { loadPlan, openPolicy, SimulationEvaluator } from '../../../src/cli/evaluate/index.ts';
+import {
+  loadPlan,
+  openPolicy,
+  refuseIdleScaling,
+  SimulationEvaluator,
+} from '../../../src/cli/evaluate/index.ts';
 import { CaseCache } from '../../../src/cli/evaluate/simulations/caseCache.ts';
 import { baseline, type PolicyBundle, preset } from '../../../src/evolve/bundle/index.ts';
 import { type Evaluation, FAILED_SCORE, type SuiteCase } from '../../../src/evolve/fitness/index.ts';
@@ -147,6 +152,26 @@ test('an evaluation that is called off ends with the reason', async () => {
   await evaluator.close();
 });
 
+test('a bundle that scales has no score where the plan scales no instances', async () => {
+  const [scaling, plain] = await evaluate([preset('autoScale/hpa'), preset('routing/lor')]);
+  expect(scaling).toMatchObject({
+    score: FAILED_SCORE,
+    error: {
+      kind: 'contract',
+      message:
+        'autoScale decides nothing where the plan scales no instances. ' +
+        'Leave the slot out, or take --plan scaling.',
+    },
+  });
+  expect(plain.error).toBeUndefined();
+  const bundle = preset('autoScale/hpa');
+  expect(() => refuseIdleScaling(bundle, loadPlan('scaling'))).not.toThrow();
+  for (const name of ['routing', 'admission']) {
+    expect(() => refuseIdleScaling(bundle, loadPlan(name))).toThrow(/^autoScale decides nothing/);
+    expect(() => refuseIdleScaling(preset('autoScale/none'), loadPlan(name))).not.toThrow();
+  }
+});
+
 test('results are kept by what is in files, and what is none is computed anew', () => {
   const cache = new CaseCache(path.join(folder, 'by-content'));
   const file = path.join(folder, 'hardware.json');
@@ -184,4 +209,26 @@ test('an objective by a metric that no run gives is refused', () => {
     /scoring.objectives\[0\].metric is not known .*Did you mean ttft_p99_ms\?/,
   );
   expect(planWith('slo_attainment.critical.ttft')).not.toThrow();
+});
+
+test.each([
+  [{}, /^\S+wrong\.json: workloads is missing\. Give it a list of paths of specifications\.$/],
+  [{ workloads: [] }, /^\S+wrong\.json: workloads is \[\]\. Give it a list of paths/],
+  [
+    { workloads: ['no-such.yaml'] },
+    /^\S+wrong\.json: workloads\[0\] is "no-such\.yaml", and \/\S+no-such\.yaml cannot be read: ENOENT: no such file or directory\. Give a path that can be read, as seen from the plan's folder\.$/,
+  ],
+])('a plan of %j names file, field, path and remedy', (plan, message) => {
+  const wrong = path.join(folder, 'wrong.json');
+  fs.writeFileSync(wrong, JSON.stringify(plan));
+  expect(() => loadPlan(wrong)).toThrow(message);
+  expect(() => loadPlan(wrong)).toThrow(
+    expect.objectContaining({ path: wrong, field: expect.stringMatching(/^workloads/) }),
+  );
+});
+
+test('a plan that cannot be read is said to be so', () => {
+  expect(() => loadPlan('no-such.json')).toThrow(
+    /^no-such\.json cannot be read: ENOENT: no such file or directory\. Name a readable file\.$/,
+  );
 });

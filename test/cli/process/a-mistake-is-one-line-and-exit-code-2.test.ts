@@ -33,9 +33,42 @@ describe('the tierkv binary', () => {
       /^tierkv: --cache \/dev\/null\/x cannot be made: ENO/,
     ],
     [
+      ['evaluate', 'baseline', '--trace-level', 'full'],
+      /^tierkv: --trace-level is given without --trace\. Add --trace, or leave it out\. \[TKV_CONFIG\]$/,
+    ],
+    [['evaluate', 'baseline', '--http', '0'], /^tierkv: --http is given without --serve\. Add --serve/],
+    [['evaluate', '--serve', '--host', 'localhost'], /^tierkv: --host is given without --http\./],
+    [['evaluate', 'baseline', '--schema'], /^tierkv: --schema is given without describe\./],
+    [
+      ['evaluate', 'describe', 'extra'],
+      /^tierkv: policy is "extra" beside describe, which takes none\. Leave it out\. \[TKV_CONFIG\]$/,
+    ],
+    [['evaluate', 'describe', '--trace', 'x'], /^tierkv: --trace does nothing beside describe\./],
+    [['evaluate', '--serve', 'baseline'], /^tierkv: policy is "baseline" beside --serve, which takes none/],
+    [['evaluate', '--serve', '--case', 'x'], /^tierkv: --case does nothing beside --serve\. Leave one of/],
+    [
+      ['evaluate', 'baseline', '--skydiscover', '--serve'],
+      /^tierkv: --serve does nothing beside --skydiscover\./,
+    ],
+    [
       ['replay', 'x', '--driver', 'modeled', '--link-latency-us', '1e23'],
       /^tierkv: --link-latency-us is 1e\+23/,
     ],
+    [
+      ['replay', 'x', '--driver', 'modeled', '--link-gbps', '1e23'],
+      /^tierkv: --link-gbps is 1e\+23\. Set it to a number from 1e-9 to 1000000\. \[TKV_CONFIG\]$/,
+    ],
+    [['replay', 'x', '--driver', 'modeled', '--link-gbps', '1e-300'], /^tierkv: --link-gbps is 1e-300\./],
+    [
+      ['workload', 'describe', '--horizon', '1e23'],
+      /^tierkv: --horizon is 1e\+23\. Set it to an integer from 1 to 9223372036854776000\. \[TKV_CONFIG\]$/,
+    ],
+    [
+      ['workload', 'generate', '--horizon', '0.5'],
+      /^tierkv: --horizon is 0\.5\. Set it to an integer from 1/,
+    ],
+    [['simulate', '--model', 'qwen3-14b', '--horizon', '1e23'], /^tierkv: --horizon is 1e\+23\./],
+    [['simulate', '--model', 'qwen3-14b', '--timeout', '1e23'], /^tierkv: --timeout is 1e\+23\./],
     [['replay', ''], /^tierkv: trace is empty\. Name one/],
     [['disk', 'stat', ' '], /^tierkv: dir is empty\. Name one\. \[TKV_CONFIG\]$/],
     [['workload', 'generate', '--output', ''], /^tierkv: --output is empty\. Give it a value/],

@@ -14,7 +14,7 @@ async function policyOf(spec: unknown): Promise<AdmissionPolicy> {
   return bound.policies.admission?.(world()) as AdmissionPolicy;
 }
 
-const tree = { type: 'decisionTree', root: { action: 'delay', value: -5 } };
+const tree = { type: 'decisionTree', root: { action: 'delay', value: 5 } };
 const program = {
   type: 'code',
   language: 'starlark',
@@ -51,4 +51,27 @@ test('one that delays each request once goes on', async () => {
     expect(policy.decide(asked, priority, router(), state).verdict).toBe('delay');
     expect(policy.decide(asked, priority, router(), state).verdict).toBe('admit');
   }
+});
+
+test.each([
+  ['starlark', 'def admit(request, cluster, instances):\n    return ("delay", -5)\n'],
+  ['javascript', 'function admit() { return ["delay", -5]; }'],
+])('a delay that is below 0 is no decision, in %s', async (language, source) => {
+  const policy = await policyOf({ type: 'code', language, source });
+  expect(() => policy.decide(request({ id: 'request_7' }), priority, router(), state)).toThrow(
+    /^invalid_decision: admission, request request_7, at \d+ µs: the delay is -5 µs\. Give one of at least 0$/,
+  );
+});
+
+test('a delay of 0 is the shortest one, and none is longer than a day', async () => {
+  const by = async (amount: string): Promise<unknown> => {
+    const policy = await policyOf({
+      ...program,
+      source: `def admit(r, c, i):\n  return ("delay", ${amount})\n`,
+    });
+    return policy.decide(request({ id: 'request_7' }), priority, router(), state);
+  };
+  expect(await by('0')).toMatchObject({ verdict: 'delay', durationUs: 1 });
+  expect(await by('0.2')).toMatchObject({ durationUs: 1 });
+  expect(await by('1e300')).toMatchObject({ durationUs: 86_400_000_000 });
 });

@@ -140,6 +140,8 @@ describe('routing', () => {
       star('routing', 'def fewest(r, c, instances):\n  return [-i.inFlight for i in instances]', 'fewest'),
     );
     expect(own.choose(context()).index).toBe(1);
+    const both = 'def score(r, c, i):\n  return [0 for x in i]\ndef route(r, c, i):\n  return 1';
+    expect((await routingOf(star('routing', both, 'route'))).choose(context()).index).toBe(1);
   });
 
   test('only what a program reads is kept for it', async () => {
@@ -149,6 +151,33 @@ describe('routing', () => {
     );
     expect([blind.readsCaches, seeing.readsCaches]).toEqual([false, true]);
     expect(seeing.choose(context()).index).toBe(1);
+  });
+
+  test('a program or tree says whether it goes by what instances report', async () => {
+    const score = (value: string): PolicyBundle =>
+      star('routing', `def score(r, cluster, i):\n  return [${value} for x in i]`);
+    const leaf = (action: string): TreeNode => ({ action, value: 1 });
+    const asks = (feature: string): TreeNode => ({
+      condition: { feature, comparison: '<', value: 1 },
+      trueChild: leaf('score'),
+      falseChild: leaf('active-requests'),
+    });
+    const of = async (bundle: PolicyBundle): Promise<boolean> => (await routingOf(bundle)).readsReports;
+    for (const value of ['-x.inFlight', 'x.cachedBlocks', 'cluster.meanInFlight']) {
+      expect(await of(score(value))).toBe(false);
+    }
+    for (const value of ['-x.queueDepth', 'x.load', 'cluster.maxLoad']) {
+      expect(await of(score(value))).toBe(true);
+    }
+    for (const feature of ['instance.inFlight', 'cluster.minInFlight', 'request.promptTokens']) {
+      expect(await of(tree('routing', asks(feature)))).toBe(false);
+    }
+    for (const feature of ['instance.kvUtilization', 'cluster.meanQueueDepth']) {
+      expect(await of(tree('routing', asks(feature)))).toBe(true);
+    }
+    expect(await of(tree('routing', leaf('lor')))).toBe(false);
+    expect(await of(tree('routing', leaf('llq')))).toBe(true);
+    expect(await of(tree('routing', leaf('queue-depth')))).toBe(true);
   });
 
   test('the router remembers where it sent a prefix, also in a copy', async () => {
@@ -242,6 +271,11 @@ describe('outcomes', () => {
 
 describe('what is wrong with a program is found before a run', () => {
   test.each([
+    [
+      'routing',
+      'def score(r, c, i):\n  return [0 for x in i]\ndef route(r, c, i):\n  return 0',
+      /^contract: routing: the program has score and route, and only one may decide\. Keep one$/,
+    ],
     ['routing', 'def score(a, b):\n  return []', /^contract: routing: score gets 3 arguments/],
     [
       'routing',

@@ -26,6 +26,11 @@ describe('a bundle that cannot be is refused in one line with field and remedy',
   test.each([
     ['{', /^bundle is no JSON: .* Correct it there\.$/],
     ['[]', /^bundle is \[\], not an object\. Give it the fields admission/],
+    [
+      '{}',
+      /^bundle holds no slot, so it decides nothing\. Give it one or more of admission, priority, routing, instanceScheduler, autoScale, eviction\.$/,
+    ],
+    ['{"name":"mine","generation":3}', /^bundle holds no slot/],
     ['{"routng":{}}', /^routng is not known .*Did you mean routing\?$/],
     ['{"routing":{}}', /^routing\.type is missing\. Set it to "parameterized", "code" or "decisionTree"\.$/],
     [
@@ -53,6 +58,10 @@ describe('a bundle that cannot be is refused in one line with field and remedy',
       /^routing\.language .*Known: starlark, wasm, javascript\.$/,
     ],
     [leaf('{"action":"score"}'), /^routing\.root\.value is missing\. The action score takes a number/],
+    [
+      '{"admission":{"type":"decisionTree","root":{"action":"delay","value":-5}}}',
+      /^admission\.root\.value is -5\. The action delay takes µs of at least 0\.$/,
+    ],
     [leaf('{}'), /^routing\.root\.action is missing\. Set it to "score", /],
     [
       leaf('{"condition":{"feature":"queueDepth","comparison":"<","value":1}}'),

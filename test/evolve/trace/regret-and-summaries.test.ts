@@ -14,6 +14,9 @@ import { smallPool, smallSimulation } from '../../sim/cluster/smallCluster.ts';
 const [prefixes] = loadPlan('routing').suites.train;
 const short: SuiteCase = { ...prefixes, args: [...prefixes.args, '--num-requests', '150'] };
 
+const [, heavy] = loadPlan('routing').suites.train.filter(({ id }) => id.endsWith('/roofline/1'));
+const crowded: SuiteCase = { ...heavy, args: [...heavy.args, '--num-requests', '300'] };
+
 async function explain(strategy: (typeof summaryStrategies)[number], regrets = 4, maxTokens = 1500) {
   const bound = await bindBundle(preset('routing/llq'));
   return explainCase(bound, short, {
@@ -85,6 +88,21 @@ describe('a summary', () => {
     expect(summary).not.toMatch(/(token|key|secret|password)s?\s*[:=]/i);
   });
 
+  test('names old snapshots as a cause only of a policy that reads them', async () => {
+    const causeOf = async (name: string): Promise<string | undefined> => {
+      const bound = await bindBundle(preset(name));
+      const summary = { ...defaultSummary, maxTokens: 20_000 };
+      const told = explainCase(bound, crowded, { summary, regrets: 0, level: 'minimal' }).explanation.summary;
+      return /4 or more requests more[\s\S]*?cause: (.*)/.exec(told)?.[1];
+    };
+    expect(await causeOf('routing/llq')).toMatch(
+      /differs from the load now: snapshots were up to \d+\.\d s old$/,
+    );
+    expect(await causeOf('routing/round-robin')).toMatch(
+      /^the policy reads no snapshot, so nothing was old: /,
+    );
+  });
+
   test('keeps to fewer tokens when asked, in whole lines', async () => {
     const whole = (await explain('issue_focused')).summary;
     const { summary } = await explain('issue_focused', 4, 300);
@@ -138,6 +156,7 @@ describe('anomalies', () => {
         description: 'class critical: 6 requests missed their targets',
         requests: ['request_0', 'request_2', 'request_4', 'request_6', 'request_8'],
         count: 6,
+        concerned: 6,
         severity: 'high',
       },
     ]);

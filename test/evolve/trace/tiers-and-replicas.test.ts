@@ -67,9 +67,39 @@ describe('cache_thrashing', () => {
     const thrashed = transfers.reduce((sum, { thrashedBlocks }) => sum + thrashedBlocks, 0);
     expect(thrashed).toBeGreaterThan(0);
     expect(anomaly.count).toBe(thrashed);
+    // all but the first three prompts find their blocks below HBM
     expect(anomaly.description).toBe(
-      `instance 0: ${thrashed} blocks were reloaded soon after they were offloaded`,
+      `instance 0: ${thrashed} blocks were reloaded soon after they were offloaded, for 9 requests`,
     );
+    expect(anomaly).toMatchObject({
+      requests: ['request_3', 'request_4', 'request_5', 'request_6', 'request_7'],
+      concerned: 9,
+      severity: 'high',
+    });
+  });
+
+  test('is as grave as the share of requests that it hits, whatever the number of blocks', () => {
+    const severities = [0, 200, 800].map((count) => {
+      const others = Array.from({ length: count }, (_, i) => {
+        return { atUs: 300_000 + 10_000 * i, prompt: 8, output: 2 };
+      });
+      const recorder = new TraceRecorder('minimal');
+      watched(recorder, smallSimulation([tiered(1e9, 24)], [...inTurn, ...others], {}, recorder));
+      return found(recorder, 'cache_thrashing')[0].severity;
+    });
+    expect(severities).toEqual(['high', 'medium', 'low']);
+  });
+
+  test('names requests whose blocks are fetched before they queue as well', () => {
+    const pool = tiered(1e9, 24);
+    const loads = { kind: 'deferred', links: {}, prefetch: true } as const;
+    const recorder = new TraceRecorder('minimal');
+    const pools = [{ ...pool, engine: { ...pool.engine, loads } }];
+    watched(recorder, smallSimulation(pools, inTurn, {}, recorder));
+    const [{ count, concerned, requests }] = found(recorder, 'cache_thrashing');
+    expect(count).toBeGreaterThan(0);
+    expect(concerned).toBe(9);
+    expect(requests[0]).toBe('request_3');
   });
 
   test('none where they come back late, or where all have room', () => {
@@ -95,7 +125,50 @@ describe('scale_oscillation', () => {
     const [anomaly, ...others] = changes(['up', 10], ['down', 40], ['up', 130]);
     expect(others).toEqual([]);
     expect(anomaly).toMatchObject({ count: 2, timeUs: 10e6 });
-    expect(anomaly.description).toBe('all: 2 changes of the replicas were taken back after 60 s on average');
+    expect(anomaly.description).toBe(
+      'all: 2 changes of the replicas were taken back after 60 s on average, with 0 requests in between',
+    );
+  });
+
+  const between = (requests: number, ...taken: readonly (readonly [up: number, down: number])[]): Anomaly => {
+    const recorder = new TraceRecorder('minimal');
+    const arrivals = Array.from({ length: requests }, (_, i) => ({
+      atUs: 1e6 * i,
+      prompt: i === 13 ? 400 : 8,
+      output: 2,
+    }));
+    watched(recorder, smallSimulation([smallPool({ hbmBlocks: 128 })], arrivals, {}, recorder));
+    for (const [up, down] of taken) {
+      recorder.scaled(scaleChange('all', 1, 2, up * 1e6));
+      recorder.scaled(scaleChange('all', 2, 1, down * 1e6));
+    }
+    return found(recorder, 'scale_oscillation')[0];
+  };
+
+  test('names the requests in between, the slowest to its first token first', () => {
+    expect(between(40, [10.5, 15.5])).toMatchObject({
+      requests: ['request_13', 'request_11', 'request_12', 'request_14', 'request_15'],
+      concerned: 5,
+      severity: 'high',
+    });
+    expect(between(40, [50, 60])).toMatchObject({ requests: [], concerned: 0, severity: 'low' });
+  });
+
+  test('is as grave as the share of the requests that came in between', () => {
+    const severities = [2, 5, 12].map((seconds) => between(100, [20.5, 20.5 + seconds]).severity);
+    expect(severities).toEqual(['low', 'medium', 'high']);
+  });
+
+  test('counts those alone that were sent to the configuration', () => {
+    const pools = [smallPool({ configId: 'a', model: 'a' }), smallPool({ configId: 'b', model: 'b' })];
+    const requests = Array.from({ length: 6 }, (_, i) => {
+      return { atUs: 1e6 * i, prompt: 8, output: 2, model: i < 4 ? 'a' : 'b' };
+    });
+    const recorder = new TraceRecorder('minimal');
+    watched(recorder, smallSimulation(pools, requests, {}, recorder));
+    recorder.scaled(scaleChange('b', 1, 2, 0));
+    recorder.scaled(scaleChange('b', 2, 1, 60e6));
+    expect(found(recorder, 'scale_oscillation')[0].requests).toEqual(['request_4', 'request_5']);
   });
 
   test('of each configuration on its own: the other one grows while this one shrinks', () => {
@@ -108,8 +181,8 @@ describe('scale_oscillation', () => {
     recorder.scaled(scaleChange('decode', 3, 4, 60e6));
     recorder.scaled(scaleChange('prefill', 3, 2, 40e6));
     expect(found(recorder, 'scale_oscillation').map(({ description }) => description)).toEqual([
-      'decode: 1 changes of the replicas were taken back after 40 s on average',
-      'prefill: 1 changes of the replicas were taken back after 10 s on average',
+      'decode: 1 changes of the replicas were taken back after 40 s on average, with 0 requests in between',
+      'prefill: 1 changes of the replicas were taken back after 10 s on average, with 0 requests in between',
     ]);
   });
 
@@ -120,8 +193,12 @@ describe('scale_oscillation', () => {
 });
 
 describe('pd_backpressure', () => {
-  const run = (decodeBlocks: number): { anomalies: Anomaly[]; longest: number } => {
-    const requests = Array.from({ length: 30 }, (_, i) => ({ atUs: 100 * i, prompt: 32, output: 40 }));
+  const run = (decodeBlocks: number, later = 0): { anomalies: Anomaly[]; longest: number } => {
+    const requests = Array.from({ length: 30 + later }, (_, i) => ({
+      atUs: 100 * i + (i < 30 ? 0 : 1e6 + 100_000 * i),
+      prompt: 32,
+      output: 40,
+    }));
     const pools = [
       smallPool({ role: 'prefill', hbmBlocks: 256 }),
       smallPool({ role: 'decode', hbmBlocks: decodeBlocks }),
@@ -138,9 +215,20 @@ describe('pd_backpressure', () => {
   test('eight hand-offs and more wait for one decode instance', () => {
     const { anomalies, longest } = run(24);
     expect(longest).toBeGreaterThanOrEqual(8);
-    expect(anomalies.map(({ description }) => description.slice(0, 'instance 1: hand-offs'.length))).toEqual([
-      'instance 1: hand-offs',
+    expect(anomalies.map(({ description }) => description)).toEqual([
+      expect.stringMatching(/^instance 1: hand-offs piled up 1 times, 8 and more waiting, of \d+ requests$/),
     ]);
+    const [{ requests, concerned, severity }] = anomalies;
+    expect(requests).toHaveLength(5);
+    expect(new Set(requests).size).toBe(5);
+    expect(concerned).toBeGreaterThanOrEqual(8);
+    expect(concerned).toBeLessThanOrEqual(30);
+    expect(severity).toBe('high');
+  });
+
+  test('is as grave as the share of requests that waited', () => {
+    const severities = [30, 300, 2000].map((later) => run(24, later).anomalies[0].severity);
+    expect(severities).toEqual(['high', 'medium', 'low']);
   });
 
   test('none where there is room', () => {

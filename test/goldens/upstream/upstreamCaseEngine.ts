@@ -151,6 +151,7 @@ export class UpstreamCaseEngine implements InstanceEngine {
       started: named(last.started),
       finished,
       outputTokens: finished.map(({ maxOutputTokens }) => maxOutputTokens),
+      thrashedFor: [],
     };
     for (const id of last.finished) this.#requests.delete(id);
     return step;

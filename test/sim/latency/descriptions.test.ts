@@ -1,5 +1,6 @@
 /** Reading descriptions: what the many spellings mean, and one line about what is wrong with a bad file. */
 
+import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import {
   type Coefficients,
@@ -157,6 +158,14 @@ describe('hardware', () => {
       'there is no GPU "H10O". Did you mean H100? Known: H100, L40S. Add it.',
     );
     expect(() => loadModel('qwen3-41b')).toThrow(/there is no model "qwen3-41b"\. Did you mean qwen3-14b\?/);
+  });
+
+  it.each(['/models/mine', './mine', 'models/of/mine'])('that is the path %s is named whole', (asked) => {
+    const file = path.join(asked, 'config.json');
+    expect(() => loadModel(asked)).toThrow(
+      `model is "${asked}", neither a name nor a .json file. ` +
+        `Give the path of its config.json, such as ${file}.`,
+    );
   });
 });
 

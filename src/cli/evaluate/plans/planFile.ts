@@ -1,6 +1,7 @@
 /** A plan of one's own: a JSON file. */
 
-import { readFileSync } from 'node:fs';
+import { accessSync, constants } from 'node:fs';
+import path from 'node:path';
 import { type PolicySlot, policySlots, readBundle } from '../../../evolve/bundle/index.ts';
 import {
   isMetricName,
@@ -14,6 +15,7 @@ import {
 } from '../../../evolve/fitness/index.ts';
 import { configError, TierKVError } from '../../../runtime/errors.ts';
 import { unknownName } from '../../../sim/control/index.ts';
+import { readText, systemReason } from '../../input/index.ts';
 import { plans } from './brought.ts';
 import type { PlanSource, SuiteSource } from './source.ts';
 
@@ -31,22 +33,57 @@ function object(field: string, value: unknown, known: readonly string[]): Fields
 
 function list<T>(field: string, value: unknown, is: (each: unknown) => each is T, what: string): T[] {
   if (Array.isArray(value) && value.length > 0 && value.every(is)) return value;
-  throw configError(field, `is ${JSON.stringify(value)}`, `Give it a list of ${what}.`);
+  const problem = value === undefined ? 'is missing' : `is ${JSON.stringify(value)}`;
+  throw configError(field, problem, `Give it a list of ${what}.`);
 }
 
 const isText = (value: unknown): value is string => typeof value === 'string';
 const isSlot = (value: unknown): value is PolicySlot => policySlots.some((slot) => slot === value);
 const isNumber = (value: unknown): value is number => Number.isSafeInteger(value);
 
-/** What a file leaves out is as in the plan `routing`. */
+/**
+ * What a file leaves out is as in the plan `routing`.
+ * @throws TKV_IO, TKV_INPUT, or TKV_CONFIG with the file and the field at fault
+ */
 export function readPlan(file: string): PlanSource {
+  const text = readText(file);
   let json: unknown;
   try {
-    json = JSON.parse(readFileSync(file, 'utf8'));
+    json = JSON.parse(text);
   } catch (error) {
     const why = error instanceof Error ? error.message.split('\n')[0] : String(error);
     throw new TierKVError('TKV_INPUT', `${file} is no plan: ${why}. Correct it there.`, { path: file });
   }
+  try {
+    const source = sourceOf(json);
+    checkWorkloads(source.workloads, path.dirname(path.resolve(file)));
+    return source;
+  } catch (cause) {
+    if (!(cause instanceof TierKVError)) throw cause;
+    const { code, message, field } = cause;
+    const at = field === undefined ? {} : { field };
+    throw new TierKVError(code, `${file}: ${message}`, { ...at, path: file, cause });
+  }
+}
+
+/** @param folder that their paths are seen from */
+function checkWorkloads(workloads: readonly string[], folder: string): void {
+  for (const [i, workload] of workloads.entries()) {
+    const at = path.resolve(folder, workload);
+    try {
+      accessSync(at, constants.R_OK);
+    } catch (cause) {
+      const problem = `is ${JSON.stringify(workload)}, and ${at} cannot be read: ${systemReason(cause)}`;
+      throw configError(
+        `workloads[${i}]`,
+        problem,
+        "Give a path that can be read, as seen from the plan's folder.",
+      );
+    }
+  }
+}
+
+function sourceOf(json: unknown): PlanSource {
   const base = plans.routing;
   const fields = object('plan', json, [
     'workloads',

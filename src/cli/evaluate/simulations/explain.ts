@@ -85,6 +85,7 @@ export function explainCase(
       metrics,
       baseline: options.baseline,
       targets,
+      routesByReports: simulation.control.routesByReports,
       requests: factsOf(simulation.table, targets, recorder),
       anomalies,
       regrets,

@@ -21,6 +21,7 @@ import {
 } from '../../../evolve/fitness/index.ts';
 import { invariant, TierKVError } from '../../../runtime/errors.ts';
 import { unknownName } from '../../../sim/control/index.ts';
+import { refuseIdleScaling } from '../plans/index.ts';
 import { CaseCache } from './caseCache.ts';
 import type { ExplainOptions, Explanation } from './explain.ts';
 import { type PoolLimits, WorkerPool } from './pool.ts';
@@ -125,6 +126,7 @@ export class SimulationEvaluator implements Evaluator {
     let checked: PolicyBundle;
     try {
       checked = readBundle(bundle);
+      refuseIdleScaling(checked, this.plan);
     } catch (error) {
       if (!(error instanceof TierKVError)) throw error;
       return [{ error: { kind: 'contract', message: error.message } }];

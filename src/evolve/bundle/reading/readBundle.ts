@@ -42,7 +42,7 @@ export function parseBundle(json: string, path: string = 'bundle'): PolicyBundle
   return readBundle(value);
 }
 
-/** @throws TKV_CONFIG with the field at fault */
+/** @throws TKV_CONFIG with the field at fault, and for a bundle without any slot */
 export function readBundle(value: unknown): PolicyBundle {
   const fields = fieldsOf('bundle', value, bundleKeys);
   const slots: Partial<Record<PolicySlot, PolicySpec>> = {};
@@ -56,7 +56,7 @@ export function readBundle(value: unknown): PolicyBundle {
   if (mutations !== undefined && !(Array.isArray(mutations) && mutations.length <= bundleLimits.mutations)) {
     throw configError('mutations', `is ${shown(mutations)}`, 'Give it a list of up to 1000 texts.');
   }
-  return {
+  const bundle: PolicyBundle = {
     ...slots,
     ...(name === undefined ? {} : { name: text('name', name) }),
     ...(generation === undefined ? {} : { generation: Number(generation) }),
@@ -65,6 +65,11 @@ export function readBundle(value: unknown): PolicyBundle {
       ? {}
       : { mutations: (mutations as unknown[]).map((each, i) => text(`mutations[${i}]`, each)) }),
   };
+  if (Object.keys(slots).length === 0) {
+    const remedy = `Give it one or more of ${policySlots.join(', ')}.`;
+    throw configError('bundle', 'holds no slot, so it decides nothing', remedy);
+  }
+  return bundle;
 }
 
 function readSpec(slot: PolicySlot, value: unknown): PolicySpec {

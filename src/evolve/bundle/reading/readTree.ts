@@ -93,7 +93,11 @@ function readLeaf(slot: PolicySlot, field: string, node: unknown): TreeLeaf {
       `The action ${action} takes none: leave it out.`,
     );
   }
-  return { action, value: finite(`${field}.value`, value) };
+  const amount = finite(`${field}.value`, value);
+  if (rule.unit === 'µs' && amount < 0) {
+    throw configError(`${field}.value`, `is ${shown(value)}`, `The action ${action} takes µs of at least 0.`);
+  }
+  return { action, value: amount };
 }
 
 function finite(field: string, value: unknown): number {

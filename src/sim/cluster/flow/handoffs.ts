@@ -75,6 +75,11 @@ export class Handoffs {
     return this.#waiting[decode]?.length ?? 0;
   }
 
+  /** Those that wait for room on the decode instance, the one that gets it next first. */
+  queueOf(decode: number): readonly Handoff[] {
+    return this.#waiting[decode] ?? [];
+  }
+
   /** So many tokens of the request's prompt are computed on `from` by `timeUs`. */
   computed(request: SimRequest, from: Instance, to: number, tokens: number, timeUs: number): void {
     const handoff = this.#under.get(request.number) ?? this.#open(request, from, to);

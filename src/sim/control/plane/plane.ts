@@ -119,6 +119,10 @@ export class PolicyControlPlane implements ControlPlane {
     return this.#books.wantsEvents;
   }
 
+  get routesByReports(): boolean {
+    return Object.values(this.#routers).some(({ readsReports }) => readsReports);
+  }
+
   addInstance(probe: InstanceProbe): void {
     this.#board.add(probe);
     this.#books.added(probe);

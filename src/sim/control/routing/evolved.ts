@@ -15,6 +15,8 @@ const DECAY = 0.6;
 
 export class Evolved extends Weighted {
   override readonly name: string = 'evolved';
+  /** KV utilisation, whatever the scorers are. */
+  override readonly readsReports: boolean = true;
 
   protected override sum({ candidates }: RoutingContext, scores: Float64Array): void {
     const { parts } = this;

@@ -23,7 +23,7 @@ import {
 import { partsOf, Weighted } from './weighted.ts';
 
 export type { RoutingChoice, RoutingContext, RoutingPolicy, ScorePart } from './routingPolicy.ts';
-export { makeScorer, type Scorer, scorerNames } from './scorers/index.ts';
+export { makeScorer, type Scorer, scorerNames, scorerReadsReports } from './scorers/index.ts';
 export type { InstanceScore } from './simple.ts';
 
 /** Upstream's profile for `weighted`. */

@@ -38,6 +38,8 @@ export interface RoutingChoice {
 export interface RoutingPolicy extends NamedPolicy {
   /** Whether it asks the router's observed view of caches; the view is kept only where somebody does. */
   readonly readsCaches: boolean;
+  /** Whether it goes by what instances report, which is as old as the last report. */
+  readonly readsReports: boolean;
   /**
    * Chooses; changes nothing but the policy's own counters and streams. What it returns holds until the next
    * call.

@@ -10,6 +10,7 @@ import type { RoutingChoice, RoutingContext, RoutingPolicy } from './routingPoli
 export class RoundRobin implements RoutingPolicy {
   readonly name: string = 'round-robin';
   readonly readsCaches: boolean = false;
+  readonly readsReports: boolean = false;
   #turn = 0;
 
   choose({ candidates }: RoutingContext): RoutingChoice {
@@ -37,12 +38,14 @@ export type InstanceScore = (instance: InstanceSnapshot, request: RequestView) =
 export class ByScore implements RoutingPolicy {
   readonly name: string;
   readonly readsCaches: boolean = false;
+  readonly readsReports: boolean;
   readonly #score: InstanceScore;
   readonly #picker: Picker;
   #scores: Float64Array = new Float64Array(8);
 
   constructor(name: string, score: InstanceScore, picker: Picker) {
     this.name = name;
+    this.readsReports = score !== leastOutstanding;
     this.#score = score;
     this.#picker = picker;
   }

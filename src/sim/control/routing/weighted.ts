@@ -8,7 +8,7 @@ import type { PlainState } from '../policy.ts';
 import type { Filters } from './filters/index.ts';
 import type { Picker } from './picking.ts';
 import type { RoutingChoice, RoutingContext, RoutingPolicy, ScorePart } from './routingPolicy.ts';
-import { makeScorer, type Scorer } from './scorers/index.ts';
+import { makeScorer, type Scorer, scorerReadsReports } from './scorers/index.ts';
 
 /** A scorer with its share of the whole and what it said last. */
 export interface Part extends ScorePart {
@@ -43,6 +43,7 @@ export function askScorers(parts: readonly Part[], context: RoutingContext): voi
 export class Weighted implements RoutingPolicy {
   readonly name: string = 'weighted';
   readonly readsCaches: boolean;
+  readonly readsReports: boolean;
   protected readonly parts: readonly Part[];
   readonly #picker: Picker;
   readonly #filters: Filters;
@@ -51,6 +52,7 @@ export class Weighted implements RoutingPolicy {
   constructor(parts: readonly Part[], filters: Filters, picker: Picker) {
     this.parts = parts;
     this.readsCaches = filters.readsCaches || parts.some(({ scorer }) => scorer.readsCaches);
+    this.readsReports = filters.readsReports || parts.some(({ name }) => scorerReadsReports(name));
     this.#filters = filters;
     this.#picker = picker;
   }

@@ -31,6 +31,8 @@ export interface EngineStep {
   readonly finished: readonly SimRequest[];
   /** By index in `finished`: tokens generated. */
   readonly outputTokens: readonly number[];
+  /** Keys of requests whose loads, since the last such step, brought back blocks that had just gone down. */
+  readonly thrashedFor: readonly BlockKeys[];
 }
 
 /** What an engine says of one of its tiers, in blocks. */

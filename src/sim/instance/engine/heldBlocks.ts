@@ -52,7 +52,10 @@ export class HeldBlocks {
     if (byTier[HBM] === blocks) return;
     // the sequence keeps the blocks from being evicted until the scheduler looks for them
     const sequence = manager.open(keys.words, blocks, nowUs, blocks);
-    if (manager.load(sequence, nowUs)) this.#announced.set(request.number, sequence);
+    const { thrashed } = manager.counters;
+    const fits = manager.load(sequence, nowUs);
+    this.#port.noteThrashing(keys, thrashed);
+    if (fits) this.#announced.set(request.number, sequence);
     else manager.release(sequence, nowUs);
     this.#afterCall(nowUs);
   }

@@ -29,6 +29,8 @@ export class ChoosingPort extends ManagerPort {
   readonly #manager: KVManager;
   readonly #estimate: LoadEstimate;
   readonly #makeRoom: (nowUs: number) => boolean;
+  readonly #openedUnder = new WeakMap<Sequence, BlockKeys>();
+  #thrashing: BlockKeys[] = [];
 
   /** @param makeRoom lets go of blocks that are held for somebody who waits; false when there are none */
   constructor(
@@ -47,6 +49,48 @@ export class ChoosingPort extends ManagerPort {
   override allocate(sequence: Sequence, from: number, to: number, nowUs: number): boolean {
     while (!super.allocate(sequence, from, to, nowUs)) if (!this.#makeRoom(nowUs)) return false;
     return true;
+  }
+
+  override open(
+    keys: BlockKeys,
+    count: number,
+    matchLimit: number,
+    nowUs: number,
+    owner?: number,
+    room?: number,
+  ): Sequence {
+    const sequence = super.open(keys, count, matchLimit, nowUs, owner, room);
+    if (this.hasLowerTier) this.#openedUnder.set(sequence, keys);
+    return sequence;
+  }
+
+  override load(sequence: Sequence, nowUs: number): boolean {
+    const before = this.#manager.counters.thrashed;
+    const fits = super.load(sequence, nowUs);
+    this.noteThrashing(this.#openedUnder.get(sequence), before);
+    return fits;
+  }
+
+  override loadFromBack(sequence: Sequence, from: number, to: number, nowUs: number): boolean {
+    const before = this.#manager.counters.thrashed;
+    const fits = super.loadFromBack(sequence, from, to, nowUs);
+    this.noteThrashing(this.#openedUnder.get(sequence), before);
+    return fits;
+  }
+
+  /** @param before reloads that counted as thrashing before the load for a request with these keys */
+  noteThrashing(keys: BlockKeys | undefined, before: number): void {
+    if (keys !== undefined && this.#manager.counters.thrashed > before) this.#thrashing.push(keys);
+  }
+
+  /**
+   * Keys of the requests whose loads were thrashing since the last call. Told to observers only, so a
+   * snapshot leaves them out.
+   */
+  takeThrashing(): readonly BlockKeys[] {
+    const taken = this.#thrashing;
+    if (taken.length > 0) this.#thrashing = [];
+    return taken;
   }
 
   override matchLength(keys: BlockKeys, count: number): number {

@@ -47,6 +47,7 @@ export class SchedulerEngine implements InstanceEngine {
   readonly manager: KVManager;
   protected readonly scheduler: Scheduler<SimRequest>;
   readonly #jobs: JobEnds;
+  readonly #port: ChoosingPort;
   readonly #held: HeldBlocks;
   readonly #prefetches: boolean;
   readonly #wakes: ManagerListener;
@@ -75,6 +76,7 @@ export class SchedulerEngine implements InstanceEngine {
     const port = new ChoosingPort(this.manager, { blockTokens, afterCall }, estimate, (now) =>
       this.#held.giveUpNewest(now),
     );
+    this.#port = port;
     this.#held = new HeldBlocks(this.manager, port, config, afterCall);
     const resolved = resolveSchedulerConfig(config.scheduler, port.hasLowerTier);
     const told = sink?.scheduler?.({ ...resolved, blockTokens, sizeClass: 0 }, timeline.nowUs) ?? null;
@@ -90,6 +92,7 @@ export class SchedulerEngine implements InstanceEngine {
       started: nobody,
       finished: nobody,
       outputTokens: [],
+      thrashedFor: [],
     };
     this.#wakes = links === null ? {} : { settled: woken, roomFreed: woken };
     if (links !== null) this.manager.listen(this.#wakes);
@@ -180,6 +183,7 @@ export class SchedulerEngine implements InstanceEngine {
     step.started = started;
     step.finished = finished;
     step.outputTokens = outputTokens;
+    step.thrashedFor = this.#port.takeThrashing();
     return step;
   }
 

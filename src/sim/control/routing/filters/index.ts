@@ -137,6 +137,11 @@ export class Filters implements Stateful {
     return this.#matches?.source === 'caches';
   }
 
+  /** Whether any goes by what instances report; concurrency goes by what the router counts. */
+  get readsReports(): boolean {
+    return this.#filters.some((filter) => !(filter instanceof Concurrency));
+  }
+
   /**
    * Sets the scores of candidates that are left out to -Infinity and says which they are. A filter that would
    * leave out all that are open leaves out none: a request has to go somewhere.

@@ -7,6 +7,7 @@ import type { RoutingChoice, RoutingContext, RoutingPolicy } from '../routingPol
 abstract class Drawing implements RoutingPolicy {
   abstract readonly name: string;
   readonly readsCaches: boolean = false;
+  readonly readsReports: boolean = false;
   protected readonly random: GoRandom;
 
   constructor(random: GoRandom) {

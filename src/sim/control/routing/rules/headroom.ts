@@ -25,6 +25,7 @@ export interface HeadroomRules extends LatencyTargets {
  * queue scaled so that the shortest has 1, and the share of the prompt that went there before.
  */
 export class LatencyHeadroom extends RememberingRule {
+  override readonly readsReports: boolean = true;
   override readonly name: string = 'llm-d-latency';
   readonly #rules: HeadroomRules;
   readonly #blockTokens: number;

@@ -17,6 +17,7 @@ export interface Taken {
 export abstract class ScoredRule implements RoutingPolicy {
   abstract readonly name: string;
   readonly readsCaches: boolean = false;
+  readonly readsReports: boolean = false;
   protected readonly picker: Picker;
   readonly #memories: readonly Stateful[];
   #scores: Float64Array = new Float64Array(8);

@@ -42,6 +42,22 @@ const scorers: Readonly<Record<string, (blockTokens: number) => Scorer>> = {
 
 export const scorerNames: readonly string[] = Object.keys(scorers);
 
+/** The others go by what the router counts, remembers, or knows of caches. */
+const ofReports: readonly string[] = [
+  'queue-depth',
+  'kv-utilization',
+  'load-balance',
+  'running-requests',
+  'load-aware',
+  'vllm-dp',
+  'lora-affinity',
+];
+
+/** Whether the scorer of that name goes by what instances report. */
+export function scorerReadsReports(name: string): boolean {
+  return ofReports.includes(name);
+}
+
 /** @param name one of `scorerNames` */
 export function makeScorer(name: string, blockTokens: number): Scorer {
   return scorers[name](blockTokens);

@@ -11,6 +11,7 @@ import { inFlightOf, type Taken } from '../scoredRule.ts';
 
 /** A rule that counts the output tokens of the requests that ended on each instance in a window. */
 abstract class ByOutput extends RememberingRule {
+  override readonly readsReports: boolean = true;
   protected readonly output: RecentAmounts;
 
   constructor(windowUs: number, picker: Picker, memoryBlocks: number) {

@@ -1,0 +1,64 @@
+/** Policies that say that they go by no report of an instance read none, and scorers say so rightly. */
+
+import { describe, expect, test } from 'vitest';
+import {
+  type InstanceSnapshot,
+  makeScorer,
+  routingPolicies,
+  scorerNames,
+  scorerReadsReports,
+} from '../../../../src/sim/control/index.ts';
+import { instance, request, router, world } from '../fixtures.ts';
+
+const fresh = ['instance', 'id', 'role', 'model', 'configId', 'inFlight', 'inFlightTokens'];
+
+/** Three instances, and what is read of them that they report. */
+function watched(): { readonly candidates: InstanceSnapshot[]; readonly read: Set<string> } {
+  const read = new Set<string>();
+  const candidates = [0, 1, 2].map((number) => {
+    const fields = { queueDepth: 3 - number, batchSize: number, inFlight: 2 * number, used: 100 * number };
+    return new Proxy(instance(number, fields), {
+      get(target, name) {
+        if (!fresh.includes(String(name))) read.add(String(name));
+        return Reflect.get(target, name);
+      },
+    });
+  });
+  return { candidates, read };
+}
+
+const asked = request({ adapter: 'lora', sessionId: 's' });
+const priority = { score: 0, rank: 0, hints: { sheddable: false, dueUs: 0 } };
+
+test.each(scorerNames)('the scorer %s', (name) => {
+  const { candidates, read } = watched();
+  makeScorer(name, 16).score({ request: asked, priority, candidates, router: router() }, new Float64Array(8));
+  expect(read.size > 0).toBe(scorerReadsReports(name));
+});
+
+describe('a policy by name', () => {
+  const readBy = (choice: { readonly policy: string }): { says: boolean; read: string[] } => {
+    const policy = routingPolicies.make(choice, world());
+    const { candidates, read } = watched();
+    const context = { request: asked, priority, candidates, router: router() };
+    for (let i = 0; i < 8; i++) {
+      const { index } = policy.choose(context);
+      policy.routed?.(context, index);
+    }
+    return { says: policy.readsReports, read: [...read] };
+  };
+
+  test.each(routingPolicies.names)('%s reads them where it says so, and nowhere else', (policy) => {
+    const { says, read } = readBy({ policy });
+    if (says) expect(read.length).toBeGreaterThan(0);
+    else expect(read).toEqual([]);
+  });
+
+  test('a filter by reports makes it read them, one by concurrency does not', () => {
+    const scorers = { 'prefix-affinity': 1, 'active-requests': 1 };
+    const weighted = (more: object): object => readBy({ policy: 'weighted', scorers, ...more } as never);
+    expect(weighted({})).toEqual({ says: false, read: [] });
+    expect(weighted({ concurrencyKind: 'requests', maxConcurrency: 1 })).toEqual({ says: false, read: [] });
+    expect(weighted({ maxQueueDepth: 1 })).toEqual({ says: true, read: ['queueDepth', 'kv'] });
+  });
+});
