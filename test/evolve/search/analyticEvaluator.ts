@@ -35,6 +35,7 @@ export const guides: SlotGuides = {
       actions: [{ name: 'score', min: -10, max: 10 }],
     },
     fields: { x: { cache: 1, load: 4 } },
+    favoured: { x: { load: 4 } },
   },
   priority: { rulesOf: () => ({ level: { kind: 'number', default: 0, min: 0, max: 10, integer: true } }) },
 };

@@ -5,6 +5,7 @@ import {
   numbersOf,
   printProgram,
   withNumbers,
+  withOneMoreTerm,
 } from '../../../src/evolve/search/programs/index.ts';
 import { GoRandom } from '../../../src/sim/random/index.ts';
 import { StarlarkProgram } from '../../../src/sim/sandbox/index.ts';
@@ -122,6 +123,41 @@ it(`new terms weigh as their fields are large: tokens by the thousand beside sha
   const median = weights[Math.floor(weights.length / 2)];
   expect(median).toBeGreaterThan(0.1);
   expect(median).toBeLessThan(2);
+});
+
+it('one more term is tried in each sum, with each favoured field and both signs, once each', () => {
+  const source = `def score(x, y):
+    busy = 0.5 * x.load / (1 + x.tokens) - y.least
+    return 2.0 * (busy + x.share)
+
+def other(z):
+    return z
+`;
+  const known = { x: { load: 4, share: 1, tokens: 1024 }, y: { least: 4, most: 8 }, z: { load: 4 } };
+  const favoured = { x: { tokens: 1024 }, y: { most: 8 }, z: { load: 4 } };
+  const children = withOneMoreTerm(source, known, favoured);
+  expect(children.map(({ changes }) => changes.join())).toEqual([
+    '0.5 * x.load / (1 + x.tokens) - y.least + 0.0007813 * x.tokens',
+    '0.5 * x.load / (1 + x.tokens) - y.least - 0.0007813 * x.tokens',
+    '0.5 * x.load / (1 + x.tokens) - y.least + 0.1 * y.most',
+    '0.5 * x.load / (1 + x.tokens) - y.least - 0.1 * y.most',
+    '0.5 * x.load + 0.0003906 * x.tokens',
+    '0.5 * x.load - 0.0003906 * x.tokens',
+    '0.5 * x.load + 0.05 * y.most',
+    '0.5 * x.load - 0.05 * y.most',
+    '1 + x.tokens + 0.2 * x.tokens',
+    '1 + x.tokens - 0.2 * x.tokens',
+    '1 + x.tokens + 25.6 * y.most',
+    '1 + x.tokens - 25.6 * y.most',
+    '2.0 * (busy + x.share) + 0.0003906 * x.tokens',
+    '2.0 * (busy + x.share) - 0.0003906 * x.tokens',
+    '2.0 * (busy + x.share) + 0.05 * y.most',
+    '2.0 * (busy + x.share) - 0.05 * y.most',
+  ]);
+  expect(new Set(children.map((child) => child.source)).size).toBe(16);
+  for (const child of children) new StarlarkProgram(child.source);
+  expect(withOneMoreTerm('def score(x):\n    return 1.0\n', known, favoured)).toEqual([]);
+  expect(withOneMoreTerm('def score(', known, favoured)).toEqual([]);
 });
 
 it('what stands outside the marked lines stays as it is, letter for letter', () => {

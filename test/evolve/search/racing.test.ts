@@ -10,8 +10,10 @@ import {
   crossings,
   type Individual,
   individualOf,
+  presetsInContext,
   race,
   rungsOf,
+  rungsWithBars,
   standingOf,
 } from '../../../src/evolve/search/index.ts';
 
@@ -91,6 +93,21 @@ it('the bar of a setting is the best preset there, and no preset has a lead', ()
   expect(standingOf(failed, bars)).toEqual({ score: FAILED_SCORE, leads: {}, cases: 0 });
 });
 
+it('the bar on a few seeds is what the best over all has there, and not what luck gives', () => {
+  const some = rungs[0].cases;
+  // the lucky one is best on the first seeds of every setting, and worst over all
+  const lucky = (id: string): number => (some.includes(id) ? 0.9 : -0.9);
+  const steady = (id: string): number => (some.includes(id) ? 0.1 : 0.2);
+  const scores = [lucky, steady].map((of) => Object.fromEntries(cases.map((id) => [id, of(id)])));
+  const [first, , last] = rungsWithBars(
+    rungs.map((rung) => rung.cases),
+    scores,
+  );
+  expect(first.cases).toEqual(some);
+  expect(first.bars['a/roofline']).toBeCloseTo(0.1, 12);
+  expect(last.bars['a/roofline']).toBeCloseTo(0.175, 12);
+});
+
 it('a race goes on with the better third, and who was stopped stands below all that went on', async () => {
   // the lucky one is best on the first two seeds and worst on the others
   const score = (name: string, id: string): number =>
@@ -128,30 +145,26 @@ it('one that decides as a known one does, or as another in the race, goes no fur
   expect(behaviourOf(failed)).toBe('');
 });
 
+const spec = (template: string) => ({ type: 'parameterized', template, parameters: {} }) as const;
+
+function preset(
+  routing: string,
+  priority: string,
+  a: number,
+  b: number,
+  behaviour: string = `${routing}-${priority}`,
+): Individual {
+  const instanceScheduler = priority === 'urgent' ? { instanceScheduler: spec('by-rank') } : {};
+  const bundle = { routing: spec(routing), priority: spec(priority), ...instanceScheduler };
+  return individualOf(
+    { bundle, origin: 'preset', parents: [], changes: [] },
+    0,
+    { ...evaluationOf(() => 0), policyId: `${routing}-${priority}` },
+    { score: Math.min(a, b), leads: { a, b }, cases: 16, behaviour },
+  );
+}
+
 it('crossings join the best of each slot, once each, with the best parts first', () => {
-  const spec = (template: string) => ({ type: 'parameterized', template, parameters: {} }) as const;
-  const preset = (
-    routing: string,
-    priority: string,
-    a: number,
-    b: number,
-    behaviour: string = `${routing}-${priority}`,
-  ): Individual =>
-    individualOf(
-      {
-        bundle: {
-          routing: spec(routing),
-          priority: spec(priority),
-          ...(priority === 'urgent' && { instanceScheduler: spec('by-rank') }),
-        },
-        origin: 'preset',
-        parents: [],
-        changes: [],
-      },
-      0,
-      { ...evaluationOf(() => 0), policyId: `${routing}-${priority}` },
-      { score: Math.min(a, b), leads: { a, b }, cases: 16, behaviour },
-    );
   const presets = [
     preset('usual', 'usual', -0.2, -0.2),
     preset('good', 'usual', -0.1, -0.1),
@@ -176,4 +189,19 @@ it('crossings join the best of each slot, once each, with the best parts first',
   }
   expect(crossings(presets, ['priority', 'routing'], 1)).toHaveLength(1);
   expect(crossings(presets, ['eviction'], 10)).toEqual([]);
+});
+
+it('each policy of the presets is tried within the best, once each', () => {
+  const best = preset('best', 'usual', 0.1, 0.1);
+  const presets = [
+    preset('good', 'usual', 0, 0),
+    preset('good', 'urgent', 0, 0),
+    preset('best', 'urgent', 0, 0),
+  ];
+  const made = presetsInContext(best, presets, ['routing', 'priority', 'eviction']);
+  expect(made.map(({ changes }) => changes)).toEqual([['routing: good'], ['priority: urgent']]);
+  expect(made[0].bundle).toEqual({ routing: spec('good'), priority: spec('usual') });
+  expect(made[0].parents).toEqual(['best-usual', 'good-usual']);
+  // its ranks are read by what it came with
+  expect(made[1].bundle.instanceScheduler).toEqual(spec('by-rank'));
 });

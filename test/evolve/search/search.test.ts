@@ -62,6 +62,22 @@ it('each way of search finds something of its own', async () => {
   expect(kinds.size).toBe(3);
 });
 
+it('tries every term that a program of the best lacks, in the third generation', async () => {
+  const search = await Search.begin(plan, [presets[1]], new AnalyticEvaluator(1), guides);
+  await search.step();
+  await search.step();
+  const base = search.ranking[0];
+  await search.step();
+  const terms = search.state.individuals.filter(
+    ({ generation, origin, bundle }) =>
+      generation === 3 &&
+      origin === 'variation' &&
+      /[+-] [\d.]+ \* x.load$/.test(bundle.mutations?.join() ?? ''),
+  );
+  expect(terms.length).toBeGreaterThan(1);
+  expect(terms.every(({ parents }) => parents[0] === base.id)).toBe(true);
+});
+
 it('gives the same for any number of workers, and another for another seed', async () => {
   const one = JSON.stringify((await run(12, 1)).state);
   expect(JSON.stringify((await run(12, 7)).state)).toBe(one);
@@ -123,7 +139,7 @@ it('the best score never falls, and the front is no worse than where it began', 
 it('bad states and changed plans are refused with the field and the remedy', async () => {
   const text = JSON.stringify((await run(1)).state);
   expect(() => readState('{', plan, 'state.json')).toThrow(/state\.json is no JSON/);
-  expect(() => readState('{}', plan, 'state.json')).toThrow(/no state of version 3/);
+  expect(() => readState('{}', plan, 'state.json')).toThrow(/no state of version 4/);
   expect(() => readState(text, { ...plan, seed: 8 }, 'state.json')).toThrow(/seed is 8, and was 3/);
   const state: SearchState = readState(text, plan, 'state.json');
   expect(state.generation).toBe(1);

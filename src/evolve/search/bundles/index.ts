@@ -10,5 +10,6 @@ export {
   type Origin,
 } from './individual.ts';
 export { kindOf, ofManyKinds } from './kinds.ts';
+export { bundlesWithOneMoreTerm } from './oneMoreTerm.ts';
 export { NumberSpace, type SlotGuide, type SlotGuides } from './space.ts';
 export { type BundleChild, varyBundle } from './varyBundle.ts';

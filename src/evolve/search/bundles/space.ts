@@ -20,6 +20,8 @@ export interface SlotGuide {
   readonly tree?: TreeVocabulary;
   /** Fields that its programs may read, by the name of the variable, with a usual value of each. */
   readonly fields?: Fields;
+  /** Those of them that matter most often. */
+  readonly favoured?: Fields;
 }
 
 export type SlotGuides = Readonly<Partial<Record<PolicySlot, SlotGuide>>>;

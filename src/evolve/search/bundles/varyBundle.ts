@@ -92,7 +92,7 @@ function varySlot(
       const mate = isCross && other?.type === 'code' && other.language === 'starlark' ? other : undefined;
       const child =
         mate === undefined
-          ? mutateProgram(spec.source, random, guide.fields)
+          ? mutateProgram(spec.source, random, guide.fields, guide.favoured)
           : crossPrograms(spec.source, mate.source, random, guide.fields);
       return (
         child && {

@@ -7,7 +7,8 @@
 import type { GoRandom } from '../../../sim/random/index.ts';
 import { PolicyError, StarlarkProgram } from '../../../sim/sandbox/index.ts';
 import { type FunctionNode, parse } from '../../../sim/sandbox/starlark/syntax/index.ts';
-import { type Fields, fieldsOf } from './fields.ts';
+import { type Fields, fieldsOf, isNumber } from './fields.ts';
+import { type ModuleChild, withEachTerm } from './oneMoreTerm.ts';
 import { print, printProgram } from './printer.ts';
 import { programNodes, replaceIn, type Site, sitesOf } from './sites.ts';
 import { addScaled, mutations, pick } from './variation.ts';
@@ -50,16 +51,17 @@ function compiles(source: string): boolean {
   }
 }
 
-/** Applies `change` to the open part until a new text compiles. */
+/** Applies `change` to the open part until a new text compiles, `most` times at most. */
 function vary(
   source: string,
-  change: (module: FunctionNode) => { module: FunctionNode; about: string } | undefined,
+  change: (module: FunctionNode) => ModuleChild | undefined,
+  most = TRIES,
 ): ProgramChild | undefined {
   const [before, open, after] = regionsOf(source);
   const module = tryParse(open);
   if (module === undefined) return undefined;
   const unchanged = printProgram(module);
-  for (let tries = 0; tries < TRIES; tries++) {
+  for (let tries = 0; tries < most; tries++) {
     const changed = change(module);
     if (changed === undefined || programNodes(changed.module) > NODES_MAX) continue;
     const printed = printProgram(changed.module);
@@ -79,12 +81,13 @@ export function mutateProgram(
   source: string,
   random: GoRandom,
   known: Fields = {},
+  favoured: Fields = {},
 ): ProgramChild | undefined {
   return vary(source, (module) => {
     const sites = sitesOf(module);
     if (sites.length === 0) return undefined;
     const site = pick(sites, random);
-    const material = { sites, fields: fieldsOf([module], known), random };
+    const material = { sites, fields: fieldsOf([module], known), favoured, random };
     const variation = pick(mutations, random)(site, material);
     if (variation === undefined) return undefined;
     return {
@@ -92,6 +95,13 @@ export function mutateProgram(
       about: variation.about,
     };
   });
+}
+
+/** All children with one more term: see `withEachTerm`. */
+export function withOneMoreTerm(source: string, known: Fields, favoured: Fields): ProgramChild[] {
+  const module = tryParse(regionsOf(source)[1]);
+  if (module === undefined) return [];
+  return withEachTerm(module, known, favoured).flatMap((changed) => vary(source, () => changed, 1) ?? []);
 }
 
 /** A child of two programs: an expression of the second in the place of one of the first, or added to it. */
@@ -103,7 +113,7 @@ export function crossPrograms(
 ): ProgramChild | undefined {
   const donor = tryParse(regionsOf(other)[1]);
   if (donor === undefined) return undefined;
-  const donors = sitesOf(donor).filter(({ expression }) => !isLiteral(expression));
+  const donors = sitesOf(donor).filter(({ expression }) => !isNumber(expression));
   return vary(source, (module) => {
     const sites = sitesOf(module);
     if (sites.length === 0 || donors.length === 0) return undefined;
@@ -128,8 +138,15 @@ function fits(donor: Site, { sort, within }: Site): boolean {
   return donor.sort === sort && donor.within === within;
 }
 
-function isLiteral({ kind }: Site['expression']): boolean {
-  return kind === 'integer' || kind === 'float';
+/** Fields that programs read; see `fieldsOf`. A text that does not parse has none. */
+export function fieldsRead(sources: readonly string[], known: Fields): Fields {
+  const read = fieldsOf(sources.flatMap((source) => tryParse(regionsOf(source)[1]) ?? []));
+  return Object.fromEntries(
+    Object.entries(read).map(([object, fields]) => [
+      object,
+      Object.fromEntries(Object.keys(fields).map((name) => [name, known[object]?.[name] ?? 1])),
+    ]),
+  );
 }
 
 /** Numbers of the open part in the order of the text; signs are not part of them. */

@@ -46,7 +46,34 @@ export function isField(expression: Expression): expression is FieldExpression {
   );
 }
 
-/** A usual value of a field; 1 of other expressions. */
-export function usualOf(expression: Expression, fields: Fields): number {
-  return isField(expression) ? (fields[expression.object.name]?.[expression.name] ?? 1) : 1;
+export function isNumber({ kind }: Expression): boolean {
+  return kind === 'integer' || kind === 'float';
+}
+
+/**
+ * How large an expression usually is, above 0: of a field its usual value, of a number the number, of sums and
+ * products what their parts come to. A name of the program's own, and what has no size, counts as 1.
+ */
+export function sizeOf(expression: Expression, fields: Fields): number {
+  switch (expression.kind) {
+    case 'integer':
+    case 'float':
+      return Math.abs(expression.value) || 1;
+    case 'attribute':
+      return isField(expression) ? (fields[expression.object.name]?.[expression.name] ?? 1) : 1;
+    case 'unary':
+      return sizeOf(expression.operand, fields);
+    case 'binary': {
+      const [left, right] = [sizeOf(expression.left, fields), sizeOf(expression.right, fields)];
+      if (expression.operator === '*') return left * right;
+      if (expression.operator === '/') return left / right;
+      return Math.max(left, right);
+    }
+    case 'conditional':
+      return Math.max(sizeOf(expression.whenTrue, fields), sizeOf(expression.whenFalse, fields));
+    case 'call':
+      return Math.max(...expression.positional.map((each) => sizeOf(each, fields)), 0) || 1;
+    default:
+      return 1;
+  }
 }

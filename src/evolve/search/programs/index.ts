@@ -2,10 +2,12 @@
 
 export {
   crossPrograms,
+  fieldsRead,
   mutateProgram,
   numbersOf,
   type ProgramChild,
   withNumbers,
+  withOneMoreTerm,
 } from './evolveProgram.ts';
 export type { Fields } from './fields.ts';
 export { print, printProgram } from './printer.ts';

@@ -5,7 +5,7 @@
 
 import { elementary, type GoRandom } from '../../../sim/random/index.ts';
 import type { Expression } from '../../../sim/sandbox/starlark/syntax/index.ts';
-import { type FieldExpression, type Fields, isField, usualOf } from './fields.ts';
+import { type FieldExpression, type Fields, isField, sizeOf } from './fields.ts';
 import { print } from './printer.ts';
 import type { Site } from './sites.ts';
 
@@ -19,6 +19,8 @@ export interface Material {
   /** All sites of the program. */
   readonly sites: readonly Site[];
   readonly fields: Fields;
+  /** Those that are drawn half of the time. */
+  readonly favoured: Fields;
   readonly random: GoRandom;
 }
 
@@ -79,7 +81,7 @@ const swapField: Mutation = ({ expression }, { fields, random }) => {
   const others = names.filter((name) => name !== expression.name);
   if (others.length === 0) return undefined;
   const other: FieldExpression = { ...expression, name: pick(others, random) };
-  const factor = round(usualOf(expression, fields) / usualOf(other, fields));
+  const factor = round(sizeOf(expression, fields) / sizeOf(other, fields));
   const changed: Expression =
     factor === 1 || random.intn(2) === 0
       ? other
@@ -113,40 +115,63 @@ const hoist: Mutation = ({ expression }, { random }) => {
 };
 
 /** A field that is read in the same function as a new expression, so that its object is in reach. */
-function someField({ within }: Site, { sites, fields, random }: Material): FieldExpression | undefined {
+function someField(
+  { within }: Site,
+  { sites, fields, favoured, random }: Material,
+): FieldExpression | undefined {
   const objects = sites.filter((site) => site.within === within && isField(site.expression));
   if (objects.length === 0) return undefined;
   const { expression } = pick(objects, random);
   if (!isField(expression)) return undefined;
-  return { ...expression, name: pick(Object.keys(fields[expression.object.name]), random) };
+  const object = expression.object.name;
+  const liked = Object.keys(favoured[object] ?? {});
+  const names = liked.length > 0 && random.intn(2) === 0 ? liked : Object.keys(fields[object]);
+  return { ...expression, name: pick(names, random) };
 }
 
-/** An expression times a number with which it comes to around 1, where its usual value is known. */
-function scaled(term: Expression, { fields, random }: Pick<Material, 'fields' | 'random'>): Expression {
-  const weight = elementary.exp(1.5 * random.normFloat64() - 1) / usualOf(term, fields);
-  return { kind: 'binary', operator: '*', left: float(weight), right: term, line };
+/** An expression times a number with which it comes to `size`. */
+function scaled(term: Expression, size: number, fields: Fields): Expression {
+  const weight = float(size / sizeOf(term, fields));
+  return { kind: 'binary', operator: '*', left: weight, right: term, line };
 }
 
-/** `term`, scaled, added to `left` or taken from it. */
-export function addScaled(
+/** Shares of a size, most of them between a tenth and twice it. */
+function drawShare(random: GoRandom): number {
+  return elementary.exp(1.5 * random.normFloat64() - 1);
+}
+
+export type Sign = '+' | '-';
+
+/** `left` and `term`, which is scaled to a share of its size. */
+export function sumOf(
   left: Expression,
+  operator: Sign,
   term: Expression,
-  material: Pick<Material, 'fields' | 'random'>,
+  share: number,
+  fields: Fields,
 ): Variation {
-  const { random } = material;
-  const right = scaled(term, material);
-  const operator = random.intn(2) === 0 ? '+' : '-';
+  const right = scaled(term, share * sizeOf(left, fields), fields);
   return {
     expression: { kind: 'binary', operator, left, right, line },
     about: `${operator} ${print(right)}`,
   };
 }
 
+/** The same with a share and a sign by chance. */
+export function addScaled(
+  left: Expression,
+  term: Expression,
+  { fields, random }: Pick<Material, 'fields' | 'random'>,
+): Variation {
+  const share = drawShare(random);
+  return sumOf(left, random.intn(2) === 0 ? '+' : '-', term, share, fields);
+}
+
 /** A new term or factor that depends on a field. */
 const addTerm: Mutation = (site, material) => {
   const field = site.sort === 'number' ? someField(site, material) : undefined;
   if (field === undefined) return undefined;
-  const { random } = material;
+  const { fields, random } = material;
   const left = site.expression;
   if (random.intn(2) === 0) return addScaled(left, field, material);
   const one: Expression = { kind: 'integer', value: 1, line };
@@ -154,7 +179,7 @@ const addTerm: Mutation = (site, material) => {
     kind: 'binary',
     operator: '+',
     left: one,
-    right: scaled(field, material),
+    right: scaled(field, drawShare(random), fields),
     line,
   };
   return {
@@ -168,7 +193,7 @@ const guard: Mutation = (site, material) => {
   const field = site.sort === 'number' ? someField(site, material) : undefined;
   if (field === undefined) return undefined;
   const { random, fields } = material;
-  const bound = float(usualOf(field, fields) * elementary.exp(2 * random.normFloat64()));
+  const bound = float(sizeOf(field, fields) * elementary.exp(2 * random.normFloat64()));
   const condition: Expression = { kind: 'binary', operator: '>', left: field, right: bound, line };
   const other: Expression = { kind: 'binary', operator: '*', left: site.expression, right: float(0.5), line };
   const expression: Expression = {

@@ -9,4 +9,4 @@ export {
   leadersOf,
   standingOf,
 } from './lead.ts';
-export { behaviourOf, type Raced, type Rung, race, rungsOf } from './race.ts';
+export { behaviourOf, type Raced, type Rung, race, rungsOf, rungsWithBars } from './race.ts';

@@ -6,7 +6,7 @@
 import { contentHash } from '../../bundle/index.ts';
 import type { PolicyBundle } from '../../bundle/policyBundle.ts';
 import { type Evaluation, type Evaluator, settingOf } from '../../fitness/index.ts';
-import { type BySetting, type Standing, standingOf } from './lead.ts';
+import { type BySetting, barsOf, type CaseScores, type Standing, standingOf } from './lead.ts';
 
 /** Share of those on one rung that go on to the next, and how few do at least. */
 const GOES_ON = 1 / 3;
@@ -14,7 +14,7 @@ const LEAST = 2;
 /** Seeds of a setting on the first rung, where the suite has twice as many. */
 const FIRST_SEEDS = 2;
 
-/** Cases of one rung, and what there is to beat on them. */
+/** Cases of one rung, and on them what there is to beat on all. */
 export interface Rung {
   readonly cases: readonly string[];
   readonly bars: BySetting;
@@ -47,6 +47,12 @@ export function rungsOf(cases: readonly string[]): string[][] {
     rungs.unshift(cases.filter((id) => first.has(id)));
   }
   return rungs;
+}
+
+/** Rungs of these cases with their bars. @param presets scores on all cases of the last rung */
+export function rungsWithBars(cases: readonly (readonly string[])[], presets: readonly CaseScores[]): Rung[] {
+  const all = cases[cases.length - 1];
+  return cases.map((some) => ({ cases: some, bars: barsOf(presets, all, some) }));
 }
 
 /** Those that a rung stopped, and the score on it of the last that went on. */

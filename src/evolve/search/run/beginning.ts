@@ -2,16 +2,15 @@
 
 import { configError } from '../../../runtime/errors.ts';
 import type { PolicyBundle } from '../../bundle/policyBundle.ts';
-import type { Evaluator } from '../../fitness/evaluation.ts';
+import type { Evaluation, Evaluator } from '../../fitness/evaluation.ts';
 import { type Individual, individualOf } from '../bundles/index.ts';
 import {
-  barsOf,
   behaviourOf,
   bestOfEach,
   caseScoresOf,
-  type Raced,
   type Rung,
   rungsOf,
+  rungsWithBars,
   standingOf,
 } from '../racing/index.ts';
 import { newBranch, newIslands } from '../selection/index.ts';
@@ -29,37 +28,39 @@ export function shareOf({ population }: SearchPlan, share: number): number {
 /** Presets of each setting that run on more seeds: any of them may be the best there. */
 const RIVALS = 6;
 
-/**
- * A race in which nobody is lost that may be the best preset of a setting. What is best on a rung's cases is
- * the bar of that rung.
- */
+interface PresetRun {
+  readonly evaluation: Evaluation;
+  /** The last rung on which it ran. */
+  readonly rung: number;
+  readonly behaviour: string;
+}
+
+/** A race in which nobody is lost that may be the best preset of a setting. */
 async function racePresets(
   presets: readonly PolicyBundle[],
   evaluator: Evaluator,
   signal?: AbortSignal,
-): Promise<{ readonly rungs: readonly Rung[]; readonly raced: readonly Raced[] }> {
-  const rungs: Rung[] = [];
-  const raced: Raced[] = [];
+): Promise<{ readonly rungs: readonly Rung[]; readonly runs: readonly PresetRun[] }> {
+  const cases = rungsOf(evaluator.caseIds('train'));
+  const runs: PresetRun[] = [];
   let running: readonly number[] = presets.map((_, i) => i);
-  for (const cases of rungsOf(evaluator.caseIds('train'))) {
+  let whole: readonly Evaluation[] = [];
+  for (const [rung, ids] of cases.entries()) {
     const asked = running.map((i) => presets[i]);
-    const evaluations = await evaluator.evaluate(asked, 'train', signal, cases);
-    const whole = evaluations.filter(({ error }) => error === undefined);
+    const evaluations = await evaluator.evaluate(asked, 'train', signal, ids);
+    whole = evaluations.filter(({ error }) => error === undefined);
     if (whole.length === 0) {
       const problem = evaluations[0]?.error?.message ?? 'there are none';
       throw configError('presets', `do not run (${problem})`, 'Begin with one policy that runs.');
     }
-    const bars = barsOf(whole.map(caseScoresOf), cases);
-    rungs.push({ cases, bars });
     for (const [place, i] of running.entries()) {
       const evaluation = evaluations[place];
-      const behaviour = raced[i]?.behaviour ?? behaviourOf(evaluation);
-      raced[i] = { evaluation, ...standingOf(evaluation, bars), behaviour, isEcho: false };
+      runs[i] = { evaluation, rung, behaviour: runs[i]?.behaviour ?? behaviourOf(evaluation) };
     }
-    const standings = running.map((i) => ({ i, leads: raced[i].leads }));
-    running = bestOfEach(standings, RIVALS).map(({ i }) => i);
+    const means = running.map((i) => ({ i, leads: standingOf(runs[i].evaluation, {}).leads }));
+    running = bestOfEach(means, RIVALS).map(({ i }) => i);
   }
-  return { rungs, raced };
+  return { rungs: rungsWithBars(cases, whole.map(caseScoresOf)), runs };
 }
 
 /**
@@ -72,10 +73,22 @@ export async function beginState(
   evaluator: Evaluator,
   signal?: AbortSignal,
 ): Promise<{ readonly state: SearchState; readonly individuals: readonly Individual[] }> {
-  const { rungs, raced } = await racePresets(presets, evaluator, signal);
+  const { rungs, runs } = await racePresets(presets, evaluator, signal);
+  const standings = runs.map(({ evaluation, rung }) => standingOf(evaluation, rungs[rung].bars));
+  const ranOnAll = ({ evaluation, rung }: PresetRun): boolean =>
+    evaluation.error === undefined && rung === rungs.length - 1;
+  const onAll = standings.filter((_, i) => ranOnAll(runs[i]));
+  // few seeds may flatter who was stopped
+  const most = Math.min(...onAll.map(({ score }) => score));
   const individuals = presets.map((bundle, i) => {
     const candidate = { bundle, origin: 'preset', parents: [], changes: [] } as const;
-    return individualOf(candidate, 0, raced[i].evaluation, raced[i]);
+    const standing = standings[i];
+    const score = ranOnAll(runs[i]) ? standing.score : Math.min(most, standing.score);
+    return individualOf(candidate, 0, runs[i].evaluation, {
+      ...standing,
+      score,
+      behaviour: runs[i].behaviour,
+    });
   });
   const ran = individuals.filter(({ error }) => error === undefined);
   const best = ran.reduce((a, b) => (b.score > a.score ? b : a));

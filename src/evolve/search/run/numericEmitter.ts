@@ -1,11 +1,19 @@
 /**
  * Search over the numbers of one bundle by CMA-ES or the evolution strategy. When it has settled, or nothing
- * got better for some generations, it starts again on the numbers of another kind of bundle.
+ * got better for some generations, it starts again on the numbers of another bundle, of another structure first.
  */
 
 import type { GoRandom } from '../../../sim/random/index.ts';
+import { contentHash } from '../../bundle/index.ts';
 import type { PolicyBundle, PolicySlot } from '../../bundle/policyBundle.ts';
-import { type Candidate, type Individual, kindOf, NumberSpace, type SlotGuides } from '../bundles/index.ts';
+import {
+  type Candidate,
+  contentKey,
+  type Individual,
+  kindOf,
+  NumberSpace,
+  type SlotGuides,
+} from '../bundles/index.ts';
 import {
   askCma,
   askStrategy,
@@ -35,8 +43,9 @@ export interface NumericState {
 const SIGMA = 0.2;
 const SETTLED = 0.004;
 const IDLE_MAX = 5;
-/** Kinds among which the next start is chosen. */
+/** Structures among which the next start is chosen, and how many of one kind. */
 const CHOICE = 6;
+const OF_ONE_KIND = 3;
 
 export function newNumeric(method: NumericState['method'], population: number): NumericState {
   return { method, population, base: null, cma: null, strategy: null, best: 0, idle: 0 };
@@ -48,7 +57,7 @@ export interface NumericContext {
   find(id: string): Individual;
   /** All that ran, the best first. */
   readonly ranking: readonly Individual[];
-  /** How often each kind of bundle was started on, by any emitter; counted on. */
+  /** How often each structure was started on, by any emitter; counted on. */
   readonly starts: Record<string, number>;
 }
 
@@ -62,14 +71,25 @@ function isSettled({ cma, strategy, idle }: NumericState): boolean {
   return strategy !== null && strategySpread(strategy) < SETTLED;
 }
 
-/** The best bundle of each kind; among the first of them the one that was started on least often. */
+/** Text that is equal for bundles that differ by numbers in use only. */
+function structureOf(bundle: PolicyBundle, guides: SlotGuides, slots: readonly PolicySlot[]): string {
+  const space = spaceOf(bundle, guides, slots);
+  return contentHash(contentKey(space.at(new Array(space.dimensions).fill(0.5))));
+}
+
+/** The best bundle of each structure; among the first of them the one that was started on least often. */
 function start(state: NumericState, { guides, slots, ranking, starts }: NumericContext): void {
   const seen = new Map<string, Individual>();
+  const ofKind = new Map<string, number>();
   for (const individual of ranking) {
     if (seen.size === CHOICE) break;
     const kind = kindOf(individual.bundle, slots);
-    if (seen.has(kind) || spaceOf(individual.bundle, guides, slots).dimensions === 0) continue;
-    seen.set(kind, individual);
+    const structure = structureOf(individual.bundle, guides, slots);
+    const before = ofKind.get(kind) ?? 0;
+    if (before === OF_ONE_KIND || seen.has(structure)) continue;
+    if (spaceOf(individual.bundle, guides, slots).dimensions === 0) continue;
+    ofKind.set(kind, before + 1);
+    seen.set(structure, individual);
   }
   let chosen: readonly [string, Individual] | undefined;
   for (const entry of seen) {
@@ -80,9 +100,9 @@ function start(state: NumericState, { guides, slots, ranking, starts }: NumericC
   state.strategy = null;
   state.base = null;
   if (chosen === undefined) return;
-  const [kind, { id, bundle, score }] = chosen;
+  const [structure, { id, bundle, score }] = chosen;
   const space = spaceOf(bundle, guides, slots);
-  starts[kind] = (starts[kind] ?? 0) + 1;
+  starts[structure] = (starts[structure] ?? 0) + 1;
   state.base = id;
   state.best = score;
   state.idle = 0;

@@ -11,9 +11,15 @@ import { configError } from '../../../runtime/errors.ts';
 import { GoRandom, partitionSeed } from '../../../sim/random/index.ts';
 import type { PolicyBundle } from '../../bundle/policyBundle.ts';
 import type { Evaluator } from '../../fitness/evaluation.ts';
-import type { Candidate, Individual, SlotGuides } from '../bundles/index.ts';
+import {
+  bundlesWithOneMoreTerm,
+  type Candidate,
+  type Individual,
+  type SlotGuides,
+} from '../bundles/index.ts';
 import { cellOf, elitesOf, migrate, offer, stepBranch, survivors } from '../selection/index.ts';
 import { crossings } from '../start/crossings.ts';
+import { presetsInContext } from '../start/inContext.ts';
 import { answersTo } from './answers.ts';
 import { beginState, shareOf, shares } from './beginning.ts';
 import { Book } from './book.ts';
@@ -25,6 +31,8 @@ import type { GenerationRecord, SearchPlan, SearchState } from './state.ts';
 const MIGRANTS = 2;
 /** Crossings of presets, in populations; they come with the first generation. */
 const CROSSINGS = 3;
+/** From the third generation on, so often one tries all terms that the best might lack. */
+const TERMS_EVERY = 8;
 
 export class Search {
   #state: SearchState;
@@ -130,8 +138,9 @@ export class Search {
     const breeding = new Breeding(this.#state, this.#guides, context.find, context.ranking);
     const pareto = breeding.fromFront(count(shares.pareto), stream('pareto'));
     const branch = breeding.fromBranch(count(shares.branch), stream('branch'));
+    const tried = this.#systematic(generation);
     const crossed =
-      generation === 1 ? this.#crossings() : breeding.fromLeaders(count(shares.crossing), stream('crossing'));
+      tried.length > 0 ? tried : breeding.fromLeaders(count(shares.crossing), stream('crossing'));
     const taken = asked.reduce(
       (sum, { candidates }) => sum + candidates.length,
       pareto.length + branch.length + count(shares.crossing),
@@ -170,10 +179,17 @@ export class Search {
     this.#close(found);
   }
 
-  #crossings(): Candidate[] {
+  /**
+   * What some generations try in every way there is: presets put together, each of them within the best of
+   * that, and each term that the best program of a slot might lack.
+   */
+  #systematic(generation: number): Candidate[] {
     const { individuals, plan } = this.#state;
     const ran = individuals.filter(({ error, origin }) => error === undefined && origin === 'preset');
-    return crossings(ran, plan.slots, CROSSINGS * plan.population);
+    if (generation === 1) return crossings(ran, plan.slots, CROSSINGS * plan.population);
+    if (generation === 2) return presetsInContext(this.ranking[0], ran, plan.slots);
+    if (generation % TERMS_EVERY !== 3) return [];
+    return bundlesWithOneMoreTerm(this.ranking, plan.slots, this.#guides);
   }
 
   /** Puts it into the book and offers it to the archive. */

@@ -11,7 +11,7 @@ import type { Rung } from '../racing/index.ts';
 import type { BranchState, IslandsState } from '../selection/index.ts';
 import type { NumericState } from './numericEmitter.ts';
 
-export const STATE_VERSION = 3;
+export const STATE_VERSION = 4;
 
 export interface SearchPlan {
   readonly seed: number;
@@ -56,7 +56,7 @@ export interface SearchState {
   readonly individuals: Individual[];
   readonly history: GenerationRecord[];
   readonly numeric: NumericState[];
-  /** How often each kind of bundle was started on by those. */
+  /** How often each structure of bundles was started on by those. */
   readonly starts: Record<string, number>;
   readonly archive: IslandsState;
   /** Ids of the population from which the Pareto emitter draws, the best first. */

@@ -25,7 +25,10 @@ function choicesOf(slot: PolicySlot, presets: readonly Individual[]): Choice[] {
     (preset: Individual): number => preset.score,
     ...settings.map((setting) => (preset: Individual) => preset.leads[setting]),
   ];
-  const rankings = measures.map((measure) => [...having].sort((a, b) => measure(b) - measure(a)));
+  // few seeds flatter: what was stopped in the race of presets comes after what was not
+  const rankings = measures.map((measure) =>
+    [...having].sort((a, b) => b.cases - a.cases || measure(b) - measure(a)),
+  );
   const chosen = new Map<string, Choice>();
   const behaviours = new Set<string>();
   for (let turn = 0; chosen.size < PER_SLOT && turn < measures.length * having.length; turn++) {
@@ -49,8 +52,7 @@ interface Combination {
 }
 
 /** What a priority policy came with, so that its ranks are read; a choice of that slot goes over it. */
-function schedulerOf(slot: PolicySlot, { from }: Choice): PolicyBundle {
-  const { instanceScheduler } = from.bundle;
+export function schedulerOf(slot: PolicySlot, { instanceScheduler }: PolicyBundle): PolicyBundle {
   return slot === 'priority' && instanceScheduler !== undefined ? { instanceScheduler } : {};
 }
 
@@ -76,7 +78,7 @@ export function crossings(
     if (choices.length === 0) continue;
     all = all.flatMap(({ specs, from, places }) =>
       choices.map((choice, place) => ({
-        specs: { ...schedulerOf(slot, choice), ...specs, [slot]: choice.spec },
+        specs: { ...schedulerOf(slot, choice.from.bundle), ...specs, [slot]: choice.spec },
         from: [...from, choice.from],
         places: places + place,
       })),

@@ -101,6 +101,11 @@ def select_preemption_victim(requests, instance):
   },
 };
 
+/** Texts of the plain programs of a slot. */
+export function plainPrograms(slot: PolicySlot): string[] {
+  return Object.values(plain[slot] ?? {}).flatMap((spec) => (spec.type === 'code' ? [spec.source] : []));
+}
+
 /** Bundles by name, each once. The presets stand first, in the order of the slots. */
 export function firstPolicies(slots: readonly PolicySlot[]): PolicyBundle[] {
   const named = [...presets].filter(([name]) => slots.some((slot) => name.startsWith(`${slot}/`)));

@@ -4,8 +4,9 @@ import { type PolicySlot, policySlots } from '../../bundle/policyBundle.ts';
 import { slotContracts, treeFeatures } from '../../bundle/slots.ts';
 import type { Feature, FeatureTable } from '../../features/index.ts';
 import type { SlotGuide, SlotGuides } from '../bundles/index.ts';
-import type { Fields } from '../programs/index.ts';
+import { type Fields, fieldsRead } from '../programs/index.ts';
 import type { TreeAction, TreeFeature, TreeVocabulary } from '../trees/index.ts';
+import { plainPrograms } from './firstPolicies.ts';
 
 type AnyFeature = Feature<never>;
 
@@ -80,11 +81,13 @@ function fieldsOf(slot: PolicySlot): Fields {
 }
 
 function guideOf(slot: PolicySlot): SlotGuide {
+  const fields = fieldsOf(slot);
   const tree = vocabularyOf(slot);
   return {
     rulesOf: (template) => slotContracts[slot].templates.describe(template).parameters,
     ...(tree === undefined ? {} : { tree }),
-    fields: fieldsOf(slot),
+    fields,
+    favoured: fieldsRead(plainPrograms(slot), fields),
   };
 }
 

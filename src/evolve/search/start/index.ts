@@ -3,3 +3,4 @@
 export { crossings } from './crossings.ts';
 export { firstPolicies } from './firstPolicies.ts';
 export { slotGuides } from './guides.ts';
+export { presetsInContext } from './inContext.ts';
