@@ -6,8 +6,8 @@ const config: ViteUserConfig = defineConfig({
     maxWorkers: '100%',
     include: ['test/**/*.test.ts'],
     reporters: ['default', './test/absentDataReporter.ts'],
-    testTimeout: 120_000,
-    hookTimeout: 60_000,
+    testTimeout: 300_000,
+    hookTimeout: 120_000,
   },
 });
 

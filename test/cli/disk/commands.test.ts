@@ -11,7 +11,7 @@ import { editFile } from '../../backends/file/scratch.ts';
 
 const main = join(import.meta.dirname, '..', '..', '..', 'src', 'cli', 'main.ts');
 const tierkv = (...args: string[]) =>
-  spawnSync(process.execPath, [main, 'disk', ...args], { encoding: 'utf8', timeout: 30_000 });
+  spawnSync(process.execPath, [main, 'disk', ...args], { encoding: 'utf8', timeout: 120_000 });
 
 const shape = poolShape(64, 16384, [16384]);
 const identity = {

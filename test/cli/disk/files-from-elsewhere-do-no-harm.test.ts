@@ -26,7 +26,7 @@ import { editFile } from '../../backends/file/scratch.ts';
 
 const main = join(import.meta.dirname, '..', '..', '..', 'src', 'cli', 'main.ts');
 const disk = (...args: string[]) =>
-  spawnSync(process.execPath, [main, 'disk', ...args], { encoding: 'utf8', timeout: 60_000 });
+  spawnSync(process.execPath, [main, 'disk', ...args], { encoding: 'utf8', timeout: 120_000 });
 
 const shape = poolShape(16, 16384, [16384]);
 const work = mkdtempSync(join(tmpdir(), 'tierkv-harm-'));

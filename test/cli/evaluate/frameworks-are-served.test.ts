@@ -61,35 +61,31 @@ it('a process answers by lines of JSON until its input ends, the same as SkyDisc
   expect(status).toBe(0);
   const { status: state, combined_score, metrics, artifacts } = good as Answer;
   expect(JSON.parse(stdout)).toEqual({ status: state, combined_score, metrics, artifacts });
-}, 60_000);
+});
 
-it.each(['SIGTERM', 'shutdown'])(
-  'over HTTP it says where it listens, and ends by %s',
-  async (how) => {
-    const args = [main, 'evaluate', '--serve', '--http', '0', '--plan', plan];
-    const child = spawn(process.execPath, args);
-    const ended = new Promise((resolve) => child.once('exit', resolve));
-    const url = await new Promise<string>((resolve) => {
-      createInterface({ input: child.stderr }).on('line', (line) => {
-        const match = /listening on (\S+)/.exec(line);
-        if (match !== null) resolve(match[1]);
-      });
+it.each(['SIGTERM', 'shutdown'])('over HTTP it says where it listens, and ends by %s', async (how) => {
+  const args = [main, 'evaluate', '--serve', '--http', '0', '--plan', plan];
+  const child = spawn(process.execPath, args);
+  const ended = new Promise((resolve) => child.once('exit', resolve));
+  const url = await new Promise<string>((resolve) => {
+    createInterface({ input: child.stderr }).on('line', (line) => {
+      const match = /listening on (\S+)/.exec(line);
+      if (match !== null) resolve(match[1]);
     });
-    const body = JSON.stringify({ candidate: { routing: program } });
-    const answer = (await (await fetch(`${url}/evaluate`, { method: 'POST', body })).json()) as {
-      score: number;
-    };
-    expect(answer.score).toBeGreaterThan(0);
-    if (how === 'SIGTERM') child.kill('SIGTERM');
-    else {
-      const request = JSON.stringify({ id: 1, method: 'shutdown' });
-      const response = await fetch(`${url}/rpc`, { method: 'POST', body: request });
-      expect(await response.json()).toEqual({ id: 1, result: {} });
-    }
-    expect(await ended).toBe(0);
-  },
-  60_000,
-);
+  });
+  const body = JSON.stringify({ candidate: { routing: program } });
+  const answer = (await (await fetch(`${url}/evaluate`, { method: 'POST', body })).json()) as {
+    score: number;
+  };
+  expect(answer.score).toBeGreaterThan(0);
+  if (how === 'SIGTERM') child.kill('SIGTERM');
+  else {
+    const request = JSON.stringify({ id: 1, method: 'shutdown' });
+    const response = await fetch(`${url}/rpc`, { method: 'POST', body: request });
+    expect(await response.json()).toEqual({ id: 1, result: {} });
+  }
+  expect(await ended).toBe(0);
+});
 
 it('SkyDiscover gets an answer for a candidate that fails, and a message for a call that does', () => {
   const file = path.join(folder, 'bad.star');
@@ -102,4 +98,4 @@ it('SkyDiscover gets an answer for a candidate that fails, and a message for a c
   expect([bad.status, JSON.parse(bad.stdout)]).toMatchObject([0, { status: 'error', combined_score: 0 }]);
   const none = run();
   expect([none.status, none.stderr]).toEqual([2, expect.stringContaining('Name the file of one candidate')]);
-}, 60_000);
+});

@@ -148,7 +148,7 @@ it('ends with a winner after the minutes that it is given, and says how it stand
   // the winner is a preset itself, and is not in the list twice
   expect(rows).toHaveLength(1 + state.individuals.length);
   expect(rows[1]).toMatch(/^winner,/);
-}, 120_000);
+});
 
 function lacksMatplotlib(): boolean {
   try {

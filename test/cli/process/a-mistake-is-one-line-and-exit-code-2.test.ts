@@ -10,7 +10,7 @@ import { TierKVError } from '../../../src/runtime/errors.ts';
 
 const main = join(import.meta.dirname, '..', '..', '..', 'src', 'cli', 'main.ts');
 const tierkv = (args: string[], nodeArgs: string[] = []) =>
-  spawnSync(process.execPath, [...nodeArgs, main, ...args], { encoding: 'utf8', timeout: 30_000 });
+  spawnSync(process.execPath, [...nodeArgs, main, ...args], { encoding: 'utf8', timeout: 120_000 });
 
 describe('the tierkv binary', () => {
   it.each([
@@ -163,7 +163,7 @@ describe('the tierkv binary', () => {
     const { status, stderr } = spawnSync(process.execPath, [main, '--help'], {
       stdio: ['ignore', full, 'pipe'],
       encoding: 'utf8',
-      timeout: 30_000,
+      timeout: 120_000,
     });
     closeSync(full);
     expect(stderr).toMatch(/^tierkv: the system refused: ENOSPC: [^\n]*\n$/);

@@ -278,7 +278,7 @@ it('a pool that fills has its cold blocks moved down by itself, unless that is o
       await storage.idle();
       expect(below()).toBe(0);
     } else {
-      await vi.waitUntil(() => storage.getTierUsage('hbm').utilization < 0.9, { timeout: 60_000 });
+      await vi.waitUntil(() => storage.getTierUsage('hbm').utilization < 0.9, { timeout: 120_000 });
       expect(below()).toBeGreaterThan(1);
     }
     const read = await storage.readBlocks(mine.slice(0, 1));
