@@ -8,11 +8,16 @@ import { configError } from '../../runtime/errors.ts';
 
 const served = ['plan', 'regrets', 'cache', 'workers', 'limit'];
 
+const compared = ['slot', 'presets', 'suite', 'seeds', 'plan', 'cache', 'workers', 'limit', 'json'];
+const worlds = ['latency', 'workloads', ...compared];
+
 /** What evaluate does in place of a page, and the options that it reads then. */
 const modes = {
   describe: ['schema', 'json'],
   '--skydiscover': ['skydiscover', 'slot', 'suite', ...served],
   '--serve': ['serve', 'http', 'host', ...served],
+  '--latency': worlds,
+  '--workloads': worlds,
 } as const;
 
 /** Options that only say more about another one. */
@@ -34,7 +39,7 @@ export function refuseIdle(policies: readonly string[], command: Command): void 
     if (!isGiven(option) || isGiven(of)) continue;
     throw configError(option, `is given without ${of}`, `Add ${of}, or leave it out.`);
   }
-  const mode = (['describe', '--skydiscover', '--serve'] as const).find(isGiven);
+  const mode = (['describe', '--skydiscover', '--serve', '--latency', '--workloads'] as const).find(isGiven);
   if (mode === undefined) return;
   const [extra] = mode === 'describe' ? policies.slice(1) : mode === '--serve' ? policies : [];
   if (extra !== undefined) {

@@ -177,9 +177,6 @@ async function sensitivity(
   options: Options,
   open: (changes: PlanChanges) => SimulationEvaluator,
 ): Promise<void> {
-  if (options.trace !== undefined) {
-    throw configError('--trace', 'stands beside several worlds', 'Leave out --latency and --workloads.');
-  }
   const baselineToo: Named = { name: 'baseline', bundle: openPolicy('baseline') };
   const all = named.some(({ name }) => name === 'baseline') ? named : [...named, baselineToo];
   const changes = worldsOf(options);

@@ -47,6 +47,14 @@ describe('the tierkv binary', () => {
     [['evaluate', '--serve', 'baseline'], /^tierkv: policy is "baseline" beside --serve, which takes none/],
     [['evaluate', '--serve', '--case', 'x'], /^tierkv: --case does nothing beside --serve\. Leave one of/],
     [
+      ['evaluate', 'baseline', '--latency', 'all', '--trace', 'x'],
+      /^tierkv: --trace does nothing beside --latency\. Leave one of them out\. \[TKV_CONFIG\]$/,
+    ],
+    [
+      ['evaluate', 'baseline', '--workloads', 'perturbed', '--regrets', '2'],
+      /^tierkv: --regrets does nothing beside --workloads\. /,
+    ],
+    [
       ['evaluate', 'baseline', '--skydiscover', '--serve'],
       /^tierkv: --serve does nothing beside --skydiscover\./,
     ],
