@@ -6,8 +6,8 @@ import type { Candidate, Individual } from './individual.ts';
 import type { SlotGuide, SlotGuides } from './space.ts';
 
 /**
- * For each slot the children of the first program in the ranking that reads a field, each of them in the place
- * of that slot in the best bundle: what a program is worth shows beside good policies of the other slots.
+ * For each slot the children of the first program in the ranking that reads a field, each of them in that
+ * slot of the best bundle: what a program is worth shows beside good policies of the other slots.
  *
  * @param ranking the best first; not empty
  */

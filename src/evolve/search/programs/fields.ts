@@ -51,8 +51,8 @@ export function isNumber({ kind }: Expression): boolean {
 }
 
 /**
- * How large an expression usually is, above 0: of a field its usual value, of a number the number, of sums and
- * products what their parts come to. A name of the program's own, and what has no size, counts as 1.
+ * How large an expression usually is, above 0: of a field its usual value, of a number the number, of sums
+ * and products what their parts come to. A name of the program's own, and what has no size, counts as 1.
  */
 export function sizeOf(expression: Expression, fields: Fields): number {
   switch (expression.kind) {

@@ -1,6 +1,6 @@
 /**
  * Search over the numbers of one bundle by CMA-ES or the evolution strategy. When it has settled, or nothing
- * got better for some generations, it starts again on the numbers of another bundle, of another structure first.
+ * got better for some generations, it starts again on another bundle, first on one of a new structure.
  */
 
 import type { GoRandom } from '../../../sim/random/index.ts';
