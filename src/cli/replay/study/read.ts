@@ -1,4 +1,4 @@
-/** Reads a trace for a study: any recorded workload whose requests name their blocks or their tokens. */
+/** Reads a trace for a study: a recorded workload whose requests name their blocks or their tokens. */
 
 import type { WorkloadRequest } from '../../../sim/workload/index.ts';
 import { inputError } from '../../input/index.ts';

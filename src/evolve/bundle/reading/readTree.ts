@@ -95,7 +95,8 @@ function readLeaf(slot: PolicySlot, field: string, node: unknown): TreeLeaf {
   }
   const amount = finite(`${field}.value`, value);
   if (rule.unit === 'µs' && amount < 0) {
-    throw configError(`${field}.value`, `is ${shown(value)}`, `The action ${action} takes µs of at least 0.`);
+    const remedy = `The action ${action} takes µs of at least 0.`;
+    throw configError(`${field}.value`, `is ${shown(value)}`, remedy);
   }
   return { action, value: amount };
 }

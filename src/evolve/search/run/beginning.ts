@@ -25,7 +25,7 @@ export function shareOf({ population }: SearchPlan, share: number): number {
   return Math.max(2, Math.round(share * population));
 }
 
-/** Presets of each setting that run on more seeds: any of them may be the best there. */
+/** Presets of each setting that run on more seeds, since each of them may be the best there. */
 const RIVALS = 6;
 
 interface PresetRun {

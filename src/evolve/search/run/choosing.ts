@@ -12,7 +12,7 @@ import { type BySetting, barsOf, bestOfEach, caseScoresOf, standingOf } from '..
 /** Share of the finalists that may be of one kind. */
 const OF_ONE_KIND = 1 / 3;
 /**
- * Presets of each setting that finalists meet on validation: any of the best of train may be the best there.
+ * Presets of each setting that finalists meet on validation, since each of them may be the best there.
  */
 const RIVALS = 5;
 

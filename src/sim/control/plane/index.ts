@@ -1,4 +1,5 @@
 /** The control plane made of policies. */
 
 export { checkControl, defaultControl } from './checkConfig.ts';
-export { type ControlWorld, type MadePolicies, PolicyControlPlane } from './plane.ts';
+export { PolicyControlPlane } from './plane.ts';
+export type { ControlWorld, MadePolicies } from './planePolicies.ts';

@@ -1,7 +1,5 @@
 /** The control plane made of the policies of a configuration. */
 
-import { PartitionedRandom } from '../../random/index.ts';
-import { type AdmissionPolicy, admissionPolicies } from '../admission/index.ts';
 import type {
   ControlConfig,
   ControlCounters,
@@ -17,40 +15,19 @@ import {
   type RoutingDecision,
   type Stay,
 } from '../decisions.ts';
-import { type PrefillDecodeDecider, prefillDecodeDeciders } from '../disaggregation/index.ts';
-import { type FlowControl, type Gateway, gateways } from '../flowControl/index.ts';
+import type { FlowControl } from '../flowControl/index.ts';
 import type { ClusterState, InstanceProbe, InstanceSnapshot } from '../instances.ts';
-import type { PlainState, PolicyWorld } from '../policy.ts';
-import { type PriorityPolicy, priorityPolicies } from '../priority/index.ts';
+import type { PlainState } from '../policy.ts';
 import type { RequestView } from '../request.ts';
 import type { RouterState } from '../routerState.ts';
-import type { RoutingChoice, RoutingContext, RoutingPolicy } from '../routing/index.ts';
+import type { RoutingChoice, RoutingContext } from '../routing/index.ts';
 import { SignalBoard } from '../state/index.ts';
 import { checkControl } from './checkConfig.ts';
 import { recordOf } from './decisionRecord.ts';
 import { forcedAdmission, forcedIndex } from './forced.ts';
 import { InFlightBook } from './inFlightBook.ts';
-import { Learners } from './learners.ts';
+import { type ControlWorld, PlanePolicies } from './planePolicies.ts';
 import { RouterBooks } from './routerBooks.ts';
-import { routersOf } from './routers.ts';
-
-export interface ControlWorld {
-  /** Key of the simulation, from which all streams of the policies come. */
-  readonly key: bigint;
-  readonly blockTokens: number;
-  readonly maxSequences: number;
-  /**
-   * Policies that no registry names, such as those of a policy bundle. They go before the configuration's.
-   */
-  readonly policies?: MadePolicies;
-}
-
-/** Makers of policies; each is called once a simulation, for routing once a pool with a router of its own. */
-export interface MadePolicies {
-  readonly admission?: (world: PolicyWorld) => AdmissionPolicy;
-  readonly priority?: (world: PolicyWorld) => PriorityPolicy;
-  readonly routing?: (world: PolicyWorld) => RoutingPolicy;
-}
 
 export class PolicyControlPlane implements ControlPlane {
   readonly config: ControlConfig;
@@ -66,41 +43,19 @@ export class PolicyControlPlane implements ControlPlane {
     shadowUnderestimates: 0,
     shadowChecks: 0,
   };
-  readonly #admission: AdmissionPolicy;
-  readonly #priority: PriorityPolicy;
-  readonly #decider: PrefillDecodeDecider;
-  readonly #gateway: Gateway | null;
-  readonly #routers: { readonly [pool in 'all' | 'prefill' | 'decode']: RoutingPolicy };
+  readonly #policies: PlanePolicies;
   readonly #board: SignalBoard;
   readonly #books: RouterBooks;
   readonly #inFlight: InFlightBook = new InFlightBook();
-  readonly #learners: Learners;
   readonly #world: ControlWorld;
 
   /** @throws TKV_CONFIG with the field at fault */
   constructor(config: Partial<ControlConfig>, world: ControlWorld) {
     this.config = checkControl(config);
-    const policyWorld = (rename: Readonly<Record<string, string>> = {}): PolicyWorld => ({
-      blockTokens: world.blockTokens,
-      maxSequences: world.maxSequences,
-      // each policy has a stream object of its own, so that each can be written down on its own
-      stream: (name) => new PartitionedRandom(world.key).stream(rename[name] ?? name),
-    });
     this.#world = world;
-    const { admission, priority, routing } = world.policies ?? {};
-    this.#admission =
-      admission?.(policyWorld()) ?? admissionPolicies.make(this.config.admission, policyWorld());
-    this.#priority = priority?.(policyWorld()) ?? priorityPolicies.make(this.config.priority, policyWorld());
-    this.#decider = prefillDecodeDeciders.make(this.config.decider, policyWorld());
-    this.#gateway = this.config.gateway === null ? null : gateways.make(this.config.gateway, policyWorld());
-    this.#routers = routersOf(this.config, policyWorld, routing);
-    const queue = this.#gateway === null ? [] : [this.#gateway.queue];
-    const routers = Object.values(this.#routers);
-    this.#learners = new Learners([this.#admission, this.#priority, ...queue, ...routers]);
+    this.#policies = new PlanePolicies(this.config, world);
     this.#board = new SignalBoard(this.config.signals.snapshotIntervalUs);
-    const readsCaches =
-      this.#decider.readsCaches || Object.values(this.#routers).some((router) => router.readsCaches);
-    this.#books = new RouterBooks(this.config, readsCaches);
+    this.#books = new RouterBooks(this.config, this.#policies.readsCaches);
   }
 
   fresh(): PolicyControlPlane {
@@ -112,7 +67,7 @@ export class PolicyControlPlane implements ControlPlane {
   }
 
   get gateway(): FlowControl | null {
-    return this.#gateway?.queue ?? null;
+    return this.#policies.gateway?.queue ?? null;
   }
 
   get wantsCacheEvents(): boolean {
@@ -120,7 +75,7 @@ export class PolicyControlPlane implements ControlPlane {
   }
 
   get routesByReports(): boolean {
-    return Object.values(this.#routers).some(({ readsReports }) => readsReports);
+    return this.#policies.routesByReports;
   }
 
   addInstance(probe: InstanceProbe): void {
@@ -135,7 +90,7 @@ export class PolicyControlPlane implements ControlPlane {
   removeInstance(instance: number): void {
     this.#board.remove(instance);
     this.#books.removed(instance);
-    for (const router of new Set(Object.values(this.#routers))) router.removed?.(instance);
+    this.#policies.instanceRemoved(instance);
   }
 
   cluster(nowUs: number): ClusterState {
@@ -144,7 +99,7 @@ export class PolicyControlPlane implements ControlPlane {
   }
 
   saturation(nowUs: number): number {
-    return this.#gateway === null ? 0 : this.#gateway.saturation(this.cluster(nowUs));
+    return this.#policies.gateway === null ? 0 : this.#policies.gateway.saturation(this.cluster(nowUs));
   }
 
   arrived(request: RequestView, nowUs: number): void {
@@ -154,8 +109,8 @@ export class PolicyControlPlane implements ControlPlane {
 
   admit(request: RequestView, nowUs: number, forced?: 'admit' | 'reject'): AdmissionDecision {
     const cluster = this.cluster(nowUs);
-    const priority = this.#priority.prioritise(request, this.#books);
-    const chosen = this.#admission.decide(request, priority, this.#books, cluster);
+    const priority = this.#policies.priority.prioritise(request, this.#books);
+    const chosen = this.#policies.admission.decide(request, priority, this.#books, cluster);
     const decision = forced === undefined ? chosen : forcedAdmission(forced);
     switch (decision.verdict) {
       case 'admit':
@@ -174,7 +129,7 @@ export class PolicyControlPlane implements ControlPlane {
 
   prioritise(request: RequestView, nowUs: number): Priority {
     this.#books.refresh(nowUs);
-    return this.#priority.prioritise(request, this.#books);
+    return this.#policies.priority.prioritise(request, this.#books);
   }
 
   route(
@@ -198,7 +153,7 @@ export class PolicyControlPlane implements ControlPlane {
       return null;
     }
     const main = this.#context(request, priority, decoders);
-    const router = pools ? this.#routers.decode : this.#routers.all;
+    const router = pools ? this.#policies.routers.decode : this.#policies.routers.all;
     const wished = router.choose(main);
     const choice: RoutingChoice =
       forced.target === undefined
@@ -208,7 +163,8 @@ export class PolicyControlPlane implements ControlPlane {
     // written down before the same policy chooses again
     const record = recordOf(main, choice, this.config.topK);
     router.routed?.(main, chosen.instance);
-    let splits = prefillers.length > 0 && this.#decider.decide(request, chosen, this.#books).disaggregate;
+    let splits =
+      prefillers.length > 0 && this.#policies.decider.decide(request, chosen, this.#books).disaggregate;
     if (stay !== undefined) splits = stay.prefill !== '' && prefillers.length > 0;
     const prefillInstance = this.#routePrefill(request, priority, prefillers, splits, forced.prefillInstance);
     const disaggregate = prefillInstance !== -1;
@@ -230,8 +186,8 @@ export class PolicyControlPlane implements ControlPlane {
     const candidates = instances.filter((each) => each.configId === configId && each.instance !== from);
     if (candidates.length === 0) return -1;
     const context = this.#context(request, priority, candidates);
-    const { instance } = candidates[this.#routers.decode.choose(context).index];
-    this.#routers.decode.routed?.(context, instance);
+    const { instance } = candidates[this.#policies.routers.decode.choose(context).index];
+    this.#policies.routers.decode.routed?.(context, instance);
     this.#board.inFlight(from, -1, -this.#inFlight.takeTokens(request.number, from));
     this.#inFlight.end(request.number, from);
     this.#sent(request, instance, -1, nowUs);
@@ -251,10 +207,10 @@ export class PolicyControlPlane implements ControlPlane {
     forced: number | undefined,
   ): number {
     const context = this.#context(request, priority, prefillers);
-    const wished = splits ? prefillers[this.#routers.prefill.choose(context).index].instance : -1;
+    const wished = splits ? prefillers[this.#policies.routers.prefill.choose(context).index].instance : -1;
     if (forced !== undefined && forced !== -1) forcedIndex(prefillers, forced, 'compute its prompt');
     const instance = forced ?? wished;
-    if (instance !== -1) this.#routers.prefill.routed?.(context, instance);
+    if (instance !== -1) this.#policies.routers.prefill.routed?.(context, instance);
     return instance;
   }
 
@@ -293,7 +249,7 @@ export class PolicyControlPlane implements ControlPlane {
   }
 
   firstToken(request: RequestView, instance: number, nowUs: number): void {
-    this.#learners.firstToken(request, nowUs);
+    this.#policies.learners.firstToken(request, nowUs);
     this.#board.inFlight(instance, 0, -this.#inFlight.takeTokens(request.number, instance));
   }
 
@@ -308,13 +264,13 @@ export class PolicyControlPlane implements ControlPlane {
     if (!nowhere) return;
     this.#books.ended(request, how, outputTokens, nowUs);
     if (how === 'redirected') return;
-    this.#admission.ended?.(request, nowUs);
-    this.#learners.ended({ request, instance, completed: how === 'completed', outputTokens, nowUs });
+    this.#policies.admission.ended?.(request, nowUs);
+    this.#policies.learners.ended({ request, instance, completed: how === 'completed', outputTokens, nowUs });
   }
 
   abandoned(request: RequestView, nowUs: number): void {
     this.#books.abandoned();
-    this.#admission.ended?.(request, nowUs);
+    this.#policies.admission.ended?.(request, nowUs);
   }
 
   kvStored(instance: number, tier: number, key: Uint32Array, nowUs: number): void {
@@ -326,18 +282,12 @@ export class PolicyControlPlane implements ControlPlane {
   }
 
   snapshot(): PlainState {
-    const { all, prefill, decode } = this.#routers;
     return {
       counters: { ...this.counters },
-      admission: this.#admission.snapshot(),
-      priority: this.#priority.snapshot(),
-      decider: this.#decider.snapshot(),
-      gateway: this.#gateway?.queue.snapshot() ?? null,
-      routers: [all.snapshot(), prefill.snapshot(), decode.snapshot()],
+      policies: this.#policies.snapshot(),
       board: this.#board.snapshot(),
       books: this.#books.snapshot(),
       inFlight: this.#inFlight.snapshot(),
-      learners: this.#learners.snapshot(),
     };
   }
 
@@ -346,18 +296,10 @@ export class PolicyControlPlane implements ControlPlane {
     // the state is what `snapshot` made
     const saved = state as Record<string, PlainState>;
     Object.assign(this.counters, saved.counters);
-    this.#admission.restore(saved.admission);
-    this.#priority.restore(saved.priority);
-    this.#decider.restore(saved.decider);
-    if (this.#gateway !== null) this.#gateway.queue.restore(saved.gateway);
-    const [all, prefill, decode] = saved.routers as readonly PlainState[];
-    this.#routers.all.restore(all);
-    this.#routers.prefill.restore(prefill);
-    this.#routers.decode.restore(decode);
+    this.#policies.restore(saved.policies);
     this.#board.restore(saved.board);
     this.#books.restore(saved.books);
     this.#inFlight.restore(saved.inFlight);
-    this.#learners.restore(saved.learners);
   }
 }
 

@@ -74,9 +74,9 @@ const PRESSED_FROM = 0.9;
 const PRESSURE = 1.5;
 
 /**
- * "conductor", of which each is the least. Prefill: the predicted time to the first token, requests in flight x
- * the mean time that the instance reported of its recent ones, and what the cached and the uncached tokens
- * take. Decode: the predicted time between tokens with one request more, 1 / throughput x (1 + 1 / f), x 1.5
+ * "conductor", of which each is the least. Prefill: the predicted time to the first token, requests in
+ * flight x the mean time that the instance reported of its recent ones, and what the cached and the uncached
+ * tokens take. Decode: the predicted time between tokens with one request more, 1 / throughput x (1 + 1 / f), x 1.5
  * where requests hold more than 0.9 of HBM. An instance that does both has the sum. AIBrix has the mean time
  * of prefill; the time in the queue is part of the mean here, as instances report it.
  */
