@@ -14,12 +14,17 @@ export interface ServerOptions {
   /** Where KV outlives the process; undefined: nowhere. */
   readonly state: string | undefined;
   readonly nvmeBytes: number;
-  readonly contextTokens: number;
+  /** undefined: what the model and HBM allow, at most 8192. */
+  readonly contextTokens: number | undefined;
   readonly maxSequences: number;
   readonly maxWaiting: number;
   readonly steps: string | undefined;
   readonly log: string | undefined;
   readonly apiKeys: ReadonlyMap<string, string>;
+  /** Origins whose pages may call the API; `*`: all. */
+  readonly allowedOrigins: readonly string[];
+  /** How long requests under way may take at the stop. */
+  readonly graceMs: number;
 }
 
 export const usage = `usage: npm run server -- [options]
@@ -31,10 +36,13 @@ export const usage = `usage: npm run server -- [options]
   --hbm-mib N           device memory for KV (default 64)
   --ddr-mib N           host memory for KV (default 256; 0: none)
   --state DIR           directory, for this server alone, in which KV outlives it (default: none)
-  --nvme-mib N          size of the files in it (default 1024)
-  --context N           most tokens of prompt and answer together (default: what the model and HBM allow)
+  --nvme-mib N          size of the files in it, with --state (default 1024)
+  --context N           most tokens of prompt and answer together (default: what the model and HBM allow, at
+                        most 8192)
   --max-sequences N     most requests in a step (default 64)
   --max-waiting N       most requests that wait; others get 429 (default 256)
+  --grace-seconds N     how long requests under way may take at the stop (default 10)
+  --allowed-origins O   origins whose pages may call the API, separated by commas, or * (default: none)
   --steps FILE          where step times are written at the end, for "tierkv latency fit --steps FILE"
   --log FILE            decision log, for "tierkv replay --inputs FILE"
 
@@ -55,6 +63,13 @@ export function serverOptions(args: readonly string[], env: NodeJS.ProcessEnv): 
     if (Number.isSafeInteger(value) && value >= min && value <= max) return value;
     throw optionError(`--${name}`, `is ${given}`, `Give an integer from ${min} to ${max}`);
   };
+  if (values['nvme-mib'] !== undefined && values.state === undefined) {
+    throw optionError(
+      '--nvme-mib',
+      'is given, and --state is not',
+      'Name the directory of the files with --state',
+    );
+  }
   const directory = text('model') ?? tinyModelDirectory;
   const base = directory
     .split(/[\\/]/)
@@ -69,12 +84,14 @@ export function serverOptions(args: readonly string[], env: NodeJS.ProcessEnv): 
     ddrBytes: integer('ddr-mib', 256, 0, 2 ** 20) * mib,
     state: text('state'),
     nvmeBytes: integer('nvme-mib', 1024, 1, 2 ** 24) * mib,
-    contextTokens: integer('context', 8192, 2, 2 ** 24),
+    contextTokens: values.context === undefined ? undefined : integer('context', 8192, 2, 2 ** 24),
     maxSequences: integer('max-sequences', 64, 1, 4096),
     maxWaiting: integer('max-waiting', 256, 0, 2 ** 20),
     steps: text('steps'),
     log: text('log'),
     apiKeys: keysOf(env.TIERKV_API_KEYS ?? ''),
+    allowedOrigins: originsOf(text('allowed-origins') ?? ''),
+    graceMs: integer('grace-seconds', 10, 0, 86_400) * 1000,
   };
 }
 
@@ -90,6 +107,8 @@ const optionNames = [
   'context',
   'max-sequences',
   'max-waiting',
+  'grace-seconds',
+  'allowed-origins',
   'steps',
   'log',
 ] as const;
@@ -116,6 +135,49 @@ function keysOf(pairs: string): Map<string, string> {
   return keys;
 }
 
-function optionError(field: string, problem: string, remedy: string): TierKVError {
-  return new TierKVError('TKV_CONFIG', `${field} ${problem}. ${remedy}.`, { field });
+function originsOf(list: string): string[] {
+  const origins = list.split(',').map((each) => each.trim());
+  return origins
+    .filter((each) => each !== '')
+    .map((origin) => {
+      if (origin === '*' || (URL.canParse(origin) && new URL(origin).origin === origin)) return origin;
+      const remedy = 'Write origins such as https://example.org, without a path, or *';
+      throw optionError('--allowed-origins', `has ${origin}, which must be an origin`, remedy);
+    });
+}
+
+/** Fields of the configurations that come of options. */
+const optionOf: Readonly<Record<string, string>> = {
+  hbmBytes: '--hbm-mib',
+  'hbm.capacityBytes': '--hbm-mib',
+  ddrBytes: '--ddr-mib',
+  'ddr.capacityBytes': '--ddr-mib',
+  'nvme.bytes': '--nvme-mib',
+  'nvme.capacityBytes': '--nvme-mib',
+  'nvme.dir': '--state',
+  contextTokens: '--context',
+  maxSequences: '--max-sequences',
+  log: '--log',
+};
+
+/** The same error by the option's name, with sizes in the option's unit. */
+export function asOptionError(error: unknown): unknown {
+  if (!(error instanceof TierKVError)) return error;
+  const option = optionOf[error.field ?? ''];
+  if (option === undefined) return error;
+  let message = error.message;
+  for (const [field, name] of Object.entries(optionOf)) {
+    message = message.replaceAll(
+      new RegExp(`(?<![\\w./-])${field.replace('.', '\\.')}(?![\\w/.]\\w)\\b`, 'g'),
+      name,
+    );
+  }
+  const inMib = (_: string, bytes: string): string => `${Number((Number(bytes) / mib).toFixed(1))} MiB`;
+  if (option.endsWith('-mib')) message = message.replaceAll(/\b(\d{7,16})\b(?: bytes)?/g, inMib);
+  return new TierKVError(error.code, message, { field: option, cause: error });
+}
+
+export function optionError(field: string, problem: string, remedy: string, cause?: unknown): TierKVError {
+  const facts = cause === undefined ? { field } : { field, cause };
+  return new TierKVError('TKV_CONFIG', `${field} ${problem}. ${remedy}.`, facts);
 }

@@ -5,16 +5,17 @@
 
 import { randomBytes } from 'node:crypto';
 import fs from 'node:fs';
+import { createServer } from 'node:net';
 import nodePath from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { FastifyInstance } from 'fastify';
 import { TierKVError } from '../../../src/index.ts';
 import { Engine } from '../engine/index.ts';
 import { makeApp } from './app.ts';
-import type { ServerOptions } from './options.ts';
+import { asOptionError, optionError, type ServerOptions } from './options.ts';
 
-/** How long requests under way may take at the stop. */
-const graceMs = 10_000;
+/** How long the last bytes of answers may take at the stop. */
+const farewellMs = 2000;
 
 export class Serving {
   readonly engine: Engine;
@@ -30,35 +31,20 @@ export class Serving {
     this.#options = options;
   }
 
-  /** @throws {TierKVError} as `Engine.open`; an error of the operating system when the port is taken */
+  /** @throws {TierKVError} by the name of the option at fault, before the device is opened where that can be */
   static async start(options: ServerOptions, log: (line: string) => void): Promise<Serving> {
-    if (options.steps !== undefined) fs.closeSync(fs.openSync(options.steps, 'a')); // better now than at the end
-    const { directory, name, state, hbmBytes, ddrBytes, nvmeBytes, maxSequences, contextTokens } = options;
-    const nvme = state === undefined ? undefined : { dir: directoryIn(state, 'kv'), bytes: nvmeBytes };
-    const engine = await Engine.open({
-      directory,
-      model: `${name} ${fingerprint(directory)}`,
-      cache: {
-        secretKey: state === undefined ? randomBytes(32) : secretIn(state),
-        hbmBytes,
-        ddrBytes,
-        notice: log,
-        ...(options.log === undefined ? {} : { log: options.log }),
-        ...(nvme === undefined ? {} : { nvme: { ...nvme, allocation: 'extents' } }),
-      },
-      contextTokens,
-      maxSequences,
-      onError: (error) => log(error instanceof Error ? (error.stack ?? error.message) : String(error)),
-    });
-    const { apiKeys, maxWaiting, host, port } = options;
-    const app = makeApp(engine, { model: name, apiKeys, maxWaiting, log });
+    const { apiKeys, maxWaiting, host, port, name, allowedOrigins } = options;
+    if (options.steps !== undefined) requireWritable(options.steps); // better now than at the end
+    await requireFree(host, port);
+    const engine = await openEngine(options, log);
+    const app = makeApp(engine, { model: name, apiKeys, maxWaiting, allowedOrigins, log });
     try {
       const url = await app.listen({ host, port });
       return new Serving(engine, app, url, options);
     } catch (error) {
       await app.close();
       await engine.close();
-      throw error;
+      throw listenError(error, host, port);
     }
   }
 
@@ -69,10 +55,12 @@ export class Serving {
   }
 
   async #stop(): Promise<number> {
-    const { steps, directory } = this.#options;
+    const { steps, directory, graceMs } = this.#options;
     const closing = this.app.close();
     for (let waited = 0; this.engine.size > 0 && waited < graceMs; waited += 20) await sleep(20);
     const saved = await this.engine.close();
+    // Answers that were cut are told so; a client that does not read is not waited for.
+    await Promise.race([closing, sleep(farewellMs, undefined, { ref: false })]);
     this.app.server.closeAllConnections();
     await closing;
     if (steps !== undefined)
@@ -81,17 +69,114 @@ export class Serving {
   }
 }
 
-/** Blocks of other weights are never found: sizes and times of the files that hold them are in their name. */
-function fingerprint(directory: string): string {
-  if (!fs.existsSync(directory)) return ''; // opening the engine says what is wrong
-  const files = fs.readdirSync(directory).filter((name) => /\.(safetensors|gguf)$|^config\.json$/.test(name));
-  return files
-    .sort()
-    .map((name) => {
-      const { size, mtimeMs } = fs.statSync(nodePath.join(directory, name));
-      return `${name}:${size}:${Math.floor(mtimeMs)}`;
-    })
-    .join(' ');
+/**
+ * KV of another model, another layout or under another secret is of no use to this server: it begins without.
+ */
+async function openEngine(options: ServerOptions, log: (line: string) => void): Promise<Engine> {
+  const { directory, state, hbmBytes, ddrBytes, nvmeBytes, maxSequences, contextTokens } = options;
+  const said = new Set<string>();
+  const notice = (line: string): void => {
+    if (!said.has(line)) log(line);
+    said.add(line);
+  };
+  const open = (): Promise<Engine> => {
+    const nvme = state === undefined ? undefined : { dir: directoryIn(state, 'kv'), bytes: nvmeBytes };
+    return Engine.open({
+      directory,
+      cache: {
+        secretKey: state === undefined ? randomBytes(32) : secretIn(state, log),
+        hbmBytes,
+        ddrBytes,
+        notice,
+        ...(options.log === undefined ? {} : { log: options.log }),
+        ...(nvme === undefined ? {} : { nvme: { ...nvme, allocation: 'extents' } }),
+      },
+      ...(contextTokens === undefined ? {} : { contextTokens }),
+      maxSequences,
+      onError: (error) => log(textOf(error)),
+    });
+  };
+  try {
+    try {
+      return await open();
+    } catch (error) {
+      const isMismatch = error instanceof TierKVError && error.code === 'TKV_MISMATCH';
+      if (!isMismatch || state === undefined) throw error;
+      log(beginEmpty(state, error));
+      return await open();
+    }
+  } catch (error) {
+    throw asOptionError(error);
+  }
+}
+
+function textOf(error: unknown): string {
+  if (error instanceof TierKVError || !(error instanceof Error)) return String(error);
+  return error.stack ?? error.message;
+}
+
+/**
+ * Files of a cache are removed, since nothing can be done with what they hold; files that are not of one are set
+ * aside. @returns what is to be told
+ */
+function beginEmpty(state: string, { field, message }: TierKVError): string {
+  const directory = nodePath.join(state, 'kv');
+  const [why] = message.split('. Use the ');
+  if (field !== 'dir') {
+    fs.rmSync(directory, { recursive: true });
+    return `The cache in ${directory} does not fit, and begins empty (${why}).`;
+  }
+  let aside = `${directory}.aside`;
+  for (let i = 1; fs.existsSync(aside); i++) aside = `${directory}.aside-${i}`;
+  fs.renameSync(directory, aside);
+  return `The cache in ${directory} cannot be read, and begins empty (${message}). Its files are in ${aside} now.`;
+}
+
+function requireWritable(path: string): void {
+  try {
+    fs.closeSync(fs.openSync(path, 'a'));
+  } catch (error) {
+    const why = error instanceof Error ? error.message : String(error);
+    throw optionError(
+      '--steps',
+      `cannot be written (${why})`,
+      'Name a file in a directory that exists',
+      error,
+    );
+  }
+}
+
+/** Told at once, and not when the device is open and the model is loaded. @throws TKV_CONFIG */
+async function requireFree(host: string, port: number): Promise<void> {
+  const server = createServer();
+  try {
+    await new Promise<void>((resolve, reject) => {
+      server.once('error', reject);
+      server.listen({ host, port }, resolve);
+    });
+  } catch (error) {
+    throw listenError(error, host, port);
+  }
+  await new Promise((resolve) => server.close(resolve));
+}
+
+function listenError(error: unknown, host: string, port: number): unknown {
+  const { code, syscall } = error as NodeJS.ErrnoException;
+  if (code === undefined || syscall === undefined) return error;
+  if (code === 'EADDRINUSE') {
+    const problem = `is ${port}, at which another program listens on ${host}`;
+    return optionError(
+      '--port',
+      problem,
+      'Stop that one, or give another port; 0 takes any that is free',
+      error,
+    );
+  }
+  if (code === 'EACCES') {
+    return optionError('--port', `is ${port}, which this user may not take`, 'Give one above 1023', error);
+  }
+  const remedy = 'Give a name or an address of this machine, such as 127.0.0.1';
+  return optionError('--host', `is ${host}, at which this machine cannot listen (${code})`, remedy, error);
 }
 
 /** Made one by one: with `recursive`, Node tries for ever where a file system makes none, such as /proc. */
@@ -110,13 +195,29 @@ function directoryIn(state: string, name: string): string {
   return directory;
 }
 
-/** The secret under which block keys are made: the same after a restart, and for this user alone. */
-function secretIn(state: string): Uint8Array {
+const secretBytes = 32;
+
+/**
+ * The secret under which block keys are made: the same after a restart, and for this user alone. One that was not
+ * written to its end is made anew.
+ */
+function secretIn(state: string, log: (line: string) => void): Uint8Array {
   const path = nodePath.join(directoryIn(state, '.'), 'secret.key');
   try {
-    fs.writeFileSync(path, randomBytes(32), { flag: 'wx', mode: 0o600 });
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+    const found = fs.existsSync(path) ? fs.readFileSync(path) : undefined;
+    if (found?.length === secretBytes) return new Uint8Array(found);
+    if (found !== undefined) {
+      log(
+        `${path} has ${found.length} bytes, not ${secretBytes}. It is made anew, and what was cached is lost.`,
+      );
+    }
+    const secret = randomBytes(secretBytes);
+    fs.writeFileSync(`${path}.new`, secret, { mode: 0o600 });
+    fs.renameSync(`${path}.new`, path);
+    return secret;
+  } catch (cause) {
+    const why = cause instanceof Error ? cause.message : String(cause);
+    const problem = `--state ${state} cannot hold the secret of the keys: ${why}. Name another directory.`;
+    throw new TierKVError('TKV_IO', problem, { field: '--state', path, cause });
   }
-  return new Uint8Array(fs.readFileSync(path));
 }

@@ -19,7 +19,16 @@ export interface GenerationRequest {
   readonly ignoreEnd?: boolean;
 }
 
+/** `cancelled` and `error`: what there is of the answer is not the whole of it. */
 export type FinishReason = 'stop' | 'length' | 'cancelled' | 'error';
+
+/** Why an answer ended with `error`, as the client is told. */
+export interface AnswerFailure {
+  readonly message: string;
+  readonly code: 'not_finite' | 'device' | 'internal';
+  /** The same request may well be answered later. */
+  readonly isPassing: boolean;
+}
 
 /** Milliseconds of the process's clock at which things happened; NaN before. */
 export interface AnswerTimes {
@@ -42,6 +51,8 @@ export class Answer {
   prefilledTokens = 0;
   /** undefined while it goes on. */
   finish: FinishReason | undefined;
+  /** Where `finish` is `error`. */
+  failure: AnswerFailure | undefined;
   /** Whether the last token ends the answer, other than by its length. */
   isComplete = false;
   readonly #detokenizer: Detokenizer;
@@ -69,8 +80,9 @@ export class Answer {
     this.isComplete = isEnd || this.#stops.hasStopped;
   }
 
-  end(finish: FinishReason, nowMs: number): void {
+  end(finish: FinishReason, nowMs: number, failure?: AnswerFailure): void {
     if (this.finish !== undefined) return;
+    this.failure = failure;
     this.#give(this.#stops.push(this.#detokenizer.end()));
     if (!this.#stops.hasStopped) this.#give(this.#stops.end());
     this.finish = finish;

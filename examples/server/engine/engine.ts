@@ -4,6 +4,7 @@
  */
 
 import {
+  type KVRuntime,
   type KVRuntimeConfig,
   type KVSchedulerConfig,
   type KVStepOutcome,
@@ -11,30 +12,38 @@ import {
   type SampledToken,
   TierKVError,
 } from '../../../src/index.ts';
-import { Answer, type FinishReason, type GenerationRequest } from './answer.ts';
+import { Answer, type AnswerFailure, type FinishReason, type GenerationRequest } from './answer.ts';
 import { watchLifetimes } from './blockLifetimes.ts';
-import { type Checkpoint, openCheckpoint } from './checkpoint/index.ts';
+import { type Checkpoint, identified, openCheckpoint } from './checkpoint/index.ts';
 import { EngineCounters } from './engineCounters.ts';
 import { KvCache, type PlannedStep } from './kvCache.ts';
 import { Decoder, type DecoderLimits } from './model/index.ts';
-import { sampleToken } from './sampling.ts';
+import { areFinite, sampleToken } from './sampling.ts';
 import { StepTimes, shapeOf } from './stepTimes.ts';
 import { TextTokenizer } from './text/index.ts';
+
+/** Of a request whose length is not bounded by an option. */
+const contextTokensDefault = 8192;
 
 export type CacheConfig = Omit<KVRuntimeConfig, 'layout' | 'model'>;
 
 export interface EngineOptions {
   /** Directory of the checkpoint. */
   readonly directory: string;
-  /** Name and revision of the weights. */
-  readonly model: string;
+  /**
+   * What makes the KV another one beside the files of the model, which are in its keys by content. Default:
+   * nothing.
+   */
+  readonly model?: string;
   readonly cache: CacheConfig;
   readonly blockTokens?: number;
   /** Most tokens of a step. Default 256. */
   readonly stepTokens?: number;
   /** Most requests in a step. Default 64. */
   readonly maxSequences?: number;
-  /** Prompt and answer together. Default: as the model says, at most 8192, and what HBM holds. */
+  /**
+   * Prompt and answer together, at most what the model and HBM hold. Default: that, and at most 8192.
+   */
   readonly contextTokens?: number;
   /** What a request that gives way does: see the scheduler. Default `offload` where there is a lower tier. */
   readonly preemption?: KVSchedulerConfig['preemption'];
@@ -59,6 +68,8 @@ export class Engine {
   readonly #limits: DecoderLimits;
   readonly #ends: ReadonlySet<number>;
   readonly #answers: Map<string, Answer> = new Map();
+  /** Of requests that leave with the step that runs. */
+  readonly #failures: Map<string, AnswerFailure> = new Map();
   #decoder: Decoder;
   readonly #vocabulary: number;
   #devicesLost = 0;
@@ -87,16 +98,17 @@ export class Engine {
 
   /** @throws {TierKVError} for a model that is not whole or not supported, and as `KVRuntime.open` */
   static async open(options: EngineOptions): Promise<Engine> {
-    const { directory, model, blockTokens = 16, stepTokens = 256, maxSequences = 64 } = options;
-    const checkpoint = openCheckpoint(directory);
+    const { directory, model = '', blockTokens = 16, stepTokens = 256, maxSequences = 64 } = options;
+    const opened = openCheckpoint(directory);
     let cache: KvCache | undefined;
     try {
+      const { checkpoint, identity } = identified(directory, opened);
       const { layers, kvHeads, headDim, vocabulary } = checkpoint.config;
       const tokenizer = new TextTokenizer(directory, vocabulary);
       const layout = kvLayout({ layers, kvHeads, headDim, dtype: 'f32', blockTokens });
       const hasLowerTier = (options.cache.ddrBytes ?? 0) > 0 || options.cache.nvme !== undefined;
       cache = await KvCache.open(
-        { ...options.cache, layout, model },
+        { ...options.cache, layout, model: model === '' ? identity : `${model} ${identity}` },
         {
           maxBatchedTokens: stepTokens,
           maxSequences,
@@ -105,17 +117,14 @@ export class Engine {
         },
       );
       const { kv } = cache;
-      const contextTokens = Math.min(
-        options.contextTokens ?? 8192,
-        checkpoint.config.contextTokens,
-        kv.room.blocks * blockTokens,
-      );
+      requireSlabs(kv, options.cache.hbmBytes);
+      const contextTokens = contextOf(options.contextTokens, checkpoint, kv.room.blocks * blockTokens);
       const entries = maxSequences * Math.ceil(contextTokens / blockTokens);
       const limits = { rows: stepTokens, samples: maxSequences, entries, contextTokens };
       const decoder = await Decoder.open(kv, checkpoint, layout, kv.stores.hbm.slabs, limits);
       return new Engine(options, checkpoint, tokenizer, cache, limits, decoder);
     } catch (error) {
-      checkpoint.tensors.close();
+      opened.tensors.close();
       await cache?.kv.close();
       throw error;
     }
@@ -184,7 +193,7 @@ export class Engine {
         else await this.#run(step, startMs);
       } catch (error) {
         this.#options.onError?.(error);
-        this.#giveUp();
+        this.#giveUp(failureOf(error));
       }
     }
     this.#loop = undefined;
@@ -194,16 +203,26 @@ export class Engine {
     const { kv } = this.cache;
     const answers = step.requests.map(({ id }) => this.#begin(id, step.admitted.includes(id)));
     const shape = shapeOf(step.requests);
-    if (kv.devicesLost !== this.#devicesLost) await this.#openDecoder();
     const { device } = kv;
     let logits: Float32Array;
     try {
+      if (kv.devicesLost !== this.#devicesLost) await this.#openDecoder();
       logits = await this.#decoder.run(step.rows);
     } catch (error) {
       const isLost = await Promise.race([device.lost.then(() => true), delay(200, false)]);
-      if (!isLost) throw error;
+      if (!isLost) {
+        this.#options.onError?.(error);
+        this.#failStep(new Map(step.requests.map(({ id }) => [id, failureOf(error)])));
+        return;
+      }
       this.#finish(this.cache.scheduler.stepFailed());
       await this.cache.next();
+      return;
+    }
+    const notFinite = this.#notFinite(step, logits);
+    if (notFinite.size > 0) {
+      for (const [id, { message }] of notFinite) this.#options.onError?.(`request ${id}: ${message}`);
+      this.#failStep(notFinite);
       return;
     }
     const nowMs = performance.now();
@@ -219,6 +238,44 @@ export class Engine {
     });
     this.#finish(this.cache.ended(sampled));
     this.steps.record(shape, performance.now() - startMs);
+  }
+
+  /** Requests of a step that computed a NaN or an infinity, in KV or in logits, and what they are told. */
+  #notFinite({ requests }: PlannedStep, logits: Float32Array): Map<string, AnswerFailure> {
+    const found = new Map<string, AnswerFailure>();
+    const rows = this.#decoder.notFinite;
+    let row = 0;
+    let mark = 0;
+    let from = 0;
+    for (const { id, start, end, samples } of requests) {
+      let at = -1;
+      row += end - start;
+      for (; rows[mark] < row; mark++) if (at === -1) at = end - (row - rows[mark]);
+      if (samples) {
+        const own = logits.subarray(from, from + this.#vocabulary);
+        if (at === -1 && !areFinite(own)) at = end - 1;
+        from += this.#vocabulary;
+      }
+      if (at === -1) continue;
+      const message =
+        `The model computed a NaN or an infinity at token ${at} of this request, so there is no token to go on ` +
+        'with. Its weights hold one, or its numbers overflow.';
+      found.set(id, { message, code: 'not_finite', isPassing: false });
+    }
+    return found;
+  }
+
+  /**
+   * The step brought nothing, and nothing of it is published. Requests that failed end; the others are computed
+   * again, with the tokens that they had.
+   */
+  #failStep(failures: ReadonlyMap<string, AnswerFailure>): void {
+    const { scheduler } = this.cache;
+    for (const [id, failure] of failures) {
+      this.#failures.set(id, failure);
+      scheduler.abort(id);
+    }
+    this.#finish(scheduler.stepFailed());
   }
 
   /**
@@ -261,29 +318,32 @@ export class Engine {
   #finish({ finished }: KVStepOutcome): void {
     for (const { id, reason } of finished) {
       const answer = this.#answers.get(id);
-      if (answer !== undefined) this.#end(answer, reasons[reason]);
+      const failure = this.#failures.get(id);
+      this.#failures.delete(id);
+      if (answer !== undefined) this.#end(answer, failure === undefined ? reasons[reason] : 'error', failure);
     }
   }
 
-  #end(answer: Answer, reason: FinishReason): void {
+  #end(answer: Answer, reason: FinishReason, failure?: AnswerFailure): void {
     this.#answers.delete(answer.id);
-    answer.end(reason, performance.now());
+    answer.end(reason, performance.now(), failure);
     this.counters.noteEnd(answer);
   }
 
   /** Another device has other buffers: the weights go up again. */
   async #openDecoder(): Promise<void> {
     const { kv, layout } = this.cache;
-    this.#devicesLost = kv.devicesLost;
+    const { devicesLost } = kv;
     this.#decoder = await Decoder.open(kv, this.checkpoint, layout, kv.stores.hbm.slabs, this.#limits);
+    this.#devicesLost = devicesLost;
   }
 
   /** An error that nobody expected: the requests under way end with it, and the engine goes on. */
-  #giveUp(): void {
+  #giveUp(failure: AnswerFailure): void {
     const { scheduler } = this.cache;
     for (const answer of [...this.#answers.values()]) {
       scheduler.abort(answer.id);
-      this.#end(answer, 'error');
+      this.#end(answer, 'error', failure);
     }
     try {
       scheduler.stepFailed();
@@ -294,6 +354,42 @@ export class Engine {
 }
 
 const reasons = { length: 'length', stop: 'stop', capacity: 'length', aborted: 'cancelled' } as const;
+
+/** The kernels bind all buffers of the pool at once. @throws TKV_CONFIG naming the limit */
+function requireSlabs({ stores, device }: KVRuntime, hbmBytes: number): void {
+  const { maxStorageBuffersPerShaderStage: most, maxStorageBufferBindingSize: each } = device.limits;
+  const beside = 3; // tables, queries and partial results of the attention
+  const { length } = stores.hbm.slabs;
+  if (length <= most - beside) return;
+  const problem =
+    `hbmBytes of ${hbmBytes} bytes takes ${length} buffers of up to ${each} bytes ` +
+    `(maxStorageBufferBindingSize), and a kernel of this device binds ${most - beside} of them ` +
+    `(maxStorageBuffersPerShaderStage is ${most})`;
+  const remedy = `Give hbmBytes at most ${(most - beside) * each} bytes.`;
+  throw new TierKVError('TKV_CONFIG', `${problem}. ${remedy}`, { field: 'hbmBytes' });
+}
+
+/** @throws TKV_CONFIG for more than the model has, or HBM holds */
+function contextOf(wanted: number | undefined, { config }: Checkpoint, roomTokens: number): number {
+  const { contextTokens: ofModel } = config;
+  const most = Math.min(ofModel, roomTokens);
+  if (wanted === undefined) return Math.min(most, contextTokensDefault);
+  if (wanted <= most) return wanted;
+  const why =
+    wanted > ofModel
+      ? `the model has ${ofModel} (max_position_embeddings of config.json). Lower contextTokens.`
+      : `HBM holds the KV of ${roomTokens} tokens. Lower contextTokens, or raise hbmBytes.`;
+  throw new TierKVError('TKV_CONFIG', `contextTokens is ${wanted}, and ${why}`, { field: 'contextTokens' });
+}
+
+/** Errors of the device pass, and are told; of others the log says more than a client may know. */
+function failureOf(error: unknown): AnswerFailure {
+  if (error instanceof TierKVError && error.code === 'TKV_DEVICE') {
+    return { message: `${error.message} Send the request again.`, code: 'device', isPassing: true };
+  }
+  const message = 'The engine gave the request up. The log of the server says why. Send it again.';
+  return { message, code: 'internal', isPassing: false };
+}
 
 function delay<T>(ms: number, value: T): Promise<T> {
   return new Promise((resolve) => setTimeout(resolve, ms, value).unref());

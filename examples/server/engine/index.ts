@@ -1,6 +1,6 @@
 /** An inference engine on tierkv: a checkpoint goes in, requests come, text comes out. */
 
-export { Answer, type FinishReason, type GenerationRequest } from './answer.ts';
+export { Answer, type AnswerFailure, type FinishReason, type GenerationRequest } from './answer.ts';
 export { type CacheConfig, Engine, type EngineOptions } from './engine.ts';
 export { EngineCounters, Histogram } from './engineCounters.ts';
 export { type SamplingOptions, sampleToken } from './sampling.ts';

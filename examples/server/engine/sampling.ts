@@ -3,6 +3,8 @@
  * index alone, so that a request that gave way and came back goes on with the tokens it would have had.
  */
 
+import { TierKVError } from '../../../src/index.ts'; // in your project: 'tierkv'
+
 export interface SamplingOptions {
   /** 0: always the most likely token; ties go to the lower id. */
   readonly temperature: number;
@@ -10,15 +12,28 @@ export interface SamplingOptions {
   readonly topK: number;
   /** Only the most likely tokens that have this share of the probability together; 1: all. */
   readonly topP: number;
-  readonly seed: number;
+  /** An integer of up to 64 bits; one above 2^53 has to be a bigint. */
+  readonly seed: number | bigint;
+}
+
+/** Whether a token can be drawn from them: no NaN and no infinity among them. */
+export function areFinite(logits: Float32Array): boolean {
+  for (let i = 0; i < logits.length; i++) if (!Number.isFinite(logits[i])) return false;
+  return true;
 }
 
 /**
  * @param logits one for each token of the vocabulary
  * @param index of the token in the answer, from 0
+ * @throws TKV_INPUT for logits that are not all finite: no comparison with a NaN is true, so that a token would
+ * come of the order of the vocabulary
  */
 export function sampleToken(logits: Float32Array, options: SamplingOptions, index: number): number {
   const { temperature, topK, topP, seed } = options;
+  if (!areFinite(logits)) {
+    const message = 'The logits hold a NaN or an infinity, and no token can be drawn from them.';
+    throw new TierKVError('TKV_INPUT', `${message} Check the weights and the device.`, { field: 'logits' });
+  }
   const best = likeliest(logits);
   if (temperature === 0 || topK === 1) return best;
   const weights = new Float64Array(logits.length);
@@ -49,7 +64,7 @@ function pick(
   weights: Float64Array,
   order: Uint32Array | undefined,
   total: number,
-  seed: number,
+  seed: number | bigint,
   index: number,
 ): number {
   const count = order?.length ?? weights.length;
@@ -63,8 +78,12 @@ function pick(
 }
 
 /** From 0 to below 1, the same for the same seed and index: two rounds of a 32-bit mixer for each half. */
-function uniform(seed: number, index: number): number {
-  const high = mix(mix(seed >>> 0) ^ mix(Math.floor(seed / 2 ** 32) ^ index));
+function uniform(seed: number | bigint, index: number): number {
+  const [lower, upper] =
+    typeof seed === 'bigint'
+      ? [Number(BigInt.asUintN(32, seed)), Number(BigInt.asIntN(32, seed >> 32n))]
+      : [seed >>> 0, Math.floor(seed / 2 ** 32)];
+  const high = mix(mix(lower) ^ mix(upper ^ index));
   const low = mix(high ^ 0x9e3779b9);
   return ((high >>> 5) * 2 ** 26 + (low >>> 6)) / 2 ** 53;
 }

@@ -2,6 +2,7 @@
 
 export { type Checkpoint, openCheckpoint, tensorShapes } from './checkpoint.ts';
 export { GgufFile, halvesOf } from './gguf.ts';
+export { identified } from './identity.ts';
 export { type ModelConfig, parseModelConfig, readModelConfig } from './modelConfig.ts';
 export { fromBf16, fromQ41, fromQ80, toBf16 } from './numberFormats.ts';
 export { SafetensorsFile } from './safetensors.ts';

@@ -5,16 +5,19 @@
  *     embed -> per layer: norm, QKV, rope, write K and V, attend, output +=, norm, gate and up, SwiGLU, down +=
  *           -> norm of the rows that sample -> head -> logits
  *
- * A row's result does not depend on the rows beside it: see the kernels.
+ * A row's result does not depend on the rows beside it: see the kernels. What a step gave is known to be good
+ * when `run` is fulfilled: the device took all its commands, and `notFinite` names the rows whose K, V or result
+ * hold a NaN or an infinity.
  */
 
 import { PagedAttention } from '../../../../src/compute/index.ts'; // in your project: 'tierkv/compute'
-import type { KVLayout } from '../../../../src/index.ts';
-import type { Checkpoint } from '../checkpoint/index.ts';
+import { type KVLayout, TierKVError } from '../../../../src/index.ts';
+import type { Checkpoint, ModelConfig } from '../checkpoint/index.ts';
+import { type BufferNeed, DeviceBuffers, ErrorScopes, requireWithin } from './deviceBuffers.ts';
 import { gpuMapRead, gpuUsage } from './gpuUsage.ts';
 import { compileKernels, type Kernels, type Product } from './kernels.ts';
 import { ropeTurns } from './ropeTurns.ts';
-import { paddedVocabulary, uploadWeights, type Weights } from './weights.ts';
+import { paddedVocabulary, uploadWeights, type Weights, weightNeeds } from './weights.ts';
 
 /** A device, and how to wait for it: a `KVRuntime` is one. */
 export interface DecoderDevice {
@@ -77,18 +80,20 @@ export class Decoder {
   readonly #waitFor: DecoderDevice['waitFor'];
   readonly #columns: number;
   readonly #vocabulary: number;
-  readonly #buffers: ReturnType<typeof makeBuffers>;
+  readonly #buffers: StepBuffers;
   readonly #groups: readonly GroupAttention[];
   readonly #embed: Dispatch;
   /** By group. */
   readonly #layers: readonly (readonly Dispatch[])[];
   readonly #finalNorm: Bound;
   readonly #head: Dispatch;
+  readonly #finiteX: Dispatch;
+  #notFinite: number[] = [];
 
   private constructor(
     on: DecoderDevice,
     checkpoint: Checkpoint,
-    buffers: ReturnType<typeof makeBuffers>,
+    buffers: StepBuffers,
     kernels: Kernels,
     weights: Weights,
     groups: readonly GroupAttention[],
@@ -101,7 +106,7 @@ export class Decoder {
     this.#buffers = buffers;
     this.#groups = groups;
     const { config } = checkpoint;
-    const { counts, x, normed, qkv, attended, gateUp, active, logits } = buffers;
+    const { counts, x, normed, qkv, attended, gateUp, active, logits, marks } = buffers;
     const bind = (pipeline: GPUComputePipeline, columns: number, ...bound: GPUBuffer[]): Bound => {
       const entries = bound.map((buffer, binding) => ({ binding, resource: { buffer } }));
       return [pipeline, device.createBindGroup({ layout: pipeline.getBindGroupLayout(0), entries }), columns];
@@ -123,6 +128,7 @@ export class Decoder {
         norm(layer.attentionNorm),
         product(kernels.qkv, qkvColumns / 32, normed, layer.qkv, qkv),
         bind(kernels.rope, turned / 32, qkv, buffers.positions, buffers.turns, counts),
+        bind(kernels.finiteKv, (2 * kvHeads * headDim) / 4 / 32, qkv, marks, counts),
         (pass) => {
           writing.write(pass, i - first, write);
           reading.attend(pass, i - first, read);
@@ -139,12 +145,19 @@ export class Decoder {
     );
     this.#finalNorm = bind(kernels.finalNorm, 0, x, weights.finalNorm, normed, buffers.samples, counts);
     this.#head = product(kernels.head, this.#columns / 4 / 32, normed, weights.head, logits);
+    this.#finiteX = bind(kernels.finiteX, hidden / 4 / 32, x, marks, counts);
+  }
+
+  /** Rows of the last step whose K, V or result hold a NaN or an infinity, in order. */
+  get notFinite(): readonly number[] {
+    return this.#notFinite;
   }
 
   /**
    * @param slabs of the pool whose blocks the layout describes
    * @param groups where layers lie in blocks of their own; by default all are in one
-   * @throws TKV_CONFIG naming what the attention kernels cannot do on this device
+   * @throws TKV_CONFIG naming what the attention kernels cannot do on this device, or the tensor or setting
+   * that is above a limit of it; TKV_DEVICE naming what the device does not give
    */
   static async open(
     on: DecoderDevice,
@@ -155,7 +168,10 @@ export class Decoder {
     groups: readonly DecoderGroup[] = [{ first: 0, end: layout.layers, layout }],
   ): Promise<Decoder> {
     const { device } = on;
-    const { heads, window } = checkpoint.config;
+    const { config } = checkpoint;
+    requireWithin(device.limits, [...weightNeeds(config), ...stepNeeds(config, limits)]);
+    const { heads, window } = config;
+    const scopes = new ErrorScopes(device, (start) => on.waitFor(start));
     const attentionOf = (group: DecoderGroup): Promise<PagedAttention> =>
       PagedAttention.open({
         device,
@@ -173,10 +189,22 @@ export class Decoder {
       const writing = groups.length === 1 ? reading : await attentionOf(group);
       attentions.push({ ...group, reading, writing });
     }
-    const kernels = await compileKernels(device, checkpoint.config);
-    const buffers = makeBuffers(device, checkpoint, limits);
-    const weights = uploadWeights(device, checkpoint);
-    return new Decoder(on, checkpoint, buffers, kernels, weights, attentions);
+    const kernels = await compileKernels(device, config);
+    const memory = new DeviceBuffers(device, (start) => on.waitFor(start));
+    const buffers = makeBuffers(memory, config, limits);
+    const weights = uploadWeights(memory, checkpoint);
+    await memory.given();
+    scopes.open();
+    let decoder: Decoder;
+    try {
+      decoder = new Decoder(on, checkpoint, buffers, kernels, weights, attentions);
+      writeTurns(device, buffers.turns, config, limits);
+    } finally {
+      scopes.close();
+    }
+    const error = await scopes.error();
+    if (error !== undefined) throw refusedBy(error, 'to bind the model');
+    return decoder;
   }
 
   /**
@@ -184,13 +212,52 @@ export class Decoder {
    * @param placesOf where there are groups: their places, which may be waited for while the device computes
    * the group before. What it rejects with ends the step
    * @returns the logits of the rows that sample, one vocabulary behind the other. Rejects when the device is
-   * lost
+   * lost, and with TKV_DEVICE when it refused a command of the step: the step brought nothing then
    */
   async run(step: DecoderStep, placesOf?: (group: number) => Promise<GroupPlaces>): Promise<Float32Array> {
+    const scopes = new ErrorScopes(this.#device, this.#waitFor);
+    const { readback } = this.#buffers;
+    const rows = step.tokens.length;
+    const samples = step.samples.length;
+    this.#notFinite = [];
+    try {
+      await this.#submit(step, scopes, placesOf);
+    } finally {
+      scopes.close();
+    }
+    const bytes = this.#buffers.markBytes + samples * this.#columns * 4;
+    await this.#waitFor(() => readback.mapAsync(gpuMapRead, 0, bytes));
+    try {
+      const error = await scopes.error();
+      if (error !== undefined) throw refusedBy(error, 'a step');
+      const marks = new Uint32Array(readback.getMappedRange(0, this.#buffers.markBytes));
+      for (let row = 0; row < rows; row++) if (marks[row] !== 0) this.#notFinite.push(row);
+      const logits = new Float32Array(samples * this.#vocabulary);
+      if (samples === 0) return logits;
+      const padded = new Float32Array(
+        readback.getMappedRange(this.#buffers.markBytes, bytes - this.#buffers.markBytes),
+      );
+      for (let i = 0; i < samples; i++) {
+        const from = i * this.#columns;
+        logits.set(padded.subarray(from, from + this.#vocabulary), i * this.#vocabulary);
+      }
+      return logits;
+    } finally {
+      readback.unmap();
+    }
+  }
+
+  /** Scopes are open when it returns; they are closed while it waits. */
+  async #submit(
+    step: DecoderStep,
+    scopes: ErrorScopes,
+    placesOf: ((group: number) => Promise<GroupPlaces>) | undefined,
+  ): Promise<void> {
     const { queue } = this.#device;
     const buffers = this.#buffers;
     const rows = step.tokens.length;
     const samples = step.samples.length;
+    scopes.open();
     queue.writeBuffer(buffers.tokens, 0, new Uint32Array(step.tokens));
     queue.writeBuffer(
       buffers.positions,
@@ -200,6 +267,7 @@ export class Decoder {
     queue.writeBuffer(buffers.samples, 0, new Uint32Array(step.samples));
     queue.writeBuffer(buffers.counts, 0, Uint32Array.of(rows, samples, 0, 0));
     let encoder = this.#device.createCommandEncoder({ label: 'step' });
+    encoder.clearBuffer(buffers.marks);
     let pass = encoder.beginComputePass();
     dispatch(pass, this.#embed, rows);
     for (const [g, { reading, writing }] of this.#groups.entries()) {
@@ -207,7 +275,9 @@ export class Decoder {
       else {
         pass.end();
         queue.submit([encoder.finish()]);
+        scopes.close();
         const { rows: read, written, entries } = await placesOf(g);
+        scopes.open();
         reading.setStep({ rows: read, entries });
         writing.setStep({ rows: written, entries });
         encoder = this.#device.createCommandEncoder({ label: `step, group ${g}` });
@@ -215,28 +285,26 @@ export class Decoder {
       }
       for (const each of this.#layers[g]) dispatch(pass, each, rows);
     }
-    const bytes = samples * this.#columns * 4;
+    dispatch(pass, this.#finiteX, rows);
     if (samples > 0) {
       dispatch(pass, this.#finalNorm, samples);
       dispatch(pass, this.#head, samples);
     }
     pass.end();
-    if (samples > 0) encoder.copyBufferToBuffer(buffers.logits, 0, buffers.readback, 0, bytes);
+    const { marks, logits, readback, markBytes } = buffers;
+    encoder.copyBufferToBuffer(marks, 0, readback, 0, markBytes);
+    if (samples > 0) {
+      encoder.copyBufferToBuffer(logits, 0, readback, markBytes, samples * this.#columns * 4);
+    }
     queue.submit([encoder.finish()]);
-    if (samples === 0) {
-      await this.#waitFor(() => queue.onSubmittedWorkDone());
-      return new Float32Array();
-    }
-    await this.#waitFor(() => buffers.readback.mapAsync(gpuMapRead, 0, bytes));
-    const padded = new Float32Array(buffers.readback.getMappedRange(0, bytes));
-    const logits = new Float32Array(samples * this.#vocabulary);
-    for (let i = 0; i < samples; i++) {
-      const from = i * this.#columns;
-      logits.set(padded.subarray(from, from + this.#vocabulary), i * this.#vocabulary);
-    }
-    buffers.readback.unmap();
-    return logits;
   }
+}
+
+function refusedBy(error: GPUError, what: string): TierKVError {
+  const [line] = error.message.split('\n');
+  return new TierKVError('TKV_DEVICE', `The device refused ${what} (${line}).`, {
+    cause: error,
+  });
 }
 
 /** Workgroups along x cover the columns; along y, rows or tiles of them. Norms go through rows along x. */
@@ -260,32 +328,79 @@ function dispatch(pass: GPUComputePassEncoder, work: Dispatch, rows: number): vo
   else pass.dispatchWorkgroups(Math.ceil(columns), rows);
 }
 
-function makeBuffers(device: GPUDevice, { config }: Checkpoint, limits: DecoderLimits) {
+/** Words of each buffer of a step, and what makes it so large. */
+function stepWords(config: ModelConfig, limits: DecoderLimits) {
   const { hidden, heads, kvHeads, headDim, ffn, vocabulary } = config;
-  const { STORAGE, COPY_DST, COPY_SRC, UNIFORM, MAP_READ } = gpuUsage;
-  const words = (label: string, count: number, usage: number = STORAGE | COPY_DST): GPUBuffer =>
-    device.createBuffer({ label, size: Math.max(16, count * 4), usage });
+  const { rows, samples, contextTokens } = limits;
   const columns = paddedVocabulary(vocabulary);
-  const turns = ropeTurns(config, limits.contextTokens);
-  const buffers = {
-    tokens: words('tokens', limits.rows),
-    positions: words('positions', limits.rows),
-    samples: words('rows that sample', limits.samples),
-    counts: words('counts', 4, UNIFORM | COPY_DST),
-    turns: words('rotary angles', turns.length),
-    x: words('x', limits.rows * hidden),
-    normed: words('normed x', Math.max(limits.rows, limits.samples) * hidden),
-    qkv: words('q, k, v', limits.rows * (heads + 2 * kvHeads) * headDim),
-    attended: words('attended', limits.rows * heads * headDim),
-    gateUp: words('gate, up', limits.rows * 2 * ffn),
-    active: words('activations', limits.rows * ffn),
-    logits: words('logits', limits.samples * columns, STORAGE | COPY_SRC),
-    readback: words('logits to read', limits.samples * columns, MAP_READ | COPY_DST),
+  const marks = 2 * Math.ceil(rows / 2); // what is mapped begins at multiples of eight bytes
+  return {
+    tokens: ['tokens', rows, 'stepTokens'],
+    positions: ['positions', rows, 'stepTokens'],
+    samples: ['rows that sample', samples, 'maxSequences'],
+    marks: ['rows that are not finite', marks, 'stepTokens'],
+    turns: ['rotary angles', contextTokens * headDim, 'contextTokens'],
+    x: ['x', rows * hidden, 'stepTokens'],
+    normed: ['normed x', Math.max(rows, samples) * hidden, 'stepTokens'],
+    qkv: ['q, k, v', rows * (heads + 2 * kvHeads) * headDim, 'stepTokens'],
+    attended: ['attended', rows * heads * headDim, 'stepTokens'],
+    gateUp: ['gate, up', rows * 2 * ffn, 'stepTokens'],
+    active: ['activations', rows * ffn, 'stepTokens'],
+    logits: ['logits', samples * columns, 'maxSequences'],
+    readback: ['logits to read', marks + samples * columns, 'maxSequences'],
+  } as const;
+}
+
+/** What a step takes on a device, with the setting that makes each buffer so large. */
+export function stepNeeds(config: ModelConfig, limits: DecoderLimits): BufferNeed[] {
+  const need = (label: string, words: number, field: string, isBound = true): BufferNeed => ({
+    label,
+    bytes: words * 4,
+    isBound,
+    field,
+    what: `the buffer "${label}" takes`,
+    remedy: `Lower ${field}, or take another device with TIERKV_ADAPTER`,
+  });
+  const { readback, ...bound } = stepWords(config, limits);
+  return [
+    ...Object.values(bound).map(([label, words, field]) => need(label, words, field)),
+    need(readback[0], readback[1], readback[2], false),
+    need('block tables of all requests', 2 * limits.entries, 'maxSequences'),
+  ];
+}
+
+type StepBuffers = ReturnType<typeof makeBuffers>;
+
+function makeBuffers(memory: DeviceBuffers, config: ModelConfig, limits: DecoderLimits) {
+  const { STORAGE, COPY_DST, COPY_SRC, UNIFORM, MAP_READ } = gpuUsage;
+  const words = stepWords(config, limits);
+  const make = (name: keyof typeof words, usage: number = STORAGE | COPY_DST): GPUBuffer =>
+    memory.make(words[name][0], Math.max(16, words[name][1] * 4), usage);
+  return {
+    tokens: make('tokens'),
+    positions: make('positions'),
+    samples: make('samples'),
+    counts: memory.make('counts', 16, UNIFORM | COPY_DST),
+    marks: make('marks', STORAGE | COPY_DST | COPY_SRC),
+    turns: make('turns'),
+    x: make('x'),
+    normed: make('normed'),
+    qkv: make('qkv'),
+    attended: make('attended'),
+    gateUp: make('gateUp'),
+    active: make('active'),
+    logits: make('logits', STORAGE | COPY_SRC),
+    readback: make('readback', MAP_READ | COPY_DST),
+    /** Marks stand in front of the logits in what is read back. */
+    markBytes: words.marks[1] * 4,
   };
+}
+
+function writeTurns(device: GPUDevice, buffer: GPUBuffer, config: ModelConfig, limits: DecoderLimits): void {
+  const turns = ropeTurns(config, limits.contextTokens);
   const part = 2 ** 20; // words; larger writes get a staging buffer of their own
   for (let at = 0; at < turns.length; at += part) {
     const end = Math.min(at + part, turns.length);
-    device.queue.writeBuffer(buffers.turns, at * 4, turns.slice(at, end));
+    device.queue.writeBuffer(buffer, at * 4, turns.slice(at, end));
   }
-  return buffers;
 }

@@ -21,6 +21,10 @@ export interface Kernels {
   readonly swiglu: GPUComputePipeline;
   readonly down: Product;
   readonly head: Product;
+  /** Over K and V of a layer. */
+  readonly finiteKv: GPUComputePipeline;
+  /** Over what the last layer gives. */
+  readonly finiteX: GPUComputePipeline;
 }
 
 export async function compileKernels(device: GPUDevice, config: ModelConfig): Promise<Kernels> {
@@ -53,6 +57,12 @@ export async function compileKernels(device: GPUDevice, config: ModelConfig): Pr
       }),
     );
   };
+  const headDim4 = headDim / 4;
+  const qkv4 = {
+    stride4: (heads + 2 * kvHeads) * headDim4,
+    first4: heads * headDim4,
+    count4: 2 * kvHeads * headDim4,
+  };
   const norm = { hidden4: hidden / 4, epsilon: normEpsilon };
   return {
     embed: await compile('embed', { hidden, tableStride: paddedVocabulary(vocabulary) }),
@@ -65,5 +75,7 @@ export async function compileKernels(device: GPUDevice, config: ModelConfig): Pr
     swiglu: await compile('swiglu', { ffn4: ffn / 4 }),
     down: await product(ffn, hidden, { adds: true }),
     head: await product(hidden, paddedVocabulary(vocabulary), { samplesOnly: true }),
+    finiteKv: await compile('finite', qkv4),
+    finiteX: await compile('finite', { stride4: hidden / 4, first4: 0, count4: hidden / 4 }),
   };
 }

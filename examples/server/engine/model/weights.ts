@@ -3,7 +3,8 @@
  * invocations read neighbouring columns. Q, K and V are one matrix, and gate and up another.
  */
 
-import type { Checkpoint } from '../checkpoint/index.ts';
+import type { Checkpoint, ModelConfig } from '../checkpoint/index.ts';
+import type { BufferNeed, DeviceBuffers } from './deviceBuffers.ts';
 import { gpuUsage } from './gpuUsage.ts';
 
 export interface LayerWeights {
@@ -29,27 +30,35 @@ export function paddedVocabulary(vocabulary: number): number {
   return Math.ceil(vocabulary / 4) * 4;
 }
 
-export function uploadWeights(device: GPUDevice, { config, tensors }: Checkpoint): Weights {
+/** A matrix on the device, [rows][columns], and the tensors that are its columns, one beside the other. */
+export interface WeightMatrix {
+  readonly label: string;
+  readonly rows: number;
+  readonly columns: number;
+  readonly names: readonly string[];
+}
+
+interface WeightMatrices {
+  readonly embedding: WeightMatrix;
+  /** undefined where the model ties it to the embedding. */
+  readonly head: WeightMatrix | undefined;
+  readonly finalNorm: WeightMatrix;
+  readonly layers: readonly { readonly [name in keyof LayerWeights]: WeightMatrix }[];
+}
+
+function weightMatrices(config: ModelConfig): WeightMatrices {
   const { hidden, heads, kvHeads, headDim, ffn, vocabulary } = config;
-  const matrix = (label: string, rows: number, columns: number, names: readonly string[]): GPUBuffer => {
-    const size = rows * columns * 4;
-    const buffer = device.createBuffer({ label, size, usage: gpuUsage.STORAGE, mappedAtCreation: true });
-    const target = new Float32Array(buffer.getMappedRange());
-    let column = 0;
-    for (const name of names) {
-      const values = tensors.read(name);
-      transposeInto(target, values, rows, columns, column);
-      column += values.length / rows;
-    }
-    buffer.unmap();
-    return buffer;
-  };
-  const norm = (name: string): GPUBuffer => matrix(name, 1, hidden, [name]);
+  const matrix = (label: string, rows: number, columns: number, names: readonly string[]): WeightMatrix => ({
+    label,
+    rows,
+    columns,
+    names,
+  });
+  const norm = (name: string): WeightMatrix => matrix(name, 1, hidden, [name]);
   const columns = paddedVocabulary(vocabulary);
-  const embedding = matrix('embedding', hidden, columns, ['model.embed_tokens.weight']);
   return {
-    embedding,
-    head: config.tied ? embedding : matrix('head', hidden, columns, ['lm_head.weight']),
+    embedding: matrix('embedding', hidden, columns, ['model.embed_tokens.weight']),
+    head: config.tied ? undefined : matrix('head', hidden, columns, ['lm_head.weight']),
     finalNorm: norm('model.norm.weight'),
     layers: Array.from({ length: config.layers }, (_, layer) => {
       const of = (part: string): string => `model.layers.${layer}.${part}.weight`;
@@ -64,6 +73,50 @@ export function uploadWeights(device: GPUDevice, { config, tensors }: Checkpoint
         down: matrix(`down ${layer}`, ffn, hidden, all('mlp.down_proj')),
       };
     }),
+  };
+}
+
+/** What the weights take on a device: a buffer each. */
+export function weightNeeds(config: ModelConfig): BufferNeed[] {
+  const { embedding, head, finalNorm, layers } = weightMatrices(config);
+  const all = [embedding, ...(head === undefined ? [] : [head]), finalNorm, ...layers.flatMap(Object.values)];
+  return all.map(({ label, rows, columns, names }: WeightMatrix) => ({
+    label,
+    bytes: rows * columns * 4,
+    isBound: true,
+    field: names[0],
+    what: `the weights ${names.join(', ')} take as f32`,
+    remedy: 'Take a smaller model, or another device with TIERKV_ADAPTER',
+  }));
+}
+
+export function uploadWeights(buffers: DeviceBuffers, { config, tensors }: Checkpoint): Weights {
+  const upload = ({ label, rows, columns, names }: WeightMatrix): GPUBuffer => {
+    const buffer = buffers.make(label, rows * columns * 4, gpuUsage.STORAGE, true);
+    const target = new Float32Array(buffer.getMappedRange());
+    let column = 0;
+    for (const name of names) {
+      const values = tensors.read(name);
+      transposeInto(target, values, rows, columns, column);
+      column += values.length / rows;
+    }
+    buffer.unmap();
+    return buffer;
+  };
+  const { embedding: table, head, finalNorm, layers } = weightMatrices(config);
+  const embedding = upload(table);
+  return {
+    embedding,
+    head: head === undefined ? embedding : upload(head),
+    finalNorm: upload(finalNorm),
+    layers: layers.map((layer) => ({
+      attentionNorm: upload(layer.attentionNorm),
+      qkv: upload(layer.qkv),
+      output: upload(layer.output),
+      ffnNorm: upload(layer.ffnNorm),
+      gateUp: upload(layer.gateUp),
+      down: upload(layer.down),
+    })),
   };
 }
 
