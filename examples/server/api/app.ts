@@ -9,6 +9,7 @@ import { type AnswerName, ChunkBodies, type Kind, wholeBody } from './answerBodi
 import { ApiError, answerBroken, asApiError } from './apiError.ts';
 import { EventStream } from './eventStream.ts';
 import { metricsText } from './metricsText.ts';
+import { parseJson } from './parseJson.ts';
 import { chatRequest, completionRequest, type ModelText, noSuchModel, type Wanted } from './requestBodies.ts';
 
 export interface AppOptions {
@@ -26,6 +27,11 @@ export interface AppOptions {
   readonly keepAliveMs?: number;
   /** Receives errors that clients are not told of. */
   readonly log?: (line: string) => void;
+  /**
+   * Origins whose pages may call the API and read its answers, or `*` for all. Default: none, and browsers keep
+   * other pages away.
+   */
+  readonly allowedOrigins?: readonly string[];
 }
 
 /** How long a request may take to come, headers and body. */
@@ -33,7 +39,7 @@ const requestMs = 60_000;
 
 export function makeApp(engine: Engine, options: AppOptions): FastifyInstance {
   const { model, apiKeys, maxWaiting = 256, bodyBytesMax = 2 ** 20 } = options;
-  const { patienceMs = 60_000, keepAliveMs = 15_000 } = options;
+  const { patienceMs = 60_000, keepAliveMs = 15_000, allowedOrigins = [] } = options;
   const log = options.log ?? (() => {});
   const text: ModelText = {
     name: model,
@@ -48,17 +54,32 @@ export function makeApp(engine: Engine, options: AppOptions): FastifyInstance {
     requestTimeout: requestMs,
     genReqId: () => `req_${randomUUID()}`,
     clientErrorHandler: answerBroken,
+    return503OnClosing: false, // the error below has the API's form
+  });
+  let isStopping = false;
+  app.addHook('preClose', (done) => {
+    isStopping = true;
+    done();
   });
   const sendError = (error: unknown, reply: FastifyReply): FastifyReply => {
     const known = asApiError(error);
-    if (known.status >= 500) log(error instanceof Error ? (error.stack ?? error.message) : String(error));
+    if (known.status >= 500 && !(error instanceof ApiError))
+      log(error instanceof Error ? (error.stack ?? error.message) : String(error));
     if (known.status === 429) reply.header('retry-after', '1');
     return reply.code(known.status).send(known.body);
   };
 
   app.addHook('onRequest', async (request, reply) => {
     reply.header('x-request-id', request.id);
+    for (const [name, value] of Object.entries(crossOrigin(request, allowedOrigins)))
+      reply.header(name, value);
+    if (isStopping) {
+      reply.header('connection', 'close');
+      const message = 'The server is stopping, and takes no more requests. Send it later.';
+      throw new ApiError(503, message, null, 'server_stopping');
+    }
   });
+  if (allowedOrigins.length > 0) app.options('/*', (_request, reply) => reply.code(204).send());
   app.setErrorHandler((error, _request, reply) => sendError(error, reply));
   app.setNotFoundHandler((request, reply) => {
     const message = `${request.method} ${request.url} is nothing that this server has.`;
@@ -67,10 +88,9 @@ export function makeApp(engine: Engine, options: AppOptions): FastifyInstance {
   app.removeAllContentTypeParsers();
   app.addContentTypeParser('application/json', { parseAs: 'buffer' }, (_request, body, done) => {
     try {
-      done(null, JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(body as Buffer)));
+      done(null, parseJson(body as Buffer));
     } catch (error) {
-      const why = error instanceof SyntaxError ? error.message : 'it is not UTF-8';
-      done(new ApiError(400, `The body is no JSON: ${why}. Send JSON in UTF-8.`));
+      done(error as ApiError);
     }
   });
 
@@ -109,11 +129,12 @@ export function makeApp(engine: Engine, options: AppOptions): FastifyInstance {
     };
     if (!wanted.stream) {
       const whole = await running.text();
-      if (running.finish === 'error') throw new Error('the engine gave the request up');
+      const cut = cutError(running);
+      if (cut !== undefined) throw cut;
       return wholeBody(kind, name, running, whole);
     }
     reply.hijack();
-    const headers = { 'x-request-id': request.id };
+    const headers = { 'x-request-id': request.id, ...crossOrigin(request, allowedOrigins) };
     const events = new EventStream(reply.raw, { headers, patienceMs, keepAliveMs });
     await stream(events, kind, name, running, wanted.includeUsage);
     return undefined;
@@ -147,6 +168,37 @@ export function makeApp(engine: Engine, options: AppOptions): FastifyInstance {
   return app;
 }
 
+/** Headers by which a browser lets a page of another origin call the API and read what comes back. */
+function crossOrigin(request: FastifyRequest, allowed: readonly string[]): Record<string, string> {
+  const { origin } = request.headers;
+  if (allowed.length === 0) return {};
+  const isAllowed = origin !== undefined && (allowed.includes('*') || allowed.includes(origin));
+  if (!isAllowed) return { vary: 'origin' };
+  const headers = {
+    vary: 'origin',
+    'access-control-allow-origin': origin,
+    'access-control-expose-headers': 'x-request-id, retry-after',
+  };
+  if (request.method !== 'OPTIONS') return headers;
+  return {
+    ...headers,
+    'access-control-allow-methods': 'GET, POST, OPTIONS',
+    'access-control-allow-headers':
+      request.headers['access-control-request-headers'] ?? 'authorization, content-type',
+    'access-control-max-age': '600',
+  };
+}
+
+/** What there is of an answer that was cut is no answer: a client would take it for the whole of it. */
+function cutError({ finish, failure }: Answer): ApiError | undefined {
+  if (finish === 'stop' || finish === 'length') return undefined;
+  if (failure !== undefined) {
+    return new ApiError(failure.isPassing ? 503 : 500, failure.message, null, failure.code);
+  }
+  const message = 'The server stopped before this answer was whole. Send the request again.';
+  return new ApiError(503, message, null, 'server_stopping');
+}
+
 async function stream(
   events: EventStream,
   kind: Kind,
@@ -158,8 +210,9 @@ async function stream(
   const first = chunks.first();
   if (first !== undefined) await events.send(first);
   for await (const text of answer) await events.send(chunks.text(text));
-  if (answer.finish === 'error') {
-    await events.send(new ApiError(500, 'The engine gave the request up. Send it again.').body);
+  const cut = cutError(answer);
+  if (cut !== undefined) {
+    await events.send(cut.body);
   } else {
     await events.send(chunks.last(answer));
     if (includeUsage) await events.send(chunks.usage(answer));

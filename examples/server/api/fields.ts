@@ -4,9 +4,12 @@ import { ApiError } from './apiError.ts';
 
 export class Fields {
   readonly #body: Readonly<Record<string, unknown>>;
+  /** In front of the names of fields in messages. */
+  readonly #path: string;
   readonly #asked: Set<string> = new Set();
 
-  constructor(body: unknown) {
+  constructor(body: unknown, path = '') {
+    this.#path = path;
     if (typeof body !== 'object' || body === null || Array.isArray(body)) {
       throw new ApiError(400, 'The body is no JSON object. Send one with content-type application/json.');
     }
@@ -22,73 +25,101 @@ export class Fields {
   number(name: string, otherwise: number, min: number, max: number): number {
     const value = this.get(name) ?? otherwise;
     if (typeof value === 'number' && value >= min && value <= max) return value;
-    throw this.error(name, `${name} is ${show(value)}. Give a number from ${min} to ${max}.`);
+    throw this.error(name, `${this.#path}${name} is ${show(value)}. Give a number from ${min} to ${max}.`);
   }
 
   integer(name: string, otherwise: number, min: number, max: number): number {
     const value = this.get(name) ?? otherwise;
     if (typeof value === 'number' && Number.isSafeInteger(value) && value >= min && value <= max)
       return value;
-    throw this.error(name, `${name} is ${show(value)}. Give an integer from ${min} to ${max}.`);
+    throw this.error(name, `${this.#path}${name} is ${show(value)}. Give an integer from ${min} to ${max}.`);
   }
 
   boolean(name: string): boolean {
     const value = this.get(name) ?? false;
     if (typeof value === 'boolean') return value;
-    throw this.error(name, `${name} is ${show(value)}. Give true or false.`);
+    throw this.error(name, `${this.#path}${name} is ${show(value)}. Give true or false.`);
   }
 
   string(name: string): string {
     const value = this.get(name);
     if (typeof value === 'string' && value !== '') return value;
-    throw this.error(name, `${name} is ${value === undefined ? 'missing' : show(value)}. Give a text.`);
+    throw this.error(
+      name,
+      `${this.#path}${name} is ${value === undefined ? 'missing' : show(value)}. Give a text.`,
+    );
   }
 
   object(name: string): Fields | undefined {
     const value = this.get(name);
     if (value === undefined) return undefined;
-    if (typeof value === 'object' && !Array.isArray(value)) return new Fields(value);
-    throw this.error(name, `${name} is ${show(value)}. Give an object.`);
+    if (typeof value === 'object' && !Array.isArray(value)) return new Fields(value, `${this.#path}${name}.`);
+    throw this.error(name, `${this.#path}${name} is ${show(value)}. Give an object.`);
   }
 
   /** Up to four texts at which an answer ends. */
   stops(): string[] {
     const value = this.get('stop') ?? [];
     const list: unknown[] = Array.isArray(value) ? value : [value];
-    if (list.length <= 4 && list.every((text): text is string => typeof text === 'string' && text !== '')) {
-      return list;
-    }
-    throw this.error('stop', `stop is ${show(value)}. Give one to four texts.`);
+    const isStop = (text: unknown): text is string =>
+      typeof text === 'string' && text !== '' && text.length <= stopCharactersMax;
+    if (list.length <= 4 && list.every(isStop)) return list;
+    const problem = `stop is ${show(value)}. Give one to four texts of up to ${stopCharactersMax} characters.`;
+    throw this.error('stop', problem);
   }
 
-  /** What this server accepts and does nothing with. */
+  /** An integer of up to 64 bits, signed or not; see `parseJson` for those that no number holds. */
+  seed(otherwise: number): number | bigint {
+    const value = this.get('seed') ?? otherwise;
+    if (typeof value === 'number' && Number.isSafeInteger(value)) return value;
+    if (typeof value === 'bigint' && value >= -(2n ** 63n) && value < 2n ** 64n) return value;
+    throw this.error('seed', `seed is ${show(value)}. Give an integer of up to 64 bits.`);
+  }
+
+  /** What this server takes and does nothing with: it changes no answer, whatever its value. */
   ignore(...names: string[]): void {
     for (const name of names) this.#asked.add(name);
   }
 
-  /** What this server has not, unless the value says that it is not wanted. */
-  refuse(name: string, ...allowed: unknown[]): void {
+  /**
+   * What this server has not, unless the value says that it is not wanted: null, false, an empty list or object,
+   * or one of `neutral`.
+   */
+  refuse(name: string, ...neutral: readonly unknown[]): void {
     const value = this.get(name);
-    const none = value === undefined || value === false || allowed.includes(value);
-    if (none || (typeof value === 'object' && Object.keys(value as object).length === 0)) return;
-    throw this.error(name, `${name} is not supported by this server. Leave it out.`, 'unsupported_parameter');
+    if (isAbsent(value) || neutral.includes(value)) return;
+    const path = this.#path + name;
+    const remedy =
+      neutral.length === 0 ? 'Leave it out' : `Leave it out, or give ${neutral.map(show).join(' or ')}`;
+    const problem = `${path} is ${show(value)}, and is not supported by this server`;
+    throw this.error(name, `${problem}. ${remedy}.`, 'unsupported_parameter');
   }
 
-  /** @throws for a field that is in the body and that nobody asked for */
-  requireKnown(where = ''): void {
+  /** @throws for a field that is in the body and was not asked for */
+  requireKnown(): void {
     for (const name of Object.keys(this.#body)) {
       if (this.#asked.has(name)) continue;
-      const path = `${where}${name}`;
-      throw this.error(path, `${path} is no field of this request. Leave it out.`, 'unknown_parameter');
+      const path = this.#path + name;
+      throw this.error(name, `${path} is no field of this request. Leave it out.`, 'unknown_parameter');
     }
   }
 
   error(name: string, message: string, code: string | null = null): ApiError {
-    return new ApiError(400, message, name, code);
+    return new ApiError(400, message, this.#path + name, code);
   }
 }
 
-function show(value: unknown): string {
-  const text = JSON.stringify(value) ?? String(value);
+/** A stop string is looked for in each piece of an answer. */
+const stopCharactersMax = 4096;
+
+function isAbsent(value: unknown): boolean {
+  if (value === undefined || value === false) return true;
+  return typeof value === 'object' && Object.keys(value as object).length === 0;
+}
+
+/** A value as JSON, cut where it is long. */
+export function show(value: unknown): string {
+  const text =
+    JSON.stringify(value, (_, each) => (typeof each === 'bigint' ? Number(each) : each)) ?? String(value);
   return text.length > 60 ? `${text.slice(0, 60)}…` : text;
 }

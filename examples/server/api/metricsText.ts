@@ -34,6 +34,7 @@ export function metricsText(engine: Engine, model: string): string {
       stop: done.finished.stop,
       length: done.finished.length,
       abort: done.finished.cancelled,
+      error: done.finished.error,
     },
     prefix_cache_queries_total: asked * blockTokens,
     prefix_cache_hits_total: of('hits.hbm') * blockTokens,
@@ -56,11 +57,27 @@ export function metricsText(engine: Engine, model: string): string {
     kv_offload_allocation_failure_total: of('refusedAllocations'),
   };
   const lines: string[] = [];
-  const labels = `model_name="${model.replaceAll('\\', '\\\\').replaceAll('"', '\\"')}",engine="0"`;
+  const labels = `${label('model_name', model)},${label('engine', '0')}`;
   for (const [name, value] of Object.entries(vllm)) append(lines, `vllm:${name}`, labels, value);
-  for (const [name, value] of Object.entries(kv)) append(lines, `tierkv:${snake(name)}_total`, labels, value);
+  for (const [name, value] of Object.entries(kv)) {
+    if (name !== loadsThatDidNotFail) append(lines, `tierkv:${counterName(name)}`, labels, value);
+  }
   for (const [name, value] of Object.entries(gauges)) append(lines, `tierkv:${snake(name)}`, labels, value);
   return `${lines.join('\n')}\n`;
+}
+
+/** The runtime counts ends of loads by outcome, and one of these is no failure: it stays 0. */
+const loadsThatDidNotFail = 'loadsFailed.loaded';
+
+/** `_total` says once that it only grows. */
+function counterName(name: string): string {
+  return `${snake(name).replace(/_total$/, '')}_total`;
+}
+
+/** As the text format wants it: a backslash, a quote or a line break would end the value or the line. */
+function label(name: string, value: string): string {
+  const escaped = value.replaceAll('\\', '\\\\').replaceAll('"', '\\"').replaceAll('\n', '\\n');
+  return `${name}="${escaped}"`;
 }
 
 function append(lines: string[], name: string, labels: string, value: Value): void {
@@ -70,7 +87,7 @@ function append(lines: string[], name: string, labels: string, value: Value): vo
     value.counts.forEach((here, i) => {
       count += here;
       const bound = value.bounds[i] ?? '+Inf';
-      lines.push(`${name}_bucket{${labels},le="${bound}"} ${count}`);
+      lines.push(`${name}_bucket{${labels},${label('le', String(bound))}} ${count}`);
     });
     lines.push(`${name}_sum{${labels}} ${value.sum}`, `${name}_count{${labels}} ${count}`);
     return;
@@ -79,7 +96,7 @@ function append(lines: string[], name: string, labels: string, value: Value): vo
   if (typeof value === 'number') lines.push(`${name}{${labels}} ${value}`);
   else {
     for (const [reason, count] of Object.entries(value)) {
-      lines.push(`${name}{${labels},finished_reason="${reason}"} ${count}`);
+      lines.push(`${name}{${labels},${label('finished_reason', reason)}} ${count}`);
     }
   }
 }

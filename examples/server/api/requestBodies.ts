@@ -4,7 +4,7 @@ import { randomInt } from 'node:crypto';
 import type { SamplingOptions } from '../engine/index.ts';
 import type { ChatMessage, ChatTemplate, TextTokenizer } from '../engine/text/index.ts';
 import { ApiError } from './apiError.ts';
-import { Fields } from './fields.ts';
+import { Fields, show } from './fields.ts';
 
 export interface Wanted {
   readonly prompt: readonly number[];
@@ -28,14 +28,122 @@ export interface ModelText {
 const completionTokensDefault = 16;
 const chatTokensDefault = 256;
 
+/** Fields of other servers and of older versions of the API, with the values that ask for nothing. */
+const neutralValues: Readonly<Record<string, readonly unknown[]>> = {
+  // penalties and samplers
+  frequency_penalty: [0],
+  presence_penalty: [0],
+  repetition_penalty: [1],
+  repeat_penalty: [1],
+  length_penalty: [1],
+  no_repeat_ngram_size: [0],
+  min_p: [0],
+  top_a: [0],
+  typical_p: [1],
+  tfs_z: [1],
+  mirostat: [0],
+  dynatemp_range: [0],
+  xtc_probability: [0],
+  dry_multiplier: [0],
+  min_tokens: [0],
+  best_of: [1],
+  use_beam_search: [],
+  bad_words: [],
+  allowed_token_ids: [],
+  logits_processors: [],
+  custom_logit_processor: [''],
+  // where an answer ends, and how its text is made
+  stop_token_ids: [],
+  stop_regex: [''],
+  include_stop_str_in_output: [],
+  no_stop_trim: [],
+  skip_special_tokens: [true],
+  spaces_between_special_tokens: [true],
+  // another form of the answer
+  structured_outputs: [],
+  guided_json: [''],
+  guided_regex: [''],
+  guided_choice: [],
+  guided_grammar: [''],
+  grammar: [''],
+  json_schema: [''],
+  regex: [''],
+  ebnf: [''],
+  prompt_logprobs: [],
+  n_probs: [0],
+  return_tokens_as_token_ids: [],
+  return_token_ids: [],
+  return_hidden_states: [],
+  echo: [],
+  // how it is served
+  priority: [0],
+  service_tier: ['auto', 'default'],
+  store: [],
+  cache_salt: [''],
+  cache_prompt: [true],
+  kv_transfer_params: [],
+  vllm_xargs: [],
+  truncate_prompt_tokens: [],
+  lora_path: [''],
+  watermark: [],
+};
+const neutralCompletionValues: Readonly<Record<string, readonly unknown[]>> = {
+  suffix: [''],
+  logprobs: [],
+  add_special_tokens: [true],
+};
+const neutralChatValues: Readonly<Record<string, readonly unknown[]>> = {
+  tools: [],
+  tool_choice: ['none', 'auto'],
+  functions: [],
+  function_call: ['none', 'auto'],
+  logprobs: [],
+  top_logprobs: [0],
+  audio: [],
+  prediction: [],
+  web_search_options: [],
+  reasoning_effort: ['none'],
+  verbosity: ['medium'],
+  chat_template: [''],
+  chat_template_kwargs: [],
+  mm_processor_kwargs: [],
+  media_io_kwargs: [],
+  documents: [],
+  add_generation_prompt: [true],
+  continue_final_message: [],
+  add_special_tokens: [],
+};
+/** They change no answer: who asks, what it is called, and what is cached here follows from the tokens. */
+const withoutEffect = [
+  'user',
+  'metadata',
+  'parallel_tool_calls',
+  'safety_identifier',
+  'prompt_cache_key',
+  'prompt_cache_retention',
+  'request_id',
+  'guided_decoding_backend',
+  'include_reasoning',
+  'separate_reasoning',
+  'stream_reasoning',
+] as const;
+
+function refuseAll(fields: Fields, neutral: Readonly<Record<string, readonly unknown[]>>): void {
+  for (const [name, values] of Object.entries(neutral)) {
+    const value = fields.get(name);
+    if (value === false && values.includes(true)) {
+      const message = `${name} is false, which is not supported by this server. Leave it out, or give true.`;
+      throw fields.error(name, message, 'unsupported_parameter');
+    }
+    fields.refuse(name, ...values);
+  }
+}
+
 export function completionRequest(body: unknown, model: ModelText): Wanted {
   const fields = new Fields(body);
   requireModel(fields, model);
+  refuseAll(fields, neutralCompletionValues);
   const prompt = promptTokens(fields, model);
-  fields.refuse('echo');
-  fields.refuse('suffix', '');
-  fields.refuse('best_of', 1);
-  fields.refuse('logprobs', 0);
   const most = fields.integer('max_tokens', completionTokensDefault, 1, model.contextTokens);
   return wanted(fields, model, prompt, most);
 }
@@ -43,17 +151,12 @@ export function completionRequest(body: unknown, model: ModelText): Wanted {
 export function chatRequest(body: unknown, model: ModelText): Wanted {
   const fields = new Fields(body);
   requireModel(fields, model);
-  const text = model.template.render(messagesOf(fields));
+  refuseAll(fields, neutralChatValues);
+  if (!isTextOnly(fields.get('modalities'))) fields.refuse('modalities');
+  const messages = messagesOf(fields, model);
+  const text = model.template.render(messages);
+  requireFits(fields, 'messages', text, model);
   const prompt = model.tokenizer.encode(text, false);
-  for (const name of ['tools', 'functions', 'logprobs', 'audio', 'prediction', 'web_search_options']) {
-    fields.refuse(name);
-  }
-  fields.refuse('reasoning_effort', 'none');
-  fields.refuse('verbosity', 'medium');
-  if (JSON.stringify(fields.get('modalities')) !== '["text"]') fields.refuse('modalities');
-  fields.refuse('tool_choice', 'none', 'auto');
-  fields.refuse('top_logprobs', 0);
-  if (fields.object('response_format')?.get('type') !== 'text') fields.refuse('response_format');
   const left = Math.max(1, model.contextTokens - prompt.length);
   const otherwise = Math.min(chatTokensDefault, left);
   const old = fields.integer('max_tokens', otherwise, 1, model.contextTokens);
@@ -61,31 +164,36 @@ export function chatRequest(body: unknown, model: ModelText): Wanted {
   return wanted(fields, model, prompt, most);
 }
 
+function isTextOnly(value: unknown): boolean {
+  return Array.isArray(value) && value.length === 1 && value[0] === 'text';
+}
+
 function wanted(fields: Fields, model: ModelText, prompt: readonly number[], maxTokens: number): Wanted {
   const stream = fields.boolean('stream');
   const streaming = fields.object('stream_options');
   const includeUsage = streaming?.boolean('include_usage') ?? false;
   streaming?.ignore('include_obfuscation');
-  streaming?.requireKnown('stream_options.');
+  streaming?.refuse('continuous_usage_stats');
+  streaming?.requireKnown();
   if (streaming !== undefined && !stream) {
     throw fields.error('stream_options', 'stream_options is only for stream: true. Leave it out.');
   }
   if (fields.integer('n', 1, 1, 128) !== 1) {
     throw fields.error('n', 'n is above 1, which this server does not support. Send several requests.');
   }
-  fields.refuse('logit_bias');
-  fields.refuse('frequency_penalty', 0);
-  fields.refuse('presence_penalty', 0);
-  fields.ignore('user', 'metadata', 'store', 'service_tier', 'parallel_tool_calls', 'safety_identifier');
-  fields.ignore('prompt_cache_key', 'prompt_cache_retention'); // what is cached here follows from the tokens
+  if (!isTextFormat(fields.get('response_format'))) fields.refuse('response_format');
+  requireNoBias(fields);
+  refuseAll(fields, neutralValues);
+  fields.ignore(...withoutEffect);
+  const topK = fields.integer('top_k', 0, -1, Number.MAX_SAFE_INTEGER);
   const result = {
     prompt,
     maxTokens,
     sampling: {
       temperature: fields.number('temperature', 1, 0, 2),
       topP: fields.number('top_p', 1, 0, 1),
-      topK: fields.integer('top_k', 0, 0, model.vocabulary),
-      seed: fields.integer('seed', randomInt(2 ** 47), -(2 ** 47), 2 ** 47),
+      topK: topK === -1 ? 0 : Math.min(topK, model.vocabulary),
+      seed: fields.seed(randomInt(2 ** 47)),
     },
     stop: fields.stops(),
     ignoreEnd: fields.boolean('ignore_eos'),
@@ -100,6 +208,20 @@ function wanted(fields: Fields, model: ModelText, prompt: readonly number[], max
     throw fields.error('prompt', message, 'context_length_exceeded');
   }
   return result;
+}
+
+/** `{ type: 'text' }` is what this server gives anyway. */
+function isTextFormat(value: unknown): boolean {
+  if (typeof value !== 'object') return false;
+  const entries = Object.entries(value as object);
+  return entries.length === 1 && entries[0].join() === 'type,text';
+}
+
+/** A bias of 0 is none. */
+function requireNoBias(fields: Fields): void {
+  const bias = fields.get('logit_bias');
+  const isNone = typeof bias === 'object' && Object.values(bias as object).every((each) => each === 0);
+  if (!isNone) fields.refuse('logit_bias');
 }
 
 function requireModel(fields: Fields, model: ModelText): void {
@@ -117,6 +239,7 @@ function promptTokens(fields: Fields, model: ModelText): number[] {
   let prompt = fields.get('prompt');
   if (Array.isArray(prompt) && prompt.length === 1 && typeof prompt[0] !== 'number') [prompt] = prompt;
   if (typeof prompt === 'string') {
+    requireFits(fields, 'prompt', prompt, model);
     const tokens = model.tokenizer.encode(prompt, true);
     if (tokens.length > 0) return tokens;
     throw fields.error('prompt', 'prompt is empty. Give a text.');
@@ -130,28 +253,82 @@ function promptTokens(fields: Fields, model: ModelText): number[] {
 
 const roles: readonly string[] = ['system', 'developer', 'user', 'assistant', 'tool'];
 
-function messagesOf(fields: Fields): ChatMessage[] {
+/** What the official client has in a turn that it gives back, beside role and content. */
+const neutralInMessages: readonly string[] = [
+  'name',
+  'refusal',
+  'audio',
+  'annotations',
+  'function_call',
+  'tool_calls',
+  'tool_call_id',
+  'reasoning',
+  'reasoning_content',
+  'prefix',
+  'cache_control',
+];
+const neutralInParts: readonly string[] = ['cache_control', 'annotations'];
+
+function messagesOf(fields: Fields, model: ModelText): ChatMessage[] {
   const list = fields.get('messages');
   if (!Array.isArray(list) || list.length === 0) {
     throw fields.error('messages', 'messages is no list of messages. Give one message or more.');
   }
+  if (list.length > model.contextTokens) {
+    const message = `There are ${list.length} messages, and the context has ${model.contextTokens} tokens.`;
+    throw fields.error('messages', `${message} Leave out the oldest.`, 'context_length_exceeded');
+  }
   return list.map((each: unknown, i) => {
     const at = `messages[${i}]`;
-    const { role, content } = (each ?? {}) as Record<string, unknown>;
+    if (typeof each !== 'object' || each === null || Array.isArray(each)) {
+      throw fields.error(at, `${at} is ${show(each)}. Give an object with role and content.`);
+    }
+    const message = new Fields(each, `${at}.`);
+    const role = message.get('role');
     if (typeof role !== 'string') throw fields.error(`${at}.role`, `${at} has no role. Give it one.`);
     if (!roles.includes(role)) {
-      throw fields.error(`${at}.role`, `${at} has the role ${role}. Give one of ${roles.join(', ')}.`);
+      throw fields.error(`${at}.role`, `${at} has the role ${show(role)}. Give one of ${roles.join(', ')}.`);
     }
-    return { role, content: contentOf(fields, content, at) };
+    for (const name of neutralInMessages) message.refuse(name, '');
+    const content = contentOf(fields, message.get('content'), at);
+    message.requireKnown();
+    return { role, content };
   });
 }
 
 /** A text, or parts that are all texts. */
 function contentOf(fields: Fields, content: unknown, at: string): string {
   if (typeof content === 'string') return content;
-  if (Array.isArray(content)) {
-    const texts = content.map((part: unknown) => ((part ?? {}) as Record<string, unknown>).text);
-    if (texts.every((text): text is string => typeof text === 'string')) return texts.join('');
+  if (!Array.isArray(content)) {
+    throw fields.error(`${at}.content`, `${at}.content is no text. This server reads text only.`);
   }
-  throw fields.error(`${at}.content`, `${at}.content is no text. This server reads text only.`);
+  return content.map((each: unknown, i) => textOfPart(fields, each, at, i)).join('');
+}
+
+function textOfPart(fields: Fields, each: unknown, at: string, i: number): string {
+  const path = `${at}.content[${i}]`;
+  const { type, text } = (typeof each === 'object' && each !== null ? each : {}) as Record<string, unknown>;
+  if (type !== 'text' || typeof text !== 'string') {
+    const problem = type === 'text' ? `${path} has no text` : `${path} is of the type ${show(type ?? each)}`;
+    throw fields.error(
+      `${at}.content`,
+      `${problem}, and this server reads text only. Give { type: "text", text }.`,
+    );
+  }
+  const part = new Fields(each, `${path}.`);
+  part.ignore('type', 'text');
+  for (const name of neutralInParts) part.refuse(name, '');
+  part.requireKnown();
+  return text;
+}
+
+/** Tokens stand for some four characters each; a text in which they stand for more than this fits no context. */
+const charactersOfTokenMax = 64;
+
+/** A text that is far too long is refused before a tokenizer goes through it. */
+function requireFits(fields: Fields, name: string, text: string, model: ModelText): void {
+  const most = model.contextTokens * charactersOfTokenMax;
+  if (text.length <= most) return;
+  const message = `${name} has ${text.length} characters, and the context has ${model.contextTokens} tokens.`;
+  throw fields.error(name, `${message} Shorten it.`, 'context_length_exceeded');
 }
