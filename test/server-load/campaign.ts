@@ -1,6 +1,7 @@
 /**
  * Mixed traffic on the example server: whole answers, streams, and clients that leave in the middle, from many
- * clients at once, over tiers so small that most KV leaves HBM. Every text is compared with that of an engine
+ * clients at once, over tiers so small that most KV leaves HBM. Prompts are tokens or texts, and tokenizers of
+ * three kinds make texts of the answers. Every text is compared with that of an engine
  * that has room for all and reuses nothing.
  */
 
@@ -9,20 +10,25 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import OpenAI from 'openai';
 import { Engine } from '../../examples/server/engine/index.ts';
-import { tinyModelDirectory } from '../../examples/server/tinyModel/make.ts';
 import { SeededRandom } from '../../src/testing/index.ts';
 import { blockBytes, LiveServer, model, stateDirectory } from '../examples/server/liveServer.ts';
+import { modelOfKind, type TokenizerKind } from '../examples/server/tokenizerKinds.ts';
 import { fillMemories } from './filling.ts';
 
 export interface LoadOptions {
   readonly seed: number;
   readonly clients: number;
+  /** Default `byte-level`. */
+  readonly tokenizer?: TokenizerKind;
   /** The load ends after so many answers, or so many seconds, whichever is given. */
   readonly answers?: number;
   readonly seconds?: number;
   /** Whether memories of uses that are only bounded by many of them are full before. Default false. */
   readonly fills?: boolean;
-  readonly sampleEveryMs: number;
+  /** Default: memory is not looked at. */
+  readonly sampleEveryMs?: number;
+  /** Called when all is ready; the load begins when it is fulfilled. */
+  readonly ready?: () => Promise<void>;
   readonly onSample?: (sample: LoadSample, done: LoadCounts) => void;
 }
 
@@ -51,7 +57,7 @@ export interface LoadReport {
 }
 
 interface Wanted {
-  readonly prompt: number[];
+  readonly prompt: number[] | string;
   readonly max_tokens: number;
   readonly temperature: number;
   readonly seed: number;
@@ -62,8 +68,10 @@ const kinds = 24;
 export async function serverLoad(options: LoadOptions): Promise<LoadReport> {
   const random = new SeededRandom(options.seed);
   const pool = requests(random);
-  const expected = await answersAlone(pool);
+  const directory = modelOfKind(options.tokenizer ?? 'byte-level');
+  const expected = await answersAlone(directory, pool);
   await using server = await LiveServer.start({
+    directory,
     state: stateDirectory(),
     hbmBytes: 30 * blockBytes,
     ddrBytes: 40 * blockBytes,
@@ -72,6 +80,7 @@ export async function serverLoad(options: LoadOptions): Promise<LoadReport> {
     maxWaiting: 12,
   });
   if (options.fills === true) await fillMemories(server.serving.engine.cache);
+  await options.ready?.();
   const client = server.client();
   const counts: LoadCounts = { whole: 0, streamed: 0, left: 0, refused: 0, wrong: 0 };
   const samples: LoadSample[] = [];
@@ -80,8 +89,9 @@ export async function serverLoad(options: LoadOptions): Promise<LoadReport> {
   const isOver = (): boolean =>
     seconds() >= (options.seconds ?? Number.POSITIVE_INFINITY) ||
     counts.whole + counts.streamed + counts.left >= (options.answers ?? Number.POSITIVE_INFINITY);
+  const { sampleEveryMs } = options;
   const sampling = (async () => {
-    for (; !isOver(); await sleep(options.sampleEveryMs)) {
+    for (; sampleEveryMs !== undefined && !isOver(); await sleep(sampleEveryMs)) {
       samples.push(sampleNow(seconds()));
       options.onSample?.(samples[samples.length - 1], counts);
     }
@@ -114,27 +124,37 @@ export async function serverLoad(options: LoadOptions): Promise<LoadReport> {
   };
 }
 
-/** Four beginnings that many share, and ends of their own; half of the requests are greedy. */
+/**
+ * Four beginnings that many share, and ends of their own; half of the requests are greedy, and every third prompt
+ * is a text.
+ */
 function requests(random: SeededRandom): Wanted[] {
   const tokens = (count: number): number[] => Array.from({ length: count }, () => 3 + random.below(509));
   const prefixes = Array.from({ length: 4 }, (_, i) => tokens(16 * (2 + i)));
   return Array.from({ length: kinds }, (_, i) => ({
-    prompt: [...prefixes[i % prefixes.length], ...tokens(1 + random.below(30))],
+    prompt:
+      i % 3 === 0 ? textOf(random) : [...prefixes[i % prefixes.length], ...tokens(1 + random.below(30))],
     max_tokens: 4 + random.below(24),
     temperature: i % 2,
     seed: i,
   }));
 }
 
-async function answersAlone(pool: readonly Wanted[]): Promise<string[]> {
+function textOf(random: SeededRandom): string {
+  const words = ['the captain', 'knew', 'every island', '. Größe', '日本語', ', and', '"so"!'];
+  const more = Array.from({ length: 1 + random.below(12) }, () => words[random.below(words.length)]);
+  return `Once upon a time there lived an old captain. ${more.join(' ')}`;
+}
+
+async function answersAlone(directory: string, pool: readonly Wanted[]): Promise<string[]> {
   const engine = await Engine.open({
-    directory: tinyModelDirectory,
-    model: 'alone',
+    directory,
     cache: { secretKey: new Uint8Array(32), hbmBytes: 256 * blockBytes },
     reuse: false,
   });
   const texts: string[] = [];
-  for (const { prompt, max_tokens: maxTokens, temperature, seed } of pool) {
+  for (const { prompt: wanted, max_tokens: maxTokens, temperature, seed } of pool) {
+    const prompt = typeof wanted === 'string' ? engine.tokenizer.encode(wanted, true) : wanted;
     const sampling = { temperature, seed, topK: 0, topP: 1 };
     texts.push(await engine.submit({ prompt, tenant: '', maxTokens, sampling, stop: [] }).text());
   }

@@ -16,3 +16,16 @@ it('mixed traffic with clients that leave: no wrong answer, nothing is held, rel
   expect(report.reloads, hint).toBeGreaterThan(0);
   expect(report.preemptions, hint).toBeGreaterThan(0);
 }, 300_000);
+
+it.each(['sentence-piece', 'word-piece'] as const)(
+  'texts of a %s tokenizer: no wrong answer',
+  async (tokenizer) => {
+    const seed = testSeed(2);
+    const report = await serverLoad({ seed, clients: 12, tokenizer, answers: 60, sampleEveryMs: 1000 });
+    const hint = `seed ${seed}: ${JSON.stringify(report.counts)}`;
+    expect(report.problems, hint).toEqual([]);
+    expect(report.counts.left, hint).toBeGreaterThan(0);
+    expect(report.counts.streamed, hint).toBeGreaterThan(0);
+  },
+  300_000,
+);

@@ -17,7 +17,7 @@ import { watchLifetimes } from './blockLifetimes.ts';
 import { type Checkpoint, identified, openCheckpoint } from './checkpoint/index.ts';
 import { EngineCounters } from './engineCounters.ts';
 import { KvCache, type PlannedStep } from './kvCache.ts';
-import { Decoder, type DecoderLimits } from './model/index.ts';
+import { Decoder, type DecoderLimits, shadersDigest } from './model/index.ts';
 import { areFinite, sampleToken } from './sampling.ts';
 import { StepTimes, shapeOf } from './stepTimes.ts';
 import { TextTokenizer } from './text/index.ts';
@@ -108,7 +108,7 @@ export class Engine {
       const layout = kvLayout({ layers, kvHeads, headDim, dtype: 'f32', blockTokens });
       const hasLowerTier = (options.cache.ddrBytes ?? 0) > 0 || options.cache.nvme !== undefined;
       cache = await KvCache.open(
-        { ...options.cache, layout, model: model === '' ? identity : `${model} ${identity}` },
+        { ...options.cache, layout, model: `${model} ${identity} kernels:${shadersDigest()}`.trim() },
         {
           maxBatchedTokens: stepTokens,
           maxSequences,

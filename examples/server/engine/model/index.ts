@@ -9,3 +9,4 @@ export {
   type GroupPlaces,
 } from './decoder.ts';
 export { referenceLogits } from './referenceDecoder.ts';
+export { shadersDigest } from './shaderText.ts';

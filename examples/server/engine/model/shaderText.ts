@@ -1,5 +1,6 @@
 /** The engine's WGSL, with lines that stand once for each row of a tile. */
 
+import { createHash } from 'node:crypto';
 import fs from 'node:fs';
 
 /**
@@ -18,4 +19,15 @@ export function shaderText(name: string, repeats: Readonly<Record<string, number
       return copies.join('\n');
     })
     .join('\n');
+}
+
+/** A hash of all of it: other kernels give other bits, and so other KV. */
+export function shadersDigest(): string {
+  const hash = createHash('sha256');
+  const folder = new URL('../shaders/', import.meta.url);
+  for (const name of fs.readdirSync(folder).sort()) {
+    const text = fs.readFileSync(new URL(name, folder));
+    hash.update(`${name} ${text.length}\n`).update(text);
+  }
+  return hash.digest('hex');
 }

@@ -169,7 +169,10 @@ describe.each(places)('in %s', (_place, rows, send, path) => {
     expect(plain.status).toBe(200);
     const isKnown = field !== 'weight' && field !== 'image_url';
     for (const value of [...neutral, ...(isKnown ? [null] : [])]) {
-      expect(await send({ [field]: value }), JSON.stringify(value)).toMatchObject({ status: 200 });
+      expect(await send({ [field]: value }), JSON.stringify(value)).toMatchObject({
+        status: 200,
+        text: plain.text,
+      });
     }
   });
 
