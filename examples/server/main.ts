@@ -13,8 +13,13 @@ if (args.includes('--help')) {
     const saves = options.state === undefined ? '; without --state its KV goes with it' : ' and saves the KV';
     console.log(`Listening on ${serving.url} (Ctrl+C stops it${saves})`);
     const stop = async (): Promise<void> => {
-      const saved = await serving.stop();
-      console.log(options.state === undefined ? 'Stopped.' : `Stopped; ${saved} blocks are saved.`);
+      try {
+        const saved = await serving.stop();
+        console.log(options.state === undefined ? 'Stopped.' : `Stopped; ${saved} blocks are saved.`);
+      } catch (error) {
+        console.error(`tierkv server: the stop failed: ${error instanceof Error ? error.message : error}`);
+        process.exitCode = 1;
+      }
     };
     process.once('SIGINT', stop);
     process.once('SIGTERM', stop);

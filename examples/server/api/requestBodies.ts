@@ -287,7 +287,10 @@ function messagesOf(fields: Fields, model: ModelText): ChatMessage[] {
     const role = message.get('role');
     if (typeof role !== 'string') throw fields.error(`${at}.role`, `${at} has no role. Give it one.`);
     if (!roles.includes(role)) {
-      throw fields.error(`${at}.role`, `${at} has the role ${show(role)}. Give one of ${roles.join(', ')}.`);
+      throw fields.error(
+        `${at}.role`,
+        `${at} has the role ${role.slice(0, 60)}. Give one of ${roles.join(', ')}.`,
+      );
     }
     for (const name of neutralInMessages) message.refuse(name, '');
     const content = contentOf(fields, message.get('content'), at);

@@ -1,5 +1,6 @@
 /** The engine's kernels, compiled for one device and one model. */
 
+import { TierKVError } from '../../../../src/index.ts'; // in your project: 'tierkv'
 import type { ModelConfig } from '../checkpoint/index.ts';
 import { shaderText } from './shaderText.ts';
 import { paddedVocabulary } from './weights.ts';
@@ -29,7 +30,7 @@ export interface Kernels {
 
 export async function compileKernels(device: GPUDevice, config: ModelConfig): Promise<Kernels> {
   const { hidden, heads, kvHeads, headDim, ffn, vocabulary, normEpsilon } = config;
-  const compile = (
+  const compile = async (
     name: string,
     constants: Readonly<Record<string, number>>,
     repeats: Readonly<Record<string, number>> = {},
@@ -38,7 +39,13 @@ export async function compileKernels(device: GPUDevice, config: ModelConfig): Pr
     const code = shaderText(name, repeats).replaceAll('TILE', word);
     const module = device.createShaderModule({ label: name, code });
     const compute = { module, constants: { ...constants } };
-    return device.createComputePipelineAsync({ label: name, layout: 'auto', compute });
+    try {
+      return await device.createComputePipelineAsync({ label: name, layout: 'auto', compute });
+    } catch (cause) {
+      const [why] = (cause instanceof Error ? cause.message : String(cause)).split('\n');
+      const message = `The device does not compile the kernel ${name} (${why}). Take another with TIERKV_ADAPTER.`;
+      throw new TierKVError('TKV_DEVICE', message, { cause });
+    }
   };
   const product = (
     inputs: number,
