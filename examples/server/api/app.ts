@@ -189,7 +189,7 @@ function crossOrigin(request: FastifyRequest, allowed: readonly string[]): Recor
   };
 }
 
-/** What there is of an answer that was cut is no answer: a client would take it for the whole of it. */
+/** The error in place of an answer that was cut: a client would take its part for the whole. */
 function cutError({ finish, failure }: Answer): ApiError | undefined {
   if (finish === 'stop' || finish === 'length') return undefined;
   if (failure !== undefined) {

@@ -66,7 +66,7 @@ export function metricsText(engine: Engine, model: string): string {
   return `${lines.join('\n')}\n`;
 }
 
-/** The runtime counts ends of loads by outcome, and one of these is no failure: it stays 0. */
+/** The runtime counts ends of loads by outcome, and loaded is the one that cannot fail: it stays 0. */
 const loadsThatDidNotFail = 'loadsFailed.loaded';
 
 /** `_total` says once that it only grows. */

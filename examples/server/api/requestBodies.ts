@@ -217,7 +217,7 @@ function isTextFormat(value: unknown): boolean {
   return entries.length === 1 && entries[0].join() === 'type,text';
 }
 
-/** A bias of 0 is none. */
+/** A bias of 0 changes nothing. */
 function requireNoBias(fields: Fields): void {
   const bias = fields.get('logit_bias');
   const isNone = typeof bias === 'object' && Object.values(bias as object).every((each) => each === 0);
