@@ -1,8 +1,8 @@
 /**
- * Mixed traffic on the example server: whole answers, streams, and clients that leave in the middle, from many
- * clients at once, over tiers so small that most KV leaves HBM. Prompts are tokens or texts, and tokenizers of
- * three kinds make texts of the answers. Every text is compared with that of an engine
- * that has room for all and reuses nothing.
+ * Mixed traffic on the example server: whole answers, streams, and clients that leave in the middle, from
+ * many clients at once, over tiers so small that most KV leaves HBM. Prompts are tokens or texts, and
+ * tokenizers of three kinds make texts of the answers. Every text is compared with that of an engine that has
+ * room for all and reuses nothing.
  */
 
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -125,8 +125,8 @@ export async function serverLoad(options: LoadOptions): Promise<LoadReport> {
 }
 
 /**
- * Four beginnings that many share, and ends of their own; half of the requests are greedy, and every third prompt
- * is a text.
+ * Four beginnings that many share, and ends of their own; half of the requests are greedy, and every third
+ * prompt is a text.
  */
 function requests(random: SeededRandom): Wanted[] {
   const tokens = (count: number): number[] => Array.from({ length: count }, () => 3 + random.below(509));

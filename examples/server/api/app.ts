@@ -28,8 +28,8 @@ export interface AppOptions {
   /** Receives errors that clients are not told of. */
   readonly log?: (line: string) => void;
   /**
-   * Origins whose pages may call the API and read its answers, or `*` for all. Default: none, and browsers keep
-   * other pages away.
+   * Origins whose pages may call the API and read its answers, or `*` for all. Default: none, and browsers
+   * keep other pages away.
    */
   readonly allowedOrigins?: readonly string[];
 }

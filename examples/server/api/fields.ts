@@ -1,4 +1,6 @@
-/** The fields of a request's body, checked one by one; a field that nobody asked for is an error of its own. */
+/**
+ * The fields of a request's body, checked one by one; a field that nobody asked for is an error of its own.
+ */
 
 import { ApiError } from './apiError.ts';
 
@@ -82,8 +84,8 @@ export class Fields {
   }
 
   /**
-   * What this server has not, unless the value says that it is not wanted: null, false, an empty list or object,
-   * or one of `neutral`.
+   * What this server has not, unless the value says that it is not wanted: null, false, an empty list or
+   * object, or one of `neutral`.
    */
   refuse(name: string, ...neutral: readonly unknown[]): void {
     const value = this.get(name);

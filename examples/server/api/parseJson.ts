@@ -1,6 +1,6 @@
 /**
- * JSON of a request's body. How deep it goes, and how many values it has, is bounded before anything is made of
- * it: what comes after may go through it with calls within calls.
+ * JSON of a request's body. How deep it goes, and how many values it has, is bounded before anything is made
+ * of it: what comes after may go through it with calls within calls.
  */
 
 import { ApiError } from './apiError.ts';

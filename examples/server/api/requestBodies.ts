@@ -325,7 +325,9 @@ function textOfPart(fields: Fields, each: unknown, at: string, i: number): strin
   return text;
 }
 
-/** Tokens stand for some four characters each; a text in which they stand for more than this fits no context. */
+/**
+ * Tokens stand for some four characters each; a text in which they stand for more than this fits no context.
+ */
 const charactersOfTokenMax = 64;
 
 /** A text that is far too long is refused before a tokenizer goes through it. */

@@ -31,7 +31,9 @@ export class Serving {
     this.#options = options;
   }
 
-  /** @throws {TierKVError} by the name of the option at fault, before the device is opened where that can be */
+  /**
+   * @throws {TierKVError} by the name of the option at fault, before the device is opened where that can be
+   */
   static async start(options: ServerOptions, log: (line: string) => void): Promise<Serving> {
     const { apiKeys, maxWaiting, host, port, name, allowedOrigins } = options;
     if (options.steps !== undefined) requireWritable(options.steps); // better now than at the end
@@ -116,8 +118,8 @@ function textOf(error: unknown): string {
 }
 
 /**
- * Files of a cache are removed, since nothing can be done with what they hold; files that are not of one are set
- * aside. @returns what is to be told
+ * Files of a cache are removed, since nothing can be done with what they hold; files that are not of one are
+ * set aside. @returns what is to be told
  */
 function beginEmpty(state: string, { field, message }: TierKVError): string {
   const directory = nodePath.join(state, 'kv');
@@ -198,8 +200,8 @@ function directoryIn(state: string, name: string): string {
 const secretBytes = 32;
 
 /**
- * The secret under which block keys are made: the same after a restart, and for this user alone. One that was not
- * written to its end is made anew.
+ * The secret under which block keys are made: the same after a restart, and for this user alone. One that was
+ * not written to its end is made anew.
  */
 function secretIn(state: string, log: (line: string) => void): Uint8Array {
   const path = nodePath.join(directoryIn(state, '.'), 'secret.key');

@@ -142,8 +142,8 @@ export class Engine {
 
   /**
    * A request begins as soon as there is room. Read the answer, or `cancel` it.
-   * @throws TKV_CAPACITY for a prompt and an answer that are together longer than the context, TKV_INPUT for an
-   * empty prompt, TKV_STATE when the engine closes
+   * @throws TKV_CAPACITY for a prompt and an answer that are together longer than the context, TKV_INPUT for
+   * an empty prompt, TKV_STATE when the engine closes
    */
   submit(request: GenerationRequest): Answer {
     const { prompt, maxTokens } = request;
@@ -266,8 +266,8 @@ export class Engine {
   }
 
   /**
-   * The step brought nothing, and nothing of it is published. Requests that failed end; the others are computed
-   * again, with the tokens that they had.
+   * The step brought nothing, and nothing of it is published. Requests that failed end; the others are
+   * computed again, with the tokens that they had.
    */
   #failStep(failures: ReadonlyMap<string, AnswerFailure>): void {
     const { scheduler } = this.cache;

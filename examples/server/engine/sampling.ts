@@ -25,8 +25,8 @@ export function areFinite(logits: Float32Array): boolean {
 /**
  * @param logits one for each token of the vocabulary
  * @param index of the token in the answer, from 0
- * @throws TKV_INPUT for logits that are not all finite: no comparison with a NaN is true, so that a token would
- * come of the order of the vocabulary
+ * @throws TKV_INPUT for logits that are not all finite: no comparison with a NaN is true, so that a token
+ * would come of the order of the vocabulary
  */
 export function sampleToken(logits: Float32Array, options: SamplingOptions, index: number): number {
   const { temperature, topK, topP, seed } = options;

@@ -1,6 +1,6 @@
 /**
- * A model is known by the content of its files: names, sizes and times say nothing. What is cached is found with
- * a copy of the model, and never with another one; it keeps no server down.
+ * A model is known by the content of its files: names, sizes and times say nothing. What is cached is found
+ * with a copy of the model, and never with another one; it keeps no server down.
  */
 
 import { createHash } from 'node:crypto';

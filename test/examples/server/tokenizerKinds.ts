@@ -1,7 +1,7 @@
 /**
- * The tiny model with tokenizers of the three kinds that models come with: bytes as characters, pieces with a mark
- * for spaces and bytes behind them, and words with marked continuations. Each has a token for every id, so that
- * whatever the model says is text.
+ * The tiny model with tokenizers of the three kinds that models come with: bytes as characters, pieces with a
+ * mark for spaces and bytes behind them, and words with marked continuations. Each has a token for every id,
+ * so that whatever the model says is text.
  */
 
 import { writeFileSync } from 'node:fs';

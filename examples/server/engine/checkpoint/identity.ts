@@ -1,10 +1,11 @@
 /**
- * What a model is: a hash of all that determines its KV and its tokens. It is made of bytes, never of the name,
- * the size or the time of a file, so that a copy of a model is the same model, and a changed one never is.
+ * What a model is: a hash of all that determines its KV and its tokens. It is made of bytes, never of the
+ * name, the size or the time of a file, so that a copy of a model is the same model, and a changed one never
+ * is.
  *
- * Weights enter as the values that go to the device, tensor by tensor: how they are distributed over files, and
- * how the files are named, says nothing. They are read again for each new device, and compared with the hash
- * then.
+ * Weights enter as the values that go to the device, tensor by tensor: how they are distributed over files,
+ * and how the files are named, says nothing. They are read again for each new device, and compared with the
+ * hash then.
  */
 
 import { createHash, type Hash } from 'node:crypto';
@@ -27,7 +28,8 @@ const namesThatCount: readonly RegExp[] = [
 const foldersThatCount: readonly string[] = ['additional_chat_templates'];
 
 /**
- * @returns the identity, and the checkpoint with tensors that are compared with it whenever they are read again
+ * @returns the identity, and the checkpoint with tensors that are compared with it whenever they are read
+ * again
  * @throws TKV_IO, TKV_INPUT for a file that cannot be read
  */
 export function identified(
@@ -74,7 +76,9 @@ function digestOf(values: Float32Array): string {
   return hash.digest('hex');
 }
 
-/** Tensors whose files may be changed while a server runs: what is read again has to be what was read first. */
+/**
+ * Tensors whose files may be changed while a server runs: what is read again has to be what was read first.
+ */
 class KnownTensors implements TensorSource {
   readonly #tensors: TensorSource;
   readonly #digests: ReadonlyMap<string, string>;

@@ -6,8 +6,8 @@
  *           -> norm of the rows that sample -> head -> logits
  *
  * A row's result does not depend on the rows beside it: see the kernels. What a step gave is known to be good
- * when `run` is fulfilled: the device took all its commands, and `notFinite` names the rows whose K, V or result
- * hold a NaN or an infinity.
+ * when `run` is fulfilled: the device took all its commands, and `notFinite` names the rows whose K, V or
+ * result hold a NaN or an infinity.
  */
 
 import { PagedAttention } from '../../../../src/compute/index.ts'; // in your project: 'tierkv/compute'

@@ -1,6 +1,7 @@
 /**
  * What the device says of the decoder's buffers and commands. WebGPU's calls return before the device has
- * answered: a buffer that it did not give looks like any other, and a command that it refused computes nothing.
+ * answered: a buffer that it did not give looks like any other, and a command that it refused computes
+ * nothing.
  *
  * - What the buffers take is compared with the device's limits before the first of them is made.
  * - A buffer or a command is good only when the error scopes around it have ended without an error.
@@ -38,8 +39,8 @@ export function requireWithin(limits: BufferLimits, needs: readonly BufferNeed[]
 const filters: readonly GPUErrorFilter[] = ['validation', 'out-of-memory', 'internal'];
 
 /**
- * Error scopes around commands. What lies between `open` and `close` must not wait: the stack of scopes is the
- * device's, and others use it too.
+ * Error scopes around commands. What lies between `open` and `close` must not wait: the stack of scopes is
+ * the device's, and others use it too.
  */
 export class ErrorScopes {
   readonly #device: GPUDevice;
@@ -98,7 +99,9 @@ export class DeviceBuffers {
     }
   }
 
-  /** Fulfilled when the device has given all of them. @throws TKV_DEVICE naming the one that it did not give */
+  /**
+   * Fulfilled when the device has given all of them. @throws TKV_DEVICE naming the one that it did not give
+   */
   async given(): Promise<void> {
     for (const { label, bytes, scopes } of this.#made.splice(0)) {
       const error = await scopes.error();

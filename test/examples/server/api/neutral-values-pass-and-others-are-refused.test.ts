@@ -1,6 +1,7 @@
 /**
- * Fields that this server has not: values that ask for nothing pass, since clients send them always, and values
- * that would act are refused by the field's name, at the top, in options, in messages and in parts of content.
+ * Fields that this server has not: values that ask for nothing pass, since clients send them always, and
+ * values that would act are refused by the field's name, at the top, in options, in messages and in parts of
+ * content.
  */
 
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
