@@ -1,5 +1,6 @@
 /** Checkpoints of Llama-shaped models: what they hold, read and checked. */
 
+export { jsonBounds, readBounded, readJsonObject } from './boundedJson.ts';
 export { type Checkpoint, openCheckpoint, tensorShapes } from './checkpoint.ts';
 export { GgufFile, halvesOf } from './gguf.ts';
 export { type ModelConfig, parseModelConfig, readModelConfig } from './modelConfig.ts';
