@@ -3,6 +3,7 @@
 export { jsonBounds, readBounded, readJsonObject } from './boundedJson.ts';
 export { type Checkpoint, openCheckpoint, tensorShapes } from './checkpoint.ts';
 export { GgufFile, halvesOf } from './gguf.ts';
+export { requireSameModel } from './ggufModel.ts';
 export { type ModelConfig, parseModelConfig, readModelConfig } from './modelConfig.ts';
 export { fromBf16, fromQ41, fromQ80, toBf16 } from './numberFormats.ts';
 export { SafetensorsFile } from './safetensors.ts';

@@ -36,8 +36,6 @@ const probes = ['a', 'A', ' ', '0', '!', 'aA', 'a ', '\n'].flatMap((part) => [
   `${part.repeat(48)}!`,
 ]);
 
-const namedSpecial = ['bos', 'eos', 'unk', 'sep', 'pad', 'cls', 'mask'].map((name) => `${name}_token`);
-
 export class TextTokenizer {
   /**
    * `tokenizer_config.json`, with what other files say about special tokens, and with the chat template or the
@@ -185,17 +183,27 @@ function tokensOf(
   return { added, tokens };
 }
 
-/** Tokens that are left out of texts: those marked so, and those to which the settings give a special part. */
+/**
+ * Tokens that are left out of texts: those marked so in either file, and those to which the settings give a
+ * part, as `eos_token` does. A name in a list of more special tokens does not change one that is added as text.
+ */
 function specialTokens(added: readonly Json[], settings: Json): Set<string> {
   const special = new Set<string>();
-  for (const { content, special: isSpecial } of added) if (isSpecial === true) special.add(content as string);
+  const configured = Object.values((settings.added_tokens_decoder ?? {}) as object) as (Json | null)[];
+  for (const token of [...added, ...configured]) {
+    if (token?.special === true && typeof token.content === 'string') special.add(token.content);
+  }
+  for (const [name, value] of Object.entries(settings)) {
+    const token = name.endsWith('_token') ? contentOf(value) : undefined;
+    if (token !== undefined) special.add(token);
+  }
   const more = [settings.additional_special_tokens, settings.extra_special_tokens].flatMap((some) =>
     typeof some === 'object' && some !== null ? Object.values(some) : [],
   );
-  const notSpecial = new Set(added.map(({ content }) => content));
-  for (const value of [...namedSpecial.map((name) => settings[name]), ...more]) {
+  const known = new Set(added.map(({ content }) => content));
+  for (const value of more) {
     const token = contentOf(value);
-    if (token !== undefined && !notSpecial.has(token)) special.add(token);
+    if (token !== undefined && !known.has(token)) special.add(token);
   }
   return special;
 }

@@ -113,10 +113,23 @@ describe('decode', () => {
     );
   });
 
-  it('leaves out what the settings name as special', () => {
-    const settings = { eos_token: { content: 'hello' }, additional_special_tokens: ['un'] };
-    const tokens = ['hello', 'a', 'un'].map((token) => data.tokens.indexOf(token));
-    expect(tokenizerOf({ type: 'Fuse' }, settings).decode(tokens)).toBe('a');
+  // As transformers 5.24 decodes them with skip_special_tokens.
+  it.each([
+    [{}, 'hello<|plain|>un'],
+    [{ eos_token: { content: 'hello' } }, '<|plain|>un'],
+    [{ eos_token: '<|plain|>' }, 'helloun'],
+    [{ image_token: 'un' }, 'hello<|plain|>'],
+    [{ additional_special_tokens: ['un', '<|plain|>'] }, 'hello<|plain|>'],
+    [{ extra_special_tokens: { x: 'hello' } }, '<|plain|>un'],
+    [{ added_tokens_decoder: { [vocabulary - 2]: { content: '<|plain|>', special: true } } }, 'helloun'],
+    [
+      { added_tokens_decoder: { [vocabulary - 1]: { content: '<|end|>', special: false } } },
+      'hello<|plain|>un',
+    ],
+  ])('leaves out what the settings %j name as special', (settings, text) => {
+    const [hello, un] = ['hello', 'un'].map((token) => data.tokens.indexOf(token));
+    const tokens = [hello, vocabulary - 2, vocabulary - 1, un];
+    expect(tokenizerOf({ type: 'Fuse' }, settings).decode(tokens)).toBe(text);
   });
 });
 

@@ -13,6 +13,7 @@ import {
   iterate,
   JinjaError,
   type Kwargs,
+  Lazy,
   length,
   Namespace,
   percentFormat,
@@ -85,8 +86,10 @@ function selecting(isKept: boolean, byAttribute: boolean): Filter {
     const [name, ...rest] = byAttribute ? args.slice(1) : args;
     const test =
       name === undefined ? truth : (item: unknown): boolean => testNamed(str(name))(item, rest, kwargs);
-    if (!truth(value)) return [];
-    return iterate(value).filter((item) => test(keyOf(item)) === isKept);
+    return new Lazy(() => {
+      if (!truth(value)) return [];
+      return iterate(value).filter((item) => test(keyOf(item)) === isKept);
+    });
   };
 }
 
@@ -115,6 +118,11 @@ const defaulted: Filter = (value, args, kwargs) => {
 };
 const count: Filter = (value) => length(value);
 
+/** A filter whose work, and whose errors, wait until its elements are wanted. */
+function lazy(filter: Filter): Filter {
+  return (value, args, kwargs) => new Lazy(() => iterate(filter(value, args, kwargs)));
+}
+
 export const filters: Readonly<Record<string, Filter>> = {
   abs: (value) => {
     if (!isNumber(value)) throw new JinjaError(`bad operand type for abs(): '${typeName(value)}'`);
@@ -123,14 +131,14 @@ export const filters: Readonly<Record<string, Filter>> = {
   },
   attr: (value, [name]) =>
     value instanceof Map ? new Undefined(`attribute ${repr(name)}`) : getAttribute(value, str(name)),
-  batch: (value, args, kwargs) => {
+  batch: lazy((value, args, kwargs) => {
     const [size, fill] = take('linecount fill_with', args, kwargs, [0n, null]);
     const [items, by, out] = [iterate(value), int(size, 'linecount'), [] as unknown[][]];
     for (let at = 0; at < items.length; at += by) out.push(items.slice(at, at + by));
     const last = out.at(-1);
     while (fill !== null && last !== undefined && last.length < by) last.push(fill);
     return out;
-  },
+  }),
   capitalize: (value) => capitalize(str(value)),
   center: (value, args, kwargs) => {
     const [width] = take('width', args, kwargs, [80n]);
@@ -215,11 +223,11 @@ export const filters: Readonly<Record<string, Filter>> = {
     const number = text === '' ? Number.NaN : Number(text);
     return Number.isFinite(number) ? BigInt(Math.trunc(number)) : otherwise;
   },
-  items: (value) => {
+  items: lazy((value) => {
     if (value instanceof Undefined) return [];
     if (!(value instanceof Map)) throw new JinjaError('Can only get item pairs from a mapping.');
     return Array.from(value, ([key, each]) => Tuple.of(key, each));
-  },
+  }),
   join: (value, args, kwargs) => {
     const [by, attribute] = take('d attribute', args, kwargs, ['', null]);
     return iterate(value).map(attributeGetter(attribute)).map(str).join(str(by));
@@ -227,7 +235,7 @@ export const filters: Readonly<Record<string, Filter>> = {
   list: (value) => iterate(value),
   lower: (value) => str(value).toLowerCase(),
   upper: (value) => str(value).toUpperCase(),
-  map: (value, args, kwargs) => {
+  map: lazy((value, args, kwargs) => {
     if (!truth(value)) return [];
     if (args.length === 0 && kwargs.has('attribute')) {
       return iterate(value).map(attributeGetter(kwargs.get('attribute'), kwargs.get('default')));
@@ -235,7 +243,7 @@ export const filters: Readonly<Record<string, Filter>> = {
     if (args.length === 0) throw new JinjaError('map requires a filter argument');
     const [name, ...rest] = args;
     return iterate(value).map((item) => filterNamed(str(name))(item, rest, kwargs));
-  },
+  }),
   max: extreme(-1),
   min: extreme(1),
   reject: selecting(false, false),
@@ -262,7 +270,7 @@ export const filters: Readonly<Record<string, Filter>> = {
     return (method === 'ceil' ? Math.ceil : Math.floor)(Number(value) * scale) / scale;
   },
   safe: (value) => str(value),
-  slice: (value, args, kwargs) => {
+  slice: lazy((value, args, kwargs) => {
     const [slices, fill] = take('slices fill_with', args, kwargs, [1n, null]);
     const [items, parts] = [iterate(value), int(slices, 'slices')];
     const [each, more] = [Math.floor(items.length / parts), items.length % parts];
@@ -272,7 +280,7 @@ export const filters: Readonly<Record<string, Filter>> = {
       if (fill !== null && i >= more && more > 0) part.push(fill);
       return part;
     });
-  },
+  }),
   sort: (value, args, kwargs) => {
     const [isReverse, isCaseSensitive, attribute] = take('reverse case_sensitive attribute', args, kwargs, [
       false,
@@ -343,7 +351,7 @@ export const filters: Readonly<Record<string, Filter>> = {
     const word = cut.lastIndexOf(' ');
     return (truth(kills) || word === -1 ? cut : cut.slice(0, word)) + tail;
   },
-  unique: (value, args, kwargs) => {
+  unique: lazy((value, args, kwargs) => {
     const [isCaseSensitive, attribute] = take('case_sensitive attribute', args, kwargs, [false, null]);
     const get = attributeGetter(attribute);
     const seen: unknown[] = [];
@@ -353,7 +361,7 @@ export const filters: Readonly<Record<string, Filter>> = {
       seen.push(key);
       return true;
     });
-  },
+  }),
   urlencode: (value) => {
     const code = (part: unknown, keepsSlash: boolean): string =>
       encodeURIComponent(str(part))
@@ -460,6 +468,7 @@ export const tests: Readonly<Record<string, Test>> = {
     Array.isArray(value) ||
     value instanceof Map ||
     value instanceof Range ||
+    value instanceof Lazy ||
     value instanceof Undefined ||
     (value instanceof Attributes && value.name === 'LoopContext'),
   lower: (value) => /\p{L}/u.test(str(value)) && str(value) === str(value).toLowerCase(),

@@ -289,7 +289,7 @@ function itemOf(object: unknown, key: unknown): unknown {
 export function slice(object: unknown, from: unknown, to: unknown, step: unknown): unknown {
   if (object instanceof Undefined) throw undefinedError(object);
   if (typeof object !== 'string' && !Array.isArray(object) && typeName(object) !== 'range') {
-    return missing(object, 'slice');
+    throw new JinjaError(`'${typeName(object)}' object is not subscriptable`);
   }
   const all = iterate(object);
   const by = intOf(step, 1);

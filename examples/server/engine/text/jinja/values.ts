@@ -31,6 +31,21 @@ export class Range {
   }
 }
 
+/** What filters such as `map` give: elements that can be gone through once. Always true, without a length. */
+export class Lazy {
+  #make: (() => unknown[]) | undefined;
+
+  constructor(make: () => unknown[]) {
+    this.#make = make;
+  }
+
+  take(): unknown[] {
+    const items = this.#make?.() ?? [];
+    this.#make = undefined;
+    return items;
+  }
+}
+
 export type Kwargs = ReadonlyMap<string, unknown>;
 
 export class Callable {
@@ -82,6 +97,7 @@ export function typeName(value: unknown): string {
   if (value instanceof Callable) return 'function';
   if (value instanceof Range) return 'range';
   if (value instanceof Namespace) return 'Namespace';
+  if (value instanceof Lazy) return 'generator';
   const names: Record<string, string> = { bigint: 'int', number: 'float', boolean: 'bool', string: 'str' };
   return names[typeof value] ?? 'object';
 }
@@ -166,13 +182,14 @@ export function iterate(value: unknown): unknown[] {
   if (typeof value === 'string') return Array.from(value);
   if (value instanceof Map) return [...value.keys()];
   if (value instanceof Range) return [...value.items];
+  if (value instanceof Lazy) return value.take();
   if (value instanceof Undefined) return [];
   throw new JinjaError(`'${typeName(value)}' object is not iterable`);
 }
 
 export function length(value: unknown): bigint {
   if (value instanceof Undefined) return 0n;
-  if (isNumber(value) || value === null)
+  if (isNumber(value) || value === null || value instanceof Lazy)
     throw new JinjaError(`object of type '${typeName(value)}' has no len()`);
   return BigInt(iterate(value).length);
 }
@@ -346,7 +363,8 @@ export function percentFormat(format: string, values: unknown): string {
       return lead + rest.padStart(wide - lead.length, '0');
     },
   );
-  if (at < list.length && !(values instanceof Map)) {
+  const mayBeLeft = values instanceof Map || (Array.isArray(values) && !(values instanceof Tuple));
+  if (at < list.length && !mayBeLeft) {
     throw new JinjaError('not all arguments converted during string formatting');
   }
   return made;
