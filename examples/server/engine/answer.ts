@@ -63,7 +63,7 @@ export class Answer {
   constructor(id: string, request: GenerationRequest, decoder: Decoder, arrivedMs: number) {
     this.id = id;
     this.request = request;
-    this.#detokenizer = new Detokenizer(decoder);
+    this.#detokenizer = new Detokenizer(decoder, request.prompt);
     this.#stops = new StopStrings(request.stop);
     const never = Number.NaN;
     this.times = { arrivedMs, firstStepMs: never, firstTokenMs: never, lastTokenMs: never, endedMs: never };

@@ -5,7 +5,12 @@
 
 import fs from 'node:fs';
 import nodePath from 'node:path';
-import { checkpointError, type GgufFile } from '../engine/checkpoint/index.ts';
+import {
+  checkpointError,
+  type GgufFile,
+  parseModelConfig,
+  requireSameModel,
+} from '../engine/checkpoint/index.ts';
 
 /** Type of a token that stands for no text. */
 const CONTROL = 3;
@@ -14,7 +19,10 @@ const CONTROL = 3;
 export function convertGguf(source: GgufFile, directory: string): void {
   const write = (name: string, json: object): void =>
     fs.writeFileSync(nodePath.join(directory, name), `${JSON.stringify(json, null, 1)}\n`);
-  write('config.json', configOf(source));
+  const config = configOf(source);
+  // What config.json cannot say, such as scaled rotary embeddings, would be lost by the conversion.
+  requireSameModel(source, parseModelConfig(JSON.parse(JSON.stringify(config)), source.path));
+  write('config.json', config);
   write('tokenizer.json', tokenizerOf(source));
   write('tokenizer_config.json', {
     tokenizer_class: 'GPT2Tokenizer',

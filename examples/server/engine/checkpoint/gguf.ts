@@ -8,7 +8,8 @@
  *     magic | version | tensors | metadata | name, shape, type, offset of each | padding | bytes
  */
 
-import { GgufReader, type GgufValue } from './ggufReader.ts';
+import { headCounts } from './ggufModel.ts';
+import { GgufReader, type GgufValue, integerTypes } from './ggufReader.ts';
 import {
   fromF16,
   fromF32,
@@ -19,7 +20,7 @@ import {
   quantBlock,
 } from './numberFormats.ts';
 import { OpenedBytes } from './openedBytes.ts';
-import { checkpointError, elementsOf, type TensorSource } from './tensorSource.ts';
+import { checkpointError, elementsOf, type StoredTensors } from './tensorSource.ts';
 
 /** By the type's number in the file; `of` elements take `bytes` bytes. */
 const formats: Readonly<
@@ -31,31 +32,48 @@ const formats: Readonly<
   8: { of: quantBlock, bytes: q80BlockBytes, read: fromQ80 },
 };
 
+const again = 'Fetch the file again: it is not whole.';
+
 interface Entry {
   readonly shape: readonly number[];
   readonly type: number;
   readonly offset: number;
 }
 
-export class GgufFile implements TensorSource {
+export class GgufFile implements StoredTensors {
   readonly path: string;
   readonly metadata: ReadonlyMap<string, GgufValue>;
+  /** The type's number of each value of the metadata. */
+  readonly types: ReadonlyMap<string, number>;
   readonly #file: OpenedBytes;
   readonly #entries: ReadonlyMap<string, Entry>;
   readonly #dataAt: number;
 
-  /** @throws TKV_INPUT for a file that is no GGUF, of another version, or with tensors of unknown types */
+  /** @throws TKV_INPUT for a file that is no GGUF, of another version, or ends before its tensors */
   constructor(path: string) {
     this.path = path;
     this.#file = new OpenedBytes(path);
     try {
       const reader = new GgufReader(this.#file);
-      const { metadata, tensors } = reader.readHeader();
+      const { metadata, types, tensors } = reader.readHeader();
       this.metadata = metadata;
-      this.#entries = new Map(tensors.map(({ name, ...entry }) => [checkpointName(name), entry]));
-      const alignment = Number(metadata.get('general.alignment') ?? 32);
+      this.types = types;
+      const entries = new Map<string, Entry>();
+      for (const { name, ...entry } of tensors) {
+        const known = checkpointName(name);
+        if (entries.has(known)) throw checkpointError(path, `has the tensor ${name} twice`, again, name);
+        entries.set(known, entry);
+      }
+      this.#entries = entries;
+      const alignment = metadata.get('general.alignment') ?? 32;
+      const isAlignment =
+        typeof alignment === 'number' && alignment >= 8 && alignment <= 2 ** 20 && alignment % 8 === 0;
+      const isInteger = integerTypes.includes(types.get('general.alignment') ?? 4);
+      if (!isAlignment || !isInteger) {
+        const problem = `general.alignment is ${String(alignment).slice(0, 80)}`;
+        throw checkpointError(path, problem, 'It must be a multiple of 8.', 'general.alignment');
+      }
       this.#dataAt = Math.ceil(reader.at / alignment) * alignment;
-      for (const [name, { type, shape }] of this.#entries) this.#requireFormat(name, type, shape);
     } catch (error) {
       this.close();
       throw error;
@@ -72,12 +90,12 @@ export class GgufFile implements TensorSource {
 
   read(name: string): Float32Array {
     const entry = this.#entries.get(name);
-    if (entry === undefined)
-      throw checkpointError(this.path, `has no tensor ${name}`, 'Fetch it again.', name);
+    if (entry === undefined) throw checkpointError(this.path, `has no tensor ${name}`, again, name);
+    this.requireReadable(name);
+    const heads = this.#rotatedHeads(name, entry.shape);
     const { of, bytes, read } = formats[entry.type];
     const length = (elementsOf(entry.shape) / of) * bytes;
     const values = read(this.#file.read(this.#dataAt + entry.offset, length));
-    const heads = this.#rotatedHeads(name);
     return heads === 0 ? values : halvesOf(values, heads, entry.shape[1]);
   }
 
@@ -85,7 +103,10 @@ export class GgufFile implements TensorSource {
     this.#file.close();
   }
 
-  #requireFormat(name: string, type: number, shape: readonly number[]): void {
+  requireReadable(name: string): void {
+    const entry = this.#entries.get(name);
+    if (entry === undefined) throw checkpointError(this.path, `has no tensor ${name}`, again, name);
+    const { type, shape, offset } = entry;
     const format = formats[type];
     if (format === undefined) {
       const remedy = 'Known are F32, F16, Q8_0 and Q4_1: quantise the model to one of them.';
@@ -95,14 +116,22 @@ export class GgufFile implements TensorSource {
       const problem = `tensor ${name} has rows of ${shape.at(-1)} elements, no multiple of ${format.of}`;
       throw checkpointError(this.path, problem, 'Fetch the model again.', name);
     }
+    const end = this.#dataAt + offset + (elementsOf(shape) / format.of) * format.bytes;
+    if (end > this.#file.size) {
+      const problem = `tensor ${name} ends at byte ${end} of a file of ${this.#file.size}, which ends before byte ${end}`;
+      throw checkpointError(this.path, problem, again, name);
+    }
   }
 
   /** Heads of a tensor whose rows are in the order of adjacent pairs, or 0. */
-  #rotatedHeads(name: string): number {
-    const heads = Number(this.metadata.get('llama.attention.head_count') ?? 0);
-    if (name.endsWith('.q_proj.weight')) return heads;
-    if (!name.endsWith('.k_proj.weight')) return 0;
-    return Number(this.metadata.get('llama.attention.head_count_kv') ?? heads);
+  #rotatedHeads(name: string, [rows]: readonly number[]): number {
+    const isQuery = name.endsWith('.q_proj.weight');
+    if (!isQuery && !name.endsWith('.k_proj.weight')) return 0;
+    const { heads, kvHeads } = headCounts(this);
+    const count = isQuery ? heads : kvHeads;
+    if (rows % (2 * count) === 0) return count;
+    const problem = `tensor ${name} has ${rows} rows, which are not ${count} heads`;
+    throw checkpointError(this.path, problem, again, name);
   }
 }
 

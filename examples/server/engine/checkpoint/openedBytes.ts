@@ -14,6 +14,8 @@ export class OpenedBytes {
   constructor(path: string) {
     this.path = path;
     try {
+      // Looked at before it is opened: opening a pipe that nothing writes to would never return.
+      if (!fs.statSync(path).isFile()) throw new Error('it must be a regular file');
       this.#fd = fs.openSync(path, 'r');
       this.size = fs.fstatSync(this.#fd).size;
     } catch (cause) {
@@ -27,6 +29,10 @@ export class OpenedBytes {
 
   /** @throws TKV_INPUT where the file ends before `at + length` */
   read(at: number, length: number): Uint8Array<ArrayBuffer> {
+    if (at + length > this.size) {
+      const problem = `ends at byte ${this.size}, before byte ${at + length}`;
+      throw checkpointError(this.path, problem, 'Fetch the file again: it is not whole.');
+    }
     const bytes = new Uint8Array(length);
     for (let done = 0; done < length; ) {
       const read = fs.readSync(this.#fd, bytes, done, Math.min(length - done, 2 ** 30), at + done);

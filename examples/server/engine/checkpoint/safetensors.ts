@@ -8,11 +8,11 @@
  *     +------------+--------------------+---------------------------+
  */
 
+import { jsonBounds, parseBoundedJson } from './boundedJson.ts';
 import { fromBf16, fromF16, fromF32 } from './numberFormats.ts';
 import { OpenedBytes } from './openedBytes.ts';
-import { checkpointError, elementsOf, type TensorSource } from './tensorSource.ts';
+import { checkpointError, elementsOf, type StoredTensors } from './tensorSource.ts';
 
-const headerBytesMax = 100_000_000;
 const formats = {
   F32: { bytes: 4, read: fromF32 },
   F16: { bytes: 2, read: fromF16 },
@@ -21,13 +21,14 @@ const formats = {
 type Format = keyof typeof formats;
 
 interface Entry {
-  readonly format: Format;
+  /** Names an unknown format too: a tensor that is never read may have any. */
+  readonly format: string;
   readonly shape: readonly number[];
   readonly at: number;
   readonly bytes: number;
 }
 
-export class SafetensorsFile implements TensorSource {
+export class SafetensorsFile implements StoredTensors {
   readonly path: string;
   readonly #file: OpenedBytes;
   readonly #entries: ReadonlyMap<string, Entry>;
@@ -52,11 +53,23 @@ export class SafetensorsFile implements TensorSource {
     return this.#entries.get(name)?.shape;
   }
 
+  requireReadable(name: string): void {
+    this.#formatOf(name);
+  }
+
   read(name: string): Float32Array {
+    const { format, at, bytes } = this.#formatOf(name);
+    return format.read(this.#file.read(at, bytes));
+  }
+
+  #formatOf(name: string): { format: (typeof formats)[Format]; at: number; bytes: number } {
     const entry = this.#entries.get(name);
     if (entry === undefined)
       throw checkpointError(this.path, `has no tensor ${name}`, 'Fetch it again.', name);
-    return formats[entry.format].read(this.#file.read(entry.at, entry.bytes));
+    if (Object.hasOwn(formats, entry.format)) return { ...entry, format: formats[entry.format as Format] };
+    const known = Object.keys(formats).join(', ');
+    const problem = `tensor ${name} is stored as ${entry.format}`;
+    throw checkpointError(this.path, problem, `Convert it to one of ${known}.`, name);
   }
 
   close(): void {
@@ -69,16 +82,17 @@ function entriesOf(file: OpenedBytes): Map<string, Entry> {
     checkpointError(file.path, problem, 'Give a whole safetensors file.');
   if (file.size < 8) throw damaged(`has ${file.size} bytes, too few for a header`);
   const length = Number(new DataView(file.read(0, 8).buffer).getBigUint64(0, true));
-  if (length > headerBytesMax || 8 + length > file.size) {
+  if (8 + length > file.size) {
     throw damaged(`says that its header has ${length} bytes, but the file has ${file.size}`);
   }
-  let header: unknown;
-  try {
-    header = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(file.read(8, length)));
-  } catch {
-    throw damaged('has a header that is not JSON');
+  const { bytes: most } = jsonBounds.header;
+  if (length > most) throw damaged(`says that its header has ${length} bytes, more than ${most}`);
+  const remedy = 'Give a whole safetensors file.';
+  const what = `${file.path} (header)`;
+  const header = parseBoundedJson(file.read(8, length), jsonBounds.header, what, remedy);
+  if (typeof header !== 'object' || header === null || Array.isArray(header)) {
+    throw damaged('has a header that holds no JSON object');
   }
-  if (typeof header !== 'object' || header === null) throw damaged('has a header that is no JSON object');
   const entries = new Map<string, Entry>();
   for (const [name, value] of Object.entries(header)) {
     if (name !== '__metadata__') entries.set(name, entryOf(file, name, value, 8 + length));
@@ -87,23 +101,20 @@ function entriesOf(file: OpenedBytes): Map<string, Entry> {
 }
 
 function entryOf(file: OpenedBytes, name: string, value: unknown, dataAt: number): Entry {
-  const damaged = (problem: string, remedy = 'Give a whole safetensors file.'): Error =>
-    checkpointError(file.path, `tensor ${name} ${problem}`, remedy, name);
+  const damaged = (problem: string): Error =>
+    checkpointError(file.path, `tensor ${name} ${problem}`, 'Give a whole safetensors file.', name);
   const { dtype, shape, data_offsets: range } = (value ?? {}) as Record<string, unknown>;
   if (!isSizes(shape)) throw damaged('has no shape');
   if (!isSizes(range) || range.length !== 2) throw damaged('has no range of bytes');
-  if (typeof dtype !== 'string' || !Object.hasOwn(formats, dtype)) {
-    const known = Object.keys(formats).join(', ');
-    throw damaged(`is stored as ${String(dtype)}`, `Convert it to one of ${known}.`);
-  }
-  const format = dtype as Format; // one of the keys, as was just checked
+  if (typeof dtype !== 'string') throw damaged('has no dtype');
   const [from, to] = range;
-  const bytes = elementsOf(shape) * formats[format].bytes;
-  if (to - from !== bytes) {
+  const isKnown = Object.hasOwn(formats, dtype);
+  const bytes = isKnown ? elementsOf(shape) * formats[dtype as Format].bytes : to - from;
+  if (to - from !== bytes || bytes < 0) {
     throw damaged(`has ${to - from} bytes, but its shape [${shape.join(', ')}] takes ${bytes}`);
   }
   if (dataAt + to > file.size) throw damaged(`ends at byte ${dataAt + to} of a file of ${file.size}`);
-  return { format, shape, at: dataAt + from, bytes };
+  return { format: dtype, shape, at: dataAt + from, bytes };
 }
 
 function isSizes(value: unknown): value is number[] {

@@ -1,11 +1,11 @@
 /** Several files as one source: an index names the file of each tensor. */
 
-import fs from 'node:fs';
 import nodePath from 'node:path';
+import { jsonBounds, readJsonObject } from './boundedJson.ts';
 import { SafetensorsFile } from './safetensors.ts';
-import { checkpointError, type TensorSource } from './tensorSource.ts';
+import { checkpointError, type StoredTensors } from './tensorSource.ts';
 
-export class ShardedTensors implements TensorSource {
+export class ShardedTensors implements StoredTensors {
   readonly path: string;
   readonly #files: ReadonlyMap<string, SafetensorsFile>;
   readonly #fileOf: ReadonlyMap<string, SafetensorsFile>;
@@ -46,11 +46,18 @@ export class ShardedTensors implements TensorSource {
     return this.#fileOf.get(name)?.shape(name);
   }
 
+  requireReadable(name: string): void {
+    this.#fileWith(name).requireReadable(name);
+  }
+
   read(name: string): Float32Array {
+    return this.#fileWith(name).read(name);
+  }
+
+  #fileWith(name: string): SafetensorsFile {
     const file = this.#fileOf.get(name);
-    if (file === undefined)
-      throw checkpointError(this.path, `has no tensor ${name}`, 'Fetch it again.', name);
-    return file.read(name);
+    if (file !== undefined) return file;
+    throw checkpointError(this.path, `has no tensor ${name}`, 'Fetch it again.', name);
   }
 
   close(): void {
@@ -59,14 +66,8 @@ export class ShardedTensors implements TensorSource {
 }
 
 function weightMap(indexPath: string): [tensor: string, file: string][] {
-  let index: unknown;
-  try {
-    index = JSON.parse(fs.readFileSync(indexPath, 'utf8'));
-  } catch {
-    throw checkpointError(indexPath, 'is not JSON', 'Fetch the model again.');
-  }
-  const { weight_map: map } = (index ?? {}) as Record<string, unknown>;
-  if (typeof map !== 'object' || map === null) {
+  const { weight_map: map } = readJsonObject(indexPath, jsonBounds.header, 'Fetch the model again.');
+  if (typeof map !== 'object' || map === null || Array.isArray(map)) {
     throw checkpointError(indexPath, 'has no weight_map', 'Fetch the model again.', 'weight_map');
   }
   return Object.entries(map).map(([tensor, file]) => {

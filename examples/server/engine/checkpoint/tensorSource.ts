@@ -16,6 +16,12 @@ export interface TensorSource {
   close(): void;
 }
 
+/** Tensors of files, which may be stored in a format that is not known. */
+export interface StoredTensors extends TensorSource {
+  /** @throws TKV_INPUT for a tensor that is missing, not whole, or in a format that is not known */
+  requireReadable(name: string): void;
+}
+
 export function elementsOf(shape: readonly number[]): number {
   return shape.reduce((product, size) => product * size, 1);
 }

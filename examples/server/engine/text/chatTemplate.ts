@@ -1,50 +1,62 @@
-/** Messages to a prompt, by the template that comes with the model, rendered by `@huggingface/jinja`. */
+/** Messages to a prompt, by the template that comes with the model, rendered as transformers does it. */
 
-import { createRequire } from 'node:module';
 import { TierKVError } from '../../../../src/index.ts';
-
-/** What is used of the package. Its own types do not resolve under `nodenext`, so it is required by name. */
-interface JinjaPackage {
-  readonly Template: new (text: string) => { render(values: object): string };
-}
-const { Template } = createRequire(import.meta.url)('@huggingface/jinja') as JinjaPackage;
+import { byName } from './chatTemplateFiles.ts';
+import { Template } from './jinja/template.ts';
+import { contentOf } from './tokenizer.ts';
 
 export interface ChatMessage {
   readonly role: string;
   readonly content: string;
 }
 
-export class ChatTemplate {
-  readonly #template: { render(values: object): string } | undefined;
-  readonly #special: Record<string, string> = {};
+/** What transformers gives to a template by name, where the model has it. */
+const specialNames = ['bos', 'eos', 'unk', 'sep', 'pad', 'cls', 'mask'].map((name) => `${name}_token`);
 
-  /** @param settings `tokenizer_config.json` @throws TKV_INPUT for a template that does not parse */
+export class ChatTemplate {
+  readonly #template: Template | undefined;
+  /** Names of the templates, where there are several and none is the default. */
+  readonly #names: readonly string[];
+  readonly #special: Record<string, unknown> = {};
+
+  /**
+   * @param settings `tokenizer_config.json`; its `chat_template` is one template, or several with names, of which
+   * `default` is used, since no tools are ever passed @throws TKV_INPUT for a template that does not parse
+   */
   constructor(settings: Readonly<Record<string, unknown>>) {
-    for (const name of ['bos_token', 'eos_token', 'unk_token', 'pad_token']) {
-      const value = settings[name];
-      const text = typeof value === 'object' && value !== null && 'content' in value ? value.content : value;
-      if (typeof text === 'string') this.#special[name] = text;
+    for (const name of Object.keys(settings)) {
+      const text =
+        specialNames.includes(name) || name.endsWith('_token') ? contentOf(settings[name]) : undefined;
+      if (text !== undefined) this.#special[name] = text;
     }
-    const { chat_template: text } = settings;
-    if (typeof text !== 'string') return;
+    const more = settings.additional_special_tokens ?? settings.extra_special_tokens;
+    if (Array.isArray(more)) this.#special.additional_special_tokens = more.map(contentOf);
+    const named = byName(settings.chat_template, 'tokenizer_config.json');
+    this.#names = Object.keys(named).sort();
+    const text = named.default;
+    if (text === undefined) return;
     try {
       this.#template = new Template(text);
     } catch (cause) {
-      throw new TierKVError('TKV_INPUT', `chat_template of the model does not parse. Give another model.`, {
-        field: 'chat_template',
-        cause,
-      });
+      const why = cause instanceof Error ? cause.message : String(cause);
+      const message = `chat_template of the model does not parse (${why}). Give another model.`;
+      throw new TierKVError('TKV_INPUT', message, { field: 'chat_template', cause });
     }
   }
 
   /** @throws TKV_INPUT for messages that the template refuses, and for a model without a template */
   render(messages: readonly ChatMessage[]): string {
     if (this.#template === undefined) {
-      const message = 'This model has no chat template. Use /v1/completions.';
+      const has =
+        this.#names.length === 0
+          ? 'has no chat template'
+          : `has the chat templates ${this.#names.join(', ')}, and no default`;
+      const message = `This model ${has}. Use /v1/completions.`;
       throw new TierKVError('TKV_INPUT', message, { field: 'messages' });
     }
+    const values = { messages, tools: null, documents: null, add_generation_prompt: true, ...this.#special };
     try {
-      return this.#template.render({ messages, add_generation_prompt: true, ...this.#special });
+      return this.#template.render(values);
     } catch (cause) {
       const why = cause instanceof Error ? cause.message : String(cause);
       const message = `The model's chat template refuses these messages (${why}). Change roles or their order.`;

@@ -3,4 +3,5 @@
 export { type ChatMessage, ChatTemplate } from './chatTemplate.ts';
 export { type Decoder, Detokenizer } from './detokenizer.ts';
 export { StopStrings } from './stopStrings.ts';
+export type { TextStream } from './tokenDecoder.ts';
 export { TextTokenizer } from './tokenizer.ts';

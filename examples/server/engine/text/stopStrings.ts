@@ -1,7 +1,10 @@
 /**
  * Stop strings in text that comes in pieces: text that may be the beginning of one is held back, so that no
- * part of a stop string is ever given out.
+ * part of a stop string is ever given out. Of several stop strings that one counts which is whole first; of
+ * several that end at the same character, the longest. So the text does not depend on the pieces.
  */
+
+import { overlap } from './tokenDecoder.ts';
 
 export class StopStrings {
   readonly #stops: readonly string[];
@@ -21,11 +24,14 @@ export class StopStrings {
   push(piece: string): string {
     if (this.#hasStopped) return '';
     const text = this.#held + piece;
-    const ends = this.#stops.map((stop) => text.indexOf(stop)).filter((at) => at !== -1);
-    if (ends.length > 0) {
+    const found = this.#stops
+      .map((stop) => ({ from: text.indexOf(stop), length: stop.length }))
+      .filter(({ from }) => from !== -1)
+      .sort((a, b) => a.from + a.length - b.from - b.length || a.from - b.from);
+    if (found.length > 0) {
       this.#hasStopped = true;
       this.#held = '';
-      return text.slice(0, Math.min(...ends));
+      return text.slice(0, found[0].from);
     }
     const held = Math.max(0, ...this.#stops.map((stop) => overlap(text, stop)));
     this.#held = text.slice(text.length - held);
@@ -38,11 +44,4 @@ export class StopStrings {
     this.#held = '';
     return held;
   }
-}
-
-/** How much of the end of `text` is a beginning of `stop`. */
-function overlap(text: string, stop: string): number {
-  let length = Math.min(text.length, stop.length - 1);
-  while (length > 0 && !text.endsWith(stop.slice(0, length))) length--;
-  return length;
 }

@@ -29,32 +29,63 @@ function text(value: string): Buffer {
   return Buffer.concat([u64(Buffer.byteLength(value)), Buffer.from(value)]);
 }
 
+/** A value with the number of its type in the file: 4 u32, 6 f32, 7 boolean, 8 text. */
+export interface GgufMetadataValue {
+  readonly type: number;
+  readonly value: number | string;
+}
+export type GgufMetadata = Readonly<Record<string, GgufMetadataValue | undefined>>;
+
+export const u32Of = (value: number): GgufMetadataValue => ({ type: 4, value });
+export const u64Of: (value: number) => Buffer = u64;
+
+export function headCountsOf(heads: number, kvHeads: number): GgufMetadata {
+  return {
+    'general.architecture': { type: 8, value: 'llama' },
+    'llama.attention.head_count': u32Of(heads),
+    'llama.attention.head_count_kv': u32Of(kvHeads),
+  };
+}
+
 export function writeGguf(tensors: TensorSource, heads: number, kvHeads: number): Buffer {
+  return ggufOf(tensors, headCountsOf(heads, kvHeads));
+}
+
+function bytesOf({ type, value }: GgufMetadataValue): Buffer {
+  if (typeof value === 'string') return text(value);
+  if (type === 7) return Buffer.from([value]);
+  return type === 6 ? Buffer.from(Float32Array.of(value).buffer) : u32(value);
+}
+
+/**
+ * Q and K of the tiny model in the order of 4 and 2 heads. @param more descriptions of tensors without data of
+ * their own
+ */
+export function ggufOf(tensors: TensorSource, metadata: GgufMetadata, more: readonly Buffer[] = []): Buffer {
+  const alignment = Number(metadata['general.alignment']?.value ?? 32) || 32;
+  const padding = (length: number): Buffer => Buffer.alloc((alignment - (length % alignment)) % alignment);
   const infos: Buffer[] = [];
   const data: Buffer[] = [];
   let offset = 0;
   for (const name of tensors.names) {
     const shape = tensors.shape(name) ?? [];
     let values = tensors.read(name);
-    if (name.includes('q_proj')) values = pairsOf(values, heads, shape[1]);
-    if (name.includes('k_proj')) values = pairsOf(values, kvHeads, shape[1]);
+    if (name.includes('q_proj')) values = pairsOf(values, shape[0] / 32, shape[1]);
+    if (name.includes('k_proj')) values = pairsOf(values, shape[0] / 32, shape[1]);
     const other = parts.reduce((so, [from, to]) => so.replace(from, to), name);
     const sizes = [...shape].reverse().map(u64);
     infos.push(text(other), u32(shape.length), ...sizes, u32(0), u64(offset));
     const bytes = Buffer.from(values.slice().buffer);
-    const padding = Buffer.alloc((32 - (bytes.length % 32)) % 32);
-    data.push(bytes, padding);
-    offset += bytes.length + padding.length;
+    data.push(bytes, padding(bytes.length));
+    offset += bytes.length + padding(bytes.length).length;
   }
-  const metadata = [
-    [text('general.architecture'), u32(8), text('llama')],
-    [text('llama.attention.head_count'), u32(4), u32(heads)],
-    [text('llama.attention.head_count_kv'), u32(4), u32(kvHeads)],
-    [text('tokenizer.ggml.tokens'), u32(9), u32(8), u64(2), text('a'), text('b')],
-  ];
-  const counts = [u64(tensors.names.length), u64(metadata.length)];
-  const head = Buffer.concat([Buffer.from('GGUF'), u32(3), ...counts, ...metadata.flat(), ...infos]);
-  return Buffer.concat([head, Buffer.alloc((32 - (head.length % 32)) % 32), ...data]);
+  const entries = Object.entries(metadata).flatMap(([name, value]) =>
+    value === undefined ? [] : [[text(name), u32(value.type), bytesOf(value)]],
+  );
+  entries.push([text('tokenizer.ggml.tokens'), u32(9), u32(8), u64(2), text('a'), text('b')]);
+  const counts = [u64(tensors.names.length + more.length), u64(entries.length)];
+  const head = Buffer.concat([Buffer.from('GGUF'), u32(3), ...counts, ...entries.flat(), ...infos, ...more]);
+  return Buffer.concat([head, padding(head.length), ...data]);
 }
 
 /** Dimension i of a head becomes row 2 i, and dimension i + D / 2 row 2 i + 1. */
