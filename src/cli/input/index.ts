@@ -2,4 +2,4 @@
 export { compressionOf, fileLines, firstLine, refuseHiddenCompression } from './fileLines.ts';
 export { inputError, lineTooLong, maxLineBytes, maxTextBytes } from './limits.ts';
 export { aboutPipe, type KeptPipe, keepPipe } from './pipe.ts';
-export { readText, systemReason, unreadable } from './readText.ts';
+export { openRegular, readBytes, readText, systemReason, unreadable } from './readText.ts';

@@ -1,6 +1,6 @@
 /** Runs a simulation and writes what came of it. */
 
-import { observers, type SimulationObserver } from '../../sim/cluster/index.ts';
+import { type Conservation, observers, type SimulationObserver } from '../../sim/cluster/index.ts';
 import {
   ChromeTrace,
   clusterMetrics,
@@ -12,6 +12,8 @@ import {
 } from '../../sim/report/index.ts';
 import type { WorkloadRequest } from '../../sim/workload/index.ts';
 import {
+  formatCount,
+  formatSeconds,
   printable,
   renderSvg,
   startProgressBar,
@@ -137,4 +139,20 @@ export async function runSimulate(workload: string | undefined, options: Options
   const hasTargets = Object.keys(targets).length > 0;
   const shown = { simulation, cluster, perInstance, byPriority, hasTargets, decisions, scaling };
   process.stdout.write(summaryText(shown));
+  const taken = opened.taken();
+  if (taken !== '') bar.say(taken);
+  const cut = cutText(built);
+  if (cut !== '') bar.say(cut);
+}
+
+/** What the end of a replay with --trace-data left unserved; '' where all requests had ended. */
+function cutText({ opened, conservation }: BuiltSimulation & { conservation: Conservation }): string {
+  const { injected, arrived, queued, running, handedOff } = conservation;
+  const left = arrived + queued + running + handedOff;
+  if (!opened.endsAsUpstream || left === 0) return '';
+  return (
+    `--trace-data ends the run at ${formatSeconds(opened.horizonUs / 1e6)}, twice the last arrival, as upstream: ` +
+    `${formatCount(left)} of ${formatCount(injected)} requests had not ended, and no mean counts them. ` +
+    'Name the file as an argument to serve them all, or set --horizon'
+  );
 }

@@ -1,13 +1,26 @@
 /** What `tierkv workload describe` prints: one table of lengths and arrivals, one of who sends. */
 
 import type { Distribution, GroupSummary, WorkloadSummary } from '../../sim/workload/index.ts';
-import { formatCount, formatSeconds, formatShare, renderTable } from '../output/index.ts';
+import { formatCount, formatSeconds, formatShare, printable, renderTable } from '../output/index.ts';
+import type { OpenedWorkload } from './open.ts';
 
 const number = (value: number): string => (value >= 100 ? formatCount(Math.round(value)) : value.toFixed(1));
 
 function distributionRow(name: string, distribution: Distribution): string[] {
   const { mean, p50, p90, p99, max } = distribution;
   return [name, number(mean), ...[p50, p90, p99, max].map(formatCount)];
+}
+
+/** One line on what was taken of a recorded trace and what was left over; '' for what is generated. */
+export function takenText(source: string, { format, taken }: OpenedWorkload): string {
+  if (taken === undefined || taken.rows === 0) return '';
+  const { columns, rows, firstUs, lastUs } = taken;
+  const first = firstUs === 0 ? '' : ` from ${formatSeconds(firstUs / 1e6)}`;
+  const left = columns.leftOver.length === 0 ? 'nothing' : columns.leftOver.join(', ');
+  return printable(
+    `read ${source} as ${format}: ${formatCount(rows)} requests over ${formatSeconds((lastUs - firstUs) / 1e6)}` +
+      `${first}; columns ${columns.columns.join(', ')}; times: ${columns.times}; left over: ${left}`,
+  );
 }
 
 const right = (title: string): { title: string; align: 'right' } => ({ title, align: 'right' });

@@ -147,7 +147,7 @@ function workloadOptions(command: Command): Command {
     .option('--trace-header <file>', 'header of a recorded TraceV2, with --trace-data')
     .option(
       '--trace-data <file>',
-      'rows of a recorded TraceV2; ends after twice its last arrival, as upstream',
+      'rows of a recorded TraceV2; ends at twice its last arrival, as upstream (an argument serves all)',
     )
     .option('--seed <n>', "random key, a 64-bit integer (default: 42, or the spec's)")
     .option('--simulation-seed <n>', 'what routing and admission draw from (default: that of --seed)')

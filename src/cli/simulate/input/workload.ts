@@ -12,6 +12,7 @@ import {
   type WorkloadSpec,
 } from '../../../sim/workload/index.ts';
 import { readText } from '../../input/index.ts';
+import { takenText } from '../../workload/describe.ts';
 import { type OpenedWorkload, type OpenOptions, openSpec, openWorkload } from '../../workload/open.ts';
 import {
   adjustmentOf,
@@ -32,6 +33,10 @@ export interface OpenedSimulation {
   readonly expected: number;
   readonly seed: bigint;
   readonly horizonUs: number;
+  /** Whether the horizon is upstream's end of a replay and not what somebody asked for. */
+  readonly endsAsUpstream: boolean;
+  /** What is known of a recorded trace, once it was read; '' for what is generated. */
+  readonly taken: () => string;
 }
 
 /** Upstream's key when none is given. */
@@ -73,6 +78,8 @@ export function openSimulation(
     expected: limit > 0 ? limit : Infinity,
     seed: seedOption(options) ?? SEED,
     horizonUs: horizonOf(options, opened),
+    endsAsUpstream: options.traceData !== undefined && options.horizon === undefined,
+    taken: () => takenText(file ?? '', opened),
   };
 }
 
