@@ -15,7 +15,7 @@ const quote = 0x22;
 const backslash = 0x5c;
 
 /** What is beyond a limit, or undefined. Texts that are no JSON may pass; the parser says what is wrong. */
-function beyondLimits(text: string): string | undefined {
+function beyondLimits(text: string, maxValues: number): string | undefined {
   if (text.length <= maxJsonDepth) return undefined;
   let depth = 0;
   let values = 1;
@@ -29,9 +29,9 @@ function beyondLimits(text: string): string | undefined {
       }
     } else if (code === 0x5b || code === 0x7b) {
       if (++depth > maxJsonDepth) return `nests lists and objects more than ${maxJsonDepth} deep`;
-      if (++values > maxJsonValues) return `holds more than ${maxJsonValues} values`;
+      if (++values > maxValues) return `holds more than ${maxValues} values`;
     } else if (code === 0x5d || code === 0x7d) depth--;
-    else if (code === 0x2c && ++values > maxJsonValues) return `holds more than ${maxJsonValues} values`;
+    else if (code === 0x2c && ++values > maxValues) return `holds more than ${maxValues} values`;
   }
   return undefined;
 }
@@ -44,10 +44,15 @@ export function withoutMark(text: string): string {
 /**
  * The value of a JSON text.
  * @param error makes the error of the caller from what is wrong, a predicate such as "is not valid JSON: ..."
+ * @param maxValues other than of a file that somebody else may have written
  */
-export function parseJson(text: string, error: (problem: string, cause?: unknown) => TierKVError): unknown {
+export function parseJson(
+  text: string,
+  error: (problem: string, cause?: unknown) => TierKVError,
+  maxValues: number = maxJsonValues,
+): unknown {
   const plain = withoutMark(text);
-  const beyond = beyondLimits(plain);
+  const beyond = beyondLimits(plain, maxValues);
   if (beyond !== undefined) throw error(beyond);
   try {
     return JSON.parse(plain);

@@ -5,6 +5,8 @@
 
 import { createInterface } from 'node:readline';
 import type { Readable, Writable } from 'node:stream';
+import { parseJson } from '../../../runtime/boundedJson.ts';
+import { TierKVError } from '../../../runtime/errors.ts';
 import type { EvaluationService } from '../../../evolve/serve/index.ts';
 
 const LINE_MAX = 4_000_000;
@@ -32,9 +34,9 @@ export async function serveLines(
       }
       let request: unknown;
       try {
-        request = JSON.parse(line);
-      } catch {
-        refuse('a line is no JSON. Send one request a line.');
+        request = parseJson(line, (problem) => new TierKVError('TKV_INPUT', `a line ${problem}`));
+      } catch (error) {
+        refuse(`${error instanceof Error ? error.message : String(error)}. Send one request a line.`);
         continue;
       }
       const task = service.handle(request).then(write);
