@@ -48,7 +48,9 @@ const isNumber = (value: unknown): value is number => Number.isSafeInteger(value
  */
 export function readPlan(file: string): PlanSource {
   const text = readText(file);
-  const json = parseJson(text, (problem) => inputError(file, `is no plan: it ${problem}`, 'Correct it there.'));
+  const json = parseJson(text, (problem) =>
+    inputError(file, `is no plan: it ${problem}`, 'Correct it there.'),
+  );
   try {
     const source = sourceOf(json);
     checkWorkloads(source.workloads, path.dirname(path.resolve(file)));

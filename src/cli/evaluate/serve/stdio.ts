@@ -5,9 +5,9 @@
 
 import { createInterface } from 'node:readline';
 import type { Readable, Writable } from 'node:stream';
+import type { EvaluationService } from '../../../evolve/serve/index.ts';
 import { parseJson } from '../../../runtime/boundedJson.ts';
 import { TierKVError } from '../../../runtime/errors.ts';
-import type { EvaluationService } from '../../../evolve/serve/index.ts';
 
 const LINE_MAX = 4_000_000;
 
