@@ -8,8 +8,10 @@ import type { TierKVError } from './errors.ts';
 
 /** Most lists and objects inside each other. */
 export const maxJsonDepth = 100;
-/** Most values of a text: numbers, texts, lists and objects. */
-export const maxJsonValues: number = 2 ** 22;
+/** Most values of a file that is written by hand or by a tool: numbers, texts, lists and objects. */
+export const maxJsonValues: number = 2 ** 18;
+/** Most values of a line of a trace, which may list the blocks or tokens of a request. */
+export const maxLineValues: number = 2 ** 22;
 
 const quote = 0x22;
 const backslash = 0x5c;
@@ -44,7 +46,7 @@ export function withoutMark(text: string): string {
 /**
  * The value of a JSON text.
  * @param error makes the error of the caller from what is wrong, a predicate such as "is not valid JSON: ..."
- * @param maxValues other than of a file that somebody else may have written
+ * @param maxValues where another limit holds
  */
 export function parseJson(
   text: string,

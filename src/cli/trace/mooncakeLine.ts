@@ -5,7 +5,7 @@
  * value is ever mended.
  */
 
-import { parseJson } from '../../runtime/boundedJson.ts';
+import { maxLineValues, parseJson } from '../../runtime/boundedJson.ts';
 import { TierKVError } from '../../runtime/errors.ts';
 import { shown } from '../../sim/workload/shown.ts';
 import { maxRecordedBlocks } from '../../sim/workload/trace/lines.ts';
@@ -41,10 +41,11 @@ function requireCount(value: unknown, field: string, place: LinePlace): number {
  * @throws {TierKVError} TKV_INPUT with path, line and, where one is at fault, field.
  */
 export function parseMooncakeLine(text: string, place: LinePlace, blockTokens: number): TraceRequest {
-  const record = parseJson(text, (problem) => {
+  const error = (problem: string): TierKVError => {
     const what = problem.startsWith('is not valid JSON') ? `is not JSON: ${shown(text)}` : problem;
     return traceError(place, undefined, what);
-  });
+  };
+  const record = parseJson(text, error, maxLineValues);
   if (typeof record !== 'object' || record === null || Array.isArray(record)) {
     throw traceError(place, undefined, `is ${shown(record)}, not a JSON object`);
   }

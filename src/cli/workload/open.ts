@@ -247,11 +247,14 @@ function readerOf(
   }
 }
 
+/** Requests of a generated workload; what takes hours and all memory is refused before it begins. */
+const mostExpected = 20_000_000;
+
 /** A workload that is generated: what is known before the simulation, for closed loops the first rounds. */
 export function openSpec(given: WorkloadSpec, options: OpenOptions, format: Format = 'spec'): OpenedWorkload {
   const seeded = options.seed === undefined ? given : { ...given, seed: options.seed };
   const spec = options.adjust?.(seeded) ?? seeded;
-  const workload = generateWorkload(spec, options.limits);
+  const workload = generateWorkload(spec, { mostExpected, ...options.limits });
   return { format, spec, workload, requests: () => requestsOf(workload.stream()) };
 }
 

@@ -39,6 +39,9 @@ export interface OpenedSimulation {
   readonly taken: () => string;
 }
 
+/** Requests of a generated workload: each one that is served takes about a KiB until the end of the run. */
+const mostExpected = 4_000_000;
+
 /** Upstream's key when none is given. */
 const SEED = 42n;
 
@@ -154,14 +157,18 @@ type Adjust = (spec: WorkloadSpec) => WorkloadSpec;
 
 function adjusted(options: Options, adjust: Adjust): OpenOptions {
   const given = openOptions(options);
-  return { ...given, adjust: (spec) => adjust(given.adjust?.(spec) ?? spec) };
+  return {
+    ...given,
+    limits: { ...given.limits, mostExpected },
+    adjust: (spec) => adjust(given.adjust?.(spec) ?? spec),
+  };
 }
 
 function openPreset(options: Options, adjust: Adjust): OpenedWorkload {
-  const { limits } = openOptions(options);
+  const limits = { ...openOptions(options).limits, mostExpected };
   const byOptions = adjustmentOf(options, true);
   return openSpec(presetSpec(options), {
-    ...(limits === undefined ? {} : { limits }),
+    limits,
     adjust: (spec) => adjust(byOptions(spec)),
   });
 }

@@ -4,7 +4,7 @@
  * trace of any size streams.
  */
 
-import { parseJson, withoutMark } from '../../../runtime/boundedJson.ts';
+import { maxLineValues, parseJson, withoutMark } from '../../../runtime/boundedJson.ts';
 import { TierKVError } from '../../../runtime/errors.ts';
 import { maxRequestTokens } from '../request.ts';
 import { shown } from '../shown.ts';
@@ -45,7 +45,8 @@ export class TraceLine {
 
   /** The JSON object of this line. */
   json(text: string): Record<string, unknown> {
-    const value = parseJson(text, (problem) => this.error('', problem, 'Mend or drop the line'));
+    const error = (problem: string): TierKVError => this.error('', problem, 'Mend or drop the line');
+    const value = parseJson(text, error, maxLineValues);
     if (typeof value !== 'object' || value === null || Array.isArray(value)) {
       throw this.error('', 'is not a JSON object', 'Write one object a line');
     }
