@@ -23,9 +23,11 @@ import {
 } from '../output/index.ts';
 import { buildSimulation, runToEnd } from './build.ts';
 import type { BuiltSimulation } from './built.ts';
+import type { OpenedFacts } from './input/idle.ts';
 import { textOption, whole } from './input/numbers.ts';
 import type { Options } from './input/options.ts';
 import { goodputTargets } from './input/targets.ts';
+import { factsOf } from './input/workload.ts';
 import { metricsText } from './output/metricsFile.ts';
 import { simulationChart } from './output/plot.ts';
 import { provenanceOf } from './output/provenance.ts';
@@ -65,7 +67,12 @@ class Watchers {
   }
 }
 
-export async function runSimulate(workload: string | undefined, options: Options): Promise<void> {
+/** @param refuseIdle refuses options that cannot act on what was built, before it runs */
+export async function runSimulate(
+  workload: string | undefined,
+  options: Options,
+  refuseIdle: (opened: OpenedFacts) => void,
+): Promise<void> {
   let watchers = new Watchers(options);
   using bar = startProgressBar('requests');
   const built = runToEnd(
@@ -73,6 +80,7 @@ export async function runSimulate(workload: string | undefined, options: Options
       watchers = new Watchers(options);
       watchers.built = buildSimulation(workload, options, { observer: watchers.observer, skipsKeys });
       watchers.scaling.begin(watchers.built.scaling);
+      refuseIdle(factsOf(watchers.built.opened));
       return watchers.built;
     },
     ({ opened }) =>

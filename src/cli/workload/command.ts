@@ -35,6 +35,7 @@ import {
   openFrom,
   openOptions,
   presetSpec,
+  refuseIdleShaping,
   seedOption,
 } from './options.ts';
 import { workloadChart } from './plot.ts';
@@ -154,6 +155,7 @@ function convert(input: string, options: Options): void {
     const opened = preset
       ? openFrom(undefined, { ...options, workload: input })
       : openWorkload(input, openOptions(options));
+    if (!preset) refuseIdleShaping(options, input, opened.format);
     noteSessions(opened);
     writeTrace(opened, options.output);
     noteTaken(input, opened);

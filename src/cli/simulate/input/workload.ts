@@ -22,6 +22,7 @@ import {
   seedOption,
   usedByFormat,
 } from '../../workload/options.ts';
+import type { OpenedFacts } from './idle.ts';
 import { oneOf } from './latency.ts';
 import { textOption, wholeOption } from './numbers.ts';
 import type { Options } from './options.ts';
@@ -186,4 +187,8 @@ function limited(opened: OpenedWorkload, limit: number): RequestStream {
       return done === true ? undefined : value;
     },
   };
+}
+
+export function factsOf({ spec, workload }: OpenedSimulation): OpenedFacts {
+  return { isRecorded: spec === undefined, hasSessions: workload.sessions !== undefined };
 }
