@@ -1,5 +1,6 @@
 /** Runs a simulation and writes what came of it. */
 
+import { TierKVError } from '../../runtime/errors.ts';
 import { type Conservation, observers, type SimulationObserver } from '../../sim/cluster/index.ts';
 import {
   ChromeTrace,
@@ -26,7 +27,7 @@ import type { BuiltSimulation } from './built.ts';
 import type { OpenedFacts } from './input/idle.ts';
 import { textOption, whole } from './input/numbers.ts';
 import type { Options } from './input/options.ts';
-import { goodputTargets } from './input/targets.ts';
+import { goodputTargets, requireKnownTargets } from './input/targets.ts';
 import { factsOf } from './input/workload.ts';
 import { metricsText } from './output/metricsFile.ts';
 import { simulationChart } from './output/plot.ts';
@@ -81,6 +82,7 @@ export async function runSimulate(
       watchers.built = buildSimulation(workload, options, { observer: watchers.observer, skipsKeys });
       watchers.scaling.begin(watchers.built.scaling);
       refuseIdle(factsOf(watchers.built.opened));
+      if (watchers.built.opened.spec !== undefined) requireKnownTargets(watchers.built.options);
       return watchers.built;
     },
     ({ opened }) =>
@@ -91,6 +93,12 @@ export async function runSimulate(
   );
   const { simulation, opened } = built;
   const { table, instances } = simulation;
+  if (opened.spec === undefined) {
+    const classes = new Set<string>();
+    for (let row = 0; row < table.size; row++) classes.add(table.originOf(row).sloClass);
+    requireKnownTargets(built.options, classes);
+  }
+  requireRoom(built);
   const targets = goodputTargets(built.options, opened.spec);
   const cluster = clusterMetrics(table, instances, targets, options.metricsPath !== undefined);
   const perInstance =
@@ -151,6 +159,22 @@ export async function runSimulate(
   if (taken !== '') bar.say(taken);
   const cut = cutText(built);
   if (cut !== '') bar.say(cut);
+}
+
+/** Refuses a deployment on which no request of the workload has room. */
+function requireRoom({ deployment, conservation }: BuiltSimulation & { conservation: Conservation }): void {
+  const { injected, unservable } = conservation;
+  if (injected === 0 || unservable < injected) return;
+  const sizes = deployment.pools.map(({ engine: { hbmBlocks, blockTokens } }) => {
+    return `${formatCount(hbmBlocks)} blocks of ${formatCount(blockTokens)} tokens`;
+  });
+  throw new TierKVError(
+    'TKV_CAPACITY',
+    `none of ${formatCount(injected)} requests fits: an instance has ${sizes.join(', or ')}, and each request ` +
+      'needs more, or is longer than the model takes. Give more KV blocks (--total-kv-blocks, total_kv_blocks) or ' +
+      'a larger --max-model-len, or serve shorter prompts.',
+    { field: '--total-kv-blocks' },
+  );
 }
 
 /** What the end of a replay with --trace-data left unserved; '' where all requests had ended. */

@@ -9,6 +9,7 @@ import path from 'node:path';
 import { Command } from 'commander';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { addSimulateOptions } from '../../../src/cli/simulate/input/options.ts';
+import { upstreamOnlyFlags } from '../../../src/cli/simulate/input/upstreamOnly.ts';
 import { TierKVError } from '../../../src/runtime/index.ts';
 import { printed } from './printed.ts';
 
@@ -186,5 +187,62 @@ describe('given alone', () => {
       return;
     }
     if (!(option in elsewhere)) expect([option, out === plain]).toEqual([option, false]);
+  });
+});
+
+const failure = async (...args: string[]): Promise<string> =>
+  printed('--model', 'qwen3-14b', '--num-requests', '5', ...args).then(
+    () => 'it ran',
+    (error: Error) => (error instanceof TierKVError ? error.message : `raw ${error.message}`),
+  );
+
+describe('beside what it needs', () => {
+  const flow = '--flow-control --saturation-detector';
+  it.each([
+    ['--flow-control', /^--flow-control holds requests .* Add --saturation-detector/],
+    [`${flow} concurrency --queue-depth-threshold 2`, /^--queue-depth-threshold is of the utilization/],
+    [`${flow} utilization --max-concurrency 2`, /^--max-concurrency is of the concurrency detector/],
+    [`${flow} concurrency --max-token-concurrency 9`, /^--max-token-concurrency counts tokens/],
+    [`${flow} utilization --queue-shedding`, /^--queue-shedding is for a full queue/],
+    [`${flow} utilization --slo-targets critical=5`, /^--slo-targets is for --dispatch-order slo-deadline/],
+    [
+      '--num-instances 2 --routing-policy least-loaded --routing-scorers queue-depth:1',
+      /^--routing-scorers is of/,
+    ],
+    ['--num-instances 2 --prefill-instances 1 --decode-instances 1 --pd-transfer-bandwidth 5', /hand-offs/],
+    [
+      '--latency-model roofline --model mixtral-8x7b-v0.1 --dp 2',
+      /^--dp is 2, and the latency model roofline/,
+    ],
+    ['--moe-comm-backend pplx', /^--moe-comm-backend is pplx, which is for experts/],
+    ['--slo-ttft critcal=100ms', /^--slo-ttft names the class "critcal".*Did you mean "critical"/],
+    ['--total-kv-blocks 1', /^none of 5 requests fits: an instance has 1 blocks of 16 tokens/],
+    ['test/sim/workload/fixtures/traces/chatbot-r5.csv.gz --timeout 5', /^--timeout changes a specification/],
+  ])('%s', async (args, says) => {
+    expect(await failure(...args.split(' '))).toMatch(says);
+  });
+
+  it.each([
+    [
+      'priority: {policy: slo-based}',
+      /bundle\.yaml:1: priority\.policy is "slo-based", which changes nothing/,
+    ],
+    ['routing: {policy: least-loaded, scorers: [{name: queue-depth}]}', /^routing\.scorers of .* weighted/],
+    ['admission: {policy: tier-shed, token_bucket_capacity: 5}', /^admission\.token_bucket_capacity of/],
+    ['admission: {slo_priorities: {critcal: 5}}', /^admission\.slo_priorities names the class "critcal"/],
+  ])('a bundle with %s', async (text, says) => {
+    fs.writeFileSync(at('bundle.yaml'), `${text}\n`);
+    expect(await failure('--policy-config', at('bundle.yaml'))).toMatch(says);
+  });
+
+  it('each option of upstream that is not here is refused with a remedy and stands in the page', async () => {
+    const page = fs.readFileSync('docs/blis-differences.md', 'utf8');
+    for (const flag of upstreamOnlyFlags) {
+      expect(page).toContain(`\`${flag}\``);
+      const option = addSimulateOptions(new Command()).options.find(({ long }) => long === flag)!;
+      const said = await failure(flag, ...(option.required ? ['1'] : []));
+      if (flag === '--lazy-generation') expect(said).toBe('it ran');
+      else expect(said).toMatch(new RegExp(`^${flag} is upstream's and .*\\. \\S.*\\.$`));
+    }
   });
 });

@@ -9,6 +9,7 @@ import { configError } from '../../../runtime/errors.ts';
 import { type Bundle, readBundle } from './bundle.ts';
 import { flagOf, textOption } from './numbers.ts';
 import type { Options } from './options.ts';
+import { requireKnownClasses } from './targets.ts';
 
 /** What a run has, as far as options and a bundle say it. */
 interface Asked {
@@ -308,6 +309,8 @@ export function refuseIdleOptions(command: Command, options: Options, opened: Op
     for (const [names, acts, lacks, remedy] of rules) {
       for (const name of names) {
         if (!isGiven(name) || asked.options[name] === defaults.get(name)) continue;
+        // live signals are what a run has whose policies read none
+        if (liveAtZero.includes(name) && Number(asked.options[name]) === 0) continue;
         if (ofDeployment && !besideDeployment.includes(name)) continue;
         if (!acts(asked)) throw configError(flagOf(name), lacks, remedy);
       }
@@ -318,9 +321,18 @@ export function refuseIdleOptions(command: Command, options: Options, opened: Op
     return;
   }
   const asked = askedOf(options);
+  if (!opened.isRecorded) {
+    const targets = textOption(options, 'sloTargets') ?? '';
+    const names = targets === '' ? [] : targets.split(',').map((entry) => entry.split('=')[0]);
+    requireKnownClasses('--slo-targets', names);
+    requireKnownClasses('admission.slo_priorities', Object.keys(asked.bundle.priorities ?? {}));
+    requireKnownClasses('admission.slo_targets', Object.keys(asked.bundle.sloTargetsUs ?? {}));
+  }
   refuse(asked, false);
   refuseIdleKeys(asked);
 }
+
+const liveAtZero = ['snapshotRefreshInterval', 'cacheSignalDelay'];
 
 /** Options of the rules that may stand beside a deployment file. */
 const besideDeployment = ['counterfactualK', 'chromeTraceEvents', 'traceLevel', 'thinkTimeMs'];

@@ -6,6 +6,7 @@
 import { Command } from 'commander';
 import { configError } from '../../../runtime/errors.ts';
 import { addPresetOptions } from '../../workload/options.ts';
+import { addUpstreamOnly, refuseUpstreamOnly } from './upstreamOnly.ts';
 
 /** Options as they were given; absent ones are undefined. */
 export type Options = Readonly<Record<string, string | boolean | undefined>>;
@@ -193,7 +194,7 @@ export function addSimulateOptions(command: Command): Command {
   command
     .option('--deployment <file>', 'whole deployment in YAML, in place of all options that describe one')
     .option('--set <field=value>', 'a field of the deployment, as pools[0].replicas=4; repeatable', collect);
-  return outputOptions(workloadOptions(deployedOptions(command)));
+  return addUpstreamOnly(outputOptions(workloadOptions(deployedOptions(command))));
 }
 
 /**
@@ -202,6 +203,7 @@ export function addSimulateOptions(command: Command): Command {
  */
 export function simulateOptionsOf(command: Command): Options {
   const options: Options = command.opts();
+  refuseUpstreamOnly(options);
   if (options.deployment === undefined) {
     if (options.set !== undefined) {
       throw configError('--set', 'has no --deployment', 'Name the file whose field it is.');
