@@ -24,7 +24,7 @@ import {
   writeResults,
   writeText,
 } from '../output/index.ts';
-import { renderSummary, takenText } from './describe.ts';
+import { renderSummary, sessionsText, takenText } from './describe.ts';
 import { formatOf, type OpenedWorkload, openWorkload, readSpec, servegenSpec } from './open.ts';
 import {
   addCommonOptions,
@@ -92,11 +92,14 @@ function writeTrace(opened: OpenedWorkload, output: string | boolean | undefined
 
 /** Says on stderr what was taken of a recorded trace; to be called once it was read. */
 function noteTaken(source: string, opened: OpenedWorkload): void {
-  const text = takenText(source, opened);
+  const means = sessionsText(opened);
+  const text = means.startsWith('open') ? means : takenText(source, opened);
   if (text !== '') process.stderr.write(`${text}\n`);
 }
 
 function noteSessions(opened: OpenedWorkload): void {
+  const means = sessionsText(opened);
+  if (means.startsWith('closed')) process.stderr.write(`${means}\n`);
   const sessions = opened.workload?.sessions;
   if (sessions === undefined) return;
   const more = sessions.followUpBudget >= 0 ? `up to ${sessions.followUpBudget} follow-ups` : 'follow-ups';
@@ -138,6 +141,8 @@ async function describe(file: string | undefined, options: Options): Promise<voi
   if (file !== undefined && opened.taken !== undefined) process.stdout.write(`${takenText(file, opened)}\n`);
   if (opened.format === 'miniswe')
     process.stdout.write('a token is a UTF-8 byte here: this trace holds text, not token ids\n');
+  const means = sessionsText(opened);
+  if (means !== '') process.stdout.write(`${means}\n`);
   process.stdout.write(`digest ${digest}\n`);
   noteSessions(opened);
   if (typeof options.plot === 'string') {

@@ -23,6 +23,38 @@ export function takenText(source: string, { format, taken }: OpenedWorkload): st
   );
 }
 
+/**
+ * What the rate and the number of requests of a specification mean where its clients hold conversations: the
+ * rate counts sessions, and rounds come on top. '' for other workloads.
+ */
+export function sessionsText({ spec, workload }: OpenedWorkload): string {
+  if (spec === undefined || workload === undefined) return '';
+  const talking = workload.clients.filter(({ reasoning }) => reasoning?.multiTurn?.singleSession === false);
+  if (talking.length === 0) return '';
+  const rounds = talking.map((client) => client.walk?.maxRounds ?? client.reasoning!.multiTurn!.maxRounds);
+  const most = Math.max(...rounds);
+  const upTo = Number.isSafeInteger(most)
+    ? `of up to ${formatCount(most)} rounds`
+    : 'of as many rounds as it draws';
+  const rate = spec.aggregateRate > 0 ? ` (${spec.aggregateRate} a second)` : '';
+  const means = `the rate${rate} counts sessions, each ${upTo}`;
+  const { sessions } = workload;
+  const cap = workload.limits.maxRequests;
+  if (sessions === undefined) {
+    const cut = cap > 0 ? `; num_requests (${formatCount(cap)}) counts all rounds` : '';
+    return `open loop: ${means}${cut}`;
+  }
+  let all = 0;
+  for (const kind of sessions.kindOf) all += sessions.kinds[kind].maxRounds;
+  const cut =
+    cap > 0
+      ? `; num_requests (${formatCount(cap)}) counts planned rounds and so sets how many sessions begin, as upstream`
+      : '';
+  const served =
+    sessions.followUpBudget < 0 && Number.isSafeInteger(all) ? `, up to ${formatCount(all)} requests` : '';
+  return `closed loop: ${means}: ${formatCount(sessions.seeds.length)} sessions begin${served}${cut}`;
+}
+
 const right = (title: string): { title: string; align: 'right' } => ({ title, align: 'right' });
 const MAX_ROWS = 12;
 

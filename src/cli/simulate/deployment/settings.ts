@@ -18,7 +18,7 @@ export function applySettings(text: string, file: string, settings: string | und
   for (const setting of settings.split('\n')) {
     const at = setting.indexOf('=');
     const path = at < 1 ? [] : pathOf(setting.slice(0, at));
-    const value = valueOf(setting, setting.slice(at + 1));
+    const value = settingValue(setting, setting.slice(at + 1));
     if (path.length === 0) throw configError('--set', `is "${setting}"`, 'Write field=value.');
     const parent = path.length === 1 ? document.contents : document.getIn(path.slice(0, -1));
     const last = path.at(-1);
@@ -31,7 +31,7 @@ export function applySettings(text: string, file: string, settings: string | und
 }
 
 /** The value of a setting, plain or as YAML. */
-function valueOf(setting: string, text: string): unknown {
+function settingValue(setting: string, text: string): unknown {
   const remedy = 'Write field=value, with a value as in the file.';
   // under a key it is read with the limits of a file
   readYaml(`value:\n  ${text}`, '--set');

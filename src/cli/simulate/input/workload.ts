@@ -12,7 +12,7 @@ import {
   type WorkloadSpec,
 } from '../../../sim/workload/index.ts';
 import { readText } from '../../input/index.ts';
-import { takenText } from '../../workload/describe.ts';
+import { sessionsText, takenText } from '../../workload/describe.ts';
 import { type OpenedWorkload, type OpenOptions, openSpec, openWorkload } from '../../workload/open.ts';
 import {
   adjustmentOf,
@@ -36,7 +36,7 @@ export interface OpenedSimulation {
   readonly horizonUs: number;
   /** Whether the horizon is upstream's end of a replay and not what somebody asked for. */
   readonly endsAsUpstream: boolean;
-  /** What is known of a recorded trace, once it was read; '' for what is generated. */
+  /** What was taken of a recorded trace, once it was read, or what the rate of a specification counts. */
   readonly taken: () => string;
 }
 
@@ -83,7 +83,7 @@ export function openSimulation(
     seed: seedOption(options) ?? SEED,
     horizonUs: horizonOf(options, opened),
     endsAsUpstream: options.traceData !== undefined && options.horizon === undefined,
-    taken: () => takenText(file ?? '', opened),
+    taken: () => (opened.taken === undefined ? sessionsText(opened) : takenText(file ?? '', opened)),
   };
 }
 
