@@ -28,7 +28,7 @@ export interface ErrorFacts {
 
 /** A message stays one line, whatever the texts of files, programs and users in it hold. */
 function oneLine(message: string): string {
-  return message.replace(/[\p{Cc}\p{Zl}\p{Zp}]+/gu, ' ');
+  return message.replace(/[\t\n\v\f\r\u0085\u2028\u2029]+/g, ' ');
 }
 
 export class TierKVError extends Error {
