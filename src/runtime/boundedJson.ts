@@ -47,11 +47,13 @@ export function withoutMark(text: string): string {
  * The value of a JSON text.
  * @param error makes the error of the caller from what is wrong, a predicate such as "is not valid JSON: ..."
  * @param maxValues where another limit holds
+ * @param what is said of a text that is none
  */
 export function parseJson(
   text: string,
   error: (problem: string, cause?: unknown) => TierKVError,
   maxValues: number = maxJsonValues,
+  what: string = 'is not valid JSON',
 ): unknown {
   const plain = withoutMark(text);
   const beyond = beyondLimits(plain, maxValues);
@@ -60,6 +62,6 @@ export function parseJson(
     return JSON.parse(plain);
   } catch (cause) {
     const why = cause instanceof Error ? cause.message : String(cause);
-    throw error(`is not valid JSON: ${why.replace(/\s+/g, ' ').replace(/ is not valid JSON$/, '')}`, cause);
+    throw error(`${what}: ${why.replace(/\s+/g, ' ').replace(/ is not valid JSON$/, '')}`, cause);
   }
 }

@@ -6,7 +6,7 @@
 import { createInterface } from 'node:readline';
 import type { Readable, Writable } from 'node:stream';
 import type { EvaluationService } from '../../../evolve/serve/index.ts';
-import { parseJson } from '../../../runtime/boundedJson.ts';
+import { maxJsonValues, parseJson } from '../../../runtime/boundedJson.ts';
 import { TierKVError } from '../../../runtime/errors.ts';
 
 const LINE_MAX = 4_000_000;
@@ -34,7 +34,8 @@ export async function serveLines(
       }
       let request: unknown;
       try {
-        request = parseJson(line, (problem) => new TierKVError('TKV_INPUT', `a line ${problem}`));
+        const error = (problem: string): TierKVError => new TierKVError('TKV_INPUT', `a line ${problem}`);
+        request = parseJson(line, error, maxJsonValues, 'is no JSON');
       } catch (error) {
         refuse(`${error instanceof Error ? error.message : String(error)}. Send one request a line.`);
         continue;

@@ -2,7 +2,7 @@
  * Reading bundles from JSON, checked field by field: an error names the field, what it is, and the remedy.
  */
 
-import { parseJson } from '../../../runtime/boundedJson.ts';
+import { maxJsonValues, parseJson } from '../../../runtime/boundedJson.ts';
 import { configError, TierKVError } from '../../../runtime/errors.ts';
 import { unknownName } from '../../../sim/control/index.ts';
 import {
@@ -33,7 +33,7 @@ function text(field: string, value: unknown): string {
 export function parseBundle(json: string, path: string = 'bundle'): PolicyBundle {
   const error = (problem: string): TierKVError =>
     new TierKVError('TKV_INPUT', `${path} ${problem}. Correct it there.`, { path });
-  return readBundle(parseJson(json, error));
+  return readBundle(parseJson(json, error, maxJsonValues, 'is no JSON'));
 }
 
 /** @throws TKV_CONFIG with the field at fault, and for a bundle without any slot */

@@ -74,7 +74,7 @@ export interface SearchState {
 export function readState(text: string, plan: SearchPlan, field: string): SearchState {
   const remedy = 'Give the directory of a search, or start a new one in another.';
   const error = (problem: string): TierKVError => configError(field, problem, remedy);
-  const state = parseJson(text, error, Number.POSITIVE_INFINITY) as SearchState;
+  const state = parseJson(text, error, Number.POSITIVE_INFINITY, 'is no JSON') as SearchState;
   if (state?.version !== STATE_VERSION || !Array.isArray(state.individuals)) {
     const remedy = 'Start a new search in another directory.';
     throw configError(field, `holds no state of version ${STATE_VERSION}`, remedy);
