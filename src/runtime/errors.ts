@@ -26,6 +26,11 @@ export interface ErrorFacts {
   cause?: unknown;
 }
 
+/** A message stays one line, whatever the texts of files, programs and users in it hold. */
+function oneLine(message: string): string {
+  return message.replace(/[\t\n\v\f\r\u0085\u2028\u2029]+/g, ' ');
+}
+
 export class TierKVError extends Error {
   override readonly name: string = 'TierKVError';
   readonly code: ErrorCode;
@@ -36,7 +41,7 @@ export class TierKVError extends Error {
   readonly isTierKVError: boolean = true;
 
   constructor(code: ErrorCode, message: string, facts: ErrorFacts = {}) {
-    super(message, facts.cause === undefined ? undefined : { cause: facts.cause });
+    super(oneLine(message), facts.cause === undefined ? undefined : { cause: facts.cause });
     this.code = code;
     this.field = facts.field;
     this.path = facts.path;

@@ -3,7 +3,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Command } from 'commander';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { simulateCommand } from '../../src/cli/simulate/command.ts';
 import { workloadCommand } from '../../src/cli/workload/command.ts';
+import { printedBy } from './printed.ts';
 
 let folder = '';
 beforeEach(() => {
@@ -107,6 +109,51 @@ describe('tierkv workload', () => {
     );
     const { out } = await run('convert', file('m.jsonl'), '--to', 'tracev2');
     expect(out.split('\n')[1]).toMatch(/^0,mooncake,.*,600,5,.*,7000,7000,/);
+  });
+
+  it.each([
+    [
+      '',
+      /^closed loop: the rate \(5 a second\) counts sessions, each of up to 8 rounds: (\d+) sessions begin, up to ([\d,]+) requests; num_requests \(600\) counts planned rounds/m,
+    ],
+    [
+      'closed_loop: false',
+      /^open loop: the rate \(5 a second\) counts sessions, each of up to 8 rounds; num_requests \(600\) counts all rounds/m,
+    ],
+  ])('says what a rate counts where clients hold conversations: %s', async (more, says) => {
+    writeFileSync(
+      file('rounds.yaml'),
+      `version: "2"
+aggregate_rate: 5
+num_requests: 600
+clients:
+  - id: chat
+    rate_fraction: 1
+    arrival: {process: constant}
+    input_distribution: {type: constant, params: {value: 30}}
+    output_distribution: {type: constant, params: {value: 5}}
+    reasoning: {multi_turn: {max_rounds: 8, think_time_us: 1000}}
+    ${more}
+`,
+    );
+    const { out } = await run('describe', file('rounds.yaml'), '--json', file('r.json'));
+    const [, begun, most] = says.exec(out)!;
+    const { requests, sessions, requestsPerS } = JSON.parse(readFileSync(file('r.json'), 'utf8')) as Record<
+      string,
+      number
+    >;
+    if (more !== '') {
+      expect(requests).toBe(600);
+      expect(requestsPerS).toBeGreaterThan(30);
+      return;
+    }
+    expect(sessions).toBe(Number(begun));
+    expect(requestsPerS).toBeCloseTo(5, 0);
+    const printed = await printedBy(simulateCommand(), file('rounds.yaml'), '--model', 'qwen3-14b');
+    const served = Number(/"injected_requests": (\d+)/.exec(printed)![1]);
+    expect(served).toBe(8 * sessions);
+    expect(served).toBe(Number(most.replace(',', '')));
+    expect((await run('generate', file('rounds.yaml'))).err).toMatch(says);
   });
 
   it('says that a closed loop goes on in the simulation', async () => {

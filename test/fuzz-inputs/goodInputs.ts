@@ -237,7 +237,10 @@ export const inputKinds: readonly InputKind[] = [
     name: 'lengths',
     file: 'lengths.csv',
     good: csv('num_prefill_tokens,num_decode_tokens', 8, (i) => [100 + i, 20]),
-    commands: [describe, (file, out) => [...convert(file, out), '--rate', '3']],
+    commands: [
+      (file) => [...describe(file), '--rate', '3'],
+      (file, out) => [...convert(file, out), '--rate', '3'],
+    ],
   },
   {
     name: 'tracev2',

@@ -60,7 +60,9 @@ export function wrongWith({ status, stdout, stderr, peakMib }: Ended): string | 
   }
   if (status === 1 && stderr === '' && /^faults [1-9]\d*$/m.test(stdout)) return undefined;
   if (status !== 2) return `exit code ${status}: ${stderr.slice(0, 300)}`;
-  const mistakes = stderr.split('\n').filter((line) => line !== '' && !/^(closed loop|wrote)/.test(line));
+  const mistakes = stderr
+    .split('\n')
+    .filter((line) => line !== '' && !/^(closed loop|wrote|read )/.test(line));
   if (mistakes.length !== 1) return `stderr has ${mistakes.length} lines: ${stderr.slice(0, 300)}`;
   if (!/^tierkv: \S.*( \[TKV_[A-Z_]+\]|--help\.)$/u.test(mistakes[0]))
     return `it said: ${mistakes[0].slice(0, 300)}`;

@@ -40,7 +40,14 @@ export function refuseIdle(policies: readonly string[], command: Command): void 
     throw configError(option, `is given without ${of}`, `Add ${of}, or leave it out.`);
   }
   const mode = (['describe', '--skydiscover', '--serve', '--latency', '--workloads'] as const).find(isGiven);
-  if (mode === undefined) return;
+  if (mode === undefined) {
+    // without a policy the presets are listed, and nothing is scored
+    if (!isGiven('--presets') || policies.length > 0) return;
+    const idle = given.find(({ long }) => long !== '--presets');
+    if (idle === undefined) return;
+    const remedy = 'Name a policy, or leave it out.';
+    throw configError(idle.long ?? idle.flags, 'does nothing where --presets lists the presets', remedy);
+  }
   const [extra] = mode === 'describe' ? policies.slice(1) : mode === '--serve' ? policies : [];
   if (extra !== undefined) {
     throw configError(

@@ -1,6 +1,5 @@
 /** A policy as it is named on the command line: a bundle, a program for one slot, or a preset. */
 
-import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import {
   type PolicyBundle,
@@ -12,7 +11,7 @@ import {
   withItsScheduler,
 } from '../../evolve/bundle/index.ts';
 import { unknownName } from '../../sim/control/index.ts';
-import { readText, unreadable } from '../input/index.ts';
+import { readBytes, readText, unreadable } from '../input/index.ts';
 
 const languages: Readonly<Record<string, PolicyLanguage>> = {
   '.star': 'starlark',
@@ -38,7 +37,7 @@ export function openPolicy(asked: string, slot: string = 'routing'): PolicyBundl
 
 function bytesOf(file: string): string {
   try {
-    return readFileSync(file).toString('base64');
+    return readBytes(file, file).toString('base64');
   } catch (error) {
     throw unreadable(file, error);
   }

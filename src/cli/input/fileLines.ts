@@ -1,48 +1,31 @@
 /**
  * The lines of a trace for readers that are not asynchronous. A plain file is streamed in chunks, a
- * compressed one is unpacked whole and so has a limit. Every call starts at the first line, which is why only
- * regular files are taken.
+ * compressed one is unpacked whole and so has a limit. Every call starts at the first line.
  */
 
 import fs from 'node:fs';
-import { inputError, lineTooLong, maxLineBytes } from './limits.ts';
-import { isCompressed, unpackedTrace, unreadable } from './readText.ts';
+import { withoutMark } from '../../runtime/boundedJson.ts';
+import { inputError, lineTooLong, maxEmptyLines, maxLineBytes } from './limits.ts';
+import { isCompressed, openRegular, refuseWideText, unpackedTrace, unreadable } from './readText.ts';
 
 const chunkBytes = 1 << 20;
 const newline = 0x0a;
 
-/** Refuses what cannot be read twice from its beginning. */
-function requireRegularFile(file: string): void {
-  let stat: fs.Stats;
-  try {
-    stat = fs.statSync(file);
-  } catch (cause) {
-    throw unreadable(file, cause);
-  }
-  if (stat.isFile()) return;
-  if (stat.isDirectory()) throw inputError(file, 'is a directory', 'Name a file in it.');
-  const problem = 'is a pipe or a device, and a trace is read more than once';
-  throw inputError(file, problem, 'Write it to a file and name that file.');
-}
-
 function* chunksOf(file: string): Generator<Buffer> {
-  requireRegularFile(file);
   if (isCompressed(file)) {
     yield unpackedTrace(file);
     return;
   }
-  let handle: number;
-  try {
-    handle = fs.openSync(file, 'r');
-  } catch (cause) {
-    throw unreadable(file, cause);
-  }
+  const handle = openRegular(file, file);
   try {
     const chunk = Buffer.alloc(chunkBytes);
     for (let at = 0; ; ) {
       const count = readChunk(handle, chunk, file);
       if (count === 0) return;
-      if (at === 0) refuseHiddenCompression(file, chunk.subarray(0, count));
+      if (at === 0) {
+        refuseHiddenCompression(file, chunk.subarray(0, count));
+        refuseWideText(file, chunk.subarray(0, count));
+      }
       at += count;
       yield chunk.subarray(0, count);
     }
@@ -87,7 +70,8 @@ export function* fileLines(file: string): Generator<string> {
     for (let end = chunk.indexOf(newline); end >= 0; end = chunk.indexOf(newline, from)) {
       const last = chunk.subarray(from, end);
       if (pieceBytes + last.length > maxLineBytes) throw lineTooLong(file, line);
-      yield (pieceBytes > 0 ? Buffer.concat([...pieces, last]) : last).toString('utf8');
+      const text = (pieceBytes > 0 ? Buffer.concat([...pieces, last]) : last).toString('utf8');
+      yield line === 1 ? withoutMark(text) : text;
       pieces = [];
       pieceBytes = 0;
       from = end + 1;
@@ -98,11 +82,19 @@ export function* fileLines(file: string): Generator<string> {
     if (pieceBytes > maxLineBytes) throw lineTooLong(file, line);
     pieces.push(Buffer.from(chunk.subarray(from))); // a copy: the chunk's memory is used again
   }
-  if (pieceBytes > 0) yield Buffer.concat(pieces).toString('utf8');
+  if (pieceBytes === 0) return;
+  const text = Buffer.concat(pieces).toString('utf8');
+  yield line === 1 ? withoutMark(text) : text;
 }
 
 /** The first line that holds anything, or ''. */
 export function firstLine(file: string): string {
-  for (const line of fileLines(file)) if (line.trim() !== '') return line;
+  let empty = 0;
+  for (const line of fileLines(file)) {
+    if (line.trim() !== '') return line;
+    if (++empty > maxEmptyLines) {
+      throw inputError(file, `begins with more than ${maxEmptyLines} empty lines`, 'Leave them out.');
+    }
+  }
   return '';
 }

@@ -1,5 +1,5 @@
 /** What commands read: texts, lines and pipes, all of them up to a limit. */
 export { compressionOf, fileLines, firstLine, refuseHiddenCompression } from './fileLines.ts';
-export { inputError, lineTooLong, maxLineBytes, maxTextBytes } from './limits.ts';
+export { inputError, lineTooLong, maxEmptyLines, maxLineBytes, maxTextBytes } from './limits.ts';
 export { aboutPipe, type KeptPipe, keepPipe } from './pipe.ts';
-export { readText, systemReason, unreadable } from './readText.ts';
+export { openRegular, readBytes, readText, refuseWideText, systemReason, unreadable } from './readText.ts';

@@ -12,10 +12,15 @@ const mib = 2 ** 20;
 export const maxLineBytes: number = 16 * mib;
 /** Of a file that is read as a whole: a spec, coefficients, a table of measurements. */
 export const maxTextBytes: number = 64 * mib;
+/** Lines of such a file. */
+export const maxTextLines: number = 2 ** 20;
 /** Of a compressed trace once it is unpacked, where that happens in memory. */
 export const maxUnpackedBytes: number = 256 * mib;
 /** Of a trace that comes through a pipe; it is kept in a file until the run ends. */
 export const maxPipeBytes: number = 4096 * mib;
+
+/** Empty lines of a trace; a file of nothing else is refused before it is read to its end. */
+export const maxEmptyLines: number = 2 ** 16;
 
 /** `problem` and `remedy` about the file, or about one line of it. */
 export function inputError(

@@ -1,12 +1,22 @@
 /**
- * Files that are read as a whole, plain or compressed (`.gz`, `.zst`). Reading stops at a limit, also where
- * the size is not known before: a pipe, a device, compressed data that unpack to a thousand times their size.
+ * Files that are read as a whole, plain or compressed (`.gz`, `.zst`). Only regular files are taken: a pipe
+ * that nobody writes would hold the process, whatever signal comes. Reading stops at a limit, also where the
+ * size is not known before: compressed data that unpack to a thousand times their size. A byte-order mark is
+ * left out.
  */
 
 import fs from 'node:fs';
 import zlib from 'node:zlib';
+import { withoutMark } from '../../runtime/boundedJson.ts';
 import { TierKVError } from '../../runtime/errors.ts';
-import { fileTooLarge, inputError, maxTextBytes, maxUnpackedBytes, unpacksTooLarge } from './limits.ts';
+import {
+  fileTooLarge,
+  inputError,
+  maxTextBytes,
+  maxTextLines,
+  maxUnpackedBytes,
+  unpacksTooLarge,
+} from './limits.ts';
 
 /** The system's word on why it refused, without the path, which the message names anyway. */
 export function systemReason(cause: unknown): string {
@@ -23,12 +33,50 @@ export function unreadable(file: string, cause: unknown): TierKVError {
 
 const chunkBytes = 1 << 20;
 
-/** The bytes of the file, at most `maxBytes`. */
-function readBytes(file: string | URL, name: string, maxBytes: number): Buffer {
-  const handle = fs.openSync(file, 'r');
+/**
+ * Opens a file that can be read to its end without waiting for another process.
+ * @throws {TierKVError} TKV_IO for a file that cannot be opened; TKV_INPUT for a directory, pipe or device
+ */
+export function openRegular(file: string | URL, name: string): number {
+  let handle: number;
+  try {
+    // a pipe opened in this way does not wait for its writer
+    handle = fs.openSync(file, fs.constants.O_RDONLY | fs.constants.O_NONBLOCK);
+  } catch (cause) {
+    // a socket cannot be opened at all
+    const stat = fs.statSync(file, { throwIfNoEntry: false });
+    throw stat === undefined || stat.isFile() || stat.isDirectory()
+      ? unreadable(name, cause)
+      : notRegular(name, stat);
+  }
   try {
     const stat = fs.fstatSync(handle);
-    if (stat.isFile() && stat.size > maxBytes) throw fileTooLarge(name, maxBytes);
+    if (!stat.isFile()) throw notRegular(name, stat);
+    return handle;
+  } catch (cause) {
+    fs.closeSync(handle);
+    throw cause;
+  }
+}
+
+function notRegular(name: string, stat: fs.Stats): TierKVError {
+  if (stat.isDirectory()) return inputError(name, 'is a directory', 'Name a file in it.');
+  const what = stat.isSocket() ? 'a socket' : 'a pipe or a device';
+  return inputError(name, `is ${what}, not a file`, 'Write it to a file and name that file.');
+}
+
+/** Text in units of two bytes would be read as characters with gaps between them. */
+export function refuseWideText(name: string, head: Buffer): void {
+  if (head.length < 2) return;
+  const mark = head.readUInt16BE(0);
+  if (mark === 0xfffe || mark === 0xfeff) throw inputError(name, 'is UTF-16 text', 'Save it as UTF-8.');
+}
+
+/** The bytes of the file, at most `maxBytes`. */
+export function readBytes(file: string | URL, name: string, maxBytes: number = maxTextBytes): Buffer {
+  const handle = openRegular(file, name);
+  try {
+    if (fs.fstatSync(handle).size > maxBytes) throw fileTooLarge(name, maxBytes);
     const pieces: Buffer[] = [];
     for (let bytes = 0; ; ) {
       const piece = Buffer.allocUnsafe(chunkBytes);
@@ -98,6 +146,18 @@ export function unpackedTrace(file: string): Buffer {
   }
 }
 
+const newline = 0x0a;
+
+/** Readers hold each line of such a file. */
+function refuseManyLines(name: string, bytes: Buffer): void {
+  let lines = 0;
+  for (let at = bytes.indexOf(newline); at >= 0; at = bytes.indexOf(newline, at + 1)) {
+    if (++lines <= maxTextLines) continue;
+    const problem = `holds more than ${maxTextLines} lines, the most that is read of such a file`;
+    throw inputError(name, problem, 'Name the right file, or split it.');
+  }
+}
+
 /**
  * The text of a file, unpacked if its name says so.
  * @param name how errors name it.
@@ -105,9 +165,13 @@ export function unpackedTrace(file: string): Buffer {
  */
 export function readText(file: string | URL, name: string = String(file)): string {
   try {
-    const bytes = readBytes(file, name, maxTextBytes);
-    if (!isCompressed(name)) return bytes.toString('utf8');
-    return unpack(name, bytes, maxTextBytes, () => fileTooLarge(name, maxTextBytes)).toString('utf8');
+    const packed = readBytes(file, name);
+    const bytes = isCompressed(name)
+      ? unpack(name, packed, maxTextBytes, () => fileTooLarge(name, maxTextBytes))
+      : packed;
+    refuseWideText(name, bytes);
+    refuseManyLines(name, bytes);
+    return withoutMark(bytes.toString('utf8'));
   } catch (cause) {
     throw unreadable(name, cause);
   }

@@ -5,6 +5,7 @@
 
 import { Command } from 'commander';
 import { requireWritableTarget, traceStem } from '../output/index.ts';
+import { refuseIdleOptions } from './input/idle.ts';
 import { addSimulateOptions, type Options, simulateOptionsOf } from './input/options.ts';
 
 const helpEnd = `
@@ -31,6 +32,6 @@ export function simulateCommand(): Command {
         for (const end of ['.yaml', '.csv']) requireWritableTarget(`${stem}${end}`);
       }
       const { runSimulate } = await import('./run.ts');
-      await runSimulate(workload, options);
+      await runSimulate(workload, options, (opened) => refuseIdleOptions(self, options, opened));
     });
 }

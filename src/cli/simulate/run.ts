@@ -1,6 +1,7 @@
 /** Runs a simulation and writes what came of it. */
 
-import { observers, type SimulationObserver } from '../../sim/cluster/index.ts';
+import { TierKVError } from '../../runtime/errors.ts';
+import { type Conservation, observers, type SimulationObserver } from '../../sim/cluster/index.ts';
 import {
   ChromeTrace,
   clusterMetrics,
@@ -12,6 +13,8 @@ import {
 } from '../../sim/report/index.ts';
 import type { WorkloadRequest } from '../../sim/workload/index.ts';
 import {
+  formatCount,
+  formatSeconds,
   printable,
   renderSvg,
   startProgressBar,
@@ -21,9 +24,11 @@ import {
 } from '../output/index.ts';
 import { buildSimulation, runToEnd } from './build.ts';
 import type { BuiltSimulation } from './built.ts';
+import type { OpenedFacts } from './input/idle.ts';
 import { textOption, whole } from './input/numbers.ts';
 import type { Options } from './input/options.ts';
-import { goodputTargets } from './input/targets.ts';
+import { goodputTargets, requireKnownTargets } from './input/targets.ts';
+import { factsOf } from './input/workload.ts';
 import { metricsText } from './output/metricsFile.ts';
 import { simulationChart } from './output/plot.ts';
 import { provenanceOf } from './output/provenance.ts';
@@ -63,7 +68,12 @@ class Watchers {
   }
 }
 
-export async function runSimulate(workload: string | undefined, options: Options): Promise<void> {
+/** @param refuseIdle refuses options that cannot act on what was built, before it runs */
+export async function runSimulate(
+  workload: string | undefined,
+  options: Options,
+  refuseIdle: (opened: OpenedFacts) => void,
+): Promise<void> {
   let watchers = new Watchers(options);
   using bar = startProgressBar('requests');
   const built = runToEnd(
@@ -71,6 +81,8 @@ export async function runSimulate(workload: string | undefined, options: Options
       watchers = new Watchers(options);
       watchers.built = buildSimulation(workload, options, { observer: watchers.observer, skipsKeys });
       watchers.scaling.begin(watchers.built.scaling);
+      refuseIdle(factsOf(watchers.built.opened));
+      if (watchers.built.opened.spec !== undefined) requireKnownTargets(watchers.built.options);
       return watchers.built;
     },
     ({ opened }) =>
@@ -81,6 +93,12 @@ export async function runSimulate(workload: string | undefined, options: Options
   );
   const { simulation, opened } = built;
   const { table, instances } = simulation;
+  if (opened.spec === undefined) {
+    const classes = new Set<string>();
+    for (let row = 0; row < table.size; row++) classes.add(table.originOf(row).sloClass);
+    requireKnownTargets(built.options, classes);
+  }
+  requireRoom(built);
   const targets = goodputTargets(built.options, opened.spec);
   const cluster = clusterMetrics(table, instances, targets, options.metricsPath !== undefined);
   const perInstance =
@@ -137,4 +155,36 @@ export async function runSimulate(workload: string | undefined, options: Options
   const hasTargets = Object.keys(targets).length > 0;
   const shown = { simulation, cluster, perInstance, byPriority, hasTargets, decisions, scaling };
   process.stdout.write(summaryText(shown));
+  const taken = opened.taken();
+  if (taken !== '') bar.say(taken);
+  const cut = cutText(built);
+  if (cut !== '') bar.say(cut);
+}
+
+/** Refuses a deployment on which no request of the workload has room. */
+function requireRoom({ deployment, conservation }: BuiltSimulation & { conservation: Conservation }): void {
+  const { injected, unservable } = conservation;
+  if (injected === 0 || unservable < injected) return;
+  const sizes = deployment.pools.map(({ engine: { hbmBlocks, blockTokens } }) => {
+    return `${formatCount(hbmBlocks)} blocks of ${formatCount(blockTokens)} tokens`;
+  });
+  throw new TierKVError(
+    'TKV_CAPACITY',
+    `none of ${formatCount(injected)} requests fits: an instance has ${sizes.join(', or ')}, and each request ` +
+      'needs more, or is longer than the model takes. Give more KV blocks (--total-kv-blocks, total_kv_blocks) or ' +
+      'a larger --max-model-len, or serve shorter prompts.',
+    { field: '--total-kv-blocks' },
+  );
+}
+
+/** What the end of a replay with --trace-data left unserved; '' where all requests had ended. */
+function cutText({ opened, conservation }: BuiltSimulation & { conservation: Conservation }): string {
+  const { injected, arrived, queued, running, handedOff } = conservation;
+  const left = arrived + queued + running + handedOff;
+  if (!opened.endsAsUpstream || left === 0) return '';
+  return (
+    `--trace-data ends the run at ${formatSeconds(opened.horizonUs / 1e6)}, twice the last arrival, as upstream: ` +
+    `${formatCount(left)} of ${formatCount(injected)} requests had not ended, and no mean counts them. ` +
+    'Name the file as an argument to serve them all, or set --horizon'
+  );
 }

@@ -4,7 +4,9 @@ import { Command } from 'commander';
 import { clusterMetrics } from '../../sim/report/index.ts';
 import { refuseEmptyValues } from '../process/index.ts';
 import { buildSimulation, runToEnd } from '../simulate/build.ts';
+import { refuseIdleOptions } from '../simulate/input/idle.ts';
 import { addSimulateOptions, type Options, simulateOptionsOf } from '../simulate/input/options.ts';
+import { factsOf } from '../simulate/input/workload.ts';
 
 export interface Point {
   /** Values of the grid, by option. */
@@ -34,6 +36,7 @@ export interface PointResult {
 export function simulateArguments(args: readonly string[]): {
   workload: string | undefined;
   options: Options;
+  command: Command;
 } {
   const command = addSimulateOptions(new Command('simulate'))
     .argument('[workload]')
@@ -41,12 +44,16 @@ export function simulateArguments(args: readonly string[]): {
     .configureOutput({ writeErr: () => {} });
   command.parse([...args], { from: 'user' });
   refuseEmptyValues(command);
-  return { workload: command.args[0], options: simulateOptionsOf(command) };
+  return { workload: command.args[0], options: simulateOptionsOf(command), command };
 }
 
 export function runPoint({ values, args }: Point): PointResult {
-  const { workload, options } = simulateArguments(args);
-  const { simulation, gpus } = runToEnd((skipsKeys) => buildSimulation(workload, options, { skipsKeys }));
+  const { workload, options, command } = simulateArguments(args);
+  const { simulation, gpus } = runToEnd((skipsKeys) => {
+    const built = buildSimulation(workload, options, { skipsKeys });
+    refuseIdleOptions(command, options, factsOf(built.opened));
+    return built;
+  });
   const { table, instances } = simulation;
   const metrics = clusterMetrics(table, instances, {}, false);
   return {

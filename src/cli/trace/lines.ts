@@ -8,8 +8,16 @@
 import { type FileHandle, open } from 'node:fs/promises';
 import { Readable } from 'node:stream';
 import zlib from 'node:zlib';
+import { withoutMark } from '../../runtime/boundedJson.ts';
 import { TierKVError } from '../../runtime/errors.ts';
-import { inputError, lineTooLong, maxLineBytes, refuseHiddenCompression } from '../input/index.ts';
+import {
+  inputError,
+  lineTooLong,
+  maxEmptyLines,
+  maxLineBytes,
+  refuseHiddenCompression,
+  refuseWideText,
+} from '../input/index.ts';
 
 /** How far the reading is. `bytesTotal` is the file's size, or 0 while unknown (a pipe). */
 export interface ReadProgress {
@@ -105,7 +113,10 @@ async function* plain(
   progress: ReadProgress,
 ): AsyncGenerator<Buffer> {
   for await (const chunk of stored(file, start)) {
-    if (progress.bytesRead === 0) refuseHiddenCompression(path, chunk);
+    if (progress.bytesRead === 0) {
+      refuseHiddenCompression(path, chunk);
+      refuseWideText(path, chunk);
+    }
     progress.bytesRead += chunk.length;
     yield chunk;
   }
@@ -141,18 +152,24 @@ async function* chunks(path: string, progress: ReadProgress): AsyncGenerator<Buf
  * Yields each line without its end; a byte-order mark is left out, and a last line need not end.
  * `progress.lines` is the number of the line just yielded, from 1.
  * @throws {TierKVError} TKV_INPUT when the file is missing, a directory, unreadable, damaged or cut short, or
- * has a line above the limit.
+ * has a line above the limit or more empty lines than anybody writes.
  */
 export async function* readLines(path: string, progress: ReadProgress): AsyncGenerator<string> {
   let pieces: Buffer[] = []; // of a line whose end has not come yet
   let pieceBytes = 0;
+  let empty = 0;
   const take = (last: Buffer): string => {
     const whole = pieceBytes === 0 ? last : Buffer.concat([...pieces, last]);
     if (whole.length > maxLineBytes) throw lineTooLong(path, progress.lines + 1);
     pieces = [];
     pieceBytes = 0;
     const text = whole.toString('utf8');
-    return ++progress.lines === 1 && text.startsWith('\u{feff}') ? text.slice(1) : text;
+    progress.lines++;
+    if (whole.length < 2 && text.trim() === '' && ++empty > maxEmptyLines) {
+      const problem = `is one of more than ${maxEmptyLines} empty lines`;
+      throw inputError(path, problem, 'Leave them out.', { line: progress.lines });
+    }
+    return progress.lines === 1 ? withoutMark(text) : text;
   };
   for await (const chunk of chunks(path, progress)) {
     let start = 0;

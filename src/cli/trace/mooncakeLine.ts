@@ -5,6 +5,7 @@
  * value is ever mended.
  */
 
+import { maxLineValues, parseJson } from '../../runtime/boundedJson.ts';
 import { TierKVError } from '../../runtime/errors.ts';
 import { shown } from '../../sim/workload/shown.ts';
 import { maxRecordedBlocks } from '../../sim/workload/trace/lines.ts';
@@ -40,12 +41,11 @@ function requireCount(value: unknown, field: string, place: LinePlace): number {
  * @throws {TierKVError} TKV_INPUT with path, line and, where one is at fault, field.
  */
 export function parseMooncakeLine(text: string, place: LinePlace, blockTokens: number): TraceRequest {
-  let record: unknown;
-  try {
-    record = JSON.parse(text);
-  } catch {
-    throw traceError(place, undefined, `is not JSON: ${shown(text)}`);
-  }
+  const error = (problem: string): TierKVError => {
+    const what = problem.startsWith('is not valid JSON') ? `is not JSON: ${shown(text)}` : problem;
+    return traceError(place, undefined, what);
+  };
+  const record = parseJson(text, error, maxLineValues);
   if (typeof record !== 'object' || record === null || Array.isArray(record)) {
     throw traceError(place, undefined, `is ${shown(record)}, not a JSON object`);
   }

@@ -6,6 +6,7 @@
  */
 
 import { requireInteger, TierKVError } from '../../runtime/errors.ts';
+import { inputError } from '../input/index.ts';
 import { type ReadProgress, readLines } from './lines.ts';
 import { parseMooncakeLine } from './mooncakeLine.ts';
 import type { TraceRequest } from './request.ts';
@@ -24,6 +25,9 @@ export interface ReadTraceOptions {
   /** Ends the reading with its reason, also while no line holds a request. */
   readonly signal?: AbortSignal;
 }
+
+/** Lines that may be left out of a trace; a file of nothing else ends before it is read to its end. */
+const maxBadLines = 2 ** 17;
 
 export const mooncakeBlockTokens = 512;
 
@@ -51,7 +55,12 @@ export async function* readMooncakeTrace(
       request = parseMooncakeLine(text, { path, line: progress.lines }, blockTokens);
     } catch (error) {
       if (options.skipBad !== true || !(error instanceof TierKVError)) throw error;
-      skipped++;
+      if (++skipped > maxBadLines) {
+        const remedy = 'Name a trace with one request a line.';
+        throw inputError(path, `is one of more than ${maxBadLines} bad lines`, remedy, {
+          line: progress.lines,
+        });
+      }
       options.onSkip?.(error);
       continue;
     }

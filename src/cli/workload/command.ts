@@ -24,7 +24,7 @@ import {
   writeResults,
   writeText,
 } from '../output/index.ts';
-import { renderSummary } from './describe.ts';
+import { renderSummary, sessionsText, takenText } from './describe.ts';
 import { formatOf, type OpenedWorkload, openWorkload, readSpec, servegenSpec } from './open.ts';
 import {
   addCommonOptions,
@@ -35,6 +35,7 @@ import {
   openFrom,
   openOptions,
   presetSpec,
+  refuseIdleShaping,
   seedOption,
 } from './options.ts';
 import { workloadChart } from './plot.ts';
@@ -89,7 +90,16 @@ function writeTrace(opened: OpenedWorkload, output: string | boolean | undefined
   process.stderr.write(`wrote ${printable(`${stem}.yaml and ${stem}.csv`)}\n`);
 }
 
+/** Says on stderr what was taken of a recorded trace; to be called once it was read. */
+function noteTaken(source: string, opened: OpenedWorkload): void {
+  const means = sessionsText(opened);
+  const text = means.startsWith('open') ? means : takenText(source, opened);
+  if (text !== '') process.stderr.write(`${text}\n`);
+}
+
 function noteSessions(opened: OpenedWorkload): void {
+  const means = sessionsText(opened);
+  if (means.startsWith('closed')) process.stderr.write(`${means}\n`);
   const sessions = opened.workload?.sessions;
   if (sessions === undefined) return;
   const more = sessions.followUpBudget >= 0 ? `up to ${sessions.followUpBudget} follow-ups` : 'follow-ups';
@@ -117,11 +127,22 @@ async function describe(file: string | undefined, options: Options): Promise<voi
       `${file ?? 'the workload'}: holds no request. Raise its rate, horizon or number of requests`,
     );
   }
+  const taken =
+    opened.taken === undefined
+      ? {}
+      : {
+          columns: opened.taken.columns.columns,
+          times: opened.taken.columns.times,
+          leftOver: opened.taken.columns.leftOver,
+        };
   if (typeof options.json === 'string')
-    writeJsonFile(options.json, { format: opened.format, digest: digest.toString(), ...summary });
+    writeJsonFile(options.json, { format: opened.format, ...taken, digest: digest.toString(), ...summary });
   process.stdout.write(renderSummary(summary));
+  if (file !== undefined && opened.taken !== undefined) process.stdout.write(`${takenText(file, opened)}\n`);
   if (opened.format === 'miniswe')
     process.stdout.write('a token is a UTF-8 byte here: this trace holds text, not token ids\n');
+  const means = sessionsText(opened);
+  if (means !== '') process.stdout.write(`${means}\n`);
   process.stdout.write(`digest ${digest}\n`);
   noteSessions(opened);
   if (typeof options.plot === 'string') {
@@ -139,8 +160,10 @@ function convert(input: string, options: Options): void {
     const opened = preset
       ? openFrom(undefined, { ...options, workload: input })
       : openWorkload(input, openOptions(options));
+    if (!preset) refuseIdleShaping(options, input, opened.format);
     noteSessions(opened);
     writeTrace(opened, options.output);
+    noteTaken(input, opened);
     return;
   }
   if (to !== 'spec') throw configError('--to', `is "${to}"`, 'Use tracev2 or spec.');
@@ -213,6 +236,7 @@ export function workloadCommand(): Command {
         const opened = openFrom(file, options);
         noteSessions(opened);
         writeTrace(opened, options.output);
+        if (file !== undefined) noteTaken(file, opened);
       }),
     );
 

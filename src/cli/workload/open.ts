@@ -6,10 +6,13 @@
 import path from 'node:path';
 import { configError, TierKVError } from '../../runtime/errors.ts';
 import {
+  azureColumns,
   azureRequests,
+  CsvHeader,
   generateWorkload,
   type Limits,
   lengthFileRequests,
+  mooncakeFields,
   mooncakeRequests,
   nearestName,
   parseWorkloadSpec,
@@ -20,12 +23,19 @@ import {
   servegenCohorts,
   servegenLengths,
   servegenWindows,
+  splitCsv,
+  TakenColumns,
+  TraceLine,
+  textTraceFields,
   textTraceRequests,
+  tokenIdFields,
   tokenIdRequests,
   traceRecords,
+  traceV2Columns,
   type Workload,
   type WorkloadRequest,
   type WorkloadSpec,
+  wekaFields,
   wekaRequests,
 } from '../../sim/workload/index.ts';
 import { fileLines, firstLine, inputError, readText } from '../input/index.ts';
@@ -63,6 +73,16 @@ export interface OpenedWorkload {
   /** Present for what is generated, not recorded. */
   readonly spec?: WorkloadSpec;
   readonly workload?: Workload;
+  /** What the last pass over a recorded trace took of it; absent for what is generated. */
+  readonly taken?: TakenTrace;
+}
+
+/** What was taken of a recorded trace, as far as it was read. */
+export interface TakenTrace {
+  readonly columns: TakenColumns;
+  rows: number;
+  firstUs: number;
+  lastUs: number;
 }
 
 export function requireFormat(name: string): Format {
@@ -77,32 +97,67 @@ export function requireFormat(name: string): Format {
 
 const plainName = (file: string): string => file.replace(/\.(gz|zst)$/, '');
 
-/** The format of a file or folder by its name and its first line. */
+/** The format of a file or folder: of a file by all columns or fields that its first line names. */
 export function formatOf(file: string): Format {
-  if (isFolder(file)) return folderFiles(file, /^chunk-.*-trace\.csv$/).length > 0 ? 'servegen' : 'miniswe';
-  if (/\.ya?ml$/.test(file)) return traceData(file) === undefined ? 'spec' : 'tracev2';
+  if (isFolder(file)) {
+    return folderFiles(file, /^chunk-.*-trace\.csv(\.gz|\.zst)?$/).length > 0 ? 'servegen' : 'miniswe';
+  }
+  if (/\.ya?ml(\.gz|\.zst)?$/.test(file)) return isTraceHeader(file) ? 'tracev2' : 'spec';
   const line = firstLine(file);
   if (line === '') throw inputError(file, 'is empty: there is no request in it', 'Name another file.');
-  if (line.startsWith('{')) return detectJson(line) ?? unknownFormat(file);
-  if (/^request_id,/.test(line)) return 'tracev2';
-  if (/^TIMESTAMP,/.test(line)) return 'azure';
-  if (line.includes(',')) return 'lengths';
-  return unknownFormat(file);
-}
-
-function detectJson(line: string): Format | undefined {
-  if (line.includes('"hash_ids"')) return 'mooncake';
-  if (line.includes('"input_tok_ids"')) return 'token-ids';
-  if (line.includes('"session_id"')) return 'miniswe';
-  return line.includes('"h"') && line.includes('"s"') ? 'weka' : undefined;
-}
-
-function unknownFormat(file: string): never {
+  if (line.trimStart().startsWith('{')) return jsonFormat(line, file);
+  if (line.includes(',')) return csvFormat(line, file);
   throw new TierKVError(
     'TKV_INPUT',
     `${file}: no known workload format. Name it with --from: ${FORMATS.join(', ')}`,
     { path: file },
   );
+}
+
+/** A header of TraceV2 says its version; a spec beside a CSV of its name is a spec all the same. */
+function isTraceHeader(file: string): boolean {
+  return /^\s*["']?trace_version["']?\s*:/m.test(readText(file));
+}
+
+/** Fields that every line of a format has. */
+const jsonFields: readonly (readonly [Format, readonly string[]])[] = [
+  ['mooncake', mooncakeFields],
+  ['weka', wekaFields],
+  ['miniswe', textTraceFields],
+  ['token-ids', tokenIdFields],
+];
+
+function jsonFormat(line: string, file: string): Format {
+  const at = new TraceLine(file, 1);
+  const row = at.json(line);
+  const whole = jsonFields.filter(([, fields]) => fields.every((field) => field in row));
+  if (whole.length === 1) return whole[0][0];
+  const names = whole.map(([format]) => format).join(' and ');
+  if (whole.length > 1) {
+    throw at.error('', `has the fields of ${names}`, 'Name the format with --from');
+  }
+  const share = ([, fields]: (typeof jsonFields)[number]): number =>
+    fields.filter((field) => field in row).length / fields.length;
+  const nearest = jsonFields.reduce((best, one) => (share(one) > share(best) ? one : best));
+  if (share(nearest) === 0) {
+    const known = jsonFields.map(([format, fields]) => `${format} (${fields.join(', ')})`).join(', ');
+    throw at.error('', 'has the fields of no known workload format', `Known are ${known}`);
+  }
+  const missing = nearest[1].find((field) => !(field in row))!;
+  throw at.error(missing, 'is missing', `The line is nearest to ${nearest[0]}: ${nearest[1].join(', ')}`);
+}
+
+/** Columns that only TraceV2 has. */
+const ownColumns = ['request_id', 'client_id', 'tenant_id', 'slo_class', 'round_index', 'prefix_group'];
+
+function csvFormat(line: string, file: string): Format {
+  const at = new TraceLine(file, 1);
+  const cells = splitCsv(line);
+  if (cells === undefined) throw at.error('', 'a quote is never closed', 'Mend the line');
+  const header = new CsvHeader(cells, at);
+  if (traceV2Columns.every((name) => header.names.includes(name))) return 'tracev2';
+  if (ownColumns.filter((name) => header.names.includes(name)).length >= 3) return 'tracev2';
+  return azureColumns.every((name) => header.find([name]) >= 0) ? 'azure' : 'lengths';
 }
 
 /** The CSV beside the header of a TraceV2 pair. */
@@ -111,6 +166,8 @@ function traceData(header: string): string | undefined {
   return [`${stem}.csv`, `${stem}.csv.gz`, `${stem}.csv.zst`].find((name) => exists(name));
 }
 
+const isYaml = (file: string): boolean => /\.ya?ml$/.test(plainName(file));
+
 function traceHeaderOf(data: string): string | undefined {
   const stem = plainName(data).replace(/\.csv$/, '');
   return [`${stem}.yaml`, `${stem}.yml`].find((name) => exists(name));
@@ -118,75 +175,86 @@ function traceHeaderOf(data: string): string | undefined {
 
 export function openWorkload(file: string, options: OpenOptions = {}): OpenedWorkload {
   const format = options.format ?? formatOf(file);
+  if (format === 'spec') return openSpec(readSpec(file), options, format);
+  if (format === 'servegen') return openSpec(servegenSpec(file, options.seed ?? 42n), options, format);
+  const columns = new TakenColumns();
+  const taken: TakenTrace = { columns, rows: 0, firstUs: 0, lastUs: 0 };
+  const read = readerOf(format, file, options, columns);
+  return { format, taken, requests: () => counted(file, read(), taken) };
+}
+
+/** Counts what is read; a trace without a request is an error. */
+function* counted(
+  file: string,
+  requests: Iterable<WorkloadRequest>,
+  taken: TakenTrace,
+): Generator<WorkloadRequest> {
+  taken.rows = 0;
+  for (const request of requests) {
+    if (taken.rows++ === 0) taken.firstUs = request.arrivalUs;
+    taken.lastUs = request.arrivalUs;
+    yield request;
+  }
+  if (taken.rows === 0) throw inputError(file, 'holds no request', 'Name another file.');
+}
+
+/** Begins a pass over a recorded trace. */
+function readerOf(
+  format: Exclude<Format, 'spec' | 'servegen'>,
+  file: string,
+  options: OpenOptions,
+  taken: TakenColumns,
+): () => Iterable<WorkloadRequest> {
+  const { rate, blockTokens, sessionGapS, seed = 42n } = options;
+  const blocks = blockTokens === undefined ? {} : { blockTokens };
   switch (format) {
-    case 'spec':
-      return openSpec(readSpec(file), options, format);
-    case 'servegen':
-      return openSpec(servegenSpec(file, options.seed ?? 42n), options, format);
     case 'tracev2': {
-      const data = /\.ya?ml$/.test(file) ? traceData(file) : file;
+      const data = isYaml(file) ? traceData(file) : file;
       if (data === undefined) {
-        throw new TierKVError(
-          'TKV_INPUT',
-          `${file}: the CSV of this trace is missing. Put it beside the header`,
-          { path: file },
-        );
+        const problem = 'is the header of a trace, and no CSV of its name is there';
+        throw inputError(file, problem, 'Put the CSV beside it.');
       }
-      const header = traceHeaderOf(data);
+      const header = isYaml(file) ? file : traceHeaderOf(data);
       if (header !== undefined) readTraceHeader(readText(header), header);
-      return {
-        format,
-        requests: () => recordedRequests(() => traceRecords(fileLines(data), data), options.seed ?? 42n),
-      };
+      return () => recordedRequests(() => traceRecords(fileLines(data), data, taken), seed);
     }
     case 'mooncake':
-      return {
-        format,
-        requests: () =>
-          mooncakeRequests(
-            fileLines(file),
-            file,
-            options.blockTokens === undefined ? {} : { blockTokens: options.blockTokens },
-          ),
-      };
-    case 'weka':
-      return {
-        format,
-        requests: () =>
-          wekaRequests(fileLines(file), file, {
-            ...(options.blockTokens === undefined ? {} : { blockTokens: options.blockTokens }),
-            ...(options.sessionGapS === undefined ? {} : { sessionGapS: options.sessionGapS }),
-          }),
-      };
+      return () => mooncakeRequests(fileLines(file), file, { ...blocks, taken });
+    case 'weka': {
+      const gap = sessionGapS === undefined ? {} : { sessionGapS };
+      return () => wekaRequests(fileLines(file), file, { ...blocks, ...gap, taken });
+    }
     case 'miniswe': {
       const files = isFolder(file) ? folderFiles(file, /\.jsonl(\.gz|\.zst)?$/) : [file];
       if (files.length === 0) {
         const holds = 'holds neither sessions (*.jsonl) nor profiles of ServeGen (chunk-*-trace.csv)';
         throw inputError(file, holds, 'Name a file, or a folder with one of them.');
       }
-      return {
-        format,
-        requests: () => textTraceRequests(files.map((name) => ({ file: name, lines: fileLines(name) }))),
-      };
+      return () =>
+        textTraceRequests(
+          files.map((name) => ({ file: name, lines: fileLines(name) })),
+          { taken },
+        );
     }
     case 'token-ids':
-      return { format, requests: () => tokenIdRequests(fileLines(file), file) };
+      return () => tokenIdRequests(fileLines(file), file, taken);
     case 'azure':
-      return { format, requests: () => azureRequests(fileLines(file), file) };
-    case 'lengths':
-      return {
-        format,
-        requests: () =>
-          lengthFileRequests(fileLines(file), file, { rate: options.rate ?? 1, seed: options.seed ?? 42n }),
-      };
+      return () => azureRequests(fileLines(file), file, taken);
+    case 'lengths': {
+      const drawn = rate === undefined ? {} : { rate };
+      return () => lengthFileRequests(fileLines(file), file, { ...drawn, seed, taken });
+    }
   }
 }
+
+/** Requests of a generated workload; what takes hours and all memory is refused before it begins. */
+const mostExpected = 20_000_000;
 
 /** A workload that is generated: what is known before the simulation, for closed loops the first rounds. */
 export function openSpec(given: WorkloadSpec, options: OpenOptions, format: Format = 'spec'): OpenedWorkload {
   const seeded = options.seed === undefined ? given : { ...given, seed: options.seed };
   const spec = options.adjust?.(seeded) ?? seeded;
-  const workload = generateWorkload(spec, options.limits);
+  const workload = generateWorkload(spec, { mostExpected, ...options.limits });
   return { format, spec, workload, requests: () => requestsOf(workload.stream()) };
 }
 

@@ -183,6 +183,25 @@ export function usedByFormat(format: Format): readonly string[] {
   return format === 'lengths' ? ['rate'] : [];
 }
 
+/** Options that shape what is generated, or what some formats hold, with the formats that they act on. */
+const shaping: readonly (readonly [name: string, flag: string, acts: readonly Format[]])[] = [
+  ['numRequests', '--num-requests', ['spec', 'servegen']],
+  ['horizon', '--horizon', ['spec', 'servegen']],
+  ['timeout', '--timeout', ['spec', 'servegen']],
+  ['profile', '--profile', ['spec', 'servegen']],
+  ['blockTokens', '--block-tokens', ['mooncake', 'weka']],
+  ['sessionGap', '--session-gap', ['weka']],
+];
+
+/** @throws TKV_CONFIG naming the first option that changes nothing of a file of this format */
+export function refuseIdleShaping(options: Options, source: string, format: Format): void {
+  for (const [name, flag, acts] of shaping) {
+    if (options[name] === undefined || acts.includes(format)) continue;
+    const problem = `is for ${acts.join(' and ')}, and ${source} is ${format}`;
+    throw configError(flag, problem, 'Leave it out.');
+  }
+}
+
 export function openFrom(file: string | undefined, options: Options): OpenedWorkload {
   const checked = openOptions(options); // also what only a file would need
   if (file !== undefined && options.workload !== undefined) {
@@ -191,7 +210,13 @@ export function openFrom(file: string | undefined, options: Options): OpenedWork
   if (file !== undefined) {
     const opened = openWorkload(file, checked);
     refusePresetOptions(options, file, usedByFormat(opened.format));
+    refuseIdleShaping(options, file, opened.format);
     return opened;
+  }
+  refuseIdleShaping(options, 'a preset', 'spec');
+  if (options.concurrency === undefined && options.thinkTimeMs !== undefined) {
+    const problem = 'is the pause of users in closed loop, and there are none';
+    throw configError('--think-time-ms', problem, 'Add --concurrency, or leave it out.');
   }
   return openSpec(presetSpec(options), {
     ...(checked.limits === undefined ? {} : { limits: checked.limits }),

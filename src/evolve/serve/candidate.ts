@@ -3,6 +3,7 @@
  * that begins with a brace is the JSON of a policy, any other one a Starlark program.
  */
 
+import { parseJson, withoutMark } from '../../runtime/boundedJson.ts';
 import { configError } from '../../runtime/errors.ts';
 import { unknownName } from '../../sim/control/index.ts';
 import { PolicyError } from '../../sim/sandbox/index.ts';
@@ -17,7 +18,8 @@ export function bundleOfTexts(texts: Texts, base: PolicyBundle): PolicyBundle {
     if (!policySlots.some((name) => name === slot)) throw unknownName('candidate', slot, policySlots);
     if (typeof text !== 'string')
       throw configError(`candidate.${slot}`, 'is no text', 'Give its program or JSON.');
-    slots[slot] = text.trimStart().startsWith('{') ? jsonOf(slot, text) : programOf(text);
+    const plain = withoutMark(text);
+    slots[slot] = plain.trimStart().startsWith('{') ? jsonOf(slot, plain) : programOf(plain);
   }
   const { name: _, ...unnamed } = base;
   return readBundle({ ...unnamed, ...slots });
@@ -28,14 +30,9 @@ function programOf(source: string): unknown {
 }
 
 function jsonOf(slot: string, text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch (error) {
-    const why = error instanceof Error ? error.message.split('\n')[0] : String(error);
-    throw new PolicyError('compile', `the text begins as JSON and is none: ${why}. Correct it`, {
-      path: slot,
-    });
-  }
+  return parseJson(text, (problem) => {
+    return new PolicyError('compile', `the text begins as JSON and ${problem}. Correct it`, { path: slot });
+  });
 }
 
 const START = /^\s*(#|\/\/)\s*EVOLVE-BLOCK-START/;

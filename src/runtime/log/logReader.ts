@@ -3,6 +3,7 @@
  * and line.
  */
 
+import { maxJsonValues, parseJson } from '../boundedJson.ts';
 import { TierKVError } from '../errors.ts';
 import type { ManagerConfig } from '../manager/config.ts';
 import { InputOp, inputOpNames } from './decisionSink.ts';
@@ -121,11 +122,10 @@ export class LogReader {
     if (version !== String(LOG_VERSION)) {
       throw this.broken(`is of version ${version}, and this tierkv reads version ${LOG_VERSION}`);
     }
-    try {
-      this.#config = JSON.parse(rest.slice(space + 1)) as ManagerConfig;
-    } catch (cause) {
-      throw this.broken('holds a configuration that is not JSON', 1, cause);
-    }
+    const error = (problem: string, cause?: unknown): TierKVError =>
+      this.broken(`holds a configuration that ${problem}`, 1, cause);
+    const config = parseJson(rest.slice(space + 1), error, maxJsonValues, 'is not JSON');
+    this.#config = config as ManagerConfig;
   }
 
   #parse(body: string): RecordedInput {

@@ -86,7 +86,7 @@ it.skipIf(!fs.existsSync('/dev/zero'))(
   'a device that never ends is no spec, no trace and no distribution',
   async () => {
     expect(await refusal('workload', 'generate', '/dev/zero', '--from', 'spec')).toContain(
-      '/dev/zero holds more than 64 MiB',
+      '/dev/zero is a pipe or a device',
     );
     expect(await refusal('workload', 'describe', '/dev/zero')).toContain('/dev/zero is a pipe or a device');
     const spec = at(
@@ -95,7 +95,7 @@ it.skipIf(!fs.existsSync('/dev/zero'))(
      input_distribution: {type: empirical, file: /dev/zero},
      output_distribution: {type: constant, params: {value: 1}}}\n`,
     );
-    expect(await refusal('workload', 'generate', spec)).toContain('/dev/zero holds more than 64 MiB');
+    expect(await refusal('workload', 'generate', spec)).toContain('/dev/zero is a pipe or a device');
   },
 );
 
@@ -122,13 +122,15 @@ it('aliases that unfold to a billion nodes hang no command', async () => {
 it('brackets nested a hundred thousand deep are a mistake in the file, not a fault of tierkv', async () => {
   const deep = `${'['.repeat(100_000)}${']'.repeat(100_000)}`;
   expect(await refusal('replay', at('deep.jsonl', deep), '--driver', 'modeled')).toContain(
-    ':1: is [[...]], not a JSON object',
+    ':1: nests lists and objects more than 100 deep',
   );
   expect(await refusal('workload', 'generate', at('deep.yaml', `clients: ${deep}`))).toContain(
     'nested more than 100 deep',
   );
   const field = at('field.jsonl', `{"timestamp": ${deep}, "hash_ids": []}\n`);
-  expect(await refusal('workload', 'describe', field)).toContain(':1: timestamp is [[...]]');
+  expect(await refusal('workload', 'describe', field)).toContain(
+    ':1: nests lists and objects more than 100 deep',
+  );
 });
 
 it('more different blocks than can be told apart are an error that says what to do', async () => {

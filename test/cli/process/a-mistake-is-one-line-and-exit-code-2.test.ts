@@ -33,6 +33,10 @@ describe('the tierkv binary', () => {
       /^tierkv: --cache \/dev\/null\/x cannot be made: ENO/,
     ],
     [
+      ['evaluate', '--presets', '--suite', 'hidden'],
+      /^tierkv: --suite does nothing where --presets lists the presets\. Name a policy, or leave it out\. \[TKV_CONFIG\]$/,
+    ],
+    [
       ['evaluate', 'baseline', '--trace-level', 'full'],
       /^tierkv: --trace-level is given without --trace\. Add --trace, or leave it out\. \[TKV_CONFIG\]$/,
     ],

@@ -3,7 +3,7 @@
 import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { printed } from './printed.ts';
 
 let folder: string;
@@ -82,5 +82,33 @@ describe('tierkv simulate', () => {
     await printed('--model', 'qwen3-14b', ...replay, '--results-path', at('second.json'));
     expect(JSON.parse(read('first.json'))).toHaveLength(40);
     expect(read('second.json')).toBe(read('first.json'));
+  });
+
+  it('--trace-data ends at twice the last arrival and says so; an argument serves all', async () => {
+    const rows = ['arrived_at,input_tokens,output_tokens', '0,100,20', '0.1,100,900'];
+    fs.writeFileSync(at('short.csv'), `${rows.join('\n')}\n`);
+    const run = async (...args: string[]): Promise<{ out: string; err: string }> => {
+      let err = '';
+      const spy = vi.spyOn(process.stderr, 'write').mockImplementation((text) => {
+        err += String(text);
+        return true;
+      });
+      try {
+        return { out: await printed('--model', 'qwen3-14b', ...args), err };
+      } finally {
+        spy.mockRestore();
+      }
+    };
+    const cut = await run('--trace-data', at('short.csv'));
+    expect(cut.out).toContain('"completed_requests": 0');
+    expect(cut.err).toContain('read ');
+    expect(cut.err).toMatch(
+      /--trace-data ends the run at 0\.2 s, twice the last arrival, as upstream: 2 of 2 requests had not ended/,
+    );
+    const whole = await run(at('short.csv'));
+    expect(whole.out).toContain('"completed_requests": 2');
+    expect(whole.err).not.toContain('twice the last arrival');
+    const asked = await run('--trace-data', at('short.csv'), '--horizon', '200000');
+    expect(asked.err).not.toContain('twice the last arrival');
   });
 });

@@ -13,9 +13,10 @@ import {
   scoreModes,
   suiteNames,
 } from '../../../evolve/fitness/index.ts';
+import { parseJson } from '../../../runtime/boundedJson.ts';
 import { configError, TierKVError } from '../../../runtime/errors.ts';
 import { unknownName } from '../../../sim/control/index.ts';
-import { readText, systemReason } from '../../input/index.ts';
+import { inputError, readText, systemReason } from '../../input/index.ts';
 import { plans } from './brought.ts';
 import type { PlanSource, SuiteSource } from './source.ts';
 
@@ -47,13 +48,9 @@ const isNumber = (value: unknown): value is number => Number.isSafeInteger(value
  */
 export function readPlan(file: string): PlanSource {
   const text = readText(file);
-  let json: unknown;
-  try {
-    json = JSON.parse(text);
-  } catch (error) {
-    const why = error instanceof Error ? error.message.split('\n')[0] : String(error);
-    throw new TierKVError('TKV_INPUT', `${file} is no plan: ${why}. Correct it there.`, { path: file });
-  }
+  const json = parseJson(text, (problem) =>
+    inputError(file, `is no plan: it ${problem}`, 'Correct it there.'),
+  );
   try {
     const source = sourceOf(json);
     checkWorkloads(source.workloads, path.dirname(path.resolve(file)));

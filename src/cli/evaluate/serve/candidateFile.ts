@@ -1,6 +1,8 @@
 /** A candidate as a framework leaves it in a file. */
 
 import path from 'node:path';
+import { parseJson } from '../../../runtime/boundedJson.ts';
+import { TierKVError } from '../../../runtime/errors.ts';
 import { readText } from '../../input/index.ts';
 import { openPolicy } from '../openPolicy.ts';
 
@@ -20,10 +22,11 @@ export function candidateOf(file: string, slot: string): object {
 
 /** The bundle of a JSON text; undefined for a policy of one slot, and for what is no JSON. */
 function bundleOf(text: string): object | undefined {
+  let value: unknown;
   try {
-    const value: unknown = JSON.parse(text);
-    return typeof value === 'object' && value !== null && !('type' in value) ? { bundle: value } : undefined;
+    value = parseJson(text, (problem) => new TierKVError('TKV_INPUT', problem));
   } catch {
     return undefined;
   }
+  return typeof value === 'object' && value !== null && !('type' in value) ? { bundle: value } : undefined;
 }

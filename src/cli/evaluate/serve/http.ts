@@ -9,6 +9,7 @@
 
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { Answer, EvaluationService } from '../../../evolve/serve/index.ts';
+import { maxJsonValues, parseJson } from '../../../runtime/boundedJson.ts';
 import { TierKVError } from '../../../runtime/errors.ts';
 import { isShutdown } from './stdio.ts';
 
@@ -112,9 +113,10 @@ async function bodyOf(request: IncomingMessage): Promise<Reply | { readonly json
     parts.push(part as Buffer);
   }
   try {
-    return { json: JSON.parse(Buffer.concat(parts).toString('utf8')) };
-  } catch {
-    return { status: 400, body: { error: 'the body is no JSON' } };
+    const error = (problem: string): TierKVError => new TierKVError('TKV_INPUT', `the body ${problem}`);
+    return { json: parseJson(Buffer.concat(parts).toString('utf8'), error, maxJsonValues, 'is no JSON') };
+  } catch (error) {
+    return { status: 400, body: { error: error instanceof Error ? error.message : String(error) } };
   }
 }
 

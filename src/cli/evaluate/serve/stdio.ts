@@ -6,6 +6,8 @@
 import { createInterface } from 'node:readline';
 import type { Readable, Writable } from 'node:stream';
 import type { EvaluationService } from '../../../evolve/serve/index.ts';
+import { maxJsonValues, parseJson } from '../../../runtime/boundedJson.ts';
+import { TierKVError } from '../../../runtime/errors.ts';
 
 const LINE_MAX = 4_000_000;
 
@@ -32,9 +34,10 @@ export async function serveLines(
       }
       let request: unknown;
       try {
-        request = JSON.parse(line);
-      } catch {
-        refuse('a line is no JSON. Send one request a line.');
+        const error = (problem: string): TierKVError => new TierKVError('TKV_INPUT', `a line ${problem}`);
+        request = parseJson(line, error, maxJsonValues, 'is no JSON');
+      } catch (error) {
+        refuse(`${error instanceof Error ? error.message : String(error)}. Send one request a line.`);
         continue;
       }
       const task = service.handle(request).then(write);

@@ -30,7 +30,7 @@ export function buildDeployed(
 ): BuiltSimulation {
   const file = textOption(options, 'deployment');
   invariant(file !== undefined, 'a deployment was asked for');
-  const text = applySettings(readText(file), textOption(options, 'set'));
+  const text = applySettings(readText(file), file, textOption(options, 'set'));
   const root = readYaml(text, file);
   root.choice('version', VERSIONS);
   const { bundle: bound, adjust, ...parts } = extras;

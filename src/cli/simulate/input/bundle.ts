@@ -1,5 +1,6 @@
 /** Upstream's policy bundle (`--policy-config`), read strictly: a key that it does not have is an error. */
 
+import { shownPlain } from '../../../sim/workload/index.ts';
 import { readYaml, type SpecNode } from '../../../sim/workload/spec/reader.ts';
 import { readText } from '../../input/index.ts';
 
@@ -75,8 +76,12 @@ export function readBundle(file: string | undefined): Bundle {
       loadingDelayS: lifecycleOf(root.section('instance_lifecycle')),
     }),
   };
-  // upstream reads this policy and does not use it
-  policyOf(root.section('priority'));
+  const priority = root.section('priority');
+  const ranks = policyOf(priority) ?? 'constant';
+  if (priority !== undefined && ranks !== 'constant') {
+    const problem = `is "${shownPlain(ranks)}", which changes nothing, here as upstream`;
+    throw priority.error('policy', problem, 'Drop it; scheduler: priority-fcfs orders requests by class');
+  }
   root.close();
   return bundle;
 }

@@ -51,6 +51,7 @@ export function engineHardware(options: Options): EngineHardware {
   const comm = textOption(options, 'moeCommBackend');
   const moeCommBackend: MoeCommBackend | undefined =
     comm === undefined ? undefined : oneOf('--moe-comm-backend', comm, moeCommBackends);
+  refuseIdleParallelism(model, dp, coefficients.backend, comm);
   const floor = options.floor === true;
   const latency = newLatencyModel({
     model,
@@ -62,6 +63,24 @@ export function engineHardware(options: Options): EngineHardware {
     ...(moeCommBackend === undefined ? {} : { moeCommBackend }),
   });
   return { model, hardware, tp, dp, latency, floor, coefficients };
+}
+
+/** Experts and data parallel ranks are in the times of some backends only. */
+function refuseIdleParallelism(
+  model: ModelConfig,
+  dp: number,
+  backend: LatencyBackend,
+  comm: string | undefined,
+): void {
+  if (dp > 1 && backend !== 'trained-physics' && backend !== 'calibrated') {
+    const problem = `is ${dp}, and the latency model ${backend} has no part for it`;
+    throw configError('dp', problem, 'Use trained-physics or calibrated, or leave it out.');
+  }
+  if (comm === undefined) return;
+  if (backend !== 'trained-physics' || model.experts === 0) {
+    const problem = `is ${comm}, which is for experts under trained-physics`;
+    throw configError('--moe-comm-backend', problem, 'Leave it out, or choose such a model.');
+  }
 }
 
 function loadModelOf(options: Options): ModelConfig {

@@ -6,6 +6,7 @@
 import { Command } from 'commander';
 import { configError } from '../../../runtime/errors.ts';
 import { addPresetOptions } from '../../workload/options.ts';
+import { addUpstreamOnly, refuseUpstreamOnly } from './upstreamOnly.ts';
 
 /** Options as they were given; absent ones are undefined. */
 export type Options = Readonly<Record<string, string | boolean | undefined>>;
@@ -147,7 +148,7 @@ function workloadOptions(command: Command): Command {
     .option('--trace-header <file>', 'header of a recorded TraceV2, with --trace-data')
     .option(
       '--trace-data <file>',
-      'rows of a recorded TraceV2; ends after twice its last arrival, as upstream',
+      'rows of a recorded TraceV2; ends at twice its last arrival, as upstream (an argument serves all)',
     )
     .option('--seed <n>', "random key, a 64-bit integer (default: 42, or the spec's)")
     .option('--simulation-seed <n>', 'what routing and admission draw from (default: that of --seed)')
@@ -193,7 +194,7 @@ export function addSimulateOptions(command: Command): Command {
   command
     .option('--deployment <file>', 'whole deployment in YAML, in place of all options that describe one')
     .option('--set <field=value>', 'a field of the deployment, as pools[0].replicas=4; repeatable', collect);
-  return outputOptions(workloadOptions(deployedOptions(command)));
+  return addUpstreamOnly(outputOptions(workloadOptions(deployedOptions(command))));
 }
 
 /**
@@ -202,6 +203,7 @@ export function addSimulateOptions(command: Command): Command {
  */
 export function simulateOptionsOf(command: Command): Options {
   const options: Options = command.opts();
+  refuseUpstreamOnly(options);
   if (options.deployment === undefined) {
     if (options.set !== undefined) {
       throw configError('--set', 'has no --deployment', 'Name the file whose field it is.');

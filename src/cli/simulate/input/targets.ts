@@ -4,7 +4,7 @@
 
 import { configError } from '../../../runtime/errors.ts';
 import type { Targets, TargetsByClass } from '../../../sim/report/index.ts';
-import type { WorkloadSpec } from '../../../sim/workload/index.ts';
+import { nearestName, SLO_CLASSES, type WorkloadSpec } from '../../../sim/workload/index.ts';
 import { flagOf, textOption } from './numbers.ts';
 import type { Options } from './options.ts';
 
@@ -31,6 +31,34 @@ function classTargets(options: Options, name: string): Record<string, number> {
       return [sloClass, durationUs(flag, duration)];
     }),
   );
+}
+
+/** Classes that a generated request can have; one without a class is `default`. */
+const knownClasses: readonly string[] = [...SLO_CLASSES.filter((name) => name !== ''), 'default'];
+
+/**
+ * Refuses classes that no request has by their names. @param field option or key that names them
+ * @param recorded classes of a recorded trace, which may be any
+ */
+export function requireKnownClasses(
+  field: string,
+  names: readonly string[],
+  recorded: Iterable<string> = [],
+): void {
+  const known = [...new Set([...knownClasses, ...recorded])];
+  const unknown = names.find((name) => !known.includes(name));
+  if (unknown === undefined) return;
+  const near = nearestName(unknown, known);
+  const meant = near === undefined ? '' : `Did you mean "${near}"? `;
+  const problem = `names the class "${unknown}", which no request has`;
+  throw configError(field, problem, `${meant}Classes: ${known.join(', ')}.`);
+}
+
+/** Refuses targets of classes that do not occur. */
+export function requireKnownTargets(options: Options, recorded: Iterable<string> = []): void {
+  for (const name of ['sloTtft', 'sloItl', 'sloE2e']) {
+    requireKnownClasses(flagOf(name), Object.keys(classTargets(options, name)), recorded);
+  }
 }
 
 /** Options go before the specification, dimension by dimension. */

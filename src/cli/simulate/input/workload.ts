@@ -12,6 +12,7 @@ import {
   type WorkloadSpec,
 } from '../../../sim/workload/index.ts';
 import { readText } from '../../input/index.ts';
+import { sessionsText, takenText } from '../../workload/describe.ts';
 import { type OpenedWorkload, type OpenOptions, openSpec, openWorkload } from '../../workload/open.ts';
 import {
   adjustmentOf,
@@ -21,6 +22,7 @@ import {
   seedOption,
   usedByFormat,
 } from '../../workload/options.ts';
+import type { OpenedFacts } from './idle.ts';
 import { oneOf } from './latency.ts';
 import { textOption, wholeOption } from './numbers.ts';
 import type { Options } from './options.ts';
@@ -32,7 +34,14 @@ export interface OpenedSimulation {
   readonly expected: number;
   readonly seed: bigint;
   readonly horizonUs: number;
+  /** Whether the horizon is upstream's end of a replay and not what somebody asked for. */
+  readonly endsAsUpstream: boolean;
+  /** What was taken of a recorded trace, once it was read, or what the rate of a specification counts. */
+  readonly taken: () => string;
 }
+
+/** Requests of a generated workload: each one that is served takes about a KiB until the end of the run. */
+const mostExpected = 4_000_000;
 
 /** Upstream's key when none is given. */
 const SEED = 42n;
@@ -73,6 +82,8 @@ export function openSimulation(
     expected: limit > 0 ? limit : Infinity,
     seed: seedOption(options) ?? SEED,
     horizonUs: horizonOf(options, opened),
+    endsAsUpstream: options.traceData !== undefined && options.horizon === undefined,
+    taken: () => (opened.taken === undefined ? sessionsText(opened) : takenText(file ?? '', opened)),
   };
 }
 
@@ -147,14 +158,18 @@ type Adjust = (spec: WorkloadSpec) => WorkloadSpec;
 
 function adjusted(options: Options, adjust: Adjust): OpenOptions {
   const given = openOptions(options);
-  return { ...given, adjust: (spec) => adjust(given.adjust?.(spec) ?? spec) };
+  return {
+    ...given,
+    limits: { ...given.limits, mostExpected },
+    adjust: (spec) => adjust(given.adjust?.(spec) ?? spec),
+  };
 }
 
 function openPreset(options: Options, adjust: Adjust): OpenedWorkload {
-  const { limits } = openOptions(options);
+  const limits = { ...openOptions(options).limits, mostExpected };
   const byOptions = adjustmentOf(options, true);
   return openSpec(presetSpec(options), {
-    ...(limits === undefined ? {} : { limits }),
+    limits,
     adjust: (spec) => adjust(byOptions(spec)),
   });
 }
@@ -172,4 +187,8 @@ function limited(opened: OpenedWorkload, limit: number): RequestStream {
       return done === true ? undefined : value;
     },
   };
+}
+
+export function factsOf({ spec, workload }: OpenedSimulation): OpenedFacts {
+  return { isRecorded: spec === undefined, hasSessions: workload.sessions !== undefined };
 }

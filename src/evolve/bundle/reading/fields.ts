@@ -2,6 +2,7 @@
 
 import { configError } from '../../../runtime/errors.ts';
 import { unknownName } from '../../../sim/control/index.ts';
+import { shown as shownShort } from '../../../sim/workload/shown.ts';
 
 /** Limits on what a bundle may be; search stays far below them. */
 export const bundleLimits = {
@@ -25,7 +26,12 @@ export function fieldsOf(field: string, value: unknown, known: readonly string[]
 }
 
 export function shown(value: unknown): string {
-  const text = JSON.stringify(value) ?? String(value);
+  let text: string;
+  try {
+    text = JSON.stringify(value) ?? String(value);
+  } catch {
+    text = shownShort(value); // nested beyond measure, or no JSON at all
+  }
   return text.length > 60 ? `${text.slice(0, 57)}...` : text;
 }
 

@@ -2,6 +2,7 @@
  * Reading bundles from JSON, checked field by field: an error names the field, what it is, and the remedy.
  */
 
+import { maxJsonValues, parseJson } from '../../../runtime/boundedJson.ts';
 import { configError, TierKVError } from '../../../runtime/errors.ts';
 import { unknownName } from '../../../sim/control/index.ts';
 import {
@@ -30,16 +31,9 @@ function text(field: string, value: unknown): string {
  * @throws TKV_INPUT where it is no JSON, TKV_CONFIG with the field at fault
  */
 export function parseBundle(json: string, path: string = 'bundle'): PolicyBundle {
-  let value: unknown;
-  try {
-    value = JSON.parse(json);
-  } catch (error) {
-    const why = error instanceof Error ? error.message : String(error);
-    throw new TierKVError('TKV_INPUT', `${path} is no JSON: ${why.split('\n')[0]}. Correct it there.`, {
-      path,
-    });
-  }
-  return readBundle(value);
+  const error = (problem: string): TierKVError =>
+    new TierKVError('TKV_INPUT', `${path} ${problem}. Correct it there.`, { path });
+  return readBundle(parseJson(json, error, maxJsonValues, 'is no JSON'));
 }
 
 /** @throws TKV_CONFIG with the field at fault, and for a bundle without any slot */

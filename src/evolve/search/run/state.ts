@@ -4,7 +4,8 @@
  * so that a search that goes on gives what one that was never interrupted gives.
  */
 
-import { configError } from '../../../runtime/errors.ts';
+import { parseJson } from '../../../runtime/boundedJson.ts';
+import { configError, type TierKVError } from '../../../runtime/errors.ts';
 import type { PolicySlot } from '../../bundle/policyBundle.ts';
 import type { Individual } from '../bundles/index.ts';
 import type { Rung } from '../racing/index.ts';
@@ -71,12 +72,9 @@ export interface SearchState {
  * @throws TKV_CONFIG where it is none, of another version, or of another plan than `plan`
  */
 export function readState(text: string, plan: SearchPlan, field: string): SearchState {
-  let state: SearchState;
-  try {
-    state = JSON.parse(text) as SearchState;
-  } catch {
-    throw configError(field, 'is no JSON', 'Give the directory of a search, or start a new one in another.');
-  }
+  const remedy = 'Give the directory of a search, or start a new one in another.';
+  const error = (problem: string): TierKVError => configError(field, problem, remedy);
+  const state = parseJson(text, error, Number.POSITIVE_INFINITY, 'is no JSON') as SearchState;
   if (state?.version !== STATE_VERSION || !Array.isArray(state.individuals)) {
     const remedy = 'Start a new search in another directory.';
     throw configError(field, `holds no state of version ${STATE_VERSION}`, remedy);

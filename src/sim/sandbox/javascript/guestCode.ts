@@ -14,6 +14,10 @@ export const takenAway: string = `'use strict';
   for (const name of ['eval', 'SharedArrayBuffer', 'Atomics', 'WeakRef', 'FinalizationRegistry']) {
     delete globalThis[name];
   }
+  // what the host's own code is made of stays what it is
+  for (const name of ['Float64Array', 'Array', 'Object', 'String']) {
+    Object.defineProperty(globalThis, name, { writable: false, configurable: false });
+  }
   Object.defineProperty(Math, 'random', {
     value() { throw new TypeError('a policy has no Math.random. Decide by what it is given'); },
   });

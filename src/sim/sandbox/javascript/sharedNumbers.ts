@@ -1,8 +1,8 @@
 /** Arrays of numbers of a program that the host writes and reads where they lie in the engine's memory. */
 
 import type { QuickJSHandle } from 'quickjs-emscripten';
-import { invariant } from '../../../runtime/errors.ts';
 import type { PlainState } from '../../control/policy.ts';
+import { PolicyError } from '../policyError.ts';
 import type { Engine } from './engine.ts';
 
 /** Numbers by which an array is found; its second is set to twice the first. */
@@ -46,8 +46,9 @@ export class SharedNumbers {
     this.#engine.tell(this.#mark, which, MARKS[1]);
     const after = this.#memory();
     const place = places.findLast((each) => after[each] === MARKS[1] && after[each + 1] === 2 * MARKS[1]);
-    invariant(place !== undefined, 'the engine keeps its numbers where they cannot be found');
-    return place;
+    if (place !== undefined) return place;
+    const problem = 'the program changes how arrays of numbers work, through which it is given its inputs';
+    throw new PolicyError('policy_runtime', `${problem}. Leave the built-in objects as they are`);
   }
 
   write(which: number, values: Float64Array, count: number): void {

@@ -36,6 +36,8 @@ import { expandClients } from './expand.ts';
 
 const WORKLOAD_STREAM = 'workload-gen';
 const DEFAULT_PREFIX_TOKENS = 50;
+/** Of all groups together; each one is drawn, ten nanoseconds or so. */
+const MAX_PREFIX_TOKENS = 5e8;
 
 export interface Limits {
   /** Arrivals lie before this; Infinity = no horizon. */
@@ -47,6 +49,8 @@ export interface Limits {
    * client. Upstream drops both there, so this is off unless asked for.
    */
   readonly keepInWindows?: boolean;
+  /** A workload that is expected to have more requests than this is refused before any is drawn. */
+  readonly mostExpected?: number;
 }
 
 export interface Plan {
@@ -73,6 +77,15 @@ export function planWorkload(spec: WorkloadSpec, limits: Limits): Plan {
     return draws ? random.int63() : undefined;
   });
   requireBound(clients, seeds, limits);
+  const expected = expectedRequests(clients, rates, limits);
+  if (expected > (limits.mostExpected ?? Infinity)) {
+    throw new TierKVError(
+      'TKV_CONFIG',
+      `the workload comes to some ${expected.toPrecision(3)} requests, more than ${limits.mostExpected}. ` +
+        'Lower num_requests (--num-requests), the horizon or the rate',
+      { field: 'num_requests' },
+    );
+  }
   return {
     seed: spec.seed,
     limits,
@@ -87,13 +100,47 @@ export function planWorkload(spec: WorkloadSpec, limits: Limits): Plan {
 /** The prefix of every group, as long as its first client says. */
 function drawPrefixes(clients: readonly ClientSpec[], random: GoRandom, seed: bigint): Map<string, Prefix> {
   const prefixes = new Map<string, Prefix>();
+  let drawn = 0;
   for (const { prefixGroup, prefixLength } of clients) {
     if (prefixGroup === '' || prefixes.has(prefixGroup)) continue;
     const tokens = prefixLength > 0 ? prefixLength : DEFAULT_PREFIX_TOKENS;
+    drawn += tokens;
+    if (drawn > MAX_PREFIX_TOKENS) {
+      const problem = `the groups up to "${prefixGroup}" have more than ${MAX_PREFIX_TOKENS} prefix tokens in all`;
+      throw new TierKVError('TKV_INPUT', `${problem}. Take fewer groups or shorter prefixes`, {
+        field: 'prefix_length',
+      });
+    }
     prefixes.set(prefixGroup, { tokens, spans: [{ seed, position: random.position, tokens }] });
     random.skipIntn(tokens, VOCABULARY);
   }
   return prefixes;
+}
+
+/** About how many requests come: users in closed loop send one a second, besides the time they think. */
+function expectedRequests(clients: readonly ClientSpec[], rates: Float64Array, limits: Limits): number {
+  let sum = 0;
+  clients.forEach(({ windows, ownArrivals, reasoning, concurrency, thinkTimeUs }, i) => {
+    if (concurrency > 0) {
+      sum += (concurrency * limits.horizonUs) / (1e6 + thinkTimeUs);
+      return;
+    }
+    const clip = (us: number): number => Math.min(us, limits.horizonUs);
+    const always = windows.length === 0;
+    const activeUs = always
+      ? limits.horizonUs
+      : windows.reduce((total, { startUs, endUs }) => total + clip(endUs) - clip(startUs), 0);
+    if (ownArrivals?.kind === 'exactly') sum += ownArrivals.requests;
+    else if (reasoning?.multiTurn?.singleSession === true) sum += reasoning.multiTurn.maxRounds;
+    else {
+      const perUs = ownArrivals?.ratePerUs ?? rates[i];
+      if (perUs > 0) sum += perUs * activeUs;
+    }
+    for (const { startUs, endUs, traceRate = 0 } of windows) {
+      if (traceRate > 0) sum += (traceRate / 1e6) * (clip(endUs) - clip(startUs));
+    }
+  });
+  return limits.maxRequests > 0 ? Math.min(sum, limits.maxRequests) : sum;
 }
 
 function requireBound(clients: readonly ClientSpec[], seeds: Plan['seeds'], limits: Limits): void {

@@ -40,6 +40,7 @@ export function generateWorkload(spec: WorkloadSpec, limits: Partial<Limits> = {
     horizonUs: limits.horizonUs ?? spec.horizonUs,
     maxRequests: limits.maxRequests ?? spec.numRequests,
     keepInWindows: limits.keepInWindows ?? false,
+    ...(limits.mostExpected === undefined ? {} : { mostExpected: limits.mostExpected }),
   };
   const plan = planWorkload(spec, bounds);
   const waits = plan.clients.map(

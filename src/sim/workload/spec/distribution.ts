@@ -4,6 +4,7 @@
  * surprise at generation.
  */
 
+import { maxLineValues, parseJson } from '../../../runtime/boundedJson.ts';
 import { TierKVError } from '../../../runtime/errors.ts';
 import { nearestName } from '../../../runtime/nearestName.ts';
 import type { ArrivalProcess, ArrivalSpec, LengthSpec } from '../../random/index.ts';
@@ -154,12 +155,7 @@ export function binsOf(text: string, file: string): Record<string, number> {
     });
   if (text.length > maxBinCharacters) throw bad(1, `has more than ${maxBinCharacters} characters`);
   if (text.trimStart().startsWith('{')) {
-    let parsed: unknown;
-    try {
-      parsed = JSON.parse(text);
-    } catch {
-      throw bad(1, 'is not valid JSON');
-    }
+    const parsed = parseJson(text, (problem) => bad(1, problem), maxLineValues);
     for (const [key, value] of Object.entries(parsed as Record<string, unknown>)) {
       if (typeof value !== 'number') throw bad(1, `${shownPlain(key)} has no weight`);
       bins[key] = value;

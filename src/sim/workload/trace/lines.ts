@@ -4,6 +4,7 @@
  * trace of any size streams.
  */
 
+import { maxLineValues, parseJson, withoutMark } from '../../../runtime/boundedJson.ts';
 import { TierKVError } from '../../../runtime/errors.ts';
 import { maxRequestTokens } from '../request.ts';
 import { shown } from '../shown.ts';
@@ -17,6 +18,8 @@ export function requireBlocks(field: string, blocks: number, at: TraceLine): voi
   const problem = `holds ${blocks} ids, more than the ${maxRecordedBlocks} of a request`;
   throw at.error(field, problem, 'Mend or drop the line');
 }
+
+const maxTraceUs = 1e15;
 
 /** Lines of a text, without their line ends; from an array, a split string or a file reader. */
 export type Lines = Iterable<string>;
@@ -42,12 +45,8 @@ export class TraceLine {
 
   /** The JSON object of this line. */
   json(text: string): Record<string, unknown> {
-    let value: unknown;
-    try {
-      value = JSON.parse(text);
-    } catch {
-      throw this.error('', 'is not valid JSON', 'Mend or drop the line');
-    }
+    const error = (problem: string): TierKVError => this.error('', problem, 'Mend or drop the line');
+    const value = parseJson(text, error, maxLineValues);
     if (typeof value !== 'object' || value === null || Array.isArray(value)) {
       throw this.error('', 'is not a JSON object', 'Write one object a line');
     }
@@ -62,6 +61,13 @@ export class TraceLine {
     throw this.error(field, found, `Set it to a number of at least ${min}`);
   }
 
+  /** A time from the start of the trace, up to thirty years: dates since 1970 are none. */
+  withinTrace(field: string, us: number): number {
+    if (us <= maxTraceUs) return us;
+    const remedy = 'Times count from the start of the trace, up to thirty years: subtract the first one';
+    throw this.error(field, `is ${us / 1e6} s`, remedy);
+  }
+
   /** A time in seconds, up to thirty years. */
   seconds(row: Readonly<Record<string, unknown>>, field: string, fallback?: number): number {
     const value = this.number(row, field, 0, fallback);
@@ -73,6 +79,21 @@ export class TraceLine {
     const value = this.number(row, field, min, fallback);
     if (Number.isSafeInteger(value)) return value;
     throw this.error(field, `is ${value}`, 'Set it to an integer');
+  }
+
+  /** Tokens of a prompt, which has at least one. */
+  prompt(row: Readonly<Record<string, unknown>>, field: string): number {
+    return this.requirePrompt(field, this.tokens(row, field));
+  }
+
+  /** Refuses a prompt without a token: no engine can serve it. */
+  requirePrompt(field: string, tokens: number): number {
+    if (tokens > 0) return tokens;
+    throw this.error(
+      field,
+      'makes a prompt of 0 tokens',
+      'A request has at least one prompt token: mend or drop the line',
+    );
   }
 
   /** A number of tokens of one request. */
@@ -91,9 +112,14 @@ export class TraceLine {
     throw this.error(field, value === undefined ? 'is missing' : 'is not a text', 'Write a text there');
   }
 
+  /** The number of a cell in decimal digits; NaN for everything else, also for hexadecimal ones. */
+  decimal(text: string | undefined): number {
+    return /^\s*[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?\s*$/i.test(text ?? '') ? Number(text) : Number.NaN;
+  }
+
   /** An integer from a cell of a table. */
   cell(text: string | undefined, field: string, min: number): number {
-    const value = text === undefined || text.trim() === '' ? Number.NaN : Number(text);
+    const value = this.decimal(text);
     if (Number.isSafeInteger(value) && value >= min) return value;
     const found = text === undefined ? 'is missing' : `is ${shown(text)}`;
     throw this.error(field, found, `Set it to an integer of at least ${min}`);
@@ -118,12 +144,20 @@ export class TraceLine {
   }
 }
 
-/** Non-empty lines with their numbers. */
+/** Most empty lines of a trace: a file of nothing else is refused before it is read to its end. */
+const maxEmptyLines = 2 ** 16;
+
+/** Non-empty lines with their numbers, without line ends and without a byte-order mark. */
 export function* numbered(lines: Lines, file: string): Generator<readonly [text: string, at: TraceLine]> {
   let number = 0;
+  let empty = 0;
   for (const raw of lines) {
-    number++;
-    const text = raw.endsWith('\r') ? raw.slice(0, -1) : raw;
+    const line = number++ === 0 ? withoutMark(raw) : raw;
+    const text = line.endsWith('\r') ? line.slice(0, -1) : line;
     if (text.trim() !== '') yield [text, new TraceLine(file, number)];
+    else if (++empty > maxEmptyLines) {
+      const problem = `is one of more than ${maxEmptyLines} empty lines`;
+      throw new TraceLine(file, number).error('', problem, 'Leave them out');
+    }
   }
 }

@@ -26,6 +26,34 @@ async function admitting(body: string): Promise<() => number[]> {
 }
 
 describe('a JavaScript policy', () => {
+  // the host makes its arrays with the built-in objects of the program's world
+  test.each([
+    'Float64Array = Uint8Array;',
+    'globalThis.Float64Array = class extends Uint32Array {};',
+    'class Float64Array {}',
+    'let Float64Array = Int32Array;',
+    'function Float64Array() { return new Uint8Array(16); }',
+    'delete globalThis.Float64Array;',
+    'Object = { freeze: (x) => x };',
+    'Array = null;',
+    "Object.defineProperty(globalThis, 'Float64Array', { value: Uint16Array });",
+  ])('cannot change what its inputs are made of: %s', async (change) => {
+    const source = `${change} function route(request, candidates) { return 0; }`;
+    const program = await loadProgram('javascript', source);
+    expect(thrownKind(() => program.instantiate().bind(route))).toBe('policy_runtime');
+  });
+
+  test('reads the bytes of its numbers as integers', async () => {
+    const source = `const number = new Float64Array(1);
+const bytes = new Uint8Array(number.buffer);
+function route(request, candidates) { number[0] = candidates.length; return bytes[6] === 0xf0 ? 0 : 1; }`;
+    const policy = (await instanceOf(source)).bind(route);
+    policy.inputs[1].resize(1);
+    expect(policy.call()[0]).toBe(0);
+    policy.inputs[1].resize(40);
+    expect(policy.call()[0]).toBe(1);
+  });
+
   test('sees rows as objects and fields by their kind', async () => {
     const source = `
 function route({ tenant, urgent, tokens }, candidates) {

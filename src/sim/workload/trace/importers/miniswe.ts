@@ -6,6 +6,7 @@
 
 import type { PromptIdentity, WorkloadRequest } from '../../request.ts';
 import { type Lines, numbered, type TraceLine } from '../lines.ts';
+import { TakenColumns } from '../taken.ts';
 import { importedRequest, traceOrigin } from './imported.ts';
 
 export type Tokenizer = (text: string) => Int32Array;
@@ -13,7 +14,13 @@ export type Tokenizer = (text: string) => Int32Array;
 const encoder = new TextEncoder();
 export const byteTokens: Tokenizer = (text) => Int32Array.from(encoder.encode(text));
 
+/** All fields of a line that are read. */
+export const textTraceFields: readonly string[] = ['timestamp', 'session_id', 'input', 'output'];
+const known: ReadonlySet<string> = new Set(textTraceFields);
+
 export interface TextTraceOptions {
+  /** Filled with what was taken of the files. */
+  readonly taken?: TakenColumns;
   readonly tokenize?: Tokenizer;
 }
 
@@ -33,11 +40,14 @@ export function* textTraceRequests(
   files: ReadonlyArray<{ readonly file: string; readonly lines: Lines }>,
   options: TextTraceOptions = {},
 ): Generator<WorkloadRequest> {
+  const { taken = new TakenColumns() } = options;
+  taken.begin(textTraceFields, 'us, from the first request');
   const tokenize = options.tokenize ?? byteTokens;
   const rows: Row[] = [];
   for (const { file, lines } of files) {
     for (const [text, at] of numbered(lines, file)) {
       const row = at.json(text);
+      taken.leaveOthers(row, known);
       rows.push({
         timestampUs: at.integer(row, 'timestamp', 0),
         sessionId: at.text(row, 'session_id'),
@@ -60,6 +70,7 @@ export function* textTraceRequests(
       tokens: tokenize(text),
     });
     const prompt = side(row.input);
+    row.at.requirePrompt('input', prompt.tokens.length);
     const output = side(row.output);
     yield importedRequest({
       index: index++,

@@ -6,12 +6,19 @@
 
 import type { WorkloadRequest } from '../../request.ts';
 import { type Lines, numbered, requireBlocks } from '../lines.ts';
+import { TakenColumns } from '../taken.ts';
 import { importedRequest, PrefixTree, runsOf, traceOrigin } from './imported.ts';
 
 export interface MooncakeOptions {
   /** Tokens a block; 512 in the published traces. */
   readonly blockTokens?: number;
+  /** Filled with what was taken of the file. */
+  readonly taken?: TakenColumns;
 }
+
+/** All fields of a line that are read. */
+export const mooncakeFields: readonly string[] = ['timestamp', 'input_length', 'output_length', 'hash_ids'];
+const known: ReadonlySet<string> = new Set(mooncakeFields);
 
 const ORIGIN = traceOrigin('mooncake');
 const MAX_BLOCK_ID = 2 ** 31 - 1;
@@ -25,18 +32,21 @@ export function* mooncakeRequests(
   options: MooncakeOptions = {},
 ): Generator<WorkloadRequest> {
   const blockTokens = options.blockTokens ?? 512;
+  const { taken = new TakenColumns() } = options;
+  taken.begin(mooncakeFields, 'ms');
   const tree = new PrefixTree();
   let previousUs = 0;
   let index = 0;
   for (const [text, at] of numbered(lines, file)) {
     const row = at.json(text);
+    taken.leaveOthers(row, known);
     const arrivalUs = at.requireOrder(
       'timestamp',
-      Math.round(at.number(row, 'timestamp', 0) * 1000),
+      at.withinTrace('timestamp', Math.round(at.number(row, 'timestamp', 0) * 1000)),
       previousUs,
     );
     previousUs = arrivalUs;
-    const inputTokens = at.tokens(row, 'input_length');
+    const inputTokens = at.prompt(row, 'input_length');
     const outputTokens = at.tokens(row, 'output_length');
     const ids = row.hash_ids;
     if (!Array.isArray(ids) || !ids.every((id) => Number.isInteger(id) && id >= 0 && id <= MAX_BLOCK_ID)) {

@@ -5,23 +5,35 @@
 
 import type { WorkloadRequest } from '../../request.ts';
 import { type Lines, numbered, type TraceLine } from '../lines.ts';
+import { TakenColumns } from '../taken.ts';
 import { importedRequest, traceOrigin } from './imported.ts';
+
+/** All fields of a line that are read. */
+export const tokenIdFields: readonly string[] = ['input_tok_ids', 'output_tok_ids', 'arrival_time_ns'];
+const known: ReadonlySet<string> = new Set(tokenIdFields);
 
 const ORIGIN = traceOrigin('token-ids');
 
 /** @throws {TierKVError} TKV_INPUT naming file, line and field. */
-export function* tokenIdRequests(lines: Lines, file: string): Generator<WorkloadRequest> {
+export function* tokenIdRequests(
+  lines: Lines,
+  file: string,
+  taken: TakenColumns = new TakenColumns(),
+): Generator<WorkloadRequest> {
+  taken.begin(tokenIdFields, 'ns');
   let previousUs = 0;
   let index = 0;
   for (const [text, at] of numbered(lines, file)) {
     const row = at.json(text);
+    taken.leaveOthers(row, known);
     const arrivalUs = at.requireOrder(
       'arrival_time_ns',
-      Math.trunc(at.number(row, 'arrival_time_ns', 0) / 1000),
+      at.withinTrace('arrival_time_ns', Math.trunc(at.number(row, 'arrival_time_ns', 0) / 1000)),
       previousUs,
     );
     previousUs = arrivalUs;
     const input = tokenList(row, 'input_tok_ids', at);
+    at.requirePrompt('input_tok_ids', input.length);
     const output = tokenList(row, 'output_tok_ids', at);
     yield importedRequest({
       index: index++,

@@ -7,13 +7,21 @@
 
 import type { WorkloadRequest } from '../../request.ts';
 import { type Lines, numbered, requireBlocks, type TraceLine } from '../lines.ts';
+import { TakenColumns } from '../taken.ts';
 import { importedRequest, traceOrigin } from './imported.ts';
 
 export interface WekaOptions {
   /** Seconds between the starts of two sessions; 60 in the merged workload of the ground truth. */
   readonly sessionGapS?: number;
   readonly blockTokens?: number;
+  /** Filled with what was taken of the file. */
+  readonly taken?: TakenColumns;
 }
+
+/** Fields that every line has, and those that it may have. */
+export const wekaFields: readonly string[] = ['s', 't', 'in', 'out', 'h'];
+const readFields = [...wekaFields, 'a', 'think'];
+const known: ReadonlySet<string> = new Set(readFields);
 
 interface Row {
   readonly sessionId: string;
@@ -37,8 +45,14 @@ export function* wekaRequests(
 ): Generator<WorkloadRequest> {
   const gapS = options.sessionGapS ?? 60;
   const blockTokens = options.blockTokens ?? 64;
+  const { taken = new TakenColumns() } = options;
+  taken.begin(readFields, `s, from the start of a session; sessions start ${gapS} s apart`);
   const rows: Row[] = [];
-  for (const [text, at] of numbered(lines, file)) rows.push(readRow(at.json(text), at, blockTokens));
+  for (const [text, at] of numbered(lines, file)) {
+    const row = at.json(text);
+    taken.leaveOthers(row, known);
+    rows.push(readRow(row, at, blockTokens));
+  }
   const names = [...new Set(rows.map((row) => row.sessionId))].sort();
   const numberOf = new Map(names.map((name, k) => [name, k]));
   const origins = new Map(names.map((name) => [name, traceOrigin(name)]));
@@ -73,7 +87,7 @@ export function* wekaRequests(
 
 function readRow(row: Readonly<Record<string, unknown>>, at: TraceLine, blockTokens: number): Row {
   const inputTokens = at.tokens(row, 'in');
-  return {
+  const read = {
     sessionId: at.text(row, 's'),
     agent: at.integer(row, 'a', 0, 0),
     startS: at.seconds(row, 't'),
@@ -82,6 +96,8 @@ function readRow(row: Readonly<Record<string, unknown>>, at: TraceLine, blockTok
     thinkS: at.seconds(row, 'think', 0),
     runs: readRuns(row.h, at, Math.floor(inputTokens / blockTokens), blockTokens),
   };
+  at.requirePrompt('in', inputTokens);
+  return read;
 }
 
 function readRuns(value: unknown, at: TraceLine, wanted: number, blockTokens: number): Int32Array {

@@ -11,6 +11,7 @@ import { shown, shownPlain } from '../../shown.ts';
 import { VOCABULARY } from '../../tokens/tokens.ts';
 import { splitCsv } from '../csv.ts';
 import { type Lines, numbered, type TraceLine } from '../lines.ts';
+import { TakenColumns } from '../taken.ts';
 
 /** One row of a trace. Times in µs; `inputTokens` without the prefix. */
 export interface TraceRecord {
@@ -41,7 +42,8 @@ export interface TraceRecord {
   readonly thinkTimeUs: number;
 }
 
-const REQUIRED = [
+/** Columns that every TraceV2 has. */
+export const traceV2Columns: readonly string[] = [
   'request_id',
   'client_id',
   'tenant_id',
@@ -55,6 +57,17 @@ const REQUIRED = [
   'arrival_time_us',
   'status',
 ];
+/** Columns that are known and change nothing in a replay. */
+const RECORDED = new Set([
+  'vllm_priority',
+  'status',
+  'first_chunk_time_us',
+  'last_chunk_time_us',
+  'num_chunks',
+  'error_message',
+  'finish_reason',
+  'x_request_id',
+]);
 const OPTIONAL = [
   'vllm_priority',
   'prefix_length',
@@ -79,7 +92,7 @@ const OPTIONAL = [
 ];
 
 function columnIndex(names: readonly string[], at: TraceLine): ReadonlyMap<string, number> {
-  const known = [...REQUIRED, ...OPTIONAL];
+  const known = [...traceV2Columns, ...OPTIONAL];
   for (const name of names) {
     if (known.includes(name)) continue;
     const near = nearestName(name, known);
@@ -89,13 +102,19 @@ function columnIndex(names: readonly string[], at: TraceLine): ReadonlyMap<strin
       near === undefined ? 'Drop it' : `Did you mean "${near}"?`,
     );
   }
-  const missing = REQUIRED.find((name) => !names.includes(name));
+  const twice = names.find((name, i) => names.indexOf(name) < i);
+  if (twice !== undefined) throw at.error(twice, 'is there twice', 'Keep one of the columns');
+  const missing = traceV2Columns.find((name) => !names.includes(name));
   if (missing !== undefined) throw at.error(missing, 'is missing', 'Write the column');
   return new Map(names.map((name, i) => [name, i]));
 }
 
 /** @throws {TierKVError} TKV_INPUT naming file, line and column. */
-export function* traceRecords(lines: Lines, file: string): Generator<TraceRecord> {
+export function* traceRecords(
+  lines: Lines,
+  file: string,
+  taken: TakenColumns = new TakenColumns(),
+): Generator<TraceRecord> {
   let columns: ReadonlyMap<string, number> | undefined;
   let width = 0;
   let previousUs = -Infinity;
@@ -103,13 +122,22 @@ export function* traceRecords(lines: Lines, file: string): Generator<TraceRecord
     const cells = splitCsv(line);
     if (cells === undefined) throw at.error('', 'a quote is never closed', 'Mend the line');
     if (columns === undefined) {
-      columns = columnIndex(cells, at);
+      const names = cells.map((cell) => cell.trim());
+      columns = columnIndex(names, at);
       width = cells.length;
+      taken.begin(
+        names.filter((name) => !RECORDED.has(name)),
+        'us',
+      );
+      for (const name of names) if (RECORDED.has(name)) taken.leave(name);
       continue;
     }
     if (cells.length !== width)
       throw at.error('', `has ${cells.length} cells, not ${width}`, 'Mend the line');
     const record = readRecord(columns, cells, at);
+    if (record.prefixTokens === 0 && record.serverInputTokens === 0) {
+      at.requirePrompt('input_tokens', record.inputTokens);
+    }
     previousUs = at.requireOrder('arrival_time_us', record.arrivalUs, previousUs);
     yield record;
   }

@@ -1,0 +1,248 @@
+/**
+ * Each option of `tierkv simulate`, given alone in a plain run: the run prints something else, writes a file,
+ * or the option is refused by its name. Nothing that is given is passed over in silence.
+ */
+
+import fs from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { Command } from 'commander';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { addSimulateOptions } from '../../../src/cli/simulate/input/options.ts';
+import { upstreamOnlyFlags } from '../../../src/cli/simulate/input/upstreamOnly.ts';
+import { TierKVError } from '../../../src/runtime/index.ts';
+import { printed } from './printed.ts';
+
+let folder: string;
+let plain: string;
+const at = (name: string): string => path.join(folder, name);
+const base = ['--model', 'qwen3-14b', '--rate', '40', '--num-requests', '30'];
+beforeAll(async () => {
+  folder = fs.mkdtempSync(path.join(os.tmpdir(), 'tierkv-idle-'));
+  fs.writeFileSync(at('bundle.yaml'), 'scheduler: sjf\n');
+  plain = await printed(...base);
+});
+afterAll(() => fs.rmSync(folder, { recursive: true }));
+
+/** A value for each option that is not its default. A new option needs one here. */
+const values: Readonly<Record<string, readonly string[]>> = {
+  '--hardware': ['A100-SXM'],
+  '--tp': ['2'],
+  '--dp': ['2'],
+  '--latency-model': ['roofline'],
+  '--coefficients': ['data/latency/trained-physics.json'],
+  '--alpha-coeffs': ['1,2,3'],
+  '--beta-coeffs': ['1,1,1,1,1,1,1'],
+  '--moe-comm-backend': ['pplx'],
+  '--floor': [],
+  '--max-model-len': ['300'],
+  '--model-config-folder': ['none'],
+  '--hardware-config': ['none.json'],
+  '--total-kv-blocks': ['200'],
+  '--block-size-in-tokens': ['1024'],
+  '--gpu-memory-utilization': ['0.6'],
+  '--max-num-seqs': ['2'],
+  '--max-num-batched-tokens': ['100'],
+  '--long-prefill-token-threshold': ['16'],
+  '--kv-cpu-blocks': ['5000'],
+  '--kv-offload-threshold': ['0.5'],
+  '--kv-transfer-bandwidth': ['5'],
+  '--kv-transfer-base-latency': ['5'],
+  '--kv-offload-config': ['none.yaml'],
+  '--kv-load': ['always'],
+  '--eviction': ['fifo'],
+  '--scheduler': ['sjf'],
+  '--preemption-policy': ['priority'],
+  '--preemption-mode': ['recompute'],
+  '--num-instances': ['2'],
+  '--policy-config': ['BUNDLE'],
+  '--admission-policy': ['reject-all'],
+  '--admission-parameters': ['kind=tokens'],
+  '--admission-latency': ['7000'],
+  '--token-bucket-capacity': ['5'],
+  '--token-bucket-refill-rate': ['5'],
+  '--routing-latency': ['7000'],
+  '--routing-policy': ['weighted'],
+  '--routing-scorers': ['queue-depth:1'],
+  '--routing-parameters': ['maxInFlight=5'],
+  '--snapshot-refresh-interval': ['1'],
+  '--cache-signal-delay': ['1'],
+  '--shadow-kv': ['approximate'],
+  '--model-autoscaler-interval-us': ['1000'],
+  '--counterfactual-k': ['2'],
+  '--flow-control': [],
+  '--saturation-detector': ['utilization'],
+  '--queue-depth-threshold': ['2'],
+  '--kv-cache-util-threshold': ['0.2'],
+  '--max-concurrency': ['2'],
+  '--concurrency-kind': ['tokens'],
+  '--max-token-concurrency': ['200'],
+  '--dispatch-order': ['priority'],
+  '--slo-targets': ['critical=10'],
+  '--fairness-policy': ['round-robin'],
+  '--gateway-parameters': ['serviceWeight=0.5'],
+  '--max-gateway-queue-depth': ['1'],
+  '--per-band-capacity': ['1'],
+  '--usage-limit-threshold': ['0.5'],
+  '--request-ttl': ['10'],
+  '--dispatch-tick-interval': ['7'],
+  '--queue-shedding': [],
+  '--prefill-instances': ['1'],
+  '--decode-instances': ['1'],
+  '--prefill-decode-instances': ['1'],
+  '--pd-decider': ['always'],
+  '--pd-prefix-threshold': ['5'],
+  '--prefill-routing-scorers': ['queue-depth:1'],
+  '--decode-routing-scorers': ['queue-depth:1'],
+  '--pd-transfer-bandwidth': ['5'],
+  '--pd-transfer-base-latency': ['5'],
+  '--pd-transfer-granularity': ['block'],
+  '--pd-transfer-pipelined': [],
+  '--workload': ['chatbot'],
+  '--concurrency': ['2'],
+  '--think-time-ms': ['500'],
+  '--prefix-tokens': ['64'],
+  '--prompt-tokens': ['300'],
+  '--prompt-tokens-stdev': ['100'],
+  '--prompt-tokens-min': ['200'],
+  '--prompt-tokens-max': ['600'],
+  '--output-tokens': ['300'],
+  '--output-tokens-stdev': ['100'],
+  '--output-tokens-min': ['200'],
+  '--output-tokens-max': ['600'],
+  '--workload-spec': ['none.yaml'],
+  '--trace-header': ['none.yaml'],
+  '--trace-data': ['none.csv'],
+  '--seed': ['7'],
+  '--jitter-seed': ['7'],
+  '--horizon': ['100000'],
+  '--timeout': ['1'],
+  '--profile': ['step:from=1,to=10,at=1,duration=2'],
+  '--session-mode': ['closed-loop'],
+  '--as-upstream': [],
+  '--slo-ttft': ['critical=1ms'],
+  '--slo-itl': ['critical=1ms'],
+  '--slo-e2e': ['critical=1ms'],
+  '--chrome-trace-events': ['5'],
+  '--trace-level': ['decisions'],
+  '--summarize-trace': [],
+  '--deployment': ['none.yaml'],
+  '--set': ['a=1'],
+};
+/** Why an option alone shows nothing in what is printed. */
+const elsewhere: Readonly<Record<string, string>> = {
+  '--model': 'is in each run',
+  '--rate': 'is in each run',
+  '--num-requests': 'is in each run',
+  '--simulation-seed': 'is in the provenance of each result, and in draws of policies',
+  '--log': 'is accepted for upstream, and says so',
+  '--eviction': 'acts once a tier is full',
+  '--preemption-policy': 'acts once a batch gives way',
+  '--preemption-mode': 'acts once a batch gives way',
+  '--kv-cpu-blocks': 'acts once GPU memory is full',
+  '--routing-policy': 'acts with more instances',
+  '--block-size-in-tokens': 'acts once prompts share blocks or memory is full',
+  '--gpu-memory-utilization': 'acts once GPU memory is full',
+  '--scheduler': 'acts once requests wait',
+  '--policy-config': 'names a scheduler here',
+  '--coefficients': 'is the shipped file by its path',
+};
+const files = [
+  '--metrics-path',
+  '--requests',
+  '--trace-output',
+  '--results-path',
+  '--decisions',
+  '--chrome-trace',
+  '--plot',
+];
+
+describe('given alone', () => {
+  const options = addSimulateOptions(new Command())
+    .options.filter(({ hidden }) => !hidden)
+    .map(({ long }) => long as string);
+  it.each(options)('%s', async (option) => {
+    if (files.includes(option)) {
+      await printed(...base, option, at(`out${files.indexOf(option)}`));
+      expect(fs.readdirSync(folder).some((name) => name.startsWith(`out${files.indexOf(option)}`))).toBe(
+        true,
+      );
+      return;
+    }
+    const value = values[option];
+    expect([option, value !== undefined || option in elsewhere]).toEqual([option, true]);
+    if (value === undefined) return;
+    let out: string;
+    try {
+      out = await printed(
+        ...base,
+        option,
+        ...value.map((text) => (text === 'BUNDLE' ? at('bundle.yaml') : text)),
+      );
+    } catch (error) {
+      expect(error).toBeInstanceOf(TierKVError);
+      expect((error as Error).message).toMatch(
+        new RegExp(`${option}|${value[0] ?? option}|--deployment|--num-instances|--concurrency|-instances`),
+      );
+      return;
+    }
+    if (!(option in elsewhere)) expect([option, out === plain]).toEqual([option, false]);
+  });
+});
+
+const failure = async (...args: string[]): Promise<string> =>
+  printed('--model', 'qwen3-14b', '--num-requests', '5', ...args).then(
+    () => 'it ran',
+    (error: Error) => (error instanceof TierKVError ? error.message : `raw ${error.message}`),
+  );
+
+describe('beside what it needs', () => {
+  const flow = '--flow-control --saturation-detector';
+  it.each([
+    ['--flow-control', /^--flow-control holds requests .* Add --saturation-detector/],
+    [`${flow} concurrency --queue-depth-threshold 2`, /^--queue-depth-threshold is of the utilization/],
+    [`${flow} utilization --max-concurrency 2`, /^--max-concurrency is of the concurrency detector/],
+    [`${flow} concurrency --max-token-concurrency 9`, /^--max-token-concurrency counts tokens/],
+    [`${flow} utilization --queue-shedding`, /^--queue-shedding is for a full queue/],
+    [`${flow} utilization --slo-targets critical=5`, /^--slo-targets is for --dispatch-order slo-deadline/],
+    [
+      '--num-instances 2 --routing-policy least-loaded --routing-scorers queue-depth:1',
+      /^--routing-scorers is of/,
+    ],
+    ['--num-instances 2 --prefill-instances 1 --decode-instances 1 --pd-transfer-bandwidth 5', /hand-offs/],
+    [
+      '--latency-model roofline --model mixtral-8x7b-v0.1 --dp 2',
+      /^--dp is 2, and the latency model roofline/,
+    ],
+    ['--moe-comm-backend pplx', /^--moe-comm-backend is pplx, which is for experts/],
+    ['--slo-ttft critcal=100ms', /^--slo-ttft names the class "critcal".*Did you mean "critical"/],
+    ['--total-kv-blocks 1', /^none of 5 requests fits: an instance has 1 blocks of 16 tokens/],
+    ['test/sim/workload/fixtures/traces/chatbot-r5.csv.gz --timeout 5', /^--timeout changes a specification/],
+  ])('%s', async (args, says) => {
+    expect(await failure(...args.split(' '))).toMatch(says);
+  });
+
+  it.each([
+    [
+      'priority: {policy: slo-based}',
+      /bundle\.yaml:1: priority\.policy is "slo-based", which changes nothing/,
+    ],
+    ['routing: {policy: least-loaded, scorers: [{name: queue-depth}]}', /^routing\.scorers of .* weighted/],
+    ['admission: {policy: tier-shed, token_bucket_capacity: 5}', /^admission\.token_bucket_capacity of/],
+    ['admission: {slo_priorities: {critcal: 5}}', /^admission\.slo_priorities names the class "critcal"/],
+  ])('a bundle with %s', async (text, says) => {
+    fs.writeFileSync(at('bundle.yaml'), `${text}\n`);
+    expect(await failure('--policy-config', at('bundle.yaml'))).toMatch(says);
+  });
+
+  it('each option of upstream that is not here is refused with a remedy and stands in the page', async () => {
+    const page = fs.readFileSync('docs/blis-differences.md', 'utf8');
+    for (const flag of upstreamOnlyFlags) {
+      expect(page).toContain(`\`${flag}\``);
+      const option = addSimulateOptions(new Command()).options.find(({ long }) => long === flag)!;
+      const said = await failure(flag, ...(option.required ? ['1'] : []));
+      if (flag === '--lazy-generation') expect(said).toBe('it ran');
+      else expect(said).toMatch(new RegExp(`^${flag} is upstream's and .*\\. \\S.*\\.$`));
+    }
+  });
+});
