@@ -2,7 +2,9 @@
 
 import { observers, type SimulationObserver } from '../../sim/cluster/index.ts';
 import {
+  attainedOf,
   ChromeTrace,
+  cacheMetrics,
   clusterMetrics,
   Decisions,
   metricsOutput,
@@ -93,7 +95,16 @@ export async function runSimulate(workload: string | undefined, options: Options
   if (metricsPath !== undefined) {
     const { conservation } = built;
     const scaled = scaling.length === 0 ? {} : { scaling };
-    const tierkv = { provenance, conservation, transfers: transferMetrics(instances), ...scaled };
+    const slo = Object.keys(targets).length === 0 ? {} : { slo: attainedOf(table, targets) };
+    const cache = cacheMetrics(instances);
+    const tierkv = {
+      provenance,
+      conservation,
+      cache,
+      ...slo,
+      transfers: transferMetrics(instances),
+      ...scaled,
+    };
     files.push([metricsPath, [metricsText(cluster, tierkv)]]);
   }
   const requests = textOption(options, 'requests');
@@ -135,6 +146,7 @@ export async function runSimulate(workload: string | undefined, options: Options
   const byPriority = built.scheduler === 'priority-fcfs';
   const decisions = options.summarizeTrace === true ? watchers.decisions?.summary : undefined;
   const hasTargets = Object.keys(targets).length > 0;
-  const shown = { simulation, cluster, perInstance, byPriority, hasTargets, decisions, scaling };
+  const asUpstream = options.asUpstream === true;
+  const shown = { simulation, cluster, perInstance, byPriority, hasTargets, decisions, scaling, asUpstream };
   process.stdout.write(summaryText(shown));
 }

@@ -1,7 +1,7 @@
 /** One point of a sweep: the simulation of one command line, and what is kept of it. */
 
 import { Command } from 'commander';
-import { clusterMetrics } from '../../sim/report/index.ts';
+import { cacheMetrics, clusterMetrics } from '../../sim/report/index.ts';
 import { refuseEmptyValues } from '../process/index.ts';
 import { buildSimulation, runToEnd } from '../simulate/build.ts';
 import { addSimulateOptions, type Options, simulateOptionsOf } from '../simulate/input/options.ts';
@@ -62,7 +62,7 @@ export function runPoint({ values, args }: Point): PointResult {
     itlP99Ms: metrics.itl_p99_ms,
     e2eMeanMs: metrics.e2e_mean_ms,
     e2eP99Ms: metrics.e2e_p99_ms,
-    hitRate: metrics.cache_hit_rate,
+    hitRate: cacheMetrics(instances).hitRate,
     preemptions: metrics.preemption_count,
   };
 }
