@@ -28,6 +28,7 @@ import {
   type WorkloadSpec,
   wekaRequests,
 } from '../../sim/workload/index.ts';
+import { readYaml } from '../../sim/workload/spec/reader.ts';
 import { fileLines, firstLine, inputError, readText } from '../input/index.ts';
 import { exists, folderFiles, isFolder } from './files.ts';
 
@@ -80,7 +81,9 @@ const plainName = (file: string): string => file.replace(/\.(gz|zst)$/, '');
 /** The format of a file or folder by its name and its first line. */
 export function formatOf(file: string): Format {
   if (isFolder(file)) return folderFiles(file, /^chunk-.*-trace\.csv$/).length > 0 ? 'servegen' : 'miniswe';
-  if (/\.ya?ml$/.test(file)) return traceData(file) === undefined ? 'spec' : 'tracev2';
+  if (/\.ya?ml$/.test(file)) {
+    return traceData(file) === undefined || isSpecification(file) ? 'spec' : 'tracev2';
+  }
   const line = firstLine(file);
   if (line === '') throw inputError(file, 'is empty: there is no request in it', 'Name another file.');
   if (line.startsWith('{')) return detectJson(line) ?? unknownFormat(file);
@@ -105,6 +108,15 @@ function unknownFormat(file: string): never {
   );
 }
 
+/** Keys by which a specification is told from the header of a TraceV2 pair, which has none of them. */
+const specKeys = ['clients', 'cohorts', 'servegen_data', 'inference_perf'];
+
+/** Whether a YAML file is a specification, whatever lies beside it. */
+function isSpecification(file: string): boolean {
+  const keys = readYaml(readText(file), file).keys();
+  return specKeys.some((key) => keys.includes(key));
+}
+
 /** The CSV beside the header of a TraceV2 pair. */
 function traceData(header: string): string | undefined {
   const stem = plainName(header).replace(/\.ya?ml$/, '');
@@ -113,7 +125,7 @@ function traceData(header: string): string | undefined {
 
 function traceHeaderOf(data: string): string | undefined {
   const stem = plainName(data).replace(/\.csv$/, '');
-  return [`${stem}.yaml`, `${stem}.yml`].find((name) => exists(name));
+  return [`${stem}.yaml`, `${stem}.yml`].find((name) => exists(name) && !isSpecification(name));
 }
 
 export function openWorkload(file: string, options: OpenOptions = {}): OpenedWorkload {
