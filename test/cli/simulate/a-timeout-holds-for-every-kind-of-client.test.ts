@@ -5,6 +5,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { stringify } from 'yaml';
+import { conservationOf } from '../../../src/sim/cluster/index.ts';
 import { simulated } from '../../goldens/upstream/wholeCases.ts';
 
 const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'tierkv-timeout-'));
@@ -76,10 +77,11 @@ function deadlinesOf(spec: object, ...more: string[]): { waits: number[]; ended:
   const file = path.join(folder, 'spec.yaml');
   fs.writeFileSync(file, stringify({ version: '2', seed: 5, num_requests: 24, ...spec }));
   const waits: number[] = [];
-  const { conservation } = simulated(['--model', 'qwen/qwen3-14b', '--workload-spec', file, ...more], {
+  const { simulation } = simulated(['--model', 'qwen/qwen3-14b', '--workload-spec', file, ...more], {
     observer: { arrived: ({ workload }) => waits.push(workload.deadlineUs - workload.arrivalUs) },
   });
-  return { waits, ended: conservation.timedOut, completed: conservation.completed };
+  const { timedOut, completed } = conservationOf(simulation.table);
+  return { waits, ended: timedOut, completed };
 }
 
 describe.each(Object.keys(kinds))('%s', (name) => {
