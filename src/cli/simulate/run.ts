@@ -87,7 +87,7 @@ export async function runSimulate(workload: string | undefined, options: Options
   const cluster = clusterMetrics(table, instances, targets, options.metricsPath !== undefined);
   const perInstance =
     instances.length === 1 ? [] : instances.map(({ id }, i) => metricsOutput(table, instances, id, i, false));
-  const provenance = provenanceOf(built, options);
+  const provenance = provenanceOf(built);
   const scaling = watchers.scaling.of(simulation.nowUs);
 
   const files: [target: string, parts: Iterable<string>][] = [];

@@ -85,25 +85,21 @@ function deadlinesOf(spec: object, ...more: string[]): { waits: number[]; ended:
 }
 
 describe.each(Object.keys(kinds))('%s', (name) => {
-  const spec = { aggregate_rate: 8, ...kinds[name] };
   it('has the deadlines of --timeout, and misses those that are too short', () => {
-    const { waits, ended, completed } = deadlinesOf(spec, '--timeout', '1');
+    const { waits, ended, completed } = deadlinesOf({ aggregate_rate: 8, ...kinds[name] }, '--timeout', '1');
     expect(waits.length).toBeGreaterThan(0);
     expect(new Set(waits)).toEqual(new Set([1_000_000]));
     // 150 tokens take longer than a second
     expect([completed, ended]).toEqual([0, waits.length]);
   });
+});
 
-  const isFromFile = !('inference_perf' in spec);
-  it.runIf(isFromFile)('has the deadlines of its own key', () => {
-    const timed = (all: unknown): object[] | undefined =>
-      (all as object[] | undefined)?.map((one) => ({ ...one, timeout: 2_500_000 }));
-    const parts = spec as { readonly clients?: unknown; readonly cohorts?: unknown };
-    const { waits } = deadlinesOf({
-      ...spec,
-      ...(parts.clients === undefined ? {} : { clients: timed(parts.clients) }),
-      ...(parts.cohorts === undefined ? {} : { cohorts: timed(parts.cohorts) }),
-    });
-    expect(new Set(waits)).toEqual(new Set([2_500_000]));
-  });
+/** Clients and cohorts have the key; `inference_perf` has none. */
+const withKey = Object.keys(kinds).filter((name) => !('inference_perf' in kinds[name]));
+
+it.each(withKey)('%s: the key timeout is held', (name) => {
+  const { clients = [], cohorts = [] } = kinds[name] as { clients?: object[]; cohorts?: object[] };
+  const timed = (all: object[]): object[] => all.map((one) => ({ ...one, timeout: 2_500_000 }));
+  const { waits } = deadlinesOf({ aggregate_rate: 8, clients: timed(clients), cohorts: timed(cohorts) });
+  expect(new Set(waits)).toEqual(new Set([2_500_000]));
 });

@@ -196,6 +196,11 @@ export function addSimulateOptions(command: Command): Command {
   return outputOptions(workloadOptions(deployedOptions(command)));
 }
 
+/** Names of the options that describe a deployment, which a deployment file says in their place. */
+export function deployedNames(): string[] {
+  return deployedOptions(new Command()).options.map((option) => option.attributeName());
+}
+
 /**
  * The options of a parsed command line.
  * @throws TKV_CONFIG where the deployment is missing, or said twice
