@@ -10,6 +10,7 @@ import {
   metricsOutput,
   Occupancy,
   ScalingReport,
+  Spread,
   transferMetrics,
 } from '../../sim/report/index.ts';
 import type { WorkloadRequest } from '../../sim/workload/index.ts';
@@ -39,11 +40,12 @@ class Watchers {
   readonly occupancy: Occupancy | undefined;
   readonly decisions: Decisions | undefined;
   readonly scaling: ScalingReport = new ScalingReport();
+  readonly spread: Spread = new Spread();
   readonly observer: SimulationObserver;
   built: BuiltSimulation | undefined;
 
   constructor(options: Options) {
-    const all: SimulationObserver[] = [this.scaling];
+    const all: SimulationObserver[] = [this.scaling, this.spread];
     if (options.traceOutput !== undefined) {
       all.push({ arrived: ({ workload }) => this.arrived.push(workload) });
     }
@@ -142,6 +144,10 @@ export async function runSimulate(workload: string | undefined, options: Options
   }
   writeResults(files.map(([target, parts]) => ({ target, parts })));
   for (const [target] of files) bar.say(`wrote ${printable(target)}`);
+
+  const scaled = new Set(built.scaling.map(({ configId }) => configId));
+  for (const warning of watchers.spread.warnings(instances, scaled))
+    bar.say(`warning: ${printable(warning)}`);
 
   const byPriority = built.scheduler === 'priority-fcfs';
   const decisions = options.summarizeTrace === true ? watchers.decisions?.summary : undefined;

@@ -1,7 +1,7 @@
 /** One point of a sweep: the simulation of one command line, and what is kept of it. */
 
 import { Command } from 'commander';
-import { cacheMetrics, clusterMetrics } from '../../sim/report/index.ts';
+import { cacheMetrics, clusterMetrics, Spread } from '../../sim/report/index.ts';
 import { refuseEmptyValues } from '../process/index.ts';
 import { buildSimulation, runToEnd } from '../simulate/build.ts';
 import { addSimulateOptions, type Options, simulateOptionsOf } from '../simulate/input/options.ts';
@@ -28,6 +28,8 @@ export interface PointResult {
   readonly e2eP99Ms: number;
   readonly hitRate: number;
   readonly preemptions: number;
+  /** What is wrong with how requests were spread over instances. */
+  readonly warnings: readonly string[];
 }
 
 /** Reads the arguments as `tierkv simulate` does. */
@@ -46,7 +48,11 @@ export function simulateArguments(args: readonly string[]): {
 
 export function runPoint({ values, args }: Point): PointResult {
   const { workload, options } = simulateArguments(args);
-  const { simulation, gpus } = runToEnd((skipsKeys) => buildSimulation(workload, options, { skipsKeys }));
+  let spread = new Spread();
+  const { simulation, gpus, scaling } = runToEnd((skipsKeys) => {
+    spread = new Spread();
+    return buildSimulation(workload, options, { skipsKeys, observer: spread });
+  });
   const { table, instances } = simulation;
   const metrics = clusterMetrics(table, instances, {}, false);
   return {
@@ -64,5 +70,6 @@ export function runPoint({ values, args }: Point): PointResult {
     e2eP99Ms: metrics.e2e_p99_ms,
     hitRate: cacheMetrics(instances).hitRate,
     preemptions: metrics.preemption_count,
+    warnings: spread.warnings(instances, new Set(scaling.map(({ configId }) => configId))),
   };
 }

@@ -7,6 +7,7 @@ export { ChromeTrace } from './chromeTrace.ts';
 export { type DecisionSummary, Decisions } from './decisions.ts';
 export { Occupancy, type OccupancySample } from './occupancy.ts';
 export { type ScaleRecord, ScaleRecords, type ScalingOf, ScalingReport } from './scaling/index.ts';
+export { Spread } from './spread.ts';
 export { type CacheMetrics, cacheMetrics, type TransferMetrics, transferMetrics } from './tierMetrics.ts';
 export { type ClassGoodput, type Goodput, goodputOf } from './upstream/goodput.ts';
 export {

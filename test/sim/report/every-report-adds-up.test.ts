@@ -6,13 +6,16 @@
 
 import { describe, expect, it } from 'vitest';
 import { Simulation, type SimulationObserver } from '../../../src/sim/cluster/index.ts';
+import type { RoutingDecision } from '../../../src/sim/control/index.ts';
 import { newSimulation } from '../../../src/sim/deployment/index.ts';
+import type { SimRequest } from '../../../src/sim/instance/index.ts';
 import { Status } from '../../../src/sim/metrics/index.ts';
 import {
   attainedOf,
   cacheMetrics,
   clusterMetrics,
   metricsOutput,
+  Spread,
   tenantSummaries,
   transferMetrics,
 } from '../../../src/sim/report/index.ts';
@@ -227,6 +230,35 @@ describe('what flatters', () => {
     });
     expect(cacheMetrics(many).hitRate).toBe(cacheMetrics(one).hitRate);
     expect(clusterMetrics(table, many).cache_hit_rate).toBeCloseTo(cacheMetrics(one).hitRate / 4, 12);
+  });
+
+  it('requests that go to a few instances of a pool are told of, where chance does not explain it', () => {
+    const told = (replicas: number, policy: string, count = 40): string[] => {
+      const spread = new Spread();
+      const pools = [smallPool({ replicas })];
+      const simulation = smallSimulation(pools, requests.slice(0, count), { routing: { policy } }, spread);
+      simulation.run();
+      const warnings = spread.warnings(simulation.instances, new Set());
+      expect(spread.warnings(simulation.instances, new Set(['all']))).toEqual([]);
+      return warnings;
+    };
+    expect(told(4, 'always-busiest')).toEqual([
+      expect.stringMatching(
+        /^3 of 4 instances of all got no request, and \S+ got 40 of 40 requests\. Look at/,
+      ),
+    ]);
+    expect(told(2, 'always-busiest')[0]).toMatch(/^1 of 2 instances of all got no request/);
+    for (const replicas of [1, 2, 3, 4]) expect(told(replicas, 'round-robin')).toEqual([]);
+    expect(told(4, 'always-busiest', 8)).toEqual([]);
+    // all share a prefix, and the one that has it wins by its weight
+    const spread = new Spread();
+    const decision = { prefillInstance: -1 } as RoutingDecision;
+    for (let i = 0; i < 20; i++)
+      spread.routing({} as SimRequest, { ...decision, target: i < 12 ? 0 : 1 + (i % 2) });
+    const three = smallSimulation([smallPool({ replicas: 3 })], []).instances;
+    expect(spread.warnings(three, new Set())[0]).toMatch(
+      /^of 3 instances of all one took over half: \S+ got 12 of 20 requests/,
+    );
   });
 
   it('a class that is turned away attains nothing, by dimension too', () => {
