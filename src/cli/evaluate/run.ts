@@ -149,10 +149,14 @@ async function pageOf(
         ? 'minimal'
         : oneOf('--trace-level', String(options.traceLevel), traceLevels),
   });
-  if ('error' in told) return { text: `${ranking}${failures}${told.error.message}\n`, summary: undefined };
+  const table = evaluationTable(evaluation, objectiveNames);
+  if ('error' in told) {
+    process.exitCode = 2;
+    const failure = `${name} ran, and explaining its case failed: ${told.error.message}`;
+    return { text: `${ranking}${failures}${name} on ${suite}\n${table}\n${failure}\n`, summary: failure };
+  }
   const { summary, trace } = told.explanation;
   if (typeof options.trace === 'string') writeText(options.trace, `${trace.join('\n')}\n`);
-  const table = evaluationTable(evaluation, objectiveNames);
   return { text: `${ranking}${failures}${name} on ${suite}\n${table}\n${summary}`, summary };
 }
 

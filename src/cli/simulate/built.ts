@@ -9,7 +9,7 @@ import type {
   SimulationObserver,
 } from '../../sim/cluster/index.ts';
 import { type ControlConfig, PolicyControlPlane } from '../../sim/control/index.ts';
-import type { Deployment, MakeEngine } from '../../sim/deployment/index.ts';
+import type { Deployment, MakeEngine, PoolConfig } from '../../sim/deployment/index.ts';
 import type { EngineConfig } from '../../sim/instance/index.ts';
 import type { WorkloadSpec } from '../../sim/workload/index.ts';
 import type { EngineHardware } from './input/latency.ts';
@@ -45,8 +45,18 @@ export interface BuiltSimulation {
   readonly scheduler: string;
   /** The options of the run, with what a deployment file says of it. */
   readonly options: Options;
+  /** Of a deployment file: its pools, with the options that each came to. */
+  readonly pools?: readonly BuiltPool[];
   /** GPUs of all instances, those included that an autoscaler has added. */
   gpus(): number;
+}
+
+/** A pool of a deployment file as it was read: what stands in the file, and defaults for the rest. */
+export interface BuiltPool {
+  readonly name: string;
+  readonly machine: EngineHardware;
+  readonly config: PoolConfig;
+  readonly options: Options;
 }
 
 export interface BuildExtras {

@@ -3,12 +3,15 @@
 import { TierKVError } from '../../runtime/errors.ts';
 import { type Conservation, observers, type SimulationObserver } from '../../sim/cluster/index.ts';
 import {
+  attainedOf,
   ChromeTrace,
+  cacheMetrics,
   clusterMetrics,
   Decisions,
   metricsOutput,
   Occupancy,
   ScalingReport,
+  Spread,
   transferMetrics,
 } from '../../sim/report/index.ts';
 import type { WorkloadRequest } from '../../sim/workload/index.ts';
@@ -42,11 +45,12 @@ class Watchers {
   readonly occupancy: Occupancy | undefined;
   readonly decisions: Decisions | undefined;
   readonly scaling: ScalingReport = new ScalingReport();
+  readonly spread: Spread = new Spread();
   readonly observer: SimulationObserver;
   built: BuiltSimulation | undefined;
 
   constructor(options: Options) {
-    const all: SimulationObserver[] = [this.scaling];
+    const all: SimulationObserver[] = [this.scaling, this.spread];
     if (options.traceOutput !== undefined) {
       all.push({ arrived: ({ workload }) => this.arrived.push(workload) });
     }
@@ -103,7 +107,7 @@ export async function runSimulate(
   const cluster = clusterMetrics(table, instances, targets, options.metricsPath !== undefined);
   const perInstance =
     instances.length === 1 ? [] : instances.map(({ id }, i) => metricsOutput(table, instances, id, i, false));
-  const provenance = provenanceOf(built, options);
+  const provenance = provenanceOf(built);
   const scaling = watchers.scaling.of(simulation.nowUs);
 
   const files: [target: string, parts: Iterable<string>][] = [];
@@ -111,7 +115,16 @@ export async function runSimulate(
   if (metricsPath !== undefined) {
     const { conservation } = built;
     const scaled = scaling.length === 0 ? {} : { scaling };
-    const tierkv = { provenance, conservation, transfers: transferMetrics(instances), ...scaled };
+    const slo = Object.keys(targets).length === 0 ? {} : { slo: attainedOf(table, targets) };
+    const cache = cacheMetrics(instances);
+    const tierkv = {
+      provenance,
+      conservation,
+      cache,
+      ...slo,
+      transfers: transferMetrics(instances),
+      ...scaled,
+    };
     files.push([metricsPath, [metricsText(cluster, tierkv)]]);
   }
   const requests = textOption(options, 'requests');
@@ -150,10 +163,15 @@ export async function runSimulate(
   writeResults(files.map(([target, parts]) => ({ target, parts })));
   for (const [target] of files) bar.say(`wrote ${printable(target)}`);
 
+  const scaled = new Set(built.scaling.map(({ configId }) => configId));
+  for (const warning of watchers.spread.warnings(instances, scaled))
+    bar.say(`warning: ${printable(warning)}`);
+
   const byPriority = built.scheduler === 'priority-fcfs';
   const decisions = options.summarizeTrace === true ? watchers.decisions?.summary : undefined;
   const hasTargets = Object.keys(targets).length > 0;
-  const shown = { simulation, cluster, perInstance, byPriority, hasTargets, decisions, scaling };
+  const asUpstream = options.asUpstream === true;
+  const shown = { simulation, cluster, perInstance, byPriority, hasTargets, decisions, scaling, asUpstream };
   process.stdout.write(summaryText(shown));
   const taken = opened.taken();
   if (taken !== '') bar.say(taken);

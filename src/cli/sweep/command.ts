@@ -62,7 +62,7 @@ export function sweepCommand(): Command {
       };
 
       const { pointsOf, runPoints } = await import('./run.ts');
-      const { cheapest, pointText, sweepChart, sweepTable } = await import('./report.ts');
+      const { cheapest, pointText, sweepChart, sweepTable, sweepWarnings } = await import('./report.ts');
       const points = pointsOf(grid, args);
       using bar = startProgressBar('points');
       const results = await runPoints(points, workers, (done) =>
@@ -72,6 +72,7 @@ export function sweepCommand(): Command {
       if (options.json !== undefined) writeJsonFile(options.json, { targets, best: best ?? null, results });
       const shown = hasTargets ? targets : undefined;
       if (options.plot !== undefined) writeText(options.plot, await renderSvg(sweepChart(results, shown)));
+      for (const line of sweepWarnings(results)) bar.say(line);
       process.stdout.write(sweepTable(results, shown));
       if (!hasTargets) return;
       const found = best === undefined ? 'no point meets the targets' : `cheapest: ${pointText(best)}`;

@@ -1,7 +1,7 @@
 /** One point of a sweep: the simulation of one command line, and what is kept of it. */
 
 import { Command } from 'commander';
-import { clusterMetrics } from '../../sim/report/index.ts';
+import { cacheMetrics, clusterMetrics, Spread } from '../../sim/report/index.ts';
 import { refuseEmptyValues } from '../process/index.ts';
 import { buildSimulation, runToEnd } from '../simulate/build.ts';
 import { refuseIdleOptions } from '../simulate/input/idle.ts';
@@ -30,6 +30,8 @@ export interface PointResult {
   readonly e2eP99Ms: number;
   readonly hitRate: number;
   readonly preemptions: number;
+  /** What is wrong with how requests were spread over instances. */
+  readonly warnings: readonly string[];
 }
 
 /** Reads the arguments as `tierkv simulate` does. */
@@ -49,8 +51,10 @@ export function simulateArguments(args: readonly string[]): {
 
 export function runPoint({ values, args }: Point): PointResult {
   const { workload, options, command } = simulateArguments(args);
-  const { simulation, gpus } = runToEnd((skipsKeys) => {
-    const built = buildSimulation(workload, options, { skipsKeys });
+  let spread = new Spread();
+  const { simulation, gpus, scaling } = runToEnd((skipsKeys) => {
+    spread = new Spread();
+    const built = buildSimulation(workload, options, { skipsKeys, observer: spread });
     refuseIdleOptions(command, options, factsOf(built.opened));
     return built;
   });
@@ -69,7 +73,8 @@ export function runPoint({ values, args }: Point): PointResult {
     itlP99Ms: metrics.itl_p99_ms,
     e2eMeanMs: metrics.e2e_mean_ms,
     e2eP99Ms: metrics.e2e_p99_ms,
-    hitRate: metrics.cache_hit_rate,
+    hitRate: cacheMetrics(instances).hitRate,
     preemptions: metrics.preemption_count,
+    warnings: spread.warnings(instances, new Set(scaling.map(({ configId }) => configId))),
   };
 }

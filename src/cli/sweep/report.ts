@@ -1,6 +1,6 @@
 /** What a sweep found: a table, the cheapest point that meets the targets, and a plot. */
 
-import { renderTable, type VegaLiteSpec } from '../output/index.ts';
+import { printable, renderTable, type VegaLiteSpec } from '../output/index.ts';
 import type { PointResult } from './point.ts';
 
 /** Bounds on 99th percentiles in milliseconds; absent ones always hold. */
@@ -52,6 +52,13 @@ export function sweepTable(results: readonly PointResult[], targets: SweepTarget
   return renderTable(
     columns.map((title) => ({ title, align: 'right' as const })),
     rows,
+  );
+}
+
+/** A line for each warning of a point. */
+export function sweepWarnings(results: readonly PointResult[]): string[] {
+  return results.flatMap((result) =>
+    result.warnings.map((warning) => `warning: at ${pointText(result)}: ${printable(warning)}`),
   );
 }
 

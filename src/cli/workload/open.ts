@@ -170,7 +170,7 @@ const isYaml = (file: string): boolean => /\.ya?ml$/.test(plainName(file));
 
 function traceHeaderOf(data: string): string | undefined {
   const stem = plainName(data).replace(/\.csv$/, '');
-  return [`${stem}.yaml`, `${stem}.yml`].find((name) => exists(name));
+  return [`${stem}.yaml`, `${stem}.yml`].find((name) => exists(name) && isTraceHeader(name));
 }
 
 export function openWorkload(file: string, options: OpenOptions = {}): OpenedWorkload {

@@ -4,8 +4,15 @@
  */
 
 import type { Simulation } from '../../sim/cluster/index.ts';
-import { jainIndex, percentileMs, type RequestTable, Status } from '../../sim/metrics/index.ts';
 import {
+  jainIndex,
+  percentileMs,
+  type RequestTable,
+  Status,
+  wasTurnedAway,
+} from '../../sim/metrics/index.ts';
+import {
+  cacheMetrics,
   clusterMetrics,
   headOfLineBlocking,
   priorityInversions,
@@ -85,7 +92,8 @@ function byClass(table: RequestTable): Record<string, number> {
 function byTenant(table: RequestTable, durationS: number): Record<string, number> {
   const metrics: Record<string, number> = {};
   const { tenants, jain } = tenantSummaries(table);
-  metrics.jain_index = tenants.length === 0 ? 1 : jain;
+  // without a token for any tenant there is nothing that could be shared unevenly
+  metrics.jain_index = tenants.some(({ tokens }) => tokens > 0) ? jain : 1;
   for (const { name, tokens } of tenants) {
     metrics[`tenant_tokens_per_s.${name}`] = durationS > 0 ? tokens / durationS : 0;
   }
@@ -117,8 +125,12 @@ export function rawMetrics(simulation: Simulation, watch: RunWatch, targets: Tar
   const tpot = sorted(completedRows.map((row) => table.meanGapUs(row)));
   const attainment = attainmentOf(table, targets);
   const transfers = transferMetrics(instances);
-  const found = transfers.tiers.reduce((sum, { hits }) => sum + hits, 0);
-  const opened = instances.reduce((sum, { engine }) => sum + engine.counters.openedBlocks, 0);
+  const { lookups, hitRate } = cacheMetrics(instances);
+  const turnedAway = Array.from({ length: table.size }, (_, row) => wasTurnedAway(table, row));
+  // an instance that got nothing counts too; prefill instances get theirs beside the target
+  const sent = instances
+    .filter(({ role }) => role !== 'prefill')
+    .map(({ number }) => watch.sent[number] ?? 0);
   const utilization = watch.meanUtilization();
   const meanReplicas = watch.meanReplicas(durationS * 1e6);
   const p50 = percentileMs(e2e, 50);
@@ -143,15 +155,15 @@ export function rawMetrics(simulation: Simulation, watch: RunWatch, targets: Tar
     slo_attainment: attainment.overall,
     class_weighted_attainment: attainment.weighted,
     ...byTenant(table, durationS),
-    cache_hit_rate: found + opened === 0 ? 0 : found / (found + opened),
+    cache_hit_rate: hitRate,
     kv_transfer_blocks_per_s: perS(transfers.offloads + transfers.reloads),
     thrashed_reloads: transfers.thrashed,
     preemption_rate: share(upstream.preemption_count),
     admission_rate: share(watch.admitted),
-    reject_rate: share(watch.rejected),
+    reject_rate: share(turnedAway.filter(Boolean).length),
     delays: watch.delayed,
-    load_cv: variation(watch.sent),
-    load_jain: jainIndex(watch.sent),
+    load_cv: variation(sent),
+    load_jain: jainIndex(sent),
     divergence_rate: watch.routed === 0 ? 0 : watch.divergences / watch.routed,
     scale_events: watch.scaleEvents,
     mean_replicas: meanReplicas,
@@ -161,7 +173,7 @@ export function rawMetrics(simulation: Simulation, watch: RunWatch, targets: Tar
     tail_blowup: p50 === 0 ? 0 : upstream.e2e_p99_ms / p50,
     ...Object.fromEntries(
       transfers.tiers.flatMap(({ tier, hits }, i): [string, number][] => [
-        [`hit_rate.${tier}`, found + opened === 0 ? 0 : hits / (found + opened)],
+        [`hit_rate.${tier}`, lookups === 0 ? 0 : hits / lookups],
         [`kv_utilization.${tier}`, utilization[i] ?? 0],
         [`kv_utilization_max.${tier}`, watch.mostUtilization()[i] ?? 0],
       ]),

@@ -66,11 +66,12 @@ function sloIssues({ requests }: RunFacts): Issue[] {
   ];
 }
 
-/** Requests in flight on the chosen instance above the least of all. */
+/** Requests in flight on the chosen instance above the least of those that could have taken it. */
 export function crowding(routing: RequestFact['routing']): number {
   if (routing === undefined || routing.chosenInstance < 0) return 0;
-  const chosen = routing.instances.find(({ instance }) => instance === routing.chosenInstance);
-  return (chosen?.inFlight ?? 0) - Math.min(...routing.instances.map(({ inFlight }) => inFlight));
+  const able = routing.instances.filter(({ instance }) => routing.couldTake.includes(instance));
+  const chosen = able.find(({ instance }) => instance === routing.chosenInstance);
+  return (chosen?.inFlight ?? 0) - Math.min(...able.map(({ inFlight }) => inFlight));
 }
 
 /** Prefixes that were computed again on another instance than the last one that had them. */

@@ -141,6 +141,7 @@ export class TraceRecorder implements SimulationObserver {
       routerState: routerContext(control, decision !== null),
       tenantState: tenantContext(control, request.tenantId, decision !== null),
       chosenInstance: decision?.target ?? -1,
+      couldTake: decision?.couldTake ?? [],
       reason: decision?.reason ?? 'no instance could take it',
       topKCandidates: decision === null ? [] : bestOthers(decision.scores, decision.target),
       expectedBlocks: decision?.expectedBlocks ?? 0,

@@ -59,6 +59,8 @@ export interface RoutingRecord extends OfRequest {
   readonly tenantState: TenantContext;
   /** -1 where none could take it. */
   readonly chosenInstance: number;
+  /** Numbers of the instances that could have been chosen, by role, model and state; none where none could. */
+  readonly couldTake: readonly number[];
   readonly reason: string;
   /** The best three others, the best first: by score, or where the policy does not score by load. */
   readonly topKCandidates: readonly { readonly instance: number; readonly score: number }[];

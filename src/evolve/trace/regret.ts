@@ -23,7 +23,7 @@ export interface Regret {
   readonly decision: number;
   readonly requestId: string;
   readonly chosen: Alternative;
-  /** By instance number. */
+  /** By instance number, those that could have taken it. */
   readonly others: readonly Alternative[];
   /** Of the request: its end to end time less that on the best other instance, 0 where none is better. */
   readonly regretMs: number;
@@ -51,8 +51,8 @@ function outcome(table: RequestTable, row: number, instance: number): Alternativ
  * spread evenly over the run. Without duplicates, in order of their numbers.
  */
 export function sampleDecisions(routings: readonly RoutingRecord[], most: number): RoutingRecord[] {
-  const open = routings.filter(({ instances, chosenInstance, actualE2eUs }) => {
-    return instances.length > 1 && chosenInstance >= 0 && actualE2eUs >= 0;
+  const open = routings.filter(({ couldTake, chosenInstance, actualE2eUs }) => {
+    return couldTake.some((instance) => instance !== chosenInstance) && actualE2eUs >= 0;
   });
   const slowest = [...open]
     .sort((a, b) => b.actualTtftUs - a.actualTtftUs || a.decision - b.decision)
@@ -81,14 +81,14 @@ export function regretsOf(
   if (sampled.length === 0) return [];
   const run = begin();
   return sampled.map((record): Regret => {
-    const { decision, requestId, chosenInstance, instances } = record;
+    const { decision, requestId, chosenInstance, couldTake } = record;
     if (run.decisions.routing < decision) run.runUntil(({ decisions }) => decisions.routing >= decision);
     const snapshot = run.snapshot();
     const row = rowOf(record);
     const chosen = outcome(done.table, row, chosenInstance);
-    const others = instances
-      .filter(({ instance }) => instance !== chosenInstance)
-      .map(({ instance }) => {
+    const others = couldTake
+      .filter((instance) => instance !== chosenInstance)
+      .map((instance) => {
         const fork = Simulation.fork(snapshot, { forced: { routing: new Map([[decision, instance]]) } });
         fork.run();
         return outcome(fork.table, row, instance);

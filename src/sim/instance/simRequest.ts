@@ -27,6 +27,10 @@ export class SimRequest implements RequestView, ServingRequest {
   victimRank: number = NaN;
   /** Leading blocks that it found cached when it first joined a batch, or -1 before. */
   foundBlocks = -1;
+  /** Blocks that it found when it last asked to join a batch, by tier from HBM down; null once it has joined. */
+  foundByTier: readonly number[] | null = null;
+  /** Blocks whose loads began when it was announced, by the tier in which they lay; null where none did. */
+  announcedByTier: readonly number[] | null = null;
   /** Step that sampled the first token since the request last joined the batch, or -1. */
   startedStep = -1;
   /** When its last token before that came, or -1: for a request that goes on after a preemption. */
@@ -105,12 +109,16 @@ export class SimRequest implements RequestView, ServingRequest {
         pastGapsUs: this.pastGapsUs?.slice() ?? null,
         skipped: this.skipped?.slice() ?? null,
         routedWith: this.routedWith,
+        foundByTier: this.foundByTier,
+        announcedByTier: this.announcedByTier,
       }),
-      ({ part, pastGapsUs, skipped, routedWith }) => {
+      ({ part, pastGapsUs, skipped, routedWith, foundByTier, announcedByTier }) => {
         this.part = part;
         this.pastGapsUs = pastGapsUs?.slice() ?? null;
         this.skipped = skipped?.slice() ?? null;
         this.routedWith = routedWith;
+        this.foundByTier = foundByTier;
+        this.announcedByTier = announcedByTier;
       },
     );
   }

@@ -2,5 +2,12 @@
 
 export { RequestTable, Status, statusNames } from './requestTable.ts';
 export * from './statistics.ts';
-export { classOf, meetsTargets, metTargets, type Targets, type TargetsByClass } from './targets.ts';
+export {
+  classOf,
+  meetsTargets,
+  metTargets,
+  type Targets,
+  type TargetsByClass,
+  wasTurnedAway,
+} from './targets.ts';
 export { ValueCounts } from './valueCounts.ts';

@@ -34,6 +34,19 @@ export function metTargets(
   };
 }
 
+/** Whether the request ended before it came to an instance: it was served nowhere. */
+export function wasTurnedAway(table: RequestTable, row: number): boolean {
+  switch (table.status[row]) {
+    case Status.REJECTED:
+    case Status.UNROUTABLE:
+    case Status.SHED:
+    case Status.EXPIRED:
+      return true;
+    default:
+      return false;
+  }
+}
+
 export function classOf(table: RequestTable, row: number): string {
   return table.originOf(row).sloClass || 'default';
 }

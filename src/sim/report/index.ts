@@ -2,11 +2,13 @@
 
 export type { Targets, TargetsByClass } from '../metrics/index.ts';
 export { headOfLineBlocking, priorityInversions } from './anomalies.ts';
+export { type Attained, attainedOf } from './attained.ts';
 export { ChromeTrace } from './chromeTrace.ts';
 export { type DecisionSummary, Decisions } from './decisions.ts';
 export { Occupancy, type OccupancySample } from './occupancy.ts';
 export { type ScaleRecord, ScaleRecords, type ScalingOf, ScalingReport } from './scaling/index.ts';
-export { type TransferMetrics, transferMetrics } from './tierMetrics.ts';
+export { Spread } from './spread.ts';
+export { type CacheMetrics, cacheMetrics, type TransferMetrics, transferMetrics } from './tierMetrics.ts';
 export { type ClassGoodput, type Goodput, goodputOf } from './upstream/goodput.ts';
 export {
   type ClassSummary,

@@ -14,6 +14,34 @@ export interface TransferMetrics {
   readonly stepTransferUs: number;
 }
 
+/** What requests that joined a batch found, over all instances: hits by tier and misses are the lookups. */
+export interface CacheMetrics {
+  /** Blocks that requests came to hold: found, or opened to be computed. Those that a hand-off brought are neither. */
+  readonly lookups: number;
+  readonly hits: number;
+  readonly misses: number;
+  readonly hitsByTier: Readonly<Record<string, number>>;
+  /** Hits by lookups; 0 before any. */
+  readonly hitRate: number;
+  /** Reloads soon after the block's own offload, by reloads; 0 before any. */
+  readonly thrashingRate: number;
+}
+
+export function cacheMetrics(instances: readonly Instance[]): CacheMetrics {
+  const { tiers, reloads, thrashed } = transferMetrics(instances);
+  const hits = tiers.reduce((sum, tier) => sum + tier.hits, 0);
+  const misses = instances.reduce((sum, { engine }) => sum + engine.counters.openedBlocks, 0);
+  const lookups = hits + misses;
+  return {
+    lookups,
+    hits,
+    misses,
+    hitsByTier: Object.fromEntries(tiers.map((tier) => [tier.tier, tier.hits])),
+    hitRate: lookups === 0 ? 0 : hits / lookups,
+    thrashingRate: reloads === 0 ? 0 : thrashed / reloads,
+  };
+}
+
 export function transferMetrics(instances: readonly Instance[]): TransferMetrics {
   const tiers: TierMetrics[] = [];
   const links = new Map<string, LinkMetrics>();

@@ -66,3 +66,21 @@ test('over several models of time as well, with JSON and without a verdict', () 
   expect(json.worlds.map(({ name }: { name: string }) => name)).toEqual(['roofline', 'blackbox']);
   expect(json.pairs).toHaveLength(1);
 });
+
+test('with prefill and decode instances, decisions are taken again where the request could go', () => {
+  const pools = ['--num-instances', '4', '--prefill-instances', '2', '--decode-instances', '2'];
+  const plan = {
+    workloads: ['small.yaml'],
+    latencyModels: ['roofline'],
+    suites: { train: { seeds: [1] } },
+    args: ['--model', 'qwen/qwen3-14b', ...pools, '--pd-decider', 'always'],
+  };
+  fs.writeFileSync(path.join(folder, 'pools.json'), JSON.stringify(plan));
+  const told = [main, 'evaluate', 'routing/lor', '--plan', 'pools.json', '--regrets', '3'];
+  const { status, stdout, stderr } = spawnSync(process.execPath, told, { cwd: folder, encoding: 'utf8' });
+  expect([status, stderr]).toEqual([0, '']);
+  expect(stdout).toContain('3 decisions were taken again otherwise');
+  const tried = [...stdout.matchAll(/instance (\d) took \d+ ms, others (\d): /g)];
+  expect(tried.length).toBe(3);
+  for (const [, chosen, other] of tried) expect([chosen, other].sort()).toEqual(['2', '3']);
+});

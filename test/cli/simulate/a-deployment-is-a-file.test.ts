@@ -6,6 +6,8 @@ import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { endingOf } from '../../../src/cli/process/errorFunnel.ts';
 import { pointsOf, runPoints } from '../../../src/cli/sweep/run.ts';
+import { Spread } from '../../../src/sim/report/index.ts';
+import { simulated } from '../../goldens/upstream/wholeCases.ts';
 import { printed } from './printed.ts';
 
 let folder: string;
@@ -138,6 +140,14 @@ it.each(fs.readdirSync(examples))('examples/deployments/%s serves every request'
   expect(metrics.completed_requests).toBe(metrics.injected_requests);
 });
 
+it.each(fs.readdirSync(examples))('examples/deployments/%s has no idle or swamped instance', (name) => {
+  const spread = new Spread();
+  const args = ['--deployment', path.join(examples, name), '--num-requests', '500'];
+  const { simulation, scaling } = simulated(args, { observer: spread });
+  const scaled = new Set(scaling.map(({ configId }) => configId));
+  expect(spread.warnings(simulation.instances, scaled)).toEqual([]);
+});
+
 it('can be swept over a field', async () => {
   const axes = ['pools[0].replicas=1,2', 'rate=5,20'];
   const points = pointsOf(axes, ['--deployment', write(base), '--num-requests', '60']);
@@ -198,6 +208,9 @@ describe('pools scale', () => {
       path.join(examples, 'scaled-pools.yaml'),
       '--num-requests',
       '1200',
+      // as few replicas at first, and as hasty, that each pool has to scale
+      ...['--set', 'pools[0].replicas.min=1', '--set', 'pools[0].autoscaling.down_window_us=20000000'],
+      ...['--set', 'pools[1].replicas={min: 1, max: 6, initial: 2}'],
     );
     expect(metrics.completed_requests).toBe(1200);
     const shown =

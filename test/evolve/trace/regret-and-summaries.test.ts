@@ -8,7 +8,14 @@ import { bindBundle } from '../../../src/evolve/binding/index.ts';
 import { preset } from '../../../src/evolve/bundle/index.ts';
 import type { SuiteCase } from '../../../src/evolve/fitness/index.ts';
 import { defaultSummary, summaryStrategies } from '../../../src/evolve/summary/index.ts';
-import { type RoutingRecord, type TraceRecord, TraceRecorder } from '../../../src/evolve/trace/index.ts';
+import {
+  type RoutingRecord,
+  regretsOf,
+  sampleDecisions,
+  type TraceRecord,
+  TraceRecorder,
+} from '../../../src/evolve/trace/index.ts';
+import type { Simulation } from '../../../src/sim/cluster/index.ts';
 import { smallPool, smallSimulation } from '../../sim/cluster/smallCluster.ts';
 
 const [prefixes] = loadPlan('routing').suites.train;
@@ -53,6 +60,38 @@ describe('regret', () => {
     expect(Math.max(...regrets.map(({ regretMs }) => regretMs))).toBeGreaterThan(10);
   });
 });
+
+test.each([
+  ['roles', ['prefill', 'decode', 'decode'] as const, ['', '', ''], [1, 2]],
+  ['models', ['monolithic', 'monolithic', 'monolithic'] as const, ['a', 'b', 'b'], [1, 2]],
+  ['both', ['prefill', 'decode', 'monolithic'] as const, ['b', 'b', 'a'], []],
+])(
+  'where instances differ in %s, only those are tried that can take the request',
+  (_, roles, models, able) => {
+    const pools = roles.map((role, i) => smallPool({ role, model: models[i], configId: `pool${i}` }));
+    const requests = Array.from({ length: 12 }, (_each, i) => {
+      return { atUs: i * 500, prompt: 20, output: 6, model: models[1] };
+    });
+    const recorder = new TraceRecorder('minimal');
+    const control = { routing: { policy: 'least-loaded' }, decider: { policy: 'always' } };
+    const begin = (): Simulation => smallSimulation(pools, requests, control);
+    const done = smallSimulation(pools, requests, control, recorder);
+    recorder.attach(done);
+    done.run();
+    done.close();
+    const sampled = sampleDecisions([...recorder.routings.values()], 5);
+    expect(sampled.length > 0).toBe(able.length > 0);
+    const rows = new Map([...recorder.routings].map(([row, record]) => [record, row]));
+    for (const { chosen, others } of regretsOf(
+      begin,
+      done,
+      sampled,
+      (record) => rows.get(record) as number,
+    )) {
+      expect([chosen, ...others].map(({ instance }) => instance).sort()).toEqual(able);
+    }
+  },
+);
 
 describe('a trace', () => {
   test('has a record of each decision, with what came of it', async () => {

@@ -40,6 +40,7 @@ export function printedCase(args: readonly string[], extras: BuildExtras = {}): 
     hasTargets: Object.keys(targets).length > 0,
     decisions: options.summarizeTrace === true ? watch.summary : undefined,
     scaling: [],
+    asUpstream: options.asUpstream === true,
   });
   return sectionsOf(text);
 }

@@ -35,7 +35,8 @@ function artifactsOf(
     const worst = cases.reduce((a, b) => (b.score < a.score ? b : a));
     const explain = { summary: defaultSummary, regrets, level: 'minimal' } as const;
     const told = await evaluator.explain(bundle, suite, worst.id, explain);
-    return 'error' in told ? {} : { trace_summary: told.explanation.summary };
+    const summary = 'error' in told ? `There is no summary: ${told.error.message}` : told.explanation.summary;
+    return { trace_summary: summary };
   };
 }
 

@@ -39,7 +39,7 @@ export function buildDeployed(
   const workload = readWorkload(root, file);
   const handoff = readHandoff(root);
   const said = { ...readTargets(root), ...readRun(root), ...defined(options) };
-  const opened = openDeployed(trace, said, workload, adjust);
+  const { opened, options: served } = openDeployed(trace, said, workload, adjust);
   const key = simulationKey(said, opened, [text, bound?.policyId ?? null]);
   const targets = goodputTargets(said, opened.spec);
   const own = bound?.scaling;
@@ -80,7 +80,8 @@ export function buildDeployed(
     machine: pools[0].machine,
     scaling,
     scheduler: pools[0].config.engine.scheduler.queueOrder ?? 'fcfs',
-    options: said,
+    options: served,
+    pools,
     gpus: () =>
       simulation.instances.reduce((sum, { configId }) => {
         const pool = pools.find(({ name }) => name === configId);
@@ -100,10 +101,11 @@ function openDeployed(
   options: Options,
   { options: inFile, spec }: DeployedWorkload,
   adjust: BuildExtras['adjust'],
-): ReturnType<typeof openSimulation> {
+): { readonly opened: ReturnType<typeof openSimulation>; readonly options: Options } {
   const names = [trace, options.workload, options.workloadSpec, options.traceData];
-  if (names.some((name) => name !== undefined)) return openSimulation(trace, options, adjust);
-  return openSimulation(undefined, { ...inFile, ...options }, adjust, spec);
+  const isNamed = names.some((name) => name !== undefined);
+  const all = isNamed ? options : { ...inFile, ...options };
+  return { opened: openSimulation(trace, all, adjust, isNamed ? undefined : spec), options: all };
 }
 
 function readRun(root: SpecNode): Options {

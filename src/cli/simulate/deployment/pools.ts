@@ -51,12 +51,20 @@ const REPLICAS_MAX = 1024;
 interface Model {
   readonly name: string;
   readonly machine: EngineHardware;
+  readonly options: Options;
+}
+
+/** Those of the options that the keys of a mapping can say. */
+function sayable(options: Options, keys: readonly string[]): Options {
+  return Object.fromEntries(keys.map((key) => [camel(key), options[camel(key)]]));
 }
 
 export interface DeployedPool {
   readonly name: string;
   readonly config: PoolConfig;
   readonly machine: EngineHardware;
+  /** Of its model and its engine, those of the file and defaults for the rest. */
+  readonly options: Options;
   readonly bounds: { readonly min: number; readonly max: number };
   /** Its mapping in the file, and its own autoscaling there. */
   readonly node: SpecNode;
@@ -90,7 +98,7 @@ function readModel(node: SpecNode, base: Options): Model {
     (field) => placeOf(field) ?? (field === '--model' || field === 'model' ? [node, 'name'] : undefined),
     () => withOptionNames(optionNames, () => engineHardware(options)),
   );
-  return { name, machine };
+  return { name, machine, options: sayable(options, modelKeys) };
 }
 
 /** @param base every option of `tierkv simulate` with its default */
@@ -135,7 +143,7 @@ function readPool(node: SpecNode, base: Options, models: readonly Model[]): Depl
   const names = models.map((model) => model.name);
   const modelName = models.length === 1 ? node.text('model', names[0]) : node.text('model');
   if (!names.includes(modelName)) node.choice('model', names);
-  const { machine } = models[names.indexOf(modelName)];
+  const { machine, options: ofModel } = models[names.indexOf(modelName)];
   const role = node.choice<Role>('role', roles, 'monolithic');
   const { replicas, bounds } = readReplicas(node);
   const engineNode = node.section('engine');
@@ -150,6 +158,7 @@ function readPool(node: SpecNode, base: Options, models: readonly Model[]): Depl
   return {
     name,
     machine,
+    options: { ...ofModel, ...sayable(options, engineKeys) },
     bounds,
     node,
     autoscaling,

@@ -101,6 +101,8 @@ function parametersOf(options: Options, name: string): Record<string, ParameterV
 
 function admissionOf(options: Options, bundle: Bundle): PolicyChoice {
   const named = textOption(options, 'admissionPolicy');
+  // upstream's gateway queue stands in the place of the admission policy
+  if (options.asUpstream === true && options.flowControl === true) return { policy: 'always-admit' };
   const policy = named ?? bundle.admission ?? 'always-admit';
   const budgets = bundle.tenantBudgets === undefined ? {} : { tenantBudgets: bundle.tenantBudgets };
   if (policy === 'token-bucket') {
@@ -129,8 +131,8 @@ function admissionOf(options: Options, bundle: Bundle): PolicyChoice {
 function routingOf(options: Options, bundle: Bundle): PolicyChoice {
   const policy = textOption(options, 'routingPolicy') ?? bundle.routing ?? 'round-robin';
   const scorers = scorersOf(options, 'routingScorers') ?? bundle.scorers;
-  // upstream draws among equals
-  const ties = policy === 'round-robin' ? {} : { ties: 'random' };
+  // upstream draws among equals, but for the busiest, of which it takes the first
+  const ties = policy === 'round-robin' || policy === 'always-busiest' ? {} : { ties: 'random' };
   return { policy, ...ties, ...(scorers === undefined || policy !== 'weighted' ? {} : { scorers }) };
 }
 

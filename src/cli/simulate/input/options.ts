@@ -81,7 +81,7 @@ function clusterOptions(command: Command): Command {
     .option('--token-bucket-refill-rate <n>', 'tokens a second (default: 1000)')
     .option('--routing-latency <us>', 'from admission to routing', '0')
     .option('--routing-policy <name>', 'which instance takes a request (default: round-robin)')
-    .option('--routing-scorers <list>', 'of the weighted policy, as precise-prefix-cache:2,queue-depth:1')
+    .option('--routing-scorers <list>', 'of the weighted policy, as precise-prefix-cache:1,active-requests:2')
     .option(
       '--routing-parameters <list>',
       'of the routing policy, as prefixCacheAffinity=true,maxInFlight=64',
@@ -162,7 +162,11 @@ function workloadOptions(command: Command): Command {
       'recorded sessions: fixed, at their recorded times, or closed-loop, after the round before has ended',
       'fixed',
     )
-    .option('--as-upstream', 'leave the last token of an answer out of its conversation, to compare runs');
+    .option(
+      '--as-upstream',
+      'what upstream forms otherwise: the last token of an answer is left out of its conversation, ratios of ' +
+        'a cluster are means over instances, and --flow-control replaces the admission policy',
+    );
 }
 
 function outputOptions(command: Command): Command {
@@ -195,6 +199,11 @@ export function addSimulateOptions(command: Command): Command {
     .option('--deployment <file>', 'whole deployment in YAML, in place of all options that describe one')
     .option('--set <field=value>', 'a field of the deployment, as pools[0].replicas=4; repeatable', collect);
   return addUpstreamOnly(outputOptions(workloadOptions(deployedOptions(command))));
+}
+
+/** Names of the options that describe a deployment, which a deployment file says in their place. */
+export function deployedNames(): string[] {
+  return deployedOptions(new Command()).options.map((option) => option.attributeName());
 }
 
 /**

@@ -4,6 +4,7 @@ import type { Simulation } from '../../../sim/cluster/index.ts';
 import { conservationOf } from '../../../sim/cluster/index.ts';
 import { type RequestTable, Status, type Summary } from '../../../sim/metrics/index.ts';
 import {
+  cacheMetrics,
   classSummaries,
   type DecisionSummary,
   headOfLineBlocking,
@@ -24,6 +25,8 @@ export interface SummaryInput {
   /** Whether classes were scheduled by priority: only then upstream counts inversions. */
   readonly byPriority: boolean;
   readonly hasTargets: boolean;
+  /** Whether ratios are printed that upstream forms otherwise, as upstream forms them. */
+  readonly asUpstream: boolean;
   /** Where a summary of the decisions was asked for. */
   readonly decisions: DecisionSummary | undefined;
   /** Of each pool that scales. */
@@ -47,7 +50,7 @@ function shedByClass(table: RequestTable): [string, number][] {
   return [...byClass].sort(([a], [b]) => (a < b ? -1 : 1));
 }
 
-function anomalySection({ simulation, cluster, byPriority }: SummaryInput): string {
+function anomalySection({ simulation, cluster, byPriority, asUpstream }: SummaryInput): string {
   const { table, instances } = simulation;
   const counts = conservationOf(table);
   const shed = shedByClass(table).map(([name, count]): [string, number] => [`  Shed (${name})`, count]);
@@ -61,16 +64,23 @@ function anomalySection({ simulation, cluster, byPriority }: SummaryInput): stri
     ['Timed Out Requests', cluster.timed_out_requests],
     ['Length-Capped Requests', cluster.length_capped_requests],
   ];
+  const ours: [string, number][] = [
+    ['Shed by Gateway Queue', counts.shed],
+    ['Expired in Gateway Queue', counts.expired],
+    ['Lost with Their Instance', counts.lost],
+    ['Not Yet with an Instance', counts.arrived],
+  ];
+  if (!asUpstream) rows.push(...ours.filter(([, count]) => count > 0));
   if (rows.every(([, count]) => count === 0)) return '';
   const lines = rows.map(([name, count]) => `${printable(name)}: ${count}\n`);
   return `=== Anomaly Counters ===\n${lines.join('')}`;
 }
 
-function kvSection({ simulation, cluster }: SummaryInput): string {
-  const { completed_requests: completed, preemption_count: preemptions, cache_hit_rate: hitRate } = cluster;
-  const thrashing =
-    simulation.instances.reduce((sum, { engine }) => sum + engine.counters.thrashing, 0) /
-    simulation.instances.length;
+function kvSection({ simulation: { instances }, cluster, asUpstream }: SummaryInput): string {
+  const { completed_requests: completed, preemption_count: preemptions } = cluster;
+  const { hitRate, thrashingRate: thrashing } = asUpstream
+    ? meansOf(instances, cluster)
+    : cacheMetrics(instances);
   if (preemptions === 0 && hitRate === 0 && thrashing === 0) return '';
   const rate = completed === 0 ? 0 : preemptions / completed;
   return (
@@ -79,6 +89,15 @@ function kvSection({ simulation, cluster }: SummaryInput): string {
     `Cache Hit Rate: ${hitRate.toFixed(4)}\n` +
     `KV Thrashing Rate: ${thrashing.toFixed(4)}\n`
   );
+}
+
+/** Upstream's figures of a cluster: plain means over the instances, an idle one as 0. */
+function meansOf(
+  instances: SummaryInput['simulation']['instances'],
+  cluster: MetricsOutput,
+): { readonly hitRate: number; readonly thrashingRate: number } {
+  const thrashing = instances.reduce((sum, { engine }) => sum + engine.counters.thrashing, 0);
+  return { hitRate: cluster.cache_hit_rate, thrashingRate: thrashing / instances.length };
 }
 
 /** Only with tiers below GPU memory: what upstream does not print. */
@@ -93,8 +112,9 @@ function tierSection({ simulation }: SummaryInput): string {
   const carried = links.map(
     ({ link, bytes, busyUs }) => `  ${link}: ${formatBytes(bytes)}, busy ${(busyUs / 1e6).toFixed(3)} s\n`,
   );
+  const { lookups, misses } = cacheMetrics(simulation.instances);
   return (
-    `=== KV Tiers ===\n${rows.join('')}${carried.join('')}` +
+    `=== KV Tiers ===\n${rows.join('')}  misses=${misses} of ${lookups} lookups\n${carried.join('')}` +
     `  offloads=${offloads}, reloads=${reloads}, thrashed=${thrashed}, ` +
     `billed to steps ${(stepTransferUs / 1e6).toFixed(3)} s\n`
   );
@@ -137,8 +157,8 @@ function classSection({ simulation, hasTargets }: SummaryInput): string {
   return `=== Per-SLO Metrics ===\n${text.join('')}`;
 }
 
-function tenantSection({ simulation }: SummaryInput): string {
-  const { tenants, jain } = tenantSummaries(simulation.table);
+function tenantSection({ simulation, asUpstream }: SummaryInput): string {
+  const { tenants, jain } = tenantSummaries(simulation.table, asUpstream);
   if (tenants.length === 0) return '';
   const text = tenants.map(
     ({ name, requests, tokens }) => `  ${printable(name)}: requests=${requests}, tokens=${tokens}\n`,

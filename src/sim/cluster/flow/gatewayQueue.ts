@@ -1,7 +1,8 @@
 /**
  * The gateway's queue on the clock: a request that comes in is queued and one dispatch is tried at once;
  * after that the queue is looked at in ticks for as long as it holds anything, and lets at most one request
- * through at each.
+ * through at each. Whatever finds the queue with a request in it has the next tick come, before it lets one
+ * through: a tick is due also where that one was the last.
  */
 
 import type { StateVisitor } from '../../../runtime/snapshot/index.ts';
@@ -46,15 +47,15 @@ export class GatewayQueue {
     }
     if (result.outcome === 'evicted') this.#host.shed(result.evicted.request.number, nowUs);
     if (this.#timing.ttlUs > 0) this.#host.scheduleExpiry(request, nowUs + this.#timing.ttlUs);
-    this.#dispatch(nowUs);
     this.#tickOn(nowUs);
+    this.#dispatch(nowUs);
   }
 
   /** A tick is due. */
   tick(nowUs: number): void {
     this.#ticks = false;
-    this.#dispatch(nowUs);
     this.#tickOn(nowUs);
+    this.#dispatch(nowUs);
   }
 
   /** @returns whether it was here */

@@ -14,6 +14,8 @@ export function send(core: ClusterCore, request: SimRequest, number: number, now
   core.table.instance[request.number] = number;
   core.sent[number]++;
   const instance = core.instances[number];
+  // a run that is cut before the request is queued has lasted until now
+  instance.endUs = Math.max(instance.endUs, nowUs);
   const queueingUs = instance.latency.queueingTimeUs(request.promptTokens);
   instance.engine.announce(request, nowUs, queueingUs);
   core.queue.schedule(nowUs + queueingUs, SimEvent.QUEUED, request.number, number, number);

@@ -4,7 +4,10 @@ import type { CandidateScore, RoutingDecision } from '../decisions.ts';
 import { effectiveLoad } from '../instances.ts';
 import type { RoutingChoice, RoutingContext } from '../routing/index.ts';
 
-export type ChoiceRecord = Omit<RoutingDecision, 'prefillInstance' | 'decodeInstance' | 'expectedBlocks'>;
+export type ChoiceRecord = Omit<
+  RoutingDecision,
+  'prefillInstance' | 'decodeInstance' | 'expectedBlocks' | 'couldTake'
+>;
 
 /** @param topK others that are kept; -1 leaves out scores as well */
 export function recordOf(context: RoutingContext, choice: RoutingChoice, topK: number): ChoiceRecord {

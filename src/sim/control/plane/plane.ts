@@ -178,7 +178,13 @@ export class PolicyControlPlane implements ControlPlane {
     }
     this.#books.routed(request);
     const decodeInstance = disaggregate ? chosen.instance : -1;
-    return { ...record, prefillInstance, decodeInstance, expectedBlocks };
+    return {
+      ...record,
+      prefillInstance,
+      decodeInstance,
+      expectedBlocks,
+      couldTake: decoders.map(({ instance }) => instance),
+    };
   }
 
   rehome(request: RequestView, priority: Priority, from: number, configId: string, nowUs: number): number {

@@ -51,12 +51,16 @@ export class HeldBlocks {
     const { byTier } = manager.lookup(keys.words, blocks);
     if (byTier[HBM] === blocks) return;
     // the sequence keeps the blocks from being evicted until the scheduler looks for them
+    const before = this.#port.hitsByTier();
     const sequence = manager.open(keys.words, blocks, nowUs, blocks);
+    const byTierFound = this.#port.hitsSince(before);
     const { thrashed } = manager.counters;
     const fits = manager.load(sequence, nowUs);
     this.#port.noteThrashing(keys, thrashed);
-    if (fits) this.#announced.set(request.number, sequence);
-    else manager.release(sequence, nowUs);
+    if (fits) {
+      this.#announced.set(request.number, sequence);
+      request.announcedByTier = byTierFound;
+    } else manager.release(sequence, nowUs);
     this.#afterCall(nowUs);
   }
 

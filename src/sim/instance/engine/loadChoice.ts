@@ -29,20 +29,26 @@ export class ChoosingPort extends ManagerPort {
   readonly #manager: KVManager;
   readonly #estimate: LoadEstimate;
   readonly #makeRoom: (nowUs: number) => boolean;
+  readonly #found: (keys: BlockKeys, byTier: readonly number[]) => void;
   readonly #openedUnder = new WeakMap<Sequence, BlockKeys>();
   #thrashing: BlockKeys[] = [];
 
-  /** @param makeRoom lets go of blocks that are held for somebody who waits; false when there are none */
+  /**
+   * @param makeRoom lets go of blocks that are held for a request that waits; false when there are none
+   * @param found told what a request with these keys found when it asked to join the batch, by tier
+   */
   constructor(
     manager: KVManager,
     config: ManagerPortConfig,
     estimate: LoadEstimate,
     makeRoom: (nowUs: number) => boolean,
+    found: (keys: BlockKeys, byTier: readonly number[]) => void,
   ) {
     super(manager, config);
     this.#manager = manager;
     this.#estimate = estimate;
     this.#makeRoom = makeRoom;
+    this.#found = found;
   }
 
   /** Who runs goes before who waits. */
@@ -59,9 +65,20 @@ export class ChoosingPort extends ManagerPort {
     owner?: number,
     room?: number,
   ): Sequence {
+    const before = this.hitsByTier();
     const sequence = super.open(keys, count, matchLimit, nowUs, owner, room);
+    this.#found(keys, this.hitsSince(before));
     if (this.hasLowerTier) this.#openedUnder.set(sequence, keys);
     return sequence;
+  }
+
+  /** Every matched block so far, by the tier in which it was found, whatever came of it. */
+  hitsByTier(): readonly number[] {
+    return [...this.#manager.counters.hits];
+  }
+
+  hitsSince(before: readonly number[]): readonly number[] {
+    return before.map((count, tier) => this.#manager.counters.hits[tier] - count);
   }
 
   override load(sequence: Sequence, nowUs: number): boolean {

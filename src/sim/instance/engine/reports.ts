@@ -1,27 +1,31 @@
 /** What an engine of the real scheduler and manager says of itself. */
 
 import type { SchedulerCounters } from '../../../runtime/batching/index.ts';
+import { invariant } from '../../../runtime/errors.ts';
 import { type KVManager, tierName } from '../../../runtime/index.ts';
 import type { Flights } from '../../driver/index.ts';
 import type { EngineCounters, EngineTraffic, TierReport } from './engine.ts';
 
 const HBM = 0;
 
-export function countersOf(manager: KVManager, scheduler: Readonly<SchedulerCounters>): EngineCounters {
+/**
+ * @param hits of requests that joined the batch, by tier; the manager's own also count those that looked and
+ * did not join, were announced or handed off
+ * @param received blocks that joined from another instance, and were found nowhere
+ */
+export function countersOf(
+  manager: KVManager,
+  scheduler: Readonly<SchedulerCounters>,
+  hits: readonly number[],
+  received: number,
+): EngineCounters {
   const { openedBlocks, preemptions, hitBlocks } = scheduler;
-  const { hits: found, offloads, reloads: byTier, thrashed } = manager.counters;
-  const hits: number[] = [0];
-  let lower = 0;
-  let reloads = byTier[HBM];
-  for (let tier = HBM + 1; tier < found.length; tier++) {
-    hits.push(found[tier]);
-    lower += found[tier];
-    reloads += byTier[tier];
-  }
-  // what was matched in a lower tier is a hit there; the scheduler counts what it admitted
-  hits[HBM] = Math.max(0, hitBlocks - lower);
+  const { offloads, reloads: byTier, thrashed } = manager.counters;
+  const found = hits.reduce((sum, blocks) => sum + blocks, 0);
+  invariant(found + received === hitBlocks, 'each block that a request found was found in one tier');
+  const reloads = byTier.reduce((sum, blocks) => sum + blocks, 0);
   const thrashing = reloads === 0 ? 0 : thrashed / reloads;
-  return { hits, openedBlocks, preemptions, offloads, reloads, thrashing };
+  return { hits: [...hits], openedBlocks, preemptions, offloads, reloads, thrashing };
 }
 
 export function tiersOf(manager: KVManager, blockBytes: number): TierReport[] {

@@ -52,6 +52,12 @@ export class SchedulerEngine implements InstanceEngine {
   readonly #prefetches: boolean;
   readonly #wakes: ManagerListener;
   readonly #prefill: Prefill = { promptTokens: 0, progressTokens: 0, newTokens: 0, outputTokens: 0 };
+  /** Whose keys these are, of the requests that may ask to join the batch. */
+  readonly #asking = new WeakMap<BlockKeys, SimRequest>();
+  /** Blocks that requests found which joined the batch, by tier. */
+  readonly #hits: number[];
+  /** Blocks of `SchedulerCounters.hitBlocks` that came by a hand-off: no cache had them. */
+  readonly #received = { blocks: 0 };
   readonly #leaving: SimRequest[] = [];
   readonly #leavingTokens: number[] = [];
   readonly #step: {
@@ -73,8 +79,13 @@ export class SchedulerEngine implements InstanceEngine {
     const { afterCall } = this.#jobs;
     const nowUs = (): number => timeline.nowUs;
     const estimate = { loads, blockBytes, computeUsPerToken, links, nowUs };
-    const port = new ChoosingPort(this.manager, { blockTokens, afterCall }, estimate, (now) =>
-      this.#held.giveUpNewest(now),
+    this.#hits = this.manager.tiers.map(() => 0);
+    const port = new ChoosingPort(
+      this.manager,
+      { blockTokens, afterCall },
+      estimate,
+      (now) => this.#held.giveUpNewest(now),
+      (keys, byTier) => this.#noteFound(keys, byTier),
     );
     this.#port = port;
     this.#held = new HeldBlocks(this.manager, port, config, afterCall);
@@ -120,7 +131,7 @@ export class SchedulerEngine implements InstanceEngine {
   }
 
   get counters(): EngineCounters {
-    return countersOf(this.manager, this.scheduler.counters);
+    return countersOf(this.manager, this.scheduler.counters, this.#hits, this.#received.blocks);
   }
 
   tiers(): TierReport[] {
@@ -150,6 +161,7 @@ export class SchedulerEngine implements InstanceEngine {
 
   add(request: SimRequest, nowUs: number): void {
     this.#held.added(request, nowUs);
+    this.#asking.set(request.keys, request);
     this.scheduler.add(request, nowUs);
   }
 
@@ -175,6 +187,7 @@ export class SchedulerEngine implements InstanceEngine {
       return step;
     }
     if (this.#held.awaitsAny) for (const request of plan.admitted) this.letGo(request, nowUs);
+    for (const request of plan.admitted) this.#countHits(request);
     this.#sumUp(plan);
     step.transferUs = this.#jobs.bill();
     step.admitted = plan.admitted;
@@ -211,13 +224,44 @@ export class SchedulerEngine implements InstanceEngine {
     this.manager.visitState(visitor);
     this.#jobs.visitState(visitor);
     this.#held.visitState(visitor);
+    visitor.list(this.#hits);
+    visitor.fields(this.#received);
     const sequenceOf = (id: SequenceId): Sequence | undefined => this.manager.sequence(id);
-    this.scheduler.visitState(visitor, { nameOf: ({ number }) => number, requestOf, sequenceOf });
+    const asking = (row: number): SimRequest => {
+      const request = requestOf(row);
+      this.#asking.set(request.keys, request);
+      return request;
+    };
+    this.scheduler.visitState(visitor, { nameOf: ({ number }) => number, requestOf: asking, sequenceOf });
   }
 
   checkIntegrity(): void {
     this.scheduler.checkIntegrity();
     this.manager.checkIntegrity();
+  }
+
+  /** A request asks to join the batch. Blocks that were loaded for it beforehand were found where they lay. */
+  #noteFound(keys: BlockKeys, byTier: readonly number[]): void {
+    const request = this.#asking.get(keys);
+    if (request === undefined) return;
+    const found = [...byTier];
+    for (const [tier, blocks] of (request.announcedByTier ?? []).entries()) {
+      if (tier === HBM) continue;
+      const moved = Math.min(blocks, found[HBM]);
+      found[HBM] -= moved;
+      found[tier] += moved;
+    }
+    request.foundByTier = found;
+  }
+
+  #countHits(request: SimRequest): void {
+    const { foundByTier, part } = request;
+    request.foundByTier = null;
+    request.announcedByTier = null;
+    for (const [tier, blocks] of (foundByTier ?? []).entries()) {
+      if (part === 'decode') this.#received.blocks += blocks;
+      else this.#hits[tier] += blocks;
+    }
   }
 
   #sumUp(plan: StepPlan<SimRequest>): void {

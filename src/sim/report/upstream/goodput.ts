@@ -1,4 +1,7 @@
-/** How many requests met the targets of their class, by upstream's formulas. */
+/**
+ * How many requests met the targets of their class, by upstream's formulas. Every request that came in counts,
+ * wherever it ended: one that was turned away has met nothing.
+ */
 
 import {
   meanMs,
@@ -11,7 +14,7 @@ import {
 import { defaultClass } from './groups.ts';
 
 export interface ClassGoodput {
-  /** Requests of the class that came to an instance. */
+  /** Requests of the class that came in, those that were turned away included. */
   readonly count: number;
   readonly e2e_p99_ms: number;
   readonly goodput_rps: number;
@@ -84,7 +87,7 @@ function ofClass(
   const gaps: number[] = [];
   let goodRequests = 0;
   for (const row of byId(table)) {
-    if ((table.originOf(row).sloClass || defaultClass) !== name || table.instance[row] < 0) continue;
+    if ((table.originOf(row).sloClass || defaultClass) !== name) continue;
     count++;
     if (table.status[row] !== Status.COMPLETED) continue;
     ttfts.push(table.firstTokenUs[row]);

@@ -63,13 +63,19 @@ export function classSummaries(table: RequestTable): ClassSummary[] {
   return summaries;
 }
 
-/** Tenants with completed requests, and how evenly output tokens went to them. */
-export function tenantSummaries(table: RequestTable): { tenants: TenantSummary[]; jain: number } {
+/**
+ * Tenants, and how evenly output tokens went to them. A tenant none of whose requests completed got nothing.
+ * @param completedOnly whether such tenants are left out, as upstream has it
+ */
+export function tenantSummaries(
+  table: RequestTable,
+  completedOnly: boolean = false,
+): { tenants: TenantSummary[]; jain: number } {
   const groups = groupRows(table, (row) => table.originOf(row).tenantId);
   const tenants: TenantSummary[] = [];
   for (const [name, all] of groups) {
     const rows = completedOf(table, all);
-    if (name === '' || rows.length === 0) continue;
+    if (name === '' || (completedOnly && rows.length === 0)) continue;
     const tokens = rows.reduce((sum, row) => sum + table.generatedTokens[row], 0);
     tenants.push({ name, requests: rows.length, tokens });
   }

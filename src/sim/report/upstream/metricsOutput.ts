@@ -42,6 +42,7 @@ export interface MetricsOutput {
   readonly itl_p99_ms: number;
   readonly scheduling_delay_p99_ms: number;
   readonly preemption_count: number;
+  /** Upstream's figure: the plain mean over instances, an idle one as 0. `cacheMetrics` has hits by lookups. */
   readonly cache_hit_rate: number;
   readonly dropped_unservable: number;
   readonly length_capped_requests: number;
@@ -53,7 +54,7 @@ export interface MetricsOutput {
   readonly per_class?: Goodput['per_class'];
 }
 
-/** Share of blocks that requests found rather than computed; 0 before any. */
+/** Share of blocks of one instance that requests found rather than computed; 0 before any. */
 export function hitRateOf(instance: Instance): number {
   const { hits, openedBlocks } = instance.engine.counters;
   const found = hits.reduce((sum, count) => sum + count, 0);
@@ -110,7 +111,8 @@ export function metricsOutput(
 
   const completed = sum(({ counters }) => counters.completed);
   const queued = counted(Status.QUEUED);
-  const running = counted(Status.RUNNING);
+  // upstream counts a request whose KV is on its way to its decode instance as running
+  const running = counted(Status.RUNNING) + counted(Status.HANDED_OFF);
   const unservable = sum(({ counters }) => counters.unservable);
   const timedOut = sum(({ counters }) => counters.timedOut);
   const outputTokens = sum(({ counters }) => counters.outputTokens);

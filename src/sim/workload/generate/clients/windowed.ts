@@ -100,11 +100,11 @@ export class WindowedStream implements ClientStream {
     this.#atUs = arrivalUs;
     const turn = this.#client.drawTurn(this.#client.random, this.#inputLength, this.#outputLength);
     const { origin, prefix, spec } = this.#client;
-    if (this.#keepPrefix) {
-      const deadline = deadlineUs(arrivalUs, spec.timeoutUs, isClosedLoop(spec));
-      return singleRequest(this.#client, arrivalUs, turn, { prefix, origin }, deadline);
-    }
-    const request = singleRequest(this.#client, arrivalUs, turn, { prefix: NO_PREFIX, origin }, 0);
+    const deadline = deadlineUs(arrivalUs, spec.timeoutUs, isClosedLoop(spec));
+    if (this.#keepPrefix) return singleRequest(this.#client, arrivalUs, turn, { prefix, origin }, deadline);
+    // a timeout that was said is held; one that was not is none here, as upstream has it
+    const said = spec.timeoutUs === undefined ? 0 : deadline;
+    const request = singleRequest(this.#client, arrivalUs, turn, { prefix: NO_PREFIX, origin }, said);
     return origin.prefixGroup === '' ? request : { ...request, recordedPrefixGroup: '' };
   }
 
