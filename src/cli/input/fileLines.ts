@@ -6,6 +6,7 @@
 
 import fs from 'node:fs';
 import { inputError, lineTooLong, maxLineBytes } from './limits.ts';
+import { noteRead } from './reads.ts';
 import { isCompressed, unpackedTrace, unreadable } from './readText.ts';
 
 const chunkBytes = 1 << 20;
@@ -26,6 +27,7 @@ function requireRegularFile(file: string): void {
 }
 
 function* chunksOf(file: string): Generator<Buffer> {
+  noteRead(file);
   requireRegularFile(file);
   if (isCompressed(file)) {
     yield unpackedTrace(file);

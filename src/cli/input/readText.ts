@@ -7,6 +7,7 @@ import fs from 'node:fs';
 import zlib from 'node:zlib';
 import { TierKVError } from '../../runtime/errors.ts';
 import { fileTooLarge, inputError, maxTextBytes, maxUnpackedBytes, unpacksTooLarge } from './limits.ts';
+import { noteRead } from './reads.ts';
 
 /** The system's word on why it refused, without the path, which the message names anyway. */
 export function systemReason(cause: unknown): string {
@@ -104,6 +105,7 @@ export function unpackedTrace(file: string): Buffer {
  * @throws {TierKVError} TKV_IO for a file that cannot be read; TKV_INPUT for one above the limit, or damaged.
  */
 export function readText(file: string | URL, name: string = String(file)): string {
+  noteRead(file);
   try {
     const bytes = readBytes(file, name, maxTextBytes);
     if (!isCompressed(name)) return bytes.toString('utf8');
