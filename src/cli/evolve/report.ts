@@ -66,8 +66,10 @@ function judgedPolicy({ individual, hidden }: Judged): JudgedPolicy {
   };
 }
 
+/** None where no preset was judged beside it. */
 function settingsOf(winner: JudgedPolicy, presets: readonly JudgedPolicy[]): Setting[] {
   const ran = presets.filter(({ error }) => error === undefined);
+  if (ran.length === 0) return [];
   return Object.entries(winner.settings).map(([setting, score]) => {
     const best = ran.reduce((a, b) => (b.settings[setting] > a.settings[setting] ? b : a));
     return { setting, winner: score, bestPreset: best.name, bestPresetScore: best.settings[setting] };
@@ -124,6 +126,7 @@ function verdictOf(settings: readonly Setting[]): string {
     const lead = percent(winner - bestPresetScore);
     return `${setting}: ${percent(winner)}, ${lead} beside the best preset there, ${bestPreset}\n`;
   });
+  if (settings.length === 0) return 'No other policy was judged beside it.\n';
   const ahead = settings.filter((each) => each.winner > each.bestPresetScore).length;
   const all = `On the hidden suite it beats every preset in ${ahead} of ${settings.length} settings.\n`;
   return lines.join('') + all;

@@ -48,7 +48,7 @@ export function parityCommand(): Command {
       const { report, chart } = await interruptible((signal) =>
         runParity(options, runnersOf(options, engine), scratch.path, {
           signal,
-          notice: (line) => bar.say(line.startsWith('tierkv: ') ? line : `tierkv: ${line}`),
+          notice: (line) => bar.notice(line),
           stage: (name) =>
             bar.say(`tierkv: ${name} (${formatSeconds((performance.now() - startMs) / 1000)})`),
           progress: (done) => bar.update({ share: expected === 0 ? 0 : done / expected, done }),
