@@ -111,6 +111,10 @@ export async function makeProgram(args: readonly string[]): Promise<{ program: C
     }
   }
   throwErrors(program);
-  program.hook('preAction', (_, called) => refuseEmptyValues(called));
+  program.hook('preAction', async (_, called) => {
+    refuseEmptyValues(called);
+    const { useStandardStreams } = await import('./process/standardStreams.ts');
+    await useStandardStreams(called);
+  });
   return { program, help };
 }

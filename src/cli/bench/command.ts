@@ -5,6 +5,7 @@ import { Argument, Command } from 'commander';
 import { configError } from '../../runtime/errors.ts';
 import {
   formatSeconds,
+  printText,
   renderSvg,
   renderTable,
   requireWritableTarget,
@@ -87,7 +88,7 @@ async function linksAsAsked(options: BenchOptions): Promise<object> {
     progress: (done, all) => bar.update({ share: done / all, done }),
   });
   const label = adapter.software ? ' (SW: a SOFTWARE device, whose times say nothing about a GPU)' : '';
-  process.stdout.write(`${adapter.name}${label}\n${renderRows(rows)}`);
+  printText(`${adapter.name}${label}\n${renderRows(rows)}`);
   if (plot !== undefined) writeText(plot, await renderSvg(plotOf(rows, `${adapter.name}${label}`)));
   return { adapter, sustained, links: rows };
 }
@@ -99,6 +100,6 @@ async function managerAsAsked(quick: boolean): Promise<object> {
   const figure = (value: number): string => value.toLocaleString('en-US', { maximumSignificantDigits: 4 });
   const columns = [{ title: 'manager' }, { title: 'value', align: 'right' as const }, { title: 'unit' }];
   const cells = manager.map(({ what, value, unit }) => [what, figure(value), unit]);
-  process.stdout.write(renderTable(columns, cells));
+  printText(renderTable(columns, cells));
   return { manager };
 }

@@ -12,6 +12,7 @@ import { median } from '../bench/measuring.ts';
 import {
   formatBytes,
   formatSeconds,
+  printText,
   renderTable,
   requireWritableTarget,
   startProgressBar,
@@ -75,7 +76,7 @@ export function calibrateCommand(): Command {
       const recorded = recordedFiles(given);
       if (recorded !== undefined) {
         const { reportRecorded } = await import('./recorded.ts');
-        process.stdout.write(reportRecorded(recorded));
+        printText(reportRecorded(recorded));
         return;
       }
       const { out, dir, adapter: wanted, quick } = given;
@@ -94,7 +95,7 @@ export function calibrateCommand(): Command {
       const about = { device, driver: `webgpu (${source})`, date, software, sustained: !quick };
       const profile = profileOf(rows, about);
       writeJsonFile(out, profile);
-      process.stdout.write(renderProfile(profile));
+      printText(renderProfile(profile));
     });
 }
 

@@ -7,7 +7,7 @@ import { defaultSummary, summaryStrategies } from '../../evolve/summary/index.ts
 import { traceLevels } from '../../evolve/trace/index.ts';
 import { configError } from '../../runtime/errors.ts';
 import { latencyBackends } from '../../sim/latency/index.ts';
-import { startProgressBar, writeJsonFile, writeText } from '../output/index.ts';
+import { printText, startProgressBar, writeJsonFile, writeText } from '../output/index.ts';
 import { oneOf } from '../simulate/input/latency.ts';
 import { numberWithin, type Options } from '../workload/options.ts';
 import { openPolicy } from './openPolicy.ts';
@@ -105,7 +105,7 @@ function writeReport(report: unknown, options: Options, text: string): void {
   if (json === true) process.stdout.write(`${JSON.stringify(report, null, 2)}\n`);
   else {
     if (typeof json === 'string') writeJsonFile(json, report);
-    process.stdout.write(text);
+    printText(text);
   }
 }
 

@@ -9,7 +9,7 @@ import type {
   Search,
   SearchState,
 } from '../../evolve/search/index.ts';
-import { renderTable } from '../output/index.ts';
+import { formatCounted, renderTable } from '../output/index.ts';
 
 export interface JudgedPolicy {
   readonly name: string;
@@ -114,7 +114,8 @@ export function reportText(
   first: number,
 ): string {
   const head =
-    `${generations} generations, ${evaluations} evaluations, ${first} policies to begin with.\n` +
+    `${formatCounted(generations, 'generations')}, ${formatCounted(evaluations, 'evaluations')}, ` +
+    `${formatCounted(first, 'policies')} to begin with.\n` +
     `winner ${winner.id} (${winner.origin}, generation ${winner.generation}): ahead of the best presets by ` +
     `${percent(winner.train)} on train and ${percent(winner.validation)} on validation ` +
     '(three quarters of it the smallest lead in any setting)\n\n';

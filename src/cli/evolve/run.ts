@@ -18,7 +18,7 @@ import { configError } from '../../runtime/errors.ts';
 import { unknownName } from '../../sim/control/index.ts';
 import { loadPlan, planScales, refuseIdleScaling, SimulationEvaluator } from '../evaluate/index.ts';
 import { openPolicy, refuseUnbound } from '../evaluate/openPolicy.ts';
-import { renderSvg, startProgressBar } from '../output/index.ts';
+import { formatCounted, printText, renderSvg, startProgressBar } from '../output/index.ts';
 import type { EvolveOptions } from './command.ts';
 import { SearchDirectory } from './directory.ts';
 import { archiveChart, fitnessChart, frontChart } from './plots.ts';
@@ -120,7 +120,7 @@ export async function evolve(options: EvolveOptions, signal: AbortSignal): Promi
         : Search.resume(saved, evaluator, slotGuides);
     if (saved === undefined) directory.save(search.state);
     const presetCount = search.state.individuals.filter(({ origin }) => origin === 'preset').length;
-    bar.say(`${presetCount} policies to begin with, best ${search.record.best.toFixed(4)}`);
+    bar.say(`${formatCounted(presetCount, 'policies')} to begin with, best ${search.record.best.toFixed(4)}`);
     while (search.state.generation < options.generations) {
       progress.generation = search.state.generation;
       progress.note = `generation ${search.state.generation + 1}, best ${search.record.best.toFixed(4)}`;
@@ -129,7 +129,7 @@ export async function evolve(options: EvolveOptions, signal: AbortSignal): Promi
       directory.save(search.state);
       bar.say(
         `generation ${record.generation}: best ${record.best.toFixed(4)}, ` +
-          `${record.evaluations} evaluations, ${record.failures} of this generation failed`,
+          `${formatCounted(record.evaluations, 'evaluations')}, ${record.failures} of this generation failed`,
       );
     }
     progress.note = 'judging';
@@ -188,13 +188,13 @@ async function conclude(
     directory.write('archive.svg', await renderSvg(archiveChart(search.state)));
     directory.write('pareto.svg', await renderSvg(frontChart(search.state)));
   }
-  process.stdout.write(reportText(report, presets.length));
+  printText(reportText(report, presets.length));
   if (budget === undefined) return;
   const { rungs } = search.state;
   const seeds = rungs[rungs.length - 1].cases.length;
-  process.stdout.write(
+  printText(
     `--minutes ${options.minutes} left room for ${presets.length} of ${first} first policies on ${seeds} of ` +
-      `${evaluator.caseIds('train').length} cases of train, and for ${judged.length} policies on ` +
+      `${evaluator.caseIds('train').length} cases of train, and for ${formatCounted(judged.length, 'policies')} on ` +
       `${Object.keys(report.winner.cases).length} of ${evaluator.caseIds('hidden').length} hidden ones\n`,
   );
 }

@@ -10,7 +10,7 @@ export {
   type ProgressState,
   startProgressBar,
 } from './progressBar.ts';
-export { requireWritableTarget, writeJsonFile, writeResults, writeText } from './resultFile.ts';
+export { printText, requireWritableTarget, writeJsonFile, writeResults, writeText } from './resultFile.ts';
 export { renderTable, type TableColumn } from './table.ts';
 export { traceStem } from './traceStem.ts';
 export * from './units.ts';

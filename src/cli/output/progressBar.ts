@@ -5,7 +5,7 @@
  */
 
 import cliProgress from 'cli-progress';
-import { formatCount, formatSeconds } from './units.ts';
+import { formatCount, formatCounted, formatSeconds } from './units.ts';
 
 export interface ProgressState {
   /** From 0 to 1, by the work that is done; the time left is estimated from it. 0 while nobody knows. */
@@ -66,7 +66,7 @@ export function startProgressBar(
   let last: ProgressState = { share: 0, done: 0 };
   const bar = new cliProgress.SingleBar({
     stream,
-    format: `{bar} {percentage}% | {done} ${unit} | {rate} a second | {left} left{note}`,
+    format: '{bar} {percentage}% | {done} | {rate} a second | {left} left{note}',
     barCompleteChar: '#',
     barIncompleteChar: '-',
     barsize: 28,
@@ -75,7 +75,7 @@ export function startProgressBar(
   });
   const stop = (): void => bar.stop(); // also at an abrupt exit: it gives the terminal its line wrapping back
   if (isTerminal) {
-    bar.start(SCALE, 0, { done: '0', rate: '-', left: '-', note: '' });
+    bar.start(SCALE, 0, { done: formatCounted(0, unit), rate: '-', left: '-', note: '' });
     process.once('exit', stop);
   }
   const within = (): number => Math.min(1, Math.max(0, last.share));
@@ -89,7 +89,7 @@ export function startProgressBar(
     const remaining = within() > 0 ? `, ${left()} left` : '';
     const share = within() > 0 ? ` | ${Math.floor(100 * within())}%` : '';
     stream.write(
-      `tierkv: ${formatSeconds(elapsedS())}${share} | ${formatCount(last.done)} ${unit}${remaining}${note()}\n`,
+      `tierkv: ${formatSeconds(elapsedS())}${share} | ${formatCounted(last.done, unit)}${remaining}${note()}\n`,
     );
   };
   // a command that waits for one long thing tells nothing in between
@@ -105,7 +105,7 @@ export function startProgressBar(
       if (clock.now() - shownMs < MIN_GAP_MS) return;
       shownMs = clock.now();
       bar.update(Math.floor(within() * SCALE), {
-        done: formatCount(last.done),
+        done: formatCounted(last.done, unit),
         rate: formatCount(Math.round(last.done / elapsedS())),
         left: left(),
         note: note(),

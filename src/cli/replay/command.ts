@@ -7,7 +7,7 @@
 import { Command } from 'commander';
 import { configError } from '../../runtime/errors.ts';
 import { aboutPipe, keepPipe } from '../input/index.ts';
-import { formatBytesPerS, startProgressBar, writeJsonFile } from '../output/index.ts';
+import { formatBytesPerS, printText, startProgressBar, writeJsonFile } from '../output/index.ts';
 import { interruptible, type TemporaryDirectory, temporaryDirectory } from '../process/index.ts';
 import type { ReplayListener, ReplayOptions } from './options.ts';
 import { linkDefaults, parseReplayOptions, type RawReplayOptions, replayDefaults } from './parseOptions.ts';
@@ -123,7 +123,7 @@ export function replayCommand(): Command {
               ? undefined
               : await interruptible((s) => studyOf(studied.tracePath, studied.study, s));
           if (options.jsonPath !== undefined) writeJsonFile(options.jsonPath, { ...report, ...found });
-          process.stdout.write(
+          printText(
             `${found === undefined ? '' : `${renderStudy(found.policies)}\n`}${renderReport(report)}`,
           );
           if (report.verifyFailures > 0) process.exitCode = 1;
@@ -146,7 +146,7 @@ async function studyOf(tracePath: string, study: StudyRun, signal: AbortSignal):
 async function studyAlone(tracePath: string, study: StudyRun, signal: AbortSignal): Promise<void> {
   const found = await studyOf(tracePath, study, signal);
   if (study.jsonPath !== undefined) writeJsonFile(study.jsonPath, found);
-  process.stdout.write(renderStudy(found.policies));
+  printText(renderStudy(found.policies));
 }
 
 /**

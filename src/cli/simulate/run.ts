@@ -13,6 +13,7 @@ import {
 import type { WorkloadRequest } from '../../sim/workload/index.ts';
 import {
   printable,
+  printText,
   renderSvg,
   startProgressBar,
   traceStem,
@@ -136,5 +137,5 @@ export async function runSimulate(workload: string | undefined, options: Options
   const decisions = options.summarizeTrace === true ? watchers.decisions?.summary : undefined;
   const hasTargets = Object.keys(targets).length > 0;
   const shown = { simulation, cluster, perInstance, byPriority, hasTargets, decisions, scaling };
-  process.stdout.write(summaryText(shown));
+  printText(summaryText(shown));
 }

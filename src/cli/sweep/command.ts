@@ -6,6 +6,7 @@
 import { availableParallelism } from 'node:os';
 import { Command } from 'commander';
 import {
+  printText,
   renderSvg,
   requireWritableTarget,
   startProgressBar,
@@ -75,12 +76,12 @@ export function sweepCommand(): Command {
       if (options.json !== undefined) writeJsonFile(options.json, { targets, best: best ?? null, results });
       const shown = hasTargets ? targets : undefined;
       if (options.plot !== undefined) writeText(options.plot, await renderSvg(sweepChart(results, shown)));
-      process.stdout.write(sweepTable(results, shown) + failureLines(results));
+      printText(sweepTable(results, shown) + failureLines(results));
       const failed = failedPoints(results);
       // as elsewhere: 1 is a fault of tierkv or the machine, 2 is one of the call
       if (failed.length > 0) process.exitCode = failed.some(({ error }) => error.code === undefined) ? 1 : 2;
       if (!hasTargets) return;
       const found = best === undefined ? 'no point meets the targets' : `cheapest: ${pointText(best)}`;
-      process.stdout.write(`${found}\n`);
+      printText(`${found}\n`);
     });
 }

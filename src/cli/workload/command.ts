@@ -17,6 +17,7 @@ import {
 } from '../../sim/workload/index.ts';
 import {
   printable,
+  printText,
   renderSvg,
   requireWritableTarget,
   traceStem,
@@ -77,7 +78,7 @@ function headerOf(opened: OpenedWorkload): string {
 }
 
 function writeTrace(opened: OpenedWorkload, output: string | boolean | undefined): void {
-  if (typeof output !== 'string') {
+  if (typeof output !== 'string' || output === '-') {
     for (const line of traceLines(opened)) process.stdout.write(line);
     return;
   }
@@ -119,10 +120,10 @@ async function describe(file: string | undefined, options: Options): Promise<voi
   }
   if (typeof options.json === 'string')
     writeJsonFile(options.json, { format: opened.format, digest: digest.toString(), ...summary });
-  process.stdout.write(renderSummary(summary));
+  printText(renderSummary(summary));
   if (opened.format === 'miniswe')
-    process.stdout.write('a token is a UTF-8 byte here: this trace holds text, not token ids\n');
-  process.stdout.write(`digest ${digest}\n`);
+    printText('a token is a UTF-8 byte here: this trace holds text, not token ids\n');
+  printText(`digest ${digest}\n`);
   noteSessions(opened);
   if (typeof options.plot === 'string') {
     const title = file ?? String(options.workload ?? 'distribution');
