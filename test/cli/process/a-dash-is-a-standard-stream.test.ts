@@ -21,6 +21,8 @@ const mooncake = Array.from({ length: 5 }, (_, i) =>
 ).join('\n');
 fs.writeFileSync(path.join(folder, 'trace.jsonl'), mooncake);
 
+const lor = JSON.stringify({ routing: { type: 'parameterized', template: 'lor', parameters: {} } });
+
 function run(args: readonly string[], input: string | Buffer = ''): ReturnType<typeof spawnSync> {
   return spawnSync(process.execPath, [main, ...args], { cwd: folder, input, encoding: 'utf8' });
 }
@@ -58,20 +60,7 @@ it.each([
     ],
   ],
   [['evaluate', 'routing/lor', '--plan', 'plan.json', '--regrets', '0', '--json', '-']],
-  [
-    [
-      'latency',
-      'predict',
-      '--model',
-      'qwen2.5-7b-instruct',
-      '--gpu',
-      'H100',
-      '--prefill',
-      '100',
-      '--json',
-      '-',
-    ],
-  ],
+  [['latency', 'predict', '--model', 'qwen2.5-7b-instruct', '--gpu', 'H100', '--json', '-']],
 ])('its JSON is all of standard output, and what people read is on stderr: %j', (args) => {
   const { status, stdout, stderr } = run(args);
   expect(stderr).not.toContain('[TKV');
@@ -87,7 +76,7 @@ it.each([
   ['a specification', ['workload', 'describe', '-'], smallWorkload],
   ['a trace to replay', ['replay', '-', '--driver', 'modeled'], mooncake],
   ['an option', ['simulate', ...machine, '--workload-spec', '-'], smallWorkload],
-  ['a bundle', ['evaluate', '-', '--plan', 'plan.json', '--regrets', '0'], '{}'],
+  ['a bundle', ['evaluate', '-', '--plan', 'plan.json', '--regrets', '0'], lor],
   [
     'a program',
     ['evaluate', '-', '--plan', 'plan.json', '--regrets', '0'],

@@ -175,7 +175,6 @@ export function fioJob(sizes: LinkBenchSizes, { dir, queueDepth }: FioShape): st
     'direct=1',
     `iodepth=${queueDepth}`,
     `directory=${dir}`,
-    'filename=tierkv-bench-fio',
     'time_based',
     `runtime=${seconds}`,
     'unlink=1',
