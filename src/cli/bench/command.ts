@@ -30,6 +30,7 @@ links    HBM <-> DDR, DDR <-> NVMe and HBM <-> NVMe in GB/s. Beside it, from the
          in one plain transfer (bulk); what tierkv moved, in which time, and half the distance of its slowest
          round from its fastest (±)
 manager  allocations, lookups, garbage and memory of the manager, without moving a byte
+all      both
 
 Short samples flatter a disk, which takes up bursts. --sustained measures its links for 15 seconds each, and
 --fio writes the job with which fio measures the same: compare its figures with the stages read and write.

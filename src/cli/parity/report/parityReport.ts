@@ -38,7 +38,7 @@ const right = (title: string): { title: string; align: 'right' } => ({ title, al
 
 function signed(error: number): string {
   if (!Number.isFinite(error)) return '-';
-  return `${error >= 0 ? '+' : '−'}${(100 * Math.abs(error)).toFixed(1)} %`;
+  return `${error >= 0 ? '+' : '-'}${(100 * Math.abs(error)).toFixed(1)} %`;
 }
 
 function time(us: number): string {
