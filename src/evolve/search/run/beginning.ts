@@ -86,12 +86,16 @@ interface FirstRun {
   readonly cases: readonly string[];
 }
 
-/** With a budget: a preset on one seed of each setting, whatever the time. It tells what a case takes. */
+/**
+ * With a budget: a preset on one seed of each setting, whatever the time. The next one tells what a case takes,
+ * since the first also waits for the evaluator's threads to start.
+ */
 async function firstThatRuns(
   presets: readonly PolicyBundle[],
   evaluator: Evaluator,
-  { budget, signal }: Within,
+  within: Within,
 ): Promise<FirstRun | undefined> {
+  const { budget, signal } = within;
   if (budget === undefined) return undefined;
   const cases = oneSeedEach(evaluator.caseIds('train'));
   let problem = 'there are none';
@@ -100,7 +104,13 @@ async function firstThatRuns(
     const [evaluation] = await budget.measure(2 * cases.length, () =>
       evaluator.evaluate([bundle], 'train', signal, cases),
     );
-    if (evaluation.error === undefined) return { index, evaluation, cases };
+    if (evaluation.error === undefined) {
+      const next = presets.slice(index + 1, index + 2);
+      if (next.length > 0 && budget.leftMs('presets') > 0) {
+        await budget.measure(cases.length, () => evaluateWithin(evaluator, next, 'train', within, cases));
+      }
+      return { index, evaluation, cases };
+    }
     problem = evaluation.error.message;
   }
   throw configError('presets', `do not run (${problem})`, 'Begin with one policy that runs.');
