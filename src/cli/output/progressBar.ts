@@ -89,7 +89,7 @@ export function startProgressBar(
     const remaining = within() > 0 ? `, ${left()} left` : '';
     const share = within() > 0 ? ` | ${Math.floor(100 * within())}%` : '';
     stream.write(
-      `tierkv: ${formatSeconds(elapsedS())}${share} | ${formatCounted(last.done, unit)}${remaining}${note()}\n`,
+      `${formatSeconds(elapsedS())}${share} | ${formatCounted(last.done, unit)}${remaining}${note()}\n`,
     );
   };
   // a command that waits for one long thing tells nothing in between

@@ -55,9 +55,9 @@ it('a line a minute, also while one long thing is waited for, and none after the
   expect(lines()).toEqual([]);
   clock.pass(121_000);
   expect(lines()).toEqual([
-    'tierkv: 1 min 0 s | 25% | 16 simulations, 3 min 0 s left | presets',
-    'tierkv: 2 min 0 s | 25% | 16 simulations, 6 min 0 s left | presets',
-    'tierkv: 3 min 0 s | 25% | 16 simulations, 9 min 0 s left | presets',
+    '1 min 0 s | 25% | 16 simulations, 3 min 0 s left | presets',
+    '2 min 0 s | 25% | 16 simulations, 6 min 0 s left | presets',
+    '3 min 0 s | 25% | 16 simulations, 9 min 0 s left | presets',
   ]);
   bar[Symbol.dispose]();
   clock.pass(600_000);
@@ -73,9 +73,9 @@ it('a busy thread, whose timers do not fire, writes its line with the next step'
     bar.update({ share: 0, done: 100 * i });
   }
   expect(lines()).toEqual([
-    'tierkv: 1 min 0 s | 600 requests',
-    'tierkv: 2 min 0 s | 1,200 requests',
-    'tierkv: 3 min 0 s | 1,800 requests',
+    '1 min 0 s | 600 requests',
+    '2 min 0 s | 1,200 requests',
+    '3 min 0 s | 1,800 requests',
   ]);
 });
 
