@@ -24,10 +24,10 @@ async function main(args: readonly string[]): Promise<never> {
     console.error(problem);
     return finish(2);
   }
-  const { endingOf, withStack } = await import('./process/index.ts');
+  const { endingOf, inStandardInputsWords, withStack } = await import('./process/index.ts');
   let help = 'tierkv';
   const fail = (error: unknown): never => {
-    const ending = endingOf(error, help);
+    const ending = endingOf(inStandardInputsWords(error), help);
     const shown = process.env.TIERKV_DEBUG ? withStack(ending, error) : ending;
     if (shown.text !== '') process.stderr.write(`${shown.text}\n`);
     process.exit(ending.exitCode); // at once: what failed may be stdout itself

@@ -4,7 +4,7 @@
  */
 
 import { readFileSync } from 'node:fs';
-import { Command } from 'commander';
+import { Command, Help, type Option } from 'commander';
 import { refuseEmptyValues } from './process/emptyValues.ts';
 
 interface CommandEntry {
@@ -82,6 +82,13 @@ function wantedCommand(args: readonly string[]): string | undefined {
   return words[0] === 'help' ? words[1] : words[0];
 }
 
+/** As commander's, without defaults that say nothing: false of a flag, an empty list. */
+function optionDescription(option: Option): string {
+  const { defaultValue, description } = option;
+  const saysNothing = defaultValue === false || (Array.isArray(defaultValue) && defaultValue.length === 0);
+  return saysNothing ? description : new Help().optionDescription(option);
+}
+
 /** `tierkv workload generate`: the words that call the command. */
 function callOf(command: Command): string {
   return command.parent === null ? command.name() : `${callOf(command.parent)} ${command.name()}`;
@@ -89,6 +96,7 @@ function callOf(command: Command): string {
 
 /** Errors are thrown to the caller, who writes them; they know the command whose help shows the way. */
 function throwErrors(command: Command): void {
+  command.configureHelp({ optionDescription });
   command.configureOutput({ writeErr: () => {} }).exitOverride((error) => {
     throw Object.assign(error, { call: callOf(command) });
   });
@@ -111,6 +119,10 @@ export async function makeProgram(args: readonly string[]): Promise<{ program: C
     }
   }
   throwErrors(program);
-  program.hook('preAction', (_, called) => refuseEmptyValues(called));
+  program.hook('preAction', async (_, called) => {
+    refuseEmptyValues(called);
+    const { useStandardStreams } = await import('./process/standardStreams.ts');
+    await useStandardStreams(called);
+  });
   return { program, help };
 }

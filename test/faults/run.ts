@@ -4,6 +4,7 @@
  */
 
 import { parseArgs } from 'node:util';
+import { startProgressBar } from '../../src/cli/output/index.ts';
 import { kindTable, lastLine, runCampaign, silentInReport } from './campaign.ts';
 
 const { values } = parseArgs({
@@ -21,12 +22,11 @@ console.log(
 );
 
 const startMs = performance.now();
-let shown = 0;
-const report = await runCampaign(faults, seed, verify, (fired) => {
-  if (fired - shown < faults / 10) return;
-  shown = fired;
-  console.log(`  ${fired} faults after ${Math.round((performance.now() - startMs) / 1000)} s`);
-});
+const bar = startProgressBar('faults');
+const report = await runCampaign(faults, seed, verify, (fired) =>
+  bar.update({ share: fired / faults, done: fired }),
+);
+bar[Symbol.dispose]();
 
 const { accounts, failures } = report;
 for (const failure of failures) console.log(`FAILED ${failure}`);

@@ -12,17 +12,25 @@ import atexit
 import copy
 import hashlib
 import json
+import logging
 import os
 import shlex
+import shutil
 import subprocess
 import threading
 import time
+from pathlib import Path
 from typing import Any, Mapping, Sequence
 
 Answer = dict[str, Any]
 
+_log = logging.getLogger("tierkv_evolve")
+
 #: Command that serves the evaluator, unless the caller or ``TIERKV_EVOLVE_COMMAND`` names another.
 DEFAULT_COMMAND = ("tierkv", "evaluate", "--serve")
+
+#: The baseline, which is simulated before the first candidate, may take so many deadlines.
+BASELINE_DEADLINES = 10
 
 #: The evaluator's own limit is this share of the deadline, so that it ends a candidate before it is killed.
 OWN_SHARE = 0.8
@@ -54,13 +62,26 @@ class _Pending:
         self.failure: Exception | None = None
 
 
+def default_command() -> list[str]:
+    """``tierkv`` where it is on the PATH, else by npm in the checkout of tierkv in or above this folder."""
+    if shutil.which(DEFAULT_COMMAND[0]) is None:
+        for folder in (Path.cwd(), *Path.cwd().parents):
+            try:
+                name = json.loads((folder / "package.json").read_text(encoding="utf-8")).get("name")
+            except (OSError, ValueError, AttributeError):
+                continue
+            if name == "tierkv" and (folder / "src" / "cli" / "main.ts").exists():
+                return ["npm", "run", "--silent", "--prefix", str(folder), *DEFAULT_COMMAND[:1], "--", *DEFAULT_COMMAND[1:]]
+    return list(DEFAULT_COMMAND)
+
+
 class Client:
     """Evaluates policies in a process of its own.
 
     :param command: what serves the evaluator, as a list or one text; default ``TIERKV_EVOLVE_COMMAND``, then
-        ``tierkv evaluate --serve``.
-    :param deadline_s: seconds that one candidate may take. Keep it well below the framework's own time-out,
-        which does not end what it times out.
+        ``tierkv evaluate --serve``, in a checkout of tierkv by npm.
+    :param deadline_s: seconds that one candidate may take, a start of the process and the baseline not counted.
+        Keep it well below the framework's own time-out, which does not end what it times out.
     :param parallel: candidates that are evaluated at once. A candidate's time begins when it is its turn. Each
         is spread over the evaluator's threads already, so a few are enough.
     """
@@ -68,7 +89,9 @@ class Client:
     def __init__(
         self, command: Sequence[str] | str | None = None, deadline_s: float = 60.0, parallel: int = 2
     ) -> None:
-        command = command or os.environ.get("TIERKV_EVOLVE_COMMAND") or DEFAULT_COMMAND
+        command = command or os.environ.get("TIERKV_EVOLVE_COMMAND") or default_command()
+        if not deadline_s > 0:
+            raise ValueError(f"deadline_s is {deadline_s}. Give seconds above 0")
         self.command = shlex.split(command) if isinstance(command, str) else list(command)
         self.deadline_s = deadline_s
         self._parallel = parallel
@@ -89,6 +112,9 @@ class Client:
         self._alone = threading.Lock()
         self._process: subprocess.Popen[str] | None = None
         self._pending: dict[int, _Pending] = {}
+        self._preparing = threading.Lock()
+        #: Suites of which this process has simulated the baseline, and the seconds that it took.
+        self._prepared: dict[str, float] = {}
 
     # -- what callers ask
 
@@ -125,6 +151,8 @@ class Client:
             answer = self._in_turn("evaluate", params, deadline_s)
         except TimeoutError:
             return self._timed_out(deadline_s)
+        if answer["status"] == "timeout":
+            _log.warning("a candidate has no score. %s", answer["error"]["message"])
         with self._lock:
             if not self._zero_metrics:
                 self._zero_metrics = {name: 0.0 for name in answer["metrics"]}
@@ -134,7 +162,17 @@ class Client:
 
     def baseline(self, suite: str = "train", deadline_s: float | None = None) -> Answer:
         """What candidates are compared with; its score is 1."""
-        answer = self.call("baseline", {"suite": suite}, deadline_s or 10 * self.deadline_s)
+        limit_s = deadline_s or BASELINE_DEADLINES * self.deadline_s
+        limits = {"wallMs": max(1, int(1000 * limit_s))}
+        try:
+            answer = self.call("baseline", {"suite": suite, "limits": limits}, limit_s)
+        except TimeoutError:
+            raise EvaluatorError(
+                f"the baseline on {suite} took longer than {limit_s:g} s, which is {BASELINE_DEADLINES} times "
+                f"deadline_s. Raise deadline_s, or name a smaller plan with --plan in the command."
+            ) from None
+        if answer["status"] != "success":
+            raise EvaluatorError(f"the baseline on {suite} has no score: {answer['error']['message']}")
         with self._lock:
             self._zero_metrics = {name: 0.0 for name in answer["metrics"]}
         return answer
@@ -211,6 +249,7 @@ class Client:
     def _in_turn(self, method: str, params: Mapping[str, Any], deadline_s: float) -> Answer:
         try:
             with self._turns:
+                self._prepare(method, params)
                 return self.call(method, params, deadline_s)
         except _NoAnswer as failure:
             if failure.was_alone:
@@ -219,13 +258,31 @@ class Client:
             for _ in range(self._parallel):
                 self._turns.acquire()
         try:
+            self._prepare(method, params)
             return self.call(method, params, deadline_s)
         finally:
             for _ in range(self._parallel):
                 self._turns.release()
 
+    def _prepare(self, method: str, params: Mapping[str, Any]) -> None:
+        """Simulates what candidates are compared with, once a process: its time is no candidate's."""
+        suite = params.get("suite")
+        if method != "evaluate" or suite in self._prepared:
+            return
+        with self._preparing:
+            if suite in self._prepared:
+                return
+            began = time.monotonic()
+            self.baseline(suite)
+            self._prepared[suite] = time.monotonic() - began
+
     def _timed_out(self, deadline_s: float) -> Answer:
-        message = f"infrastructure_timeout: the candidate took longer than {deadline_s} s. Loop over less."
+        message = (
+            f"infrastructure_timeout: no answer within deadline_s, {deadline_s:g} s. A candidate that loops over less "
+            f"is quicker; where the machine is busy or the plan is large, raise deadline_s "
+            f"(TIERKV_EVOLVE_DEADLINE_S), or name a smaller plan with --plan in the command."
+        )
+        _log.warning("a candidate has no score. %s", message)
         return {
             "status": "timeout",
             "combined_score": 0.0,
@@ -264,15 +321,19 @@ class Client:
                 start_new_session=True,
             )
         except OSError as error:
-            self._fail_all(EvaluatorError(f"{self.command[0]} cannot be run: {error}. Name the command."))
+            remedy = "Install tierkv, or set TIERKV_EVOLVE_COMMAND, as 'npx tierkv evaluate --serve'."
+            self._fail_all(EvaluatorError(f"{self.command[0]} cannot be run: {error}. {remedy}"))
             return
         self._starts += 1
         self._is_ready = False
         reader = threading.Thread(target=self._read, args=(self._process,), daemon=True)
         reader.start()
         self._write_line({"id": 0, "method": "status"})
+        # a new process simulates the baseline again
+        before, self._prepared = sum(self._prepared.values()), {}
         now = time.monotonic()
         for pending in list(self._pending.values()):
+            pending.own_s += before
             pending.deadline = now + START_S + pending.own_s
             self._write_line(pending.request)
 

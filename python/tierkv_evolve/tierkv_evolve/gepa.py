@@ -13,9 +13,9 @@ a seed. All cases of a candidate come from one simulation run of the suite, so a
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Sequence
+from typing import Any, Iterable, Mapping, Sequence
 
-from .client import Answer, Client
+from .client import Answer, Client, EvaluatorError
 
 Scenario = dict[str, str]
 
@@ -33,13 +33,14 @@ def _utility_of_gain(gain: float) -> float:
 
 
 class TierKVAdapter:
-    """What GEPA calls. It never raises for a candidate that fails."""
+    """What GEPA calls. It raises where the first candidate, the seed, has no score, and never for a later one."""
 
     propose_new_texts = None
 
     def __init__(self, client: Client, frozen: Mapping[str, str] | None = None) -> None:
         self.client = client
         self.frozen = dict(frozen or {})
+        self._has_scored = False
 
     def scenarios(self, suite: str = "train") -> list[Scenario]:
         """The cases of a suite, as examples."""
@@ -48,7 +49,11 @@ class TierKVAdapter:
 
     def _answers(self, batch: Sequence[Scenario], candidate: Mapping[str, str]) -> dict[str, Answer]:
         suites = dict.fromkeys(each["suite"] for each in batch)
-        return {suite: self.client.evaluate(candidate, suite=suite, frozen=self.frozen) for suite in suites}
+        answers = {suite: self.client.evaluate(candidate, suite=suite, frozen=self.frozen) for suite in suites}
+        if not self._has_scored:
+            refuse_failed_seed(answers.values())
+            self._has_scored = True
+        return answers
 
     def evaluate(
         self, batch: list[Scenario], candidate: dict[str, str], capture_traces: bool = False
@@ -69,6 +74,13 @@ class TierKVAdapter:
     ) -> Mapping[str, Sequence[Mapping[str, Any]]]:
         rows = eval_batch.trajectories or []
         return {component: [_record(row) for row in rows] for component in components_to_update}
+
+
+def refuse_failed_seed(answers: Iterable[Answer]) -> None:
+    """A search from a seed without a score would have nothing to compare with."""
+    for answer in answers:
+        if answer["status"] != "success":
+            raise EvaluatorError(f"the seed candidate has no score. {answer['error']['message']}")
 
 
 def _objective_names(answer: Answer) -> list[str]:
@@ -105,11 +117,15 @@ class AnythingEvaluator:
         self.client = client
         self.slot = slot
         self.frozen = dict(frozen or {})
+        self._has_scored = False
 
     def __call__(self, candidate: Any, example: Scenario | None = None) -> tuple[float, dict[str, Any]]:
         texts = {self.slot: candidate} if isinstance(candidate, str) else dict(candidate)
         suite = "train" if example is None else example["suite"]
         answer = self.client.evaluate(texts, suite=suite, frozen=self.frozen)
+        if not self._has_scored:
+            refuse_failed_seed([answer])
+            self._has_scored = True
         if example is None:
             score = _utility(answer["combined_score"])
             gains = {name: answer["metrics"][f"gain_{name}"] for name in _objective_names(answer)}

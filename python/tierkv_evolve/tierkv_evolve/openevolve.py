@@ -9,15 +9,21 @@ The candidate is the text of one slot, a Starlark program or the JSON of a polic
 compiles it and checks its contract, stage 2 simulates the train suite. Every answer carries all metrics, so
 that any of them can be a feature dimension, and texts for the next prompt as artifacts. The deadline of a
 candidate has to be well below ``evaluator.timeout`` of OpenEvolve: a time-out there blocks a place for good.
+An initial candidate without a score ends the run before it begins: every score would be 0.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from pathlib import Path
 from typing import Any, Sequence
 
-from .client import Answer, Client
+from .client import Answer, Client, EvaluatorError
+
+#: Set once the initial candidate has a score; processes that OpenEvolve starts inherit it.
+_CHECKED = "TIERKV_EVOLVE_CHECKED"
 
 
 class _Settings:
@@ -38,7 +44,10 @@ def configure(
 ) -> None:
     """Says which slot is evolved, and from which file; edits outside its marked block are then refused.
 
-    It may be called again with the same: OpenEvolve runs the evaluator file anew for every candidate.
+    The initial candidate is evaluated at once. It may be called again with the same: OpenEvolve runs the
+    evaluator file anew in each of its processes.
+
+    :raises EvaluatorError: the initial candidate has no score, or no evaluator can be run.
     """
     _Settings.slot = slot or _Settings.slot
     _Settings.initial = str(initial) if initial is not None else _Settings.initial
@@ -49,6 +58,20 @@ def configure(
         if _Settings.client is not None:
             _Settings.client.close()
             _Settings.client = None
+    if _Settings.initial is not None:
+        _check_initial(_Settings.initial)
+
+
+def _check_initial(initial: str) -> None:
+    text = Path(initial).read_text(encoding="utf-8")
+    asked = json.dumps([text, _Settings.slot, _Settings.suite, client().command])
+    known = hashlib.sha256(asked.encode()).hexdigest()
+    if os.environ.get(_CHECKED) == known:
+        return
+    answer = client().evaluate({_Settings.slot: text}, suite=_Settings.suite, frozen=_frozen())
+    if answer["status"] != "success":
+        raise EvaluatorError(f"the initial candidate {initial} has no score. {answer['error']['message']}")
+    os.environ[_CHECKED] = known
 
 
 def client() -> Client:

@@ -1,9 +1,18 @@
 /** `tierkv bench`: what this machine's links and the manager give. One file a bench under `bench/`. */
 
-import { writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import { Argument, Command } from 'commander';
 import { configError } from '../../runtime/errors.ts';
-import { renderSvg, renderTable, requireWritableTarget, writeJsonFile } from '../output/index.ts';
+import {
+  formatSeconds,
+  printText,
+  renderSvg,
+  renderTable,
+  requireWritableTarget,
+  startProgressBar,
+  writeJsonFile,
+  writeText,
+} from '../output/index.ts';
 
 interface BenchOptions {
   readonly json?: string;
@@ -11,14 +20,24 @@ interface BenchOptions {
   readonly dir?: string;
   readonly adapter?: string;
   readonly quick: boolean;
+  readonly sustained: boolean;
+  readonly fio?: string;
 }
 
 const helpEnd = `
-links    HBM <-> DDR, DDR <-> NVMe and HBM <-> NVMe in GB/s. Beside it, from the same rounds: the slowest
-         part of the machine alone (limit), one block at a time by plain calls (single), all in one plain
-         transfer (bulk)
+links    HBM <-> DDR, DDR <-> NVMe and HBM <-> NVMe in GB/s. Beside it, from the same rounds: the most that
+         the slowest part of the machine has done (limit), one block at a time by plain calls (single), all
+         in one plain transfer (bulk); what tierkv moved, in which time, and half the distance of its slowest
+         round from its fastest (±)
 manager  allocations, lookups, garbage and memory of the manager, without moving a byte
+all      both
+
+Short samples flatter a disk, which takes up bursts. --sustained measures its links for 15 seconds each, and
+--fio writes the job with which fio measures the same: compare its figures with the stages read and write.
 `;
+
+/** I/Os that run at once: as many as the store gives (16), where libuv has so many threads. */
+const ioAtOnce = (): number => Math.min(16, Number(process.env.UV_THREADPOOL_SIZE ?? 4));
 
 export function benchCommand(): Command {
   return new Command('bench')
@@ -28,13 +47,14 @@ export function benchCommand(): Command {
     .option('--plot <file>', 'write a plot of the links as SVG; needs the packages vega and vega-lite')
     .option('--dir <dir>', 'directory on the disk to measure (default: a temporary one)')
     .option('--adapter <name>', 'hardware, software, or a part of the name of the adapter to measure')
-    .option('--quick', 'fewer sizes and rounds', false)
+    .option('--quick', 'fewer sizes and rounds, short bursts: for a first look', false)
+    .option('--sustained', 'links of the disk under load, for seconds each', false)
+    .option('--fio <file>', 'with --sustained: write the job with which fio measures the same')
     .addHelpText('after', helpEnd)
     .action(async (what: 'links' | 'manager' | 'all', options: BenchOptions) => {
-      for (const file of [options.json, options.plot]) if (file !== undefined) requireWritableTarget(file);
-      if (what === 'manager' && options.plot !== undefined) {
-        throw configError('--plot', 'draws links, of which bench manager has none', 'Leave it out.');
-      }
+      refuseIdle(what, options);
+      for (const file of [options.json, options.plot, options.fio])
+        if (file !== undefined) requireWritableTarget(file);
       const links = what === 'manager' ? {} : await linksAsAsked(options);
       const manager = what === 'links' ? {} : await managerAsAsked(options.quick);
       const about = { date: new Date().toISOString(), node: process.version, quick: options.quick };
@@ -42,15 +62,36 @@ export function benchCommand(): Command {
     });
 }
 
-async function linksAsAsked({ plot, quick, dir, adapter: wanted }: BenchOptions): Promise<object> {
-  const { benchLinks, fullSizes, plotOf, quickSizes, renderRows } = await import('./links/index.ts');
-  const say = (line: string): void => void process.stderr.write(`tierkv: ${line}\n`);
+/** @throws TKV_CONFIG for an option that would do nothing */
+function refuseIdle(what: string, { plot, quick, sustained, fio }: BenchOptions): void {
+  if (what === 'manager' && plot !== undefined) {
+    throw configError('--plot', 'draws links, of which bench manager has none', 'Leave it out.');
+  }
+  if (what === 'manager' && sustained) {
+    throw configError('--sustained', 'is about links, of which bench manager has none', 'Leave it out.');
+  }
+  if (quick && sustained) throw configError('--sustained', 'excludes --quick', 'Keep one of them.');
+  if (fio !== undefined && !sustained) throw configError('--fio', 'has no --sustained', 'Add it.');
+}
+
+async function linksAsAsked(options: BenchOptions): Promise<object> {
+  const { plot, quick, sustained, dir, adapter: wanted, fio } = options;
+  const bench = await import('./links/index.ts');
+  const { benchLinks, plotOf, renderRows } = bench;
+  const sizes = sustained ? bench.sustainedSizes : quick ? bench.quickSizes : bench.fullSizes;
   if (plot !== undefined) await renderSvg(plotOf([], '')); // a missing package shows now, not after the bench
-  const { adapter, rows } = await benchLinks(quick ? quickSizes : fullSizes, dir, wanted, say);
+  if (fio !== undefined)
+    writeText(fio, bench.fioJob(sizes, { dir: dir ?? tmpdir(), queueDepth: ioAtOnce() }));
+  using bar = startProgressBar('samples');
+  if (!quick) bar.notice(`takes ${formatSeconds(bench.leastSeconds(sizes))} at the least`);
+  const { adapter, rows } = await benchLinks(sizes, dir, wanted, {
+    say: (line) => bar.notice(line),
+    progress: (done, all) => bar.update({ share: done / all, done }),
+  });
   const label = adapter.software ? ' (SW: a SOFTWARE device, whose times say nothing about a GPU)' : '';
-  process.stdout.write(`${adapter.name}${label}\n${renderRows(rows)}`);
-  if (plot !== undefined) writeFileSync(plot, await renderSvg(plotOf(rows, `${adapter.name}${label}`)));
-  return { adapter, links: rows };
+  printText(`${adapter.name}${label}\n${renderRows(rows)}`);
+  if (plot !== undefined) writeText(plot, await renderSvg(plotOf(rows, `${adapter.name}${label}`)));
+  return { adapter, sustained, links: rows };
 }
 
 async function managerAsAsked(quick: boolean): Promise<object> {
@@ -60,6 +101,6 @@ async function managerAsAsked(quick: boolean): Promise<object> {
   const figure = (value: number): string => value.toLocaleString('en-US', { maximumSignificantDigits: 4 });
   const columns = [{ title: 'manager' }, { title: 'value', align: 'right' as const }, { title: 'unit' }];
   const cells = manager.map(({ what, value, unit }) => [what, figure(value), unit]);
-  process.stdout.write(renderTable(columns, cells));
+  printText(renderTable(columns, cells));
   return { manager };
 }

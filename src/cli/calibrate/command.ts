@@ -9,7 +9,15 @@ import { configError } from '../../runtime/errors.ts';
 import { fitLink, type LinkSample, linkSchema } from '../../sim/latency/index.ts';
 import type { LinkRow } from '../bench/links/index.ts';
 import { median } from '../bench/measuring.ts';
-import { formatBytes, renderTable, requireWritableTarget, writeJsonFile } from '../output/index.ts';
+import {
+  formatBytes,
+  formatSeconds,
+  printText,
+  renderTable,
+  requireWritableTarget,
+  startProgressBar,
+  writeJsonFile,
+} from '../output/index.ts';
 import type { RecordedFiles } from './recorded.ts';
 
 export interface LinkFigures {
@@ -28,6 +36,8 @@ export interface MeasuredProfile {
   readonly driver: string;
   readonly date: string;
   readonly software: boolean;
+  /** False for short bursts, which a disk under load does not keep up. */
+  readonly sustained?: boolean;
   readonly links: Readonly<Record<string, LinkFigures>>;
 }
 
@@ -40,8 +50,9 @@ interface CalibrateOptions extends Partial<RecordedFiles> {
 
 const helpEnd = `
 The profile holds, for each of the six links: what a transfer of each size takes of the link in a batch, how
-much longer one takes that travels alone, and the share of its bandwidth that a direction keeps while the
-opposite one is busy. It also says whether the adapter is software, whose times say nothing about a GPU's.
+much longer one takes that travels alone (µs), and the share of its bandwidth that a direction keeps while the
+opposite one is busy. Every sample lasts a second, so that a disk shows what it gives under load; --quick takes
+short bursts, and the profile says so. It also says whether the adapter is software, whose times say nothing about a GPU's.
 
 Use it with: tierkv replay TRACE --driver modeled --links FILE, or tierkv parity --links FILE
 
@@ -65,22 +76,26 @@ export function calibrateCommand(): Command {
       const recorded = recordedFiles(given);
       if (recorded !== undefined) {
         const { reportRecorded } = await import('./recorded.ts');
-        process.stdout.write(reportRecorded(recorded));
+        printText(reportRecorded(recorded));
         return;
       }
       const { out, dir, adapter: wanted, quick } = given;
       if (out === undefined) throw configError('--out', 'is missing', 'Say where to write the profile.');
       requireWritableTarget(out);
-      const { benchLinks, fullSizes, quickSizes } = await import('../bench/links/index.ts');
-      const say = (line: string): void => void process.stderr.write(`tierkv: ${line}\n`);
-      const full = { ...fullSizes, unitsOfKib: [16, 64, 256, 1024, 4096], runBytes: 64 * 1024 * 1024 };
-      const sizes = { ...(quick ? quickSizes : full), patterns: ['scattered'] } as const;
-      const { adapter, rows } = await benchLinks(sizes, dir, wanted, say);
+      const { benchLinks, leastSeconds, profileSizes, quickSizes } = await import('../bench/links/index.ts');
+      const sizes = quick ? ({ ...quickSizes, patterns: ['scattered'] } as const) : profileSizes;
+      using bar = startProgressBar('samples');
+      if (!quick) bar.notice(`takes ${formatSeconds(leastSeconds(sizes))} at the least`);
+      const { adapter, rows } = await benchLinks(sizes, dir, wanted, {
+        say: (line) => bar.notice(line),
+        progress: (done, all) => bar.update({ share: done / all, done }),
+      });
       const { name: device, source, software } = adapter;
       const date = new Date().toISOString();
-      const profile = profileOf(rows, { device, driver: `webgpu (${source})`, date, software });
+      const about = { device, driver: `webgpu (${source})`, date, software, sustained: !quick };
+      const profile = profileOf(rows, about);
       writeJsonFile(out, profile);
-      process.stdout.write(renderProfile(profile));
+      printText(renderProfile(profile));
     });
 }
 
@@ -149,7 +164,7 @@ function round(value: number): number {
   return Number(value.toPrecision(4));
 }
 
-function renderProfile({ device, software, links }: MeasuredProfile): string {
+function renderProfile({ device, software, sustained, links }: MeasuredProfile): string {
   const [first] = Object.values(links);
   const right = (title: string) => ({ title, align: 'right' as const });
   const table = renderTable(
@@ -166,5 +181,6 @@ function renderProfile({ device, software, links }: MeasuredProfile): string {
       bothWaysShare.toFixed(2),
     ]),
   );
-  return `${device}${software ? ', a SOFTWARE device' : ''}\n${table}`;
+  const bursts = 'of short bursts (--quick): a disk under load is slower than it says\n';
+  return `${device}${software ? ', a SOFTWARE device' : ''}\n${table}${sustained === false ? bursts : ''}`;
 }

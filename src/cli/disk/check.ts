@@ -2,7 +2,7 @@
 
 import { type StoreReport, StoreView } from '../../backends/file/index.ts';
 import { printable } from '../../backends/file/record/printable.ts';
-import { formatBytes, formatCount } from '../output/index.ts';
+import { formatBytes, formatCounted } from '../output/index.ts';
 
 export interface CheckReport extends StoreReport {
   readonly dir: string;
@@ -21,7 +21,7 @@ export async function checkStore(dir: string): Promise<CheckReport> {
 
 export function renderCheck(report: CheckReport): string {
   const lines = [
-    `${report.dir}: ${formatCount(report.recordsChecked)} records checked, ` +
+    `${report.dir}: ${formatCounted(report.recordsChecked, 'records')} checked, ` +
       `${formatBytes(report.bytesRead)} read`,
     ...stateLines(report),
     ...report.leftovers.map(({ where, problem }) => `leftover  ${where}: ${problem}`),

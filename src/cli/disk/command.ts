@@ -4,7 +4,7 @@
  */
 
 import { Command } from 'commander';
-import { requireWritableTarget, writeJsonFile } from '../output/index.ts';
+import { printText, requireWritableTarget, writeJsonFile } from '../output/index.ts';
 
 export function diskCommand(): Command {
   const command = new Command('disk').description(
@@ -20,7 +20,7 @@ export function diskCommand(): Command {
       const { describeStore, renderDescription } = await import('./describe.ts');
       const description = await describeStore(dir);
       if (json !== undefined) writeJsonFile(json, description);
-      process.stdout.write(renderDescription(description));
+      printText(renderDescription(description));
     });
   command
     .command('fsck')
@@ -41,7 +41,7 @@ Last line: faults N`,
       const { checkStore, renderCheck } = await import('./check.ts');
       const report = await checkStore(dir);
       if (json !== undefined) writeJsonFile(json, report);
-      process.stdout.write(renderCheck(report));
+      printText(renderCheck(report));
       if (report.faults.length > 0) process.exitCode = 1;
     });
   command

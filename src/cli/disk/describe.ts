@@ -83,5 +83,5 @@ export function renderDescription(store: StoreDescription): string {
     ['leftovers of a crash', formatCount(store.leftovers)],
   ];
   const printed = rows.map(([name, text]) => [name, printable(text)] as const);
-  return renderTable([{ title: printable(store.dir) }, { title: '' }], printed);
+  return renderTable([{ title: printable(store.dir) }, { title: '', width: 80 }], printed);
 }

@@ -13,7 +13,8 @@ export interface ExportOptions {
 }
 
 /** @throws {TierKVError} TKV_LOCKED, TKV_MISMATCH or TKV_IO */
-export async function exportStore(dir: string, { out, payloads }: ExportOptions): Promise<void> {
+export async function exportStore(dir: string, { out: named, payloads }: ExportOptions): Promise<void> {
+  const out = named === '-' ? undefined : named; // standard output, as without the option
   if (out !== undefined) requireWritableTarget(out);
   if (payloads !== undefined) requireDirectory(payloads);
   await using view = await StoreView.open(dir);

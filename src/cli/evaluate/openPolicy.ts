@@ -1,6 +1,7 @@
 /** A policy as it is named on the command line: a bundle, a program for one slot, or a preset. */
 
 import path from 'node:path';
+import { bindBundle } from '../../evolve/binding/index.ts';
 import {
   type PolicyBundle,
   type PolicyLanguage,
@@ -10,6 +11,7 @@ import {
   preset,
   withItsScheduler,
 } from '../../evolve/bundle/index.ts';
+import { TierKVError } from '../../runtime/errors.ts';
 import { unknownName } from '../../sim/control/index.ts';
 import { readBytes, readText, unreadable } from '../input/index.ts';
 
@@ -40,5 +42,25 @@ function bytesOf(file: string): string {
     return readBytes(file, file).toString('base64');
   } catch (error) {
     throw unreadable(file, error);
+  }
+}
+
+/**
+ * Compiles and binds bundles, so that a mistake in a text shows before anything is simulated.
+ * @throws the first error, with the name of the policy before it
+ */
+export async function refuseUnbound(bundles: readonly PolicyBundle[]): Promise<void> {
+  for (const bundle of bundles) {
+    try {
+      await bindBundle(bundle);
+    } catch (cause) {
+      if (!(cause instanceof TierKVError)) throw cause;
+      const { code, message, field, line } = cause;
+      throw new TierKVError(code, `${bundle.name ?? 'a policy'}: ${message}`, {
+        ...(field === undefined ? {} : { field }),
+        ...(line === undefined ? {} : { line }),
+        cause,
+      });
+    }
   }
 }

@@ -7,7 +7,7 @@ import { defaultSummary, summaryStrategies } from '../../evolve/summary/index.ts
 import { traceLevels } from '../../evolve/trace/index.ts';
 import { configError } from '../../runtime/errors.ts';
 import { latencyBackends } from '../../sim/latency/index.ts';
-import { startProgressBar, writeJsonFile, writeText } from '../output/index.ts';
+import { printText, startProgressBar, writeJsonFile, writeText } from '../output/index.ts';
 import { oneOf } from '../simulate/input/latency.ts';
 import { numberWithin, type Options } from '../workload/options.ts';
 import { openPolicy } from './openPolicy.ts';
@@ -105,7 +105,7 @@ function writeReport(report: unknown, options: Options, text: string): void {
   if (json === true) process.stdout.write(`${JSON.stringify(report, null, 2)}\n`);
   else {
     if (typeof json === 'string') writeJsonFile(json, report);
-    process.stdout.write(text);
+    printText(text);
   }
 }
 
@@ -183,10 +183,12 @@ async function sensitivity(
 ): Promise<void> {
   const baselineToo: Named = { name: 'baseline', bundle: openPolicy('baseline') };
   const all = named.some(({ name }) => name === 'baseline') ? named : [...named, baselineToo];
-  const changes = worldsOf(options);
   const worlds: World[] = [];
   const failed = new Map<string, Ranked>();
-  for (const [name, change] of changes) {
+  const worldless = await allFailures(named, suite, open);
+  for (const entry of worldless) failed.set(entry.name, entry);
+  const changes = worldsOf(options);
+  for (const [name, change] of worldless.length > 0 ? [] : changes) {
     const evaluator = open(change);
     try {
       const evaluations = await evaluator.evaluate(
@@ -210,7 +212,26 @@ async function sensitivity(
     worlds: worlds.map(({ name, scores }) => ({ name, scores: scores.map((score) => score ?? null) })),
     pairs: pairVerdicts(names, worlds),
   };
-  writeReport(report, options, `${sensitivityText(names, worlds)}${failureLines([...failed.values()])}`);
+  const table = worlds.length === 0 ? '' : sensitivityText(names, worlds);
+  writeReport(report, options, `${table}${failureLines([...failed.values()])}`);
+}
+
+/** The failures where no policy can be run; none of the worlds is simulated then. */
+async function allFailures(
+  named: readonly Named[],
+  suite: SuiteName,
+  open: (changes: PlanChanges) => SimulationEvaluator,
+): Promise<readonly Ranked[]> {
+  const evaluator = open({});
+  try {
+    const bundles = named.map(({ bundle }) => bundle);
+    const checked = await Promise.all(bundles.map((bundle) => evaluator.check(bundle)));
+    if (!checked.every((each) => 'error' in each)) return [];
+    const evaluations = await evaluator.evaluate(bundles, suite);
+    return evaluations.map((evaluation, i) => ({ name: named[i].name, evaluation }));
+  } finally {
+    await evaluator.close();
+  }
 }
 
 function worldsOf(options: Options): [string, PlanChanges][] {

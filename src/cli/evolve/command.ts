@@ -13,6 +13,10 @@ The directory of --out gets state.json after each generation, and at the end bes
 evaluate), report.json, comparison.csv (the winner beside every preset, setting by setting), lineage.jsonl and
 the plots. A run that was stopped or killed goes on with --resume and the same options, and ends as if it had
 not been.
+
+With --minutes, presets, generations, validation and judging have a share of the time each. What does not fit in
+is left out (seeds first, then policies) and told at the end. One policy on one seed of each setting of each
+suite runs in any case. A small budget: --minutes 2 --population 4.
 `;
 
 export interface EvolveOptions {
@@ -27,7 +31,7 @@ export interface EvolveOptions {
   readonly resume: boolean;
   readonly plots: boolean;
   readonly generations: number;
-  /** No generation begins later. */
+  /** For presets, generations, validation and judging together; Infinity for no limit. */
   readonly minutes: number;
   readonly population: number;
   readonly seed: number;
@@ -46,7 +50,7 @@ export function evolveCommand(): Command {
     .option('--plan <name|file.json>', 'routing, admission, scaling, or a .json file', 'routing')
     .option('--slots <names>', "slots that are searched (default: the plan's)")
     .option('--generations <n>', 'generations after the presets (default: 30)')
-    .option('--minutes <n>', 'begin no generation later than so long after the start (default: no limit)')
+    .option('--minutes <n>', 'time for all of it, presets and judging too (default: no limit)')
     .option('--population <n>', 'candidates of a generation (default: 32)')
     .option('--seed <n>', 'seed of the search (default: 1)')
     .option('--workers <n>', 'threads (default: one a core); the result does not depend on it')
@@ -72,7 +76,7 @@ export function evolveCommand(): Command {
         plots: given.plots !== false,
         generations: whole('generations', '--generations', 30, 1, 100_000),
         minutes: numberWithin(texts, 'minutes', '--minutes', { min: 0, max: 1e6 }) ?? Infinity,
-        population: whole('population', '--population', 32, 8, 10_000),
+        population: whole('population', '--population', 32, 4, 10_000),
         seed: whole('seed', '--seed', 1, 0, Number.MAX_SAFE_INTEGER),
         workers: whole('workers', '--workers', availableParallelism(), 1, 1024),
         islands: whole('islands', '--islands', 3, 1, 100),

@@ -9,7 +9,7 @@ import type {
   Search,
   SearchState,
 } from '../../evolve/search/index.ts';
-import { renderTable } from '../output/index.ts';
+import { formatCounted, renderTable } from '../output/index.ts';
 
 export interface JudgedPolicy {
   readonly name: string;
@@ -66,8 +66,10 @@ function judgedPolicy({ individual, hidden }: Judged): JudgedPolicy {
   };
 }
 
+/** None where no preset was judged beside it. */
 function settingsOf(winner: JudgedPolicy, presets: readonly JudgedPolicy[]): Setting[] {
   const ran = presets.filter(({ error }) => error === undefined);
+  if (ran.length === 0) return [];
   return Object.entries(winner.settings).map(([setting, score]) => {
     const best = ran.reduce((a, b) => (b.settings[setting] > a.settings[setting] ? b : a));
     return { setting, winner: score, bestPreset: best.name, bestPresetScore: best.settings[setting] };
@@ -112,7 +114,8 @@ export function reportText(
   first: number,
 ): string {
   const head =
-    `${generations} generations, ${evaluations} evaluations, ${first} policies to begin with.\n` +
+    `${formatCounted(generations, 'generations')}, ${formatCounted(evaluations, 'evaluations')}, ` +
+    `${formatCounted(first, 'policies')} to begin with.\n` +
     `winner ${winner.id} (${winner.origin}, generation ${winner.generation}): ahead of the best presets by ` +
     `${percent(winner.train)} on train and ${percent(winner.validation)} on validation ` +
     '(three quarters of it the smallest lead in any setting)\n\n';
@@ -124,6 +127,7 @@ function verdictOf(settings: readonly Setting[]): string {
     const lead = percent(winner - bestPresetScore);
     return `${setting}: ${percent(winner)}, ${lead} beside the best preset there, ${bestPreset}\n`;
   });
+  if (settings.length === 0) return 'No other policy was judged beside it.\n';
   const ahead = settings.filter((each) => each.winner > each.bestPresetScore).length;
   const all = `On the hidden suite it beats every preset in ${ahead} of ${settings.length} settings.\n`;
   return lines.join('') + all;

@@ -3,19 +3,22 @@
 import { baseline, type PolicyBundle, type PolicySlot, policySlots } from '../../evolve/bundle/index.ts';
 import { type EvaluationPlan, isMetricName, metricDescriptions } from '../../evolve/fitness/index.ts';
 import {
+  Budget,
   choose,
   finalistsOf,
   firstPolicies,
+  type GenerationRecord,
   judge,
   Search,
   type SearchPlan,
   slotGuides,
+  TimeIsUp,
 } from '../../evolve/search/index.ts';
 import { configError } from '../../runtime/errors.ts';
 import { unknownName } from '../../sim/control/index.ts';
 import { loadPlan, planScales, refuseIdleScaling, SimulationEvaluator } from '../evaluate/index.ts';
-import { openPolicy } from '../evaluate/openPolicy.ts';
-import { renderSvg, startProgressBar } from '../output/index.ts';
+import { openPolicy, refuseUnbound } from '../evaluate/openPolicy.ts';
+import { formatCounted, printText, renderSvg, startProgressBar } from '../output/index.ts';
 import type { EvolveOptions } from './command.ts';
 import { SearchDirectory } from './directory.ts';
 import { archiveChart, fitnessChart, frontChart } from './plots.ts';
@@ -58,7 +61,7 @@ function featuresOf(text: string): string[] {
   });
 }
 
-function planOf(options: EvolveOptions, slots: readonly PolicySlot[]): SearchPlan {
+function planOf(options: EvolveOptions, slots: readonly PolicySlot[], measured: string): SearchPlan {
   return {
     seed: options.seed,
     population: options.population,
@@ -68,6 +71,7 @@ function planOf(options: EvolveOptions, slots: readonly PolicySlot[]): SearchPla
     features: featuresOf(options.features),
     bins: BINS,
     tolerance: TOLERANCE,
+    measured,
   };
 }
 
@@ -88,14 +92,14 @@ function givenPolicies({ policies, slot, resume }: EvolveOptions, plan: Evaluati
 }
 
 export async function evolve(options: EvolveOptions, signal: AbortSignal): Promise<void> {
-  const endsAt = performance.now() + 60_000 * options.minutes;
+  const budget = options.minutes === Infinity ? undefined : new Budget(60_000 * options.minutes);
   const suites = loadPlan(options.plan);
-  const plan = planOf(options, slotsOf(options.slots, suites));
-  const first = [...givenPolicies(options, suites), ...firstPolicies(plan.slots)];
-  const directory = new SearchDirectory(options.out);
-  const saved = directory.load(plan, options.resume);
+  const slots = slotsOf(options.slots, suites);
+  const known = firstPolicies(slots);
+  const first = [...givenPolicies(options, suites), ...(budget === undefined ? known : slotsInTurn(known))];
+  await refuseUnbound(first);
   using bar = startProgressBar('simulations');
-  const progress = { note: 'presets', generation: saved?.generation ?? 0 };
+  const progress = { note: 'presets', generation: 0 };
   const evaluator = new SimulationEvaluator({
     plan: suites,
     limits: { workers: options.workers, wallMs: options.wallMs, heapMiB: HEAP_MIB },
@@ -106,25 +110,57 @@ export async function evolve(options: EvolveOptions, signal: AbortSignal): Promi
     },
   });
   try {
+    const plan = planOf(options, slots, evaluator.identity());
+    const directory = new SearchDirectory(options.out);
+    const saved = directory.load(plan, options.resume);
+    progress.generation = saved?.generation ?? 0;
     const search =
       saved === undefined
-        ? await Search.begin(plan, first, evaluator, slotGuides, signal)
+        ? await Search.begin(plan, first, evaluator, slotGuides, signal, budget)
         : Search.resume(saved, evaluator, slotGuides);
     if (saved === undefined) directory.save(search.state);
-    while (search.state.generation < options.generations && performance.now() < endsAt) {
+    const presetCount = search.state.individuals.filter(({ origin }) => origin === 'preset').length;
+    bar.say(`${formatCounted(presetCount, 'policies')} to begin with, best ${search.record.best.toFixed(4)}`);
+    while (search.state.generation < options.generations) {
       progress.generation = search.state.generation;
       progress.note = `generation ${search.state.generation + 1}, best ${search.record.best.toFixed(4)}`;
-      const record = await search.step(signal);
+      const record = await generation(search, signal, budget);
+      if (record === undefined) break;
       directory.save(search.state);
       bar.say(
         `generation ${record.generation}: best ${record.best.toFixed(4)}, ` +
-          `${record.evaluations} evaluations, ${record.failures} of this generation failed`,
+          `${formatCounted(record.evaluations, 'evaluations')}, ${record.failures} of this generation failed`,
       );
     }
     progress.note = 'judging';
-    await conclude(search, evaluator, options, directory, signal);
+    await conclude(search, evaluator, options, directory, signal, first.length, budget);
   } finally {
     await evaluator.close();
+  }
+}
+
+/** One of each slot after the other: a short time shall not go to one slot alone. */
+function slotsInTurn(policies: readonly PolicyBundle[]): PolicyBundle[] {
+  const bySlot = Map.groupBy(policies, ({ name = '' }) => name.split('/')[0]);
+  const longest = Math.max(...[...bySlot.values()].map(({ length }) => length));
+  return Array.from({ length: longest }, (_, i) =>
+    [...bySlot.values()].flatMap((of) => of.slice(i, i + 1)),
+  ).flat();
+}
+
+/** Undefined where the time is up before it ends; then the search stands where the one before has ended. */
+async function generation(
+  search: Search,
+  signal: AbortSignal,
+  budget: Budget | undefined,
+): Promise<GenerationRecord | undefined> {
+  if (budget === undefined) return search.step(signal);
+  if (budget.leftMs('generations') === 0) return undefined;
+  try {
+    return await budget.during('generations', (end) => search.step(AbortSignal.any([signal, end])));
+  } catch (error) {
+    if (error instanceof TimeIsUp) return undefined;
+    throw error;
   }
 }
 
@@ -134,12 +170,14 @@ async function conclude(
   options: EvolveOptions,
   directory: SearchDirectory,
   signal: AbortSignal,
+  first: number,
+  budget: Budget | undefined,
 ): Promise<void> {
   const { plan, individuals } = search.state;
   const presets = individuals.filter(({ origin }) => origin === 'preset');
   const finalists = finalistsOf(search.ranking, options.finalists, plan.slots);
-  const { chosen, all } = await choose(finalists, presets, evaluator, signal);
-  const judged = await judge(chosen.individual, presets, evaluator, signal);
+  const { chosen, all } = await choose(finalists, presets, evaluator, signal, budget);
+  const judged = await judge(chosen.individual, presets, evaluator, signal, budget);
   const report = reportOf(search, chosen, all, judged, evaluator.plan);
   directory.writeJson('best.json', chosen.individual.bundle);
   directory.writeJson('report.json', report);
@@ -150,5 +188,13 @@ async function conclude(
     directory.write('archive.svg', await renderSvg(archiveChart(search.state)));
     directory.write('pareto.svg', await renderSvg(frontChart(search.state)));
   }
-  process.stdout.write(reportText(report, presets.length));
+  printText(reportText(report, presets.length));
+  if (budget === undefined) return;
+  const { rungs } = search.state;
+  const seeds = rungs[rungs.length - 1].cases.length;
+  printText(
+    `--minutes ${options.minutes} left room for ${presets.length} of ${first} first policies on ${seeds} of ` +
+      `${evaluator.caseIds('train').length} cases of train, and for ${formatCounted(judged.length, 'policies')} on ` +
+      `${Object.keys(report.winner.cases).length} of ${evaluator.caseIds('hidden').length} hidden ones\n`,
+  );
 }

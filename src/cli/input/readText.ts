@@ -17,6 +17,7 @@ import {
   maxUnpackedBytes,
   unpacksTooLarge,
 } from './limits.ts';
+import { noteRead } from './reads.ts';
 
 /** The system's word on why it refused, without the path, which the message names anyway. */
 export function systemReason(cause: unknown): string {
@@ -38,6 +39,7 @@ const chunkBytes = 1 << 20;
  * @throws {TierKVError} TKV_IO for a file that cannot be opened; TKV_INPUT for a directory, pipe or device
  */
 export function openRegular(file: string | URL, name: string): number {
+  noteRead(file);
   let handle: number;
   try {
     // a pipe opened in this way does not wait for its writer

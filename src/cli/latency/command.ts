@@ -6,7 +6,14 @@
 import { Command, InvalidArgumentError, Option } from 'commander';
 import { configError } from '../../runtime/errors.ts';
 import { latencyBackends, moeCommBackends } from '../../sim/latency/index.ts';
-import { renderSvg, requireWritableTarget, writeJsonFile, writeText } from '../output/index.ts';
+import {
+  formatCounted,
+  printText,
+  renderSvg,
+  requireWritableTarget,
+  writeJsonFile,
+  writeText,
+} from '../output/index.ts';
 import type { FitRequestsOptions } from './fitRequests.ts';
 
 function numberOption(text: string): number {
@@ -63,7 +70,7 @@ function predictCommand(): Command {
         memoryUtilization: raw.gpuMemoryUtilization,
       });
       if (raw.json !== undefined) writeJsonFile(raw.json, report);
-      process.stdout.write(renderPrediction(report));
+      printText(renderPrediction(report));
     });
 }
 
@@ -98,9 +105,9 @@ function fitCommand(): Command {
       const line = (what: string, score: typeof fitted): string =>
         `${what}: ${score.count} steps, MAPE ${score.mapePercent.toFixed(2)}%, bias ` +
         `${score.biasPercent.toFixed(2)}%\n`;
-      process.stdout.write(line('fitted on', fitted));
-      if (heldOut !== undefined) process.stdout.write(line('held out', heldOut));
-      process.stdout.write(`wrote ${raw.out}\n`);
+      printText(line('fitted on', fitted));
+      if (heldOut !== undefined) printText(line('held out', heldOut));
+      printText(`wrote ${raw.out}\n`);
     });
 }
 
@@ -129,12 +136,12 @@ async function fitOneRun(raw: Partial<FitRequestsOptions> & { out: string }): Pr
   const { fitToRequests } = await import('./fitRequests.ts');
   const { file, fitted, judged } = fitToRequests(raw as FitRequestsOptions);
   writeJsonFile(raw.out, file);
-  process.stdout.write(`fitted on ${fitted} requests\n`);
+  printText(`fitted on ${formatCounted(fitted, 'requests')}\n`);
   for (const { what, measuredMeanMs, meanErrorPercent, p90ErrorPercent } of judged) {
     const errors = `mean ${meanErrorPercent.toFixed(1)}%, p90 ${p90ErrorPercent.toFixed(1)}%`;
-    process.stdout.write(`${what}: measured ${measuredMeanMs.toFixed(1)} ms, off by ${errors}\n`);
+    printText(`${what}: measured ${measuredMeanMs.toFixed(1)} ms, off by ${errors}\n`);
   }
-  process.stdout.write(`wrote ${raw.out}\n`);
+  printText(`wrote ${raw.out}\n`);
 }
 
 function checkCommand(): Command {
@@ -155,7 +162,7 @@ function checkCommand(): Command {
         writeText(raw.plot, await renderSvg(checkChart(report)));
       }
       if (raw.json !== undefined) writeJsonFile(raw.json, report);
-      process.stdout.write(renderCheck(report));
+      printText(renderCheck(report));
     });
 }
 

@@ -2,7 +2,7 @@
  * Writes results so that a reader sees the old file or the whole new one and never a half: the text goes to a
  * new file in the same directory, reaches the disk, and takes the name in one step. Files that belong
  * together take their names only when all of them are whole. A target that is no regular file (a pipe,
- * /dev/stdout) is written through.
+ * /dev/stdout) is written through, and `-` is standard output.
  */
 
 import { randomBytes } from 'node:crypto';
@@ -14,6 +14,21 @@ export interface Result {
   readonly target: string;
   /** The text in parts, which are written as they come. */
   readonly parts: Iterable<string>;
+}
+
+/** A target that is standard output. */
+const STDOUT = '-';
+
+let isStdoutTaken = false;
+
+/** Standard output is for one result alone from now on: what people read goes to stderr. */
+export function takeStandardOutput(): void {
+  isStdoutTaken = true;
+}
+
+/** Writes what people read: to standard output, or to stderr while a result has that. */
+export function printText(text: string): void {
+  (isStdoutTaken ? process.stderr : process.stdout).write(text);
 }
 
 /** Characters that are put together before they are written. */
@@ -43,6 +58,7 @@ function destination(target: string): { file: string; replaceable: boolean } {
  * directory.
  */
 export function requireWritableTarget(target: string): void {
+  if (target === STDOUT) return;
   try {
     const { file, replaceable } = destination(target);
     if (fs.existsSync(file) && fs.statSync(file).isDirectory()) throw new Error('it is a directory');
@@ -123,8 +139,12 @@ class Draft {
 export function writeResults(results: readonly Result[]): void {
   const drafts: Draft[] = [];
   try {
-    for (const result of results) drafts.push(new Draft(result));
+    const files = results.filter(({ target }) => target !== STDOUT);
+    for (const result of files) drafts.push(new Draft(result));
     for (const draft of drafts) draft.publish();
+    for (const { target, parts } of results) {
+      if (target === STDOUT) for (const part of parts) process.stdout.write(part);
+    }
   } finally {
     for (const draft of drafts) draft.discard();
   }

@@ -14,8 +14,19 @@ function cellText(cell: string | number): string | number {
   return printable(cell.length <= longestCell ? cell : `${cell.slice(0, longestCell)}...`);
 }
 
+/** In lines of so many characters. */
+function wrapped(text: string | number, width: number): string {
+  return (
+    String(text)
+      .match(new RegExp(`.{1,${width}}`, 'gu'))
+      ?.join('\n') ?? ''
+  );
+}
+
 export interface TableColumn {
   readonly title: string;
+  /** Longer cells go on in the next line. */
+  readonly width?: number;
   readonly align?: 'left' | 'right';
 }
 
@@ -32,6 +43,13 @@ export function renderTable(
     colAligns: columns.map((column) => column.align ?? 'left'),
     style: { head: [], border: [], compact: true },
   });
-  for (const row of rows) table.push(row.map(cellText));
+  for (const row of rows) {
+    table.push(
+      row.map((cell, i) => {
+        const { width } = columns[i];
+        return width === undefined ? cellText(cell) : wrapped(cellText(cell), width);
+      }),
+    );
+  }
   return `${table.toString()}\n`;
 }

@@ -36,6 +36,13 @@ export function formatCount(count: number): string {
   return String(count).replace(/\B(?=(\d{3})+$)/g, ',');
 }
 
+/** A count with what is counted, in the plural or, for one, without its end: `1 request`, `2,000 requests`. */
+export function formatCounted(count: number, plural: string): string {
+  const [word, ...rest] = plural.split(' ');
+  const singular = word.endsWith('ies') ? `${word.slice(0, -3)}y` : word.replace(/s$/, '');
+  return [formatCount(count), count === 1 ? singular : word, ...rest].join(' ');
+}
+
 /** A share of a whole in percent with two decimals; a dash for a share of nothing. */
 export function formatShare(part: number, whole: number): string {
   return whole === 0 ? '-' : `${((100 * part) / whole).toFixed(2)} %`;

@@ -4,7 +4,14 @@
  */
 
 import { Command } from 'commander';
-import { formatSeconds, renderSvg, startProgressBar, writeJsonFile, writeText } from '../output/index.ts';
+import {
+  formatSeconds,
+  printText,
+  renderSvg,
+  startProgressBar,
+  writeJsonFile,
+  writeText,
+} from '../output/index.ts';
 import { interruptible, temporaryDirectory } from '../process/index.ts';
 import { textOption } from '../simulate/input/numbers.ts';
 import type { Options } from '../simulate/input/options.ts';
@@ -48,7 +55,7 @@ export function parityCommand(): Command {
       const { report, chart } = await interruptible((signal) =>
         runParity(options, runnersOf(options, engine), scratch.path, {
           signal,
-          notice: (line) => bar.say(line.startsWith('tierkv: ') ? line : `tierkv: ${line}`),
+          notice: (line) => bar.notice(line),
           stage: (name) =>
             bar.say(`tierkv: ${name} (${formatSeconds((performance.now() - startMs) / 1000)})`),
           progress: (done) => bar.update({ share: expected === 0 ? 0 : done / expected, done }),
@@ -56,7 +63,7 @@ export function parityCommand(): Command {
       );
       if (options.jsonPath !== undefined) writeJsonFile(options.jsonPath, report);
       if (options.plotPath !== undefined) writeText(options.plotPath, await renderSvg(chart));
-      process.stdout.write(renderParity(report));
+      printText(renderParity(report));
       if (!report.exact.identical || report.wrongBlocks > 0) process.exitCode = 1;
     });
 }

@@ -7,4 +7,5 @@ export { refuseEmptyValues } from './emptyValues.ts';
 export { type Ending, endingOf, withStack } from './errorFunnel.ts';
 export { Interrupted, interruptible } from './interrupt.ts';
 export { inOptionNames, withOptionNames } from './optionNames.ts';
+export { inStandardInputsWords, useStandardStreams } from './standardStreams.ts';
 export { type TemporaryDirectory, temporaryDirectory } from './temporaryDirectory.ts';

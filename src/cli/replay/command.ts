@@ -7,9 +7,9 @@
 import { Command } from 'commander';
 import { configError } from '../../runtime/errors.ts';
 import { aboutPipe, keepPipe } from '../input/index.ts';
-import { formatBytesPerS, startProgressBar, writeJsonFile } from '../output/index.ts';
+import { formatBytesPerS, printText, startProgressBar, writeJsonFile } from '../output/index.ts';
 import { interruptible, type TemporaryDirectory, temporaryDirectory } from '../process/index.ts';
-import type { ReplayListener, ReplayOptions, ReplayProgress } from './options.ts';
+import type { ReplayListener, ReplayOptions } from './options.ts';
 import { linkDefaults, parseReplayOptions, type RawReplayOptions, replayDefaults } from './parseOptions.ts';
 import { type ReplayReport, renderReport } from './report/index.ts';
 import {
@@ -123,7 +123,7 @@ export function replayCommand(): Command {
               ? undefined
               : await interruptible((s) => studyOf(studied.tracePath, studied.study, s));
           if (options.jsonPath !== undefined) writeJsonFile(options.jsonPath, { ...report, ...found });
-          process.stdout.write(
+          printText(
             `${found === undefined ? '' : `${renderStudy(found.policies)}\n`}${renderReport(report)}`,
           );
           if (report.verifyFailures > 0) process.exitCode = 1;
@@ -132,12 +132,6 @@ export function replayCommand(): Command {
         }
       },
     );
-}
-
-function shareDone(options: ReplayOptions, state: ReplayProgress): number {
-  const byRequests = options.requests === undefined ? 0 : state.requests / options.requests;
-  const byBytes = state.traceBytesTotal === 0 ? 0 : state.traceBytesRead / state.traceBytesTotal;
-  return Math.max(byRequests, byBytes);
 }
 
 interface StudyReport {
@@ -152,7 +146,7 @@ async function studyOf(tracePath: string, study: StudyRun, signal: AbortSignal):
 async function studyAlone(tracePath: string, study: StudyRun, signal: AbortSignal): Promise<void> {
   const found = await studyOf(tracePath, study, signal);
   if (study.jsonPath !== undefined) writeJsonFile(study.jsonPath, found);
-  process.stdout.write(renderStudy(found.policies));
+  printText(renderStudy(found.policies));
 }
 
 /**
@@ -174,11 +168,11 @@ async function run(options: ReplayOptions, signal: AbortSignal): Promise<ReplayR
   const startMs = performance.now();
   const listener: ReplayListener = {
     signal,
-    notice: (message) => bar.say(message.startsWith('tierkv: ') ? message : `tierkv: ${message}`),
+    notice: (message) => bar.notice(message),
     progress(state) {
       const seconds = (performance.now() - startMs) / 1000;
       bar.update({
-        share: shareDone(options, state),
+        share: state.blocksTotal === 0 ? 0 : state.blocks / state.blocksTotal,
         done: state.requests,
         note: `${formatBytesPerS(state.bytesMoved / seconds)} moved`,
       });

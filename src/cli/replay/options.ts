@@ -73,9 +73,9 @@ export type RunReplay = (options: ReplayOptions, listener: ReplayListener) => Pr
 
 export interface ReplayProgress {
   readonly requests: number;
-  /** Bytes of the trace file consumed, and its size; the size is 0 when unknown (a pipe). */
-  readonly traceBytesRead: number;
-  readonly traceBytesTotal: number;
+  /** Blocks looked up so far and in all: what a replay does goes by blocks, not by bytes of its file. */
+  readonly blocks: number;
+  readonly blocksTotal: number;
   /** Bytes moved over all links so far. */
   readonly bytesMoved: number;
 }

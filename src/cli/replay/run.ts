@@ -38,25 +38,25 @@ export async function runReplay(options: ReplayOptions, listener: ReplayListener
   });
 
   const hits = createHash('sha256');
-  const progress = { bytesRead: 0, bytesTotal: 0, lines: 0 };
   let requests = 0;
+  let blocks = 0;
   let skippedLines = 0;
   const onSkip = (): void => {
     skippedLines++;
   };
   for await (const request of readMooncakeTrace(options.tracePath, {
     ...traceOptions(options),
-    progress,
     onSkip,
     signal: listener.signal,
   })) {
     listener.signal.throwIfAborted();
     hits.update(`${await session.request(request.hashIds, 1000 * request.timestampMs)}\n`);
     requests++;
+    blocks += request.hashIds.length;
     listener.progress({
       requests,
-      traceBytesRead: progress.bytesRead,
-      traceBytesTotal: progress.bytesTotal,
+      blocks,
+      blocksTotal: survey.blockLookups,
       bytesMoved: tiers.bytesMoved(),
     });
   }

@@ -19,6 +19,7 @@ import {
   formatCount,
   formatSeconds,
   printable,
+  printText,
   renderSvg,
   startProgressBar,
   traceStem,
@@ -172,7 +173,7 @@ export async function runSimulate(
   const hasTargets = Object.keys(targets).length > 0;
   const asUpstream = options.asUpstream === true;
   const shown = { simulation, cluster, perInstance, byPriority, hasTargets, decisions, scaling, asUpstream };
-  process.stdout.write(summaryText(shown));
+  printText(summaryText(shown));
   const taken = opened.taken();
   if (taken !== '') bar.say(taken);
   const cut = cutText(built);

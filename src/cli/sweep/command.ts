@@ -6,6 +6,7 @@
 import { availableParallelism } from 'node:os';
 import { Command } from 'commander';
 import {
+  printText,
   renderSvg,
   requireWritableTarget,
   startProgressBar,
@@ -16,7 +17,8 @@ import { numberWithin } from '../workload/options.ts';
 
 const helpEnd = `
 Arguments behind -- are those of tierkv simulate; the options of the grid are added to them.
-Targets are bounds on 99th percentiles, and every request has to complete.
+Targets are bounds on 99th percentiles, and every request has to complete. A point that cannot run is a row that
+says so, and the sweep goes on; the exit code is then 2, or 1 where tierkv or the machine is at fault.
 `;
 
 function collect(value: string, before: readonly string[]): string[] {
@@ -62,7 +64,8 @@ export function sweepCommand(): Command {
       };
 
       const { pointsOf, runPoints } = await import('./run.ts');
-      const { cheapest, pointText, sweepChart, sweepTable, sweepWarnings } = await import('./report.ts');
+      const { cheapest, failedPoints, failureLines, pointText, sweepChart, sweepTable, sweepWarnings } =
+        await import('./report.ts');
       const points = pointsOf(grid, args);
       using bar = startProgressBar('points');
       const results = await runPoints(points, workers, (done) =>
@@ -73,9 +76,12 @@ export function sweepCommand(): Command {
       const shown = hasTargets ? targets : undefined;
       if (options.plot !== undefined) writeText(options.plot, await renderSvg(sweepChart(results, shown)));
       for (const line of sweepWarnings(results)) bar.say(line);
-      process.stdout.write(sweepTable(results, shown));
+      printText(sweepTable(results, shown) + failureLines(results));
+      const failed = failedPoints(results);
+      // as elsewhere: 1 is a fault of tierkv or the machine, 2 is one of the call
+      if (failed.length > 0) process.exitCode = failed.some(({ error }) => error.code === undefined) ? 1 : 2;
       if (!hasTargets) return;
       const found = best === undefined ? 'no point meets the targets' : `cheapest: ${pointText(best)}`;
-      process.stdout.write(`${found}\n`);
+      printText(`${found}\n`);
     });
 }

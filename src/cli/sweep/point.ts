@@ -34,6 +34,23 @@ export interface PointResult {
   readonly warnings: readonly string[];
 }
 
+/** A point that cannot run, and why. */
+export interface FailedPoint {
+  readonly values: Readonly<Record<string, string>>;
+  readonly error: {
+    /** Of a `TierKVError`: the point is at fault. Absent where tierkv or the machine is. */
+    readonly code?: string;
+    readonly field?: string;
+    readonly message: string;
+  };
+}
+
+export type SweptPoint = PointResult | FailedPoint;
+
+export function hasRun(point: SweptPoint): point is PointResult {
+  return !('error' in point);
+}
+
 /** Reads the arguments as `tierkv simulate` does. */
 export function simulateArguments(args: readonly string[]): {
   workload: string | undefined;

@@ -1,7 +1,7 @@
 /** What a sweep found: a table, the cheapest point that meets the targets, and a plot. */
 
 import { printable, renderTable, type VegaLiteSpec } from '../output/index.ts';
-import type { PointResult } from './point.ts';
+import { type FailedPoint, hasRun, type PointResult, type SweptPoint } from './point.ts';
 
 /** Bounds on 99th percentiles in milliseconds; absent ones always hold. */
 export interface SweepTargets {
@@ -20,25 +20,39 @@ export function meets(result: PointResult, { ttftMs, itlMs, e2eMs }: SweepTarget
 }
 
 /** The point with the fewest GPUs that meets the targets, of those the one with the shortest requests. */
-export function cheapest(results: readonly PointResult[], targets: SweepTargets): PointResult | undefined {
-  const good = results.filter((result) => meets(result, targets));
+export function cheapest(results: readonly SweptPoint[], targets: SweepTargets): PointResult | undefined {
+  const good = results.filter(hasRun).filter((result) => meets(result, targets));
   good.sort((a, b) => a.gpus - b.gpus || a.e2eMeanMs - b.e2eMeanMs);
   return good[0];
 }
 
-export function pointText({ values }: PointResult): string {
+/** As it is written on the command line; fields of a deployment as they stand in its file. */
+export function pointText({ values }: Pick<PointResult, 'values'>): string {
   const text = Object.entries(values).map(([name, value]) =>
-    name.includes('.') ? `${name}=${value}` : `--${name} ${value}`,
+    /[.[]/.test(name) ? `${name}=${value}` : `--${name} ${value}`,
   );
   return text.join(' ');
 }
 
-export function sweepTable(results: readonly PointResult[], targets: SweepTargets | undefined): string {
+export function failedPoints(results: readonly SweptPoint[]): FailedPoint[] {
+  return results.filter((point): point is FailedPoint => !hasRun(point));
+}
+
+/** What is wrong with the points that cannot run, each problem once. */
+export function failureLines(results: readonly SweptPoint[]): string {
+  const byProblem = Map.groupBy(failedPoints(results), ({ error }) => error.message);
+  const lines = [...byProblem].map(([problem, points]) => {
+    const more = points.length === 1 ? '' : ` and ${points.length - 1} more`;
+    return `${pointText(points[0])}${more} cannot run: ${problem.trim().replace(/\.?$/, '.')}\n`;
+  });
+  return lines.map((line) => `${printable(line.trimEnd())}\n`).join('');
+}
+
+export function sweepTable(results: readonly SweptPoint[], targets: SweepTargets | undefined): string {
   const names = Object.keys(results[0]?.values ?? {});
   const numbers = ['GPUs', 'done', 'req/s', 'TTFT p99', 'ITL p99', 'E2E p99', 'hits', 'preempted'];
   const columns = [...names, ...numbers, ...(targets === undefined ? [] : ['meets'])];
-  const rows = results.map((result) => [
-    ...names.map((name) => result.values[name]),
+  const figures = (result: PointResult): string[] => [
     String(result.gpus),
     `${result.completed}/${result.injected}`,
     result.responsesPerS.toFixed(2),
@@ -48,6 +62,16 @@ export function sweepTable(results: readonly PointResult[], targets: SweepTarget
     `${(100 * result.hitRate).toFixed(1)} %`,
     String(result.preemptions),
     ...(targets === undefined ? [] : [meets(result, targets) ? 'yes' : 'no']),
+  ];
+  const cannot = [
+    '-',
+    'cannot run',
+    ...numbers.slice(2).map(() => '-'),
+    ...(targets === undefined ? [] : ['no']),
+  ];
+  const rows = results.map((result) => [
+    ...names.map((name) => result.values[name]),
+    ...(hasRun(result) ? figures(result) : cannot),
   ]);
   return renderTable(
     columns.map((title) => ({ title, align: 'right' as const })),
@@ -56,14 +80,16 @@ export function sweepTable(results: readonly PointResult[], targets: SweepTarget
 }
 
 /** A line for each warning of a point. */
-export function sweepWarnings(results: readonly PointResult[]): string[] {
-  return results.flatMap((result) =>
-    result.warnings.map((warning) => `warning: at ${pointText(result)}: ${printable(warning)}`),
-  );
+export function sweepWarnings(results: readonly SweptPoint[]): string[] {
+  return results
+    .filter(hasRun)
+    .flatMap((result) =>
+      result.warnings.map((warning) => `warning: at ${pointText(result)}: ${printable(warning)}`),
+    );
 }
 
-export function sweepChart(results: readonly PointResult[], targets: SweepTargets | undefined): VegaLiteSpec {
-  const values = results.map((result) => ({
+export function sweepChart(results: readonly SweptPoint[], targets: SweepTargets | undefined): VegaLiteSpec {
+  const values = results.filter(hasRun).map((result) => ({
     point: pointText(result),
     gpus: result.gpus,
     ttft: result.ttftP99Ms,

@@ -4,9 +4,8 @@
  */
 
 import { Worker } from 'node:worker_threads';
-import { configError, type ErrorCode, TierKVError } from '../../runtime/errors.ts';
-import { flagOf } from '../simulate/input/numbers.ts';
-import { type Point, type PointResult, simulateArguments } from './point.ts';
+import { configError } from '../../runtime/errors.ts';
+import { type Point, type SweptPoint, simulateArguments } from './point.ts';
 import type { Answer, Task } from './worker.ts';
 
 /** Most points of one sweep. */
@@ -46,58 +45,51 @@ export function pointsOf(axes: readonly string[], args: readonly string[]): Poin
   });
 }
 
+/**
+ * A point that cannot run has its error in place of a result, and costs no other one anything; a thread that
+ * ends on the way (for want of memory) is such an error of the point that it ran.
+ */
 export async function runPoints(
   points: readonly Point[],
   workers: number,
   done: (count: number) => void = () => {},
-): Promise<PointResult[]> {
-  const results: PointResult[] = new Array(points.length);
+): Promise<SweptPoint[]> {
+  const results: SweptPoint[] = new Array(points.length);
   let next = 0;
   let finished = 0;
   const extension = import.meta.url.endsWith('.ts') ? 'ts' : 'js';
+  /** One thread, and another one in its place when it fails. */
   const serve = (): Promise<void> =>
-    new Promise((resolve, reject) => {
+    new Promise((resolve) => {
       const worker = new Worker(new URL(`./worker.${extension}`, import.meta.url));
-      let isDone = false;
+      let running: number | undefined;
+      const end = (index: number, result: SweptPoint): void => {
+        results[index] = result;
+        running = undefined;
+        done(++finished);
+      };
       const give = (): void => {
-        if (next === points.length) {
-          isDone = true;
-          void worker.terminate();
-          return;
-        }
-        const task: Task = { index: next, point: points[next++] };
+        if (next === points.length) return void worker.terminate();
+        running = next++;
+        const task: Task = { index: running, point: points[running] };
         worker.postMessage(task);
       };
-      worker.on('error', reject);
-      worker.on('exit', () => {
-        if (isDone) resolve();
-        else reject(new Error('a thread of the sweep ended before its points were done'));
+      let problem = 'it ended before its point was done';
+      worker.on('error', ({ message }) => {
+        problem = message;
       });
-      worker.on('message', (answer: Answer) => {
-        if ('error' in answer) {
-          next = points.length;
-          void worker.terminate();
-          reject(errorOf(answer.error, points[answer.index]));
-          return;
-        }
-        results[answer.index] = answer.result;
-        done(++finished);
+      worker.on('exit', () => {
+        if (running === undefined) return resolve();
+        const { values } = points[running];
+        end(running, { values, error: { message: `the thread of the point failed: ${problem}` } });
+        resolve(next === points.length ? undefined : serve());
+      });
+      worker.on('message', ({ index, result }: Answer) => {
+        end(index, result);
         give();
       });
       give();
     });
   await Promise.all(Array.from({ length: Math.min(workers, points.length) }, serve));
   return results;
-}
-
-function errorOf(
-  { code, field, message }: { code: string | undefined; field: string | undefined; message: string },
-  point: Point,
-): Error {
-  const where = Object.entries(point.values)
-    .map(([name, value]) => `${flagOf(name)} ${value}`)
-    .join(' ');
-  if (code === undefined) return new Error(`at ${where}: ${message}`);
-  // the code is one that a TierKVError had
-  return new TierKVError(code as ErrorCode, `at ${where}: ${message}`, field === undefined ? {} : { field });
 }

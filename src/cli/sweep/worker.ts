@@ -2,32 +2,31 @@
 
 import { parentPort } from 'node:worker_threads';
 import { TierKVError } from '../../runtime/errors.ts';
-import { type Point, type PointResult, runPoint } from './point.ts';
+import { type Point, runPoint, type SweptPoint } from './point.ts';
 
 export interface Task {
   readonly index: number;
   readonly point: Point;
 }
 
-export type Answer =
-  | { readonly index: number; readonly result: PointResult }
-  | {
-      readonly index: number;
-      readonly error: {
-        readonly code: string | undefined;
-        readonly field: string | undefined;
-        message: string;
-      };
-    };
+export interface Answer {
+  readonly index: number;
+  readonly result: SweptPoint;
+}
+
+function swept(point: Point): SweptPoint {
+  try {
+    return runPoint(point);
+  } catch (error) {
+    const { values } = point;
+    const message = error instanceof Error ? error.message : String(error);
+    if (!(error instanceof TierKVError)) return { values, error: { message } };
+    const { code, field } = error;
+    return { values, error: { code, message, ...(field === undefined ? {} : { field }) } };
+  }
+}
 
 parentPort?.on('message', ({ index, point }: Task) => {
-  let answer: Answer;
-  try {
-    answer = { index, result: runPoint(point) };
-  } catch (error) {
-    const known = error instanceof TierKVError ? error : undefined;
-    const message = error instanceof Error ? error.message : String(error);
-    answer = { index, error: { code: known?.code, field: known?.field, message } };
-  }
+  const answer: Answer = { index, result: swept(point) };
   parentPort?.postMessage(answer);
 });

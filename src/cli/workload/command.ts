@@ -17,6 +17,7 @@ import {
 } from '../../sim/workload/index.ts';
 import {
   printable,
+  printText,
   renderSvg,
   requireWritableTarget,
   traceStem,
@@ -78,7 +79,7 @@ function headerOf(opened: OpenedWorkload): string {
 }
 
 function writeTrace(opened: OpenedWorkload, output: string | boolean | undefined): void {
-  if (typeof output !== 'string') {
+  if (typeof output !== 'string' || output === '-') {
     for (const line of traceLines(opened)) process.stdout.write(line);
     return;
   }
@@ -137,13 +138,13 @@ async function describe(file: string | undefined, options: Options): Promise<voi
         };
   if (typeof options.json === 'string')
     writeJsonFile(options.json, { format: opened.format, ...taken, digest: digest.toString(), ...summary });
-  process.stdout.write(renderSummary(summary));
-  if (file !== undefined && opened.taken !== undefined) process.stdout.write(`${takenText(file, opened)}\n`);
+  printText(renderSummary(summary));
+  if (file !== undefined && opened.taken !== undefined) printText(`${takenText(file, opened)}\n`);
   if (opened.format === 'miniswe')
-    process.stdout.write('a token is a UTF-8 byte here: this trace holds text, not token ids\n');
+    printText('a token is a UTF-8 byte here: this trace holds text, not token ids\n');
   const means = sessionsText(opened);
-  if (means !== '') process.stdout.write(`${means}\n`);
-  process.stdout.write(`digest ${digest}\n`);
+  if (means !== '') printText(`${means}\n`);
+  printText(`digest ${digest}\n`);
   noteSessions(opened);
   if (typeof options.plot === 'string') {
     const title = file ?? String(options.workload ?? 'distribution');

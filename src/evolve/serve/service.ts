@@ -156,9 +156,12 @@ export class EvaluationService {
       return this.#failed(errorOf(error));
     }
     const controller = new AbortController();
-    const timer = setTimeout(() => controller.abort(timeout(`it ran longer than ${wallMs} ms`)), wallMs);
+    let timer: NodeJS.Timeout | undefined;
     this.#began(id, controller);
     try {
+      // what candidates are compared with: its time is no candidate's, and its failure neither
+      await this.#baseline(suite, controller.signal);
+      timer = setTimeout(() => controller.abort(timeout(overTime(wallMs))), wallMs);
       const evaluation = await this.#ask(bundle, suite, controller.signal);
       const artifacts = { outcome: outcomeText(evaluation, this.#options.evaluator.objectiveNames) };
       const more = await this.#options.artifactsOf?.(bundle, evaluation, suite);
@@ -170,6 +173,7 @@ export class EvaluationService {
         ? answer
         : { ...answer, per_scenario: answer.per_scenario.filter((each) => cases.includes(each.id)) };
     } catch (error) {
+      if (!(error instanceof PolicyError)) throw error; // the plan is at fault, or a file of it changed
       return this.#failed(errorOf(error));
     } finally {
       clearTimeout(timer);
@@ -177,15 +181,16 @@ export class EvaluationService {
     }
   }
 
+  async #baseline(suite: SuiteName, signal: AbortSignal): Promise<void> {
+    await untilAborted(this.#options.evaluator.evaluate([], suite, signal), signal);
+  }
+
   /** The evaluation, or the reason of the abort as soon as it comes, whatever the evaluator makes of it. */
   async #ask(bundle: PolicyBundle, suite: SuiteName, signal: AbortSignal): Promise<Evaluation> {
-    const aborted = new Promise<never>((_, reject) => {
-      signal.addEventListener('abort', () => reject(signal.reason), { once: true });
-    });
-    const [evaluation] = await Promise.race([
+    const [evaluation] = await untilAborted(
       this.#options.evaluator.evaluate([bundle], suite, signal),
-      aborted,
-    ]);
+      signal,
+    );
     return evaluation;
   }
 
@@ -209,6 +214,20 @@ export class EvaluationService {
       return { valid: false, error: errorOf(error) };
     }
   }
+}
+
+/** What comes of the work, or the reason of the abort as soon as it comes. */
+function untilAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+  const aborted = new Promise<never>((_, reject) => {
+    if (signal.aborted) reject(signal.reason);
+    signal.addEventListener('abort', () => reject(signal.reason), { once: true });
+  });
+  return Promise.race([work, aborted]);
+}
+
+function overTime(wallMs: number): string {
+  const remedy = 'Raise it (deadline_s of the Python client), or name a smaller plan with --plan';
+  return `it ran longer than limits.wallMs, ${wallMs} ms. ${remedy}`;
 }
 
 function timeout(why: string): PolicyError {

@@ -125,6 +125,7 @@ export function parseLinkCalibration(text: string, file: string): LinkCalibratio
   const software = root.flag('software') ?? false;
   root.text('driver');
   root.text('date');
+  root.flag('sustained');
   root.has('uploads'); // how the runtime uploads: known, and of no interest to a model of links
   const links = readLinks(root);
   if (links === undefined) throw root.error('links', 'is missing', 'Run tierkv calibrate --out FILE');

@@ -14,6 +14,9 @@ it.each([
   [['bench', 'links', '--json', '/no/such/dir/x'], /\/no\/such\/dir\/x cannot be written/],
   [['bench', 'links', '--quick', '--dir', '/no/such/dir'], /no directory can be made in \/no\/such\/dir/],
   [['bench', 'links', '--quick', '--adapter', 'no such adapter'], /adapter/],
+  [['bench', 'manager', '--sustained'], /--sustained is about links/],
+  [['bench', 'links', '--sustained', '--quick'], /--sustained excludes --quick/],
+  [['bench', 'links', '--fio', 'x.fio'], /--fio has no --sustained/],
   [['calibrate'], /--out is missing/],
   [['calibrate', '--out', '/no/such/dir/x'], /\/no\/such\/dir\/x cannot be written/],
 ])('%j', (args, says) => {

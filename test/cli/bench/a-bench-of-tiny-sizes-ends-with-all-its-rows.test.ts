@@ -3,7 +3,15 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { tableMemory } from '../../../src/backends/arena/index.ts';
-import { benchLinks, type LinkRow, plotOf, renderRows } from '../../../src/cli/bench/links/index.ts';
+import {
+  benchLinks,
+  fioJob,
+  type LinkRow,
+  leastSeconds,
+  plotOf,
+  renderRows,
+  sustainedSizes,
+} from '../../../src/cli/bench/links/index.ts';
 import { lookupRows } from '../../../src/cli/bench/manager.ts';
 import { profileOf } from '../../../src/cli/calibrate/command.ts';
 import { renderSvg } from '../../../src/cli/output/chart.ts';
@@ -22,10 +30,14 @@ describe('the link bench', () => {
   let dir = '';
   let rows: LinkRow[] = [];
   const said: string[] = [];
+  const progress: [done: number, all: number][] = [];
 
   beforeAll(async () => {
     dir = mkdtempSync(join(tmpdir(), 'tierkv-bench-test-'));
-    ({ rows } = await benchLinks(sizes, dir, 'software', (line) => said.push(line)));
+    ({ rows } = await benchLinks(sizes, dir, 'software', {
+      say: (line) => said.push(line),
+      progress: (done, all) => progress.push([done, all]),
+    }));
   }, 100_000);
 
   afterAll(() => rmSync(dir, { recursive: true, force: true }));
@@ -47,7 +59,24 @@ describe('the link bench', () => {
       if (link === 'hbmToDdr' || link === 'ddrToHbm') measured.push(bulkGbps!);
       for (const figure of measured) expect(figure > 0 && figure < Number.POSITIVE_INFINITY, link).toBe(true);
       expect(ratio).toBe(gbps / limitGbps);
+      expect(ratio, link).toBeLessThanOrEqual(1);
     }
+  });
+
+  it('says of each row what was moved, in which time, and how far the rounds differ', () => {
+    for (const { unitBytes, movedBytes = 0, seconds = 0, spread = -1, gbps } of rows) {
+      expect(movedBytes % unitBytes).toBe(0);
+      expect(movedBytes).toBeGreaterThan(0);
+      expect(movedBytes / seconds / 1e9 / gbps).toBeCloseTo(1, 6); // of one round
+      expect(spread).toBe(0);
+    }
+  });
+
+  it('tells how many samples are taken, to the last', () => {
+    const shares = progress.map(([done, all]) => done / all);
+    expect(shares).toEqual(shares.toSorted((a, b) => a - b));
+    expect(shares.at(-1)).toBe(1);
+    expect(new Set(progress.map(([, all]) => all)).size).toBe(1);
   });
 
   it('calls the rows with HBM software, and leaves nothing in its directory', () => {
@@ -56,9 +85,13 @@ describe('the link bench', () => {
   });
 
   it('tabulates and draws its rows', async () => {
-    expect(renderRows(rows).split('\n').length).toBeGreaterThan(rows.length);
+    const lines = renderRows(rows).split('\n');
+    expect(lines.length).toBeGreaterThan(rows.length);
+    expect(Math.max(...lines.map((line) => line.length))).toBeLessThanOrEqual(140);
     const svg = await renderSvg(plotOf(rows, 'a device'));
     expect(svg).toContain('Links on a device');
+    const [, width] = /<svg[^>]* width="(\d+)"/.exec(svg) ?? [];
+    expect(Number(width)).toBeLessThan(1400);
     expect(svg).toContain('ddrToHbm, scattered');
     expect(await renderSvg(plotOf([], ''))).toContain('<svg');
   });
@@ -71,6 +104,40 @@ describe('the link bench', () => {
     );
   });
 });
+
+it('a bench under load has links of the disk alone, and the job of fio beside it', async () => {
+  const tiny = { ...sustainedSizes, unitsOfKib: [64], runBytes: 1, unitsMax: 6, rounds: 1, sampleMs: 0 };
+  const dir = mkdtempSync(join(tmpdir(), 'tierkv-bench-test-'));
+  try {
+    const { rows } = await benchLinks(tiny, dir, 'software', () => {});
+    expect(rows.map(({ link }) => link).toSorted()).toEqual([
+      'ddrToNvme',
+      'hbmToNvme',
+      'nvmeToDdr',
+      'nvmeToHbm',
+    ]);
+    for (const { stagesGbps, singleGbps } of rows) {
+      expect(Object.keys(stagesGbps).some((stage) => stage === 'read' || stage === 'write')).toBe(true);
+      expect(singleGbps).toBe(undefined);
+    }
+  } finally {
+    rmSync(dir, { recursive: true, force: true });
+  }
+  const job = fioJob(sustainedSizes, { dir: '/a/folder', queueDepth: 8 });
+  // 256 MiB in every second slot, for as long as the rounds of the bench
+  for (const line of [
+    'direct=1',
+    'iodepth=8',
+    'runtime=15',
+    'directory=/a/folder',
+    'size=524288k',
+    'bs=2048k',
+  ]) {
+    expect(job.split('\n')).toContain(line);
+  }
+  expect(job.match(/^rw=.*$/gm)).toEqual(['rw=randwrite', 'rw=randread', 'rw=randwrite', 'rw=randread']);
+  expect(leastSeconds(sustainedSizes)).toBeGreaterThanOrEqual(2 * 12 * 15);
+}, 100_000);
 
 it('the lookups of the manager bench find what is cached, at every size', async () => {
   const rows = lookupRows([6400, 12_800], 1, 2, await tableMemory());

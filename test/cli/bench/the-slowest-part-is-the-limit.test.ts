@@ -71,6 +71,19 @@ describe('a row', () => {
     expect(row).toMatchObject({ link: 'ddrToHbm', unitBytes: 65_536, pattern: 'scattered', verified: false });
   });
 
+  it('has a limit that nobody passes: what moves blocks over the whole link shows what its parts can', () => {
+    for (const route of routes) {
+      const slow = new Map<string, number>(
+        Object.entries(gbps).map(([stage, value]) => [stage, value / 100]),
+      );
+      slow.set(nameOf('tierkv', route), 3);
+      if (route.ways.length === 1) slow.set(nameOf('single', route), 4).set(nameOf('alone', route), 1);
+      const row = rowOf(route, slow, true, facts);
+      expect(row.limitGbps).toBe(route.ways.length === 1 ? 4 : 3);
+      expect(row.ratio).toBeLessThanOrEqual(1);
+    }
+  });
+
   it('has no peer and no lone block for both ways at once', () => {
     const row = rowFor('hbmToDdr+ddrToHbm', true);
     for (const key of ['singleGbps', 'bulkGbps', 'aloneUs']) expect(row).not.toHaveProperty(key);

@@ -227,6 +227,23 @@ test.each([
   );
 });
 
+test.each([
+  ['train', 5001],
+  ['hidden', 2_000_000],
+])('a plan of very many seeds in %s is refused before it is expanded', (suite, count) => {
+  const file = path.join(folder, 'many.json');
+  const seeds = Array.from({ length: count }, (_, i) => i);
+  const plan = {
+    workloads: [workload],
+    latencyModels: ['roofline', 'calibrated'],
+    suites: { [suite]: { seeds } },
+  };
+  fs.writeFileSync(file, JSON.stringify(plan));
+  expect(() => loadPlan(file)).toThrow(
+    new RegExp(`suites\\.${suite}\\.seeds has ${count} seeds, which come to ${2 * count} cases.*Name fewer`),
+  );
+});
+
 test('a plan that cannot be read is said to be so', () => {
   expect(() => loadPlan('no-such.json')).toThrow(
     /^no-such\.json cannot be read: ENOENT: no such file or directory\. Name a readable file\.$/,

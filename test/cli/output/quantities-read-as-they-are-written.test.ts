@@ -4,6 +4,7 @@ import {
   formatBytes,
   formatBytesPerS,
   formatCount,
+  formatCounted,
   formatSeconds,
   formatShare,
   parseBytes,
@@ -94,4 +95,14 @@ describe('other quantities', () => {
       ['0.0 s', '0.0 s', '59.9 s', '1 min 0 s', '2 min 0 s', '1 h 0 min', '2 h 1 min', '-'],
     );
   });
+});
+
+it.each([
+  [0, 'requests', '0 requests'],
+  [1, 'requests', '1 request'],
+  [1, 'policies', '1 policy'],
+  [2000, 'policies', '2,000 policies'],
+  [1, 'blocks of 16 tokens', '1 block of 16 tokens'],
+])('%d %s are %s', (count, plural, text) => {
+  expect(formatCounted(count, plural)).toBe(text);
 });

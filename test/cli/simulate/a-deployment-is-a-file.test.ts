@@ -5,6 +5,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { endingOf } from '../../../src/cli/process/errorFunnel.ts';
+import { hasRun, type Point } from '../../../src/cli/sweep/point.ts';
 import { pointsOf, runPoints } from '../../../src/cli/sweep/run.ts';
 import { Spread } from '../../../src/sim/report/index.ts';
 import { simulated } from '../../goldens/upstream/wholeCases.ts';
@@ -151,7 +152,7 @@ it.each(fs.readdirSync(examples))('examples/deployments/%s has no idle or swampe
 it('can be swept over a field', async () => {
   const axes = ['pools[0].replicas=1,2', 'rate=5,20'];
   const points = pointsOf(axes, ['--deployment', write(base), '--num-requests', '60']);
-  const results = await runPoints(points, 2);
+  const results = (await runPoints(points, 2)).filter(hasRun);
   expect(results.map(({ values, gpus }) => [values['pools[0].replicas'], values.rate, gpus])).toEqual([
     ['1', '5', 2],
     ['1', '20', 2],
@@ -159,6 +160,27 @@ it('can be swept over a field', async () => {
     ['2', '20', 4],
   ]);
   expect(results[3].e2eMeanMs).toBeLessThan(results[1].e2eMeanMs);
+});
+
+it('a tier of size 0 is no tier, in a sweep over sizes', async () => {
+  const tiered = base.replace(', kv_cpu_blocks: 800}', '}\n    tiers: {cpu_bytes_to_use: 1}');
+  const args = ['--deployment', write(tiered), '--num-requests', '60'];
+  const point = (cpu: number, disk: string): Point => ({
+    values: { cpu: String(cpu), disk },
+    args: [
+      ...args,
+      ...['--set', `pools[0].tiers.cpu_bytes_to_use=${cpu}`],
+      ...['--set', `pools[0].tiers.secondary_tiers=[${disk}]`],
+    ],
+  });
+  const disk = (bytes: number): string => `{type: fs, device_class: nvme_gen4, capacity_bytes: ${bytes}}`;
+  const below = ['', disk(0), disk(4e9), `${disk(0)}, ${disk(4e9)}`];
+  const good = [0, 2e9].flatMap((cpu) => below.map((each) => point(cpu, each)));
+  const results = await runPoints([...good, point(1000, '')], 1);
+  expect(results.slice(0, -1).filter(hasRun)).toHaveLength(good.length);
+  expect(results.at(-1)).toMatchObject({
+    error: { code: 'TKV_INPUT', field: 'pools[0].tiers.cpu_bytes_to_use' },
+  });
 });
 
 /** Two pools of one model, the second as said. */

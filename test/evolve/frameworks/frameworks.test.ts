@@ -1,5 +1,5 @@
 import { execFile, execFileSync } from 'node:child_process';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -86,6 +86,33 @@ it.skipIf(noPython)('SkyDiscover gets its one object of JSON', async () => {
   writeFileSync(file, 'def score(:\n');
   expect(JSON.parse(await python(run))).toMatchObject({ status: 'error', combined_score: 0 });
 });
+
+it.skipIf(noPython)(
+  'an initial candidate without a score is an error with its reason, and never a run of zeros',
+  async () => {
+    const folder = path.join(out, 'initial');
+    mkdirSync(folder);
+    const found = JSON.parse(await python([path.join(here, 'initial.py'), folder, ...serve])) as Record<
+      string,
+      unknown
+    >;
+    for (const way of ['good', 'good gepa', 'good anything']) expect(found[way]).toBe(null);
+    expect(found['good checked']).toBe(true);
+    for (const [name, why] of [
+      ['broken', /has no score\. compile: /],
+      ['hangs', /has no score\. infrastructure_timeout: .*(deadline_s).*--plan/],
+    ] as const) {
+      expect(found[name]).toMatch(/^the initial candidate .*\.star has no score/);
+      for (const way of [name, `${name} gepa`, `${name} anything`]) expect(found[way]).toMatch(why);
+      expect(found[`${name} checked`]).toBe(false);
+    }
+    expect(found.absent).toMatch(/no-such-program-here cannot be run: .*TIERKV_EVOLVE_COMMAND/);
+    expect(found['no time']).toMatch(/^deadline_s is 0/);
+    expect(found.outside).toEqual(['tierkv', 'evaluate', '--serve']);
+    expect(found.checkout).toEqual(expect.arrayContaining(['npm', 'run', 'tierkv', 'evaluate', '--serve']));
+  },
+  120_000,
+);
 
 it.skipIf(noPython || noOpenEvolve)(
   'OpenEvolve ends 16 iterations with a better policy than it began with, whatever hangs',

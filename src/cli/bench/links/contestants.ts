@@ -30,11 +30,16 @@ export function nameOf(who: 'tierkv' | 'alone' | 'single' | 'bulk', route: Route
   return `${who} ${linkOf(route)} ${route.verified}`;
 }
 
-export function contestantsOf(bench: Bench): Contestant[] {
+/** @param of the routes that run @param peers whether plain calls run beside them */
+export function contestantsOf(
+  bench: Bench,
+  of: readonly Route[] = routes,
+  peers: boolean = true,
+): Contestant[] {
   const { length: units } = bench.rig.slots;
   const unitBytes = bench.host.byteLength / units;
   const all = stagesAlone(bench, unitBytes);
-  for (const route of routes) {
+  for (const route of of) {
     const { ways, verified } = route;
     const rig = verified || ways[0][1] !== Tier.HBM ? bench.rig : bench.unverifiedRig;
     const bytes = (units - (units % ways.length)) * unitBytes;
@@ -43,6 +48,7 @@ export function contestantsOf(bench: Bench): Contestant[] {
     all.push({ name: nameOf('tierkv', route), bytes, prepare: () => rig.move(ways) });
     if (ways.length > 1) continue;
     all.push({ name: nameOf('alone', route), bytes: unitBytes, prepare: lone });
+    if (!peers) continue;
     all.push({ name: nameOf('single', route), bytes, prepare: () => peer(bench, route, unitBytes) });
     if (ways[0].includes(Tier.NVME)) continue;
     all.push({ name: nameOf('bulk', route), bytes, prepare: () => peer(bench, route, bytes) });

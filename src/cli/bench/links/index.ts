@@ -17,7 +17,7 @@ import { PlainDevice } from './plainDevice.ts';
 import { PlainDisk } from './plainDisk.ts';
 import { LinkRig } from './rig.ts';
 import { type Effort, measureRounds, shuffled } from './rounds.ts';
-import { routes } from './routes.ts';
+import { type Route, routes } from './routes.ts';
 import { type LinkRow, type RowFacts, rowOf } from './row.ts';
 
 export { plotOf } from './plot.ts';
@@ -30,6 +30,10 @@ export interface LinkBenchSizes extends Effort {
   /** One run moves so many bytes, but no more than `unitsMax` blocks and no fewer than four. */
   readonly runBytes: number;
   readonly unitsMax: number;
+  /** Whether plain calls are measured beside tierkv. Default: they are. */
+  readonly peers?: boolean;
+  /** Only links of the disk, one way each. */
+  readonly diskOnly?: boolean;
 }
 
 const MIB = 1024 * 1024;
@@ -40,29 +44,70 @@ export const fullSizes: LinkBenchSizes = { ...full, unitsOfKib: [16, 64, 256, 20
 export const quickSizes: LinkBenchSizes = { ...quick, unitsOfKib: [64, 256, 2048] };
 
 /**
+ * Links under load: each sample lasts seconds, so that what a drive or a hypervisor takes up in a burst is a
+ * small part of it. It is what fio measures with the job of `fioJob`.
+ */
+export const sustainedSizes: LinkBenchSizes = {
+  ...{ patterns: ['scattered'], runBytes: 256 * MIB, unitsMax: 4096, rounds: 3, sampleMs: 5000 },
+  ...{ unitsOfKib: [256, 2048], peers: false, diskOnly: true },
+};
+
+/** What a profile is made of: all links under load, without plain calls beside them. */
+export const profileSizes: LinkBenchSizes = {
+  ...{ patterns: ['scattered'], runBytes: 128 * MIB, unitsMax: 4096, rounds: 3, sampleMs: 1000 },
+  ...{ unitsOfKib: [16, 64, 256, 1024, 4096], peers: false },
+};
+
+function routesOf({ diskOnly = false }: LinkBenchSizes): readonly Route[] {
+  return diskOnly ? routes.filter(({ ways }) => ways.length === 1 && ways[0].includes(Tier.NVME)) : routes;
+}
+
+/** What is told while it runs. */
+export interface BenchListener {
+  say(line: string): void;
+  /** @param done samples of `all` */
+  progress?(done: number, all: number): void;
+}
+
+/**
  * @param dir where files are made, else in a temporary one @param adapter part of its name, else the best
- * @param say takes lines for a person
+ * @param listener what takes lines for a person, or these alone
  * @throws {TierKVError} for an adapter or a directory that is not to be had
  */
 export async function benchLinks(
   sizes: LinkBenchSizes,
   dir: string | undefined,
   adapter: string | undefined,
-  say: (line: string) => void,
+  listener: BenchListener | BenchListener['say'],
 ): Promise<{ adapter: AdapterReport; rows: LinkRow[] }> {
+  const { say, progress = () => {} } = typeof listener === 'function' ? { say: listener } : listener;
   using scratch = temporaryDirectory('tierkv-bench-', dir);
   return await interruptible(async (signal) => {
     await using live = await openDevice({ notice: say, ...(adapter === undefined ? {} : { adapter }) });
     const rows: LinkRow[] = [];
+    const groups = sizes.unitsOfKib.length * sizes.patterns.length;
+    let group = 0;
     for (const unitBytes of sizes.unitsOfKib.map((kib) => kib * 1024)) {
       for (const pattern of sizes.patterns) {
         say(`${pattern} blocks of ${formatBytes(unitBytes)}`);
         const facts = { unitBytes, pattern, software: live.adapter.software };
-        rows.push(...(await rowsOf(live, scratch.path, sizes, facts, signal)));
+        const before = group++;
+        const within = (done: number, all: number): void => progress(before * all + done, groups * all);
+        rows.push(...(await rowsOf(live, scratch.path, sizes, facts, signal, within)));
       }
     }
     return { adapter: live.adapter, rows };
   });
+}
+
+/** Seconds that a bench takes at the least; samples of large blocks take longer than they must. */
+export function leastSeconds(sizes: LinkBenchSizes): number {
+  const stages = 8;
+  const of = routesOf(sizes);
+  const oneWay = of.filter(({ ways }) => ways.length === 1).length;
+  const contestants = stages + of.length + oneWay * (sizes.peers === false ? 1 : 2);
+  const groups = sizes.unitsOfKib.length * sizes.patterns.length;
+  return (groups * contestants * sizes.rounds * sizes.sampleMs) / 1000;
 }
 
 async function rowsOf(
@@ -71,6 +116,7 @@ async function rowsOf(
   sizes: LinkBenchSizes,
   facts: RowFacts,
   signal: AbortSignal,
+  progress: (done: number, all: number) => void,
 ): Promise<LinkRow[]> {
   const { unitBytes, pattern } = facts;
   const units = Math.min(sizes.unitsMax, Math.max(4, Math.ceil(sizes.runBytes / unitBytes)));
@@ -99,7 +145,51 @@ async function rowsOf(
   using device = new PlainDevice(live.device, bytes);
   await using disk = new PlainDisk(nvme, shape);
   const readback = hbm.describe().verification === 'readback';
-  const contestants = contestantsOf({ rig, unverifiedRig, readback, device, disk, host, scratch });
-  const medians = await measureRounds(contestants, sizes, () => live.whenDone(), signal);
-  return routes.map((route) => rowOf(route, medians, readback, facts));
+  const of = routesOf(sizes);
+  const bench = { rig, unverifiedRig, readback, device, disk, host, scratch };
+  const contestants = contestantsOf(bench, of, sizes.peers);
+  let taken = 0;
+  const all = contestants.length * (sizes.rounds + 1);
+  const settle = (): Promise<unknown> => live.whenDone();
+  const medians = await measureRounds(contestants, sizes, settle, signal, () => progress(++taken, all));
+  return of.map((route) => rowOf(route, medians, readback, facts));
+}
+
+/** How a bench lies on the disk: what fio needs to do the same. */
+export interface FioShape {
+  /** Directory in which its file is made. */
+  readonly dir: string;
+  readonly queueDepth: number;
+}
+
+/**
+ * fio's job for what `sustainedSizes` measures of the disk: direct I/O of whole blocks at random places of a
+ * file of the same size, at the same queue depth, for as long.
+ */
+export function fioJob(sizes: LinkBenchSizes, { dir, queueDepth }: FioShape): string {
+  const seconds = Math.ceil((sizes.rounds * sizes.sampleMs) / 1000);
+  const head = [
+    '# The disk as `tierkv bench links --sustained` measures it: the rows of its stages read and write.',
+    '[global]',
+    'ioengine=libaio',
+    'direct=1',
+    `iodepth=${queueDepth}`,
+    `directory=${dir}`,
+    'time_based',
+    `runtime=${seconds}`,
+    'unlink=1',
+  ];
+  const jobs = sizes.unitsOfKib.flatMap((kib) => {
+    const units = Math.min(sizes.unitsMax, Math.max(4, Math.ceil(sizes.runBytes / (kib * 1024))));
+    return (['write', 'read'] as const).map((how) =>
+      [
+        `[${how}-${kib}k]`,
+        'stonewall',
+        `rw=rand${how}`,
+        `bs=${kib}k`,
+        `size=${2 * units * kib}k`, // every second slot holds a block
+      ].join('\n'),
+    );
+  });
+  return `${[head.join('\n'), ...jobs].join('\n\n')}\n`;
 }

@@ -18,11 +18,17 @@ export interface LinkRow extends RowFacts {
   readonly verified: boolean;
   /** tierkv, in 10^9 bytes a second. Both ways: the sum of the two. */
   readonly gbps: number;
+  /** What the slowest part of the machine has done in these rounds, alone or under anybody on this link. */
   readonly limitGbps: number;
   /** All that the slowest part of the machine does. */
   readonly limitStage: string;
-  /** gbps / limitGbps. */
+  /** gbps / limitGbps; 1 at most. */
   readonly ratio: number;
+  /** What tierkv moved for this row, and in which time. */
+  readonly movedBytes?: number;
+  readonly seconds?: number;
+  /** The distance of tierkv's slowest round from its fastest, as a share of the median. */
+  readonly spread?: number;
   /** Each stage of the link alone. */
   readonly stagesGbps: Readonly<Record<string, number>>;
   /** One block at a time by plain calls, with the checks of the row. One way only. */
@@ -37,9 +43,12 @@ export interface LinkRow extends RowFacts {
 export function rowOf(route: Route, medians: Medians, readback: boolean, facts: RowFacts): LinkRow {
   const gbpsOf = (name: string): number => medians.get(name)!;
   const gbps = gbpsOf(nameOf('tierkv', route));
-  const [limitGbps, limitStage] = limitOf(route, readback, gbpsOf);
+  const [alone, single, bulk] = (['alone', 'single', 'bulk'] as const).map((who) => nameOf(who, route));
+  const [partGbps, limitStage] = limitOf(route, readback, gbpsOf);
+  // whoever moves blocks over the whole link shows that each of its parts goes so fast
+  const limitGbps = Math.max(partGbps, gbps, ...[single, bulk].map((who) => medians.get(who) ?? 0));
   const stages = stagesOf(route, readback).flatMap((part) => part.map((stage) => [stage, gbpsOf(stage)]));
-  const [single, bulk, alone] = (['single', 'bulk', 'alone'] as const).map((who) => nameOf(who, route));
+  const sample = medians.samples?.get(nameOf('tierkv', route));
   const link = linkOf(route);
   return {
     ...facts,
@@ -50,6 +59,7 @@ export function rowOf(route: Route, medians: Medians, readback: boolean, facts: 
     limitGbps,
     limitStage,
     ratio: gbps / limitGbps,
+    ...(sample && { movedBytes: sample.bytes, seconds: sample.seconds, spread: sample.spread }),
     stagesGbps: Object.fromEntries(stages),
     ...(medians.has(single) && { singleGbps: gbpsOf(single) }),
     ...(medians.has(bulk) && { bulkGbps: gbpsOf(bulk) }),
@@ -57,22 +67,45 @@ export function rowOf(route: Route, medians: Medians, readback: boolean, facts: 
   };
 }
 
+/** Above it a row is called noisy: its rounds differ by more than half of their median. */
+const NOISY = 0.5;
+
+/** A table for each size and pattern. Figures are GB/s where no unit stands beside them. */
 export function renderRows(rows: readonly LinkRow[]): string {
+  const tables = Map.groupBy(
+    rows,
+    ({ unitBytes, pattern }) => `${pattern} blocks of ${formatBytes(unitBytes)}`,
+  );
+  const notes = [
+    ...(rows.some(({ software }) => software) ? ['(SW) a software device has a part in the link'] : []),
+    ...(rows.some(({ spread = 0 }) => spread > NOISY)
+      ? [`! the rounds of tierkv differ by more than ${100 * NOISY} %: the machine was not quiet`]
+      : []),
+  ];
+  const texts = [...tables].map(([title, those]) => `${title}, GB/s\n${tableOf(those)}`);
+  return [...texts, ...notes.map((note) => `${note}\n`)].join('');
+}
+
+function tableOf(rows: readonly LinkRow[]): string {
   const figure = (value: number | undefined, digits = 2): string => value?.toFixed(digits) ?? '-';
-  const left = ['link', 'unit', 'blocks', 'verified', 'slowest part'].map((title) => ({ title }));
-  const right = ['limit', 'GB/s', 'of limit', 'single', 'bulk', 'alone µs'];
+  const right = ['tierkv', '±', 'limit', 'of it', 'single', 'bulk', 'alone', 'moved', 'in'];
   return renderTable(
-    [...left, ...right.map((title) => ({ title, align: 'right' as const }))],
+    [
+      { title: 'link' },
+      ...right.map((title) => ({ title, align: 'right' as const })),
+      { title: 'slowest part' },
+    ],
     rows.map((row) => [
-      row.software ? `${row.link} (SW)` : row.link,
-      formatBytes(row.unitBytes),
-      row.pattern,
-      row.verified ? 'yes' : 'no',
-      row.limitStage,
-      ...[row.limitGbps, row.gbps].map((gbps) => figure(gbps)),
+      `${row.link.replace('+', ' +')}${row.verified ? ', verified' : ''}${row.software ? ' (SW)' : ''}`,
+      figure(row.gbps),
+      row.spread === undefined ? '-' : `${figure(50 * row.spread, 0)} %${row.spread > NOISY ? '!' : ''}`,
+      figure(row.limitGbps),
       `${figure(row.ratio * 100, 0)} %`,
       ...[row.singleGbps, row.bulkGbps].map((gbps) => figure(gbps)),
-      figure(row.aloneUs, 0),
+      row.aloneUs === undefined ? '-' : `${figure(row.aloneUs, 0)} µs`,
+      row.movedBytes === undefined ? '-' : formatBytes(row.movedBytes),
+      row.seconds === undefined ? '-' : `${figure(row.seconds, 1)} s`,
+      row.limitStage.replace('digest of staging', 'digest'),
     ]),
   );
 }

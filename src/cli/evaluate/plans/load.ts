@@ -1,7 +1,12 @@
 /** From a plan's name or file to its cases: the arguments of `tierkv simulate` that they come to. */
 
 import path from 'node:path';
-import type { EvaluationPlan, SuiteCase, SuiteName } from '../../../evolve/fitness/index.ts';
+import {
+  type EvaluationPlan,
+  type SuiteCase,
+  type SuiteName,
+  suiteNames,
+} from '../../../evolve/fitness/index.ts';
 import { configError } from '../../../runtime/errors.ts';
 import { unknownName } from '../../../sim/control/index.ts';
 import { simulateArguments } from '../../sweep/point.ts';
@@ -58,7 +63,23 @@ function casesOf(
   );
 }
 
+/** Most cases of a suite. Each is held with its arguments, and simulated for each policy. */
+const CASES_MAX = 10_000;
+
+function refuseTooMany({ workloads, latencyModels, suites }: PlanSource): void {
+  for (const name of suiteNames) {
+    const { seeds } = suites[name];
+    const count = workloads.length * latencyModels.length * seeds.length;
+    if (count <= CASES_MAX) continue;
+    const problem =
+      `has ${seeds.length} seeds, which come to ${count} cases with ${workloads.length} workloads and ` +
+      `${latencyModels.length} models of time`;
+    throw configError(`suites.${name}.seeds`, problem, `Name fewer: a suite has ${CASES_MAX} cases at most.`);
+  }
+}
+
 function expand(source: PlanSource, folder: string): EvaluationPlan {
+  refuseTooMany(source);
   const cases = (name: SuiteName): SuiteCase[] => casesOf(source, source.suites[name], folder);
   checkArguments(cases('train')[0]);
   return {

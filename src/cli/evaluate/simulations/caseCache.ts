@@ -1,28 +1,40 @@
 /**
- * Results of cases by content: the same policies, workload, arguments, seed and version give the same result,
- * bit for bit, so that it is kept and not computed again. In memory, and in a folder where one is named.
+ * Results of cases by content: the same policies, workload, arguments, seed and program give the same result,
+ * bit for bit, so that it is kept and not computed again. In memory, and in a folder where one is named. Files
+ * count by their bytes, those that other files name and those of tierkv itself among them.
  */
 
 import { readFileSync, renameSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { contentHash, type PolicyBundle, policyId } from '../../../evolve/bundle/index.ts';
 import type { RawMetrics, SuiteCase } from '../../../evolve/fitness/index.ts';
+import { FileContents, filesReadBy, hashOfFolders } from '../../input/index.ts';
 import { makeDirectory } from '../../output/index.ts';
+import { buildSimulation } from '../../simulate/build.ts';
+import { simulateArguments } from '../../sweep/point.ts';
 
 /** Most results in memory; the oldest go first. */
 const RESULTS_MAX = 10_000;
 
-function version(): string {
-  const packageJson = readFileSync(new URL('../../../../package.json', import.meta.url), 'utf8');
-  return (JSON.parse(packageJson) as { version: string }).version;
+const folderOf = (relative: string): string => fileURLToPath(new URL(relative, import.meta.url));
+
+let program: string | undefined;
+
+/** What computes: the files of tierkv. A version is a name, and a checkout changes under it. */
+export function programHash(): string {
+  program ??= hashOfFolders([folderOf('../../../'), folderOf('../../../../data/')]);
+  return program;
 }
 
 export class CaseCache {
   readonly #results = new Map<string, RawMetrics>();
   readonly #folder: string | undefined;
-  readonly #version: string = version();
-  /** Hashes of files by path. */
-  readonly #files = new Map<string, string>();
+  /** Files that arguments lead to and what was in them, by the arguments. */
+  readonly #inputs = new Map<
+    string,
+    { readonly files: readonly string[]; readonly hashes: readonly string[] }
+  >();
 
   /** @param folder made where it is missing */
   constructor(folder?: string) {
@@ -30,10 +42,17 @@ export class CaseCache {
     if (folder !== undefined) makeDirectory(folder, '--cache');
   }
 
-  key(bundle: PolicyBundle, { args, seed, perturbation }: SuiteCase): string {
-    // a file counts by what is in it, wherever it is
-    const content = args.map((arg) => this.#contentOf(arg.slice(arg.indexOf('=') + 1)) ?? arg);
-    return contentHash([policyId(bundle), content, seed, perturbation, this.#version]);
+  /** @param contents files that several keys read once. Default: all are read again */
+  key(bundle: PolicyBundle, suiteCase: SuiteCase, contents: FileContents = new FileContents()): string {
+    return contentHash([policyId(bundle), this.caseHash(suiteCase, contents)]);
+  }
+
+  /** What a case is, whatever its files are named. */
+  caseHash({ args, seed, perturbation }: SuiteCase, contents: FileContents = new FileContents()): string {
+    const given = args.map((arg, i) => withoutFileName(arg, args[i - 1], contents));
+    const read = this.#inputsOf(args, contents);
+    const program = this.#folder === undefined ? '' : programHash();
+    return contentHash([given, read, seed, perturbation, program]);
   }
 
   get(key: string): RawMetrics | undefined {
@@ -68,18 +87,38 @@ export class CaseCache {
     return path.join(folder, `${key}.json`);
   }
 
-  /** Undefined for an argument that names no file. */
-  #contentOf(argument: string): string | undefined {
-    const known = this.#files.get(argument);
-    if (known !== undefined || !isFile(argument)) return known;
-    const hash = contentHash(readFileSync(argument, 'latin1'));
-    this.#files.set(argument, hash);
-    return hash;
+  /**
+   * Hashes of the files that the simulation of these arguments reads, in the order in which it does. Building
+   * it once says which, also those that a specification names; when one of them changes it may name others.
+   */
+  #inputsOf(args: readonly string[], contents: FileContents): readonly string[] {
+    const asText = JSON.stringify(args);
+    const known = this.#inputs.get(asText);
+    if (known?.files.every((file, i) => contents.of(file) === known.hashes[i])) return known.hashes;
+    const files = filesReadBy(() => {
+      const { workload, options } = simulateArguments(args);
+      buildSimulation(workload, options, { skipsKeys: false });
+    });
+    const hashes = files.map((file) => contents.of(file));
+    this.#inputs.set(asText, { files, hashes });
+    return hashes;
   }
 }
 
-function isFile(name: string): boolean {
-  return name !== '' && statSync(name, { throwIfNoEntry: false })?.isFile() === true;
+/**
+ * An argument with the hash of a file in place of its path. Names of models stay, of their files and of their
+ * folders: a model has defaults by its name.
+ */
+function withoutFileName(arg: string, before: string | undefined, contents: FileContents): string {
+  const [, option = '', value = arg] = /^(--[\w-]+=)?(.*)$/s.exec(arg) ?? [];
+  const hash = contents.of(value);
+  if (hash === '') return isFolder(value) ? `${option}${path.basename(path.resolve(value))}/` : arg;
+  const isModel = option === '--model=' || before === '--model';
+  return `${option}${hash}${isModel ? path.basename(value) : ''}`;
+}
+
+function isFolder(name: string): boolean {
+  return name !== '' && statSync(name, { throwIfNoEntry: false })?.isDirectory() === true;
 }
 
 function isMetrics(value: unknown): value is RawMetrics {

@@ -3,7 +3,8 @@
  * What comes out is the same for any number of threads, and with or without a cache.
  */
 
-import { type PolicyBundle, policyId, readBundle } from '../../../evolve/bundle/index.ts';
+import { bindBundle } from '../../../evolve/binding/index.ts';
+import { contentHash, type PolicyBundle, policyId, readBundle } from '../../../evolve/bundle/index.ts';
 import {
   type CaseResult,
   caseScore,
@@ -14,6 +15,7 @@ import {
   FAILED_SCORE,
   GAIN_MIN,
   gainsOf,
+  metricDescriptions,
   policyNodes,
   type RawMetrics,
   type SuiteCase,
@@ -21,8 +23,10 @@ import {
 } from '../../../evolve/fitness/index.ts';
 import { invariant, TierKVError } from '../../../runtime/errors.ts';
 import { unknownName } from '../../../sim/control/index.ts';
+import { PolicyError } from '../../../sim/sandbox/index.ts';
+import { FileContents } from '../../input/index.ts';
 import { refuseIdleScaling } from '../plans/index.ts';
-import { CaseCache } from './caseCache.ts';
+import { CaseCache, programHash } from './caseCache.ts';
 import type { ExplainOptions, Explanation } from './explain.ts';
 import { type PoolLimits, WorkerPool } from './pool.ts';
 
@@ -35,7 +39,8 @@ export interface EvaluatorOptions {
   readonly progress?: (ended: number, asked: number) => void;
 }
 
-type Outcome = { readonly metrics: RawMetrics } | { readonly error: EvaluationError };
+type Failed = { readonly error: EvaluationError };
+type Outcome = { readonly metrics: RawMetrics } | Failed;
 
 export class SimulationEvaluator implements Evaluator {
   readonly objectiveNames: readonly string[];
@@ -60,6 +65,16 @@ export class SimulationEvaluator implements Evaluator {
     return this.plan.suites[suite].map(({ id }) => id);
   }
 
+  /** Hash of all that scores rest on: cases with the bytes of their files, baseline, objectives, tierkv itself. */
+  identity(): string {
+    const contents = new FileContents();
+    const { suites, scoring, baseline } = this.plan;
+    const cases = Object.values(suites).flatMap((suite) =>
+      suite.map((each) => this.#cache.caseHash(each, contents)),
+    );
+    return contentHash([cases, scoring, policyId(readBundle(baseline)), programHash()]);
+  }
+
   /** @throws the signal's reason once it is aborted, TKV_CONFIG where the baseline cannot be run */
   async evaluate(
     bundles: readonly PolicyBundle[],
@@ -69,9 +84,17 @@ export class SimulationEvaluator implements Evaluator {
   ): Promise<readonly Evaluation[]> {
     const all = this.plan.suites[suite];
     const cases = ids === undefined ? all : all.filter(({ id }) => ids.includes(id));
+    // texts are compiled before anything is simulated: a missing colon costs no run of the baseline
+    const checked = await Promise.all(bundles.map((bundle) => this.check(bundle)));
+    if (bundles.length > 0 && checked.every((each) => 'error' in each)) {
+      return bundles.map((bundle, i) => this.#evaluation(bundle, cases, [checked[i] as Failed], []));
+    }
+    const contents = new FileContents();
     const [baseline, ...outcomes] = await Promise.all([
-      this.#cases(readBundle(this.plan.baseline), cases, signal),
-      ...bundles.map((bundle) => this.#checked(bundle, cases, signal)),
+      this.#cases(readBundle(this.plan.baseline), cases, contents, signal),
+      ...checked.map((each) =>
+        'error' in each ? [each] : this.#cases(each.bundle, cases, contents, signal),
+      ),
     ]);
     const failed = baseline.find((outcome) => 'error' in outcome);
     if (failed !== undefined && 'error' in failed) {
@@ -96,7 +119,7 @@ export class SimulationEvaluator implements Evaluator {
       const known = this.plan.suites[suite].map(({ id }) => id);
       throw unknownName('case', caseId, known);
     }
-    const [base] = await this.#cases(readBundle(this.plan.baseline), [each], undefined);
+    const [base] = await this.#cases(readBundle(this.plan.baseline), [each], new FileContents());
     const answer = await this.#pool.run(
       {
         bundle: readBundle(bundle),
@@ -117,34 +140,33 @@ export class SimulationEvaluator implements Evaluator {
     await this.#pool.close();
   }
 
-  /** Outcomes of all cases, or the error of the bundle itself. */
-  async #checked(
-    bundle: PolicyBundle,
-    cases: readonly SuiteCase[],
-    signal: AbortSignal | undefined,
-  ): Promise<readonly Outcome[]> {
-    let checked: PolicyBundle;
+  /** The bundle as it is run, or why it cannot be: read, compiled and bound, and nothing simulated. */
+  async check(bundle: PolicyBundle): Promise<{ readonly bundle: PolicyBundle } | Failed> {
     try {
-      checked = readBundle(bundle);
+      const checked = readBundle(bundle);
       refuseIdleScaling(checked, this.plan);
+      await bindBundle(checked);
+      return { bundle: checked };
     } catch (error) {
       if (!(error instanceof TierKVError)) throw error;
-      return [{ error: { kind: 'contract', message: error.message } }];
+      const { message, line } = error;
+      const kind = error instanceof PolicyError ? error.kind : 'contract';
+      return { error: { kind, message, ...(line === undefined ? {} : { line }) } };
     }
-    return this.#cases(checked, cases, signal);
   }
 
   /** In the order of the cases; after one that failed, later ones may be left out. */
   async #cases(
     bundle: PolicyBundle,
     cases: readonly SuiteCase[],
-    signal: AbortSignal | undefined,
+    contents: FileContents,
+    signal?: AbortSignal,
   ): Promise<readonly Outcome[]> {
     let failedAt = Infinity;
     const outcomes = await Promise.all(
       cases.map(async (each, i) => {
         const off = (): boolean => signal?.aborted === true || i > failedAt;
-        const outcome = await this.#run(bundle, each, off);
+        const outcome = await this.#run(bundle, each, contents, off);
         if (outcome !== undefined && 'error' in outcome) failedAt = Math.min(failedAt, i);
         return outcome;
       }),
@@ -153,24 +175,30 @@ export class SimulationEvaluator implements Evaluator {
     return outcomes.filter((outcome) => outcome !== undefined);
   }
 
-  async #run(bundle: PolicyBundle, each: SuiteCase, off: () => boolean): Promise<Outcome | undefined> {
-    const key = this.#cache.key(bundle, each);
+  async #run(
+    bundle: PolicyBundle,
+    each: SuiteCase,
+    contents: FileContents,
+    off: () => boolean,
+  ): Promise<Outcome | undefined> {
+    const key = this.#cache.key(bundle, each, contents);
     const known = this.#cache.get(key);
     if (known !== undefined) return { metrics: known };
     let running = this.#running.get(key);
     if (running === undefined) {
-      running = this.#start(key, bundle, each, off).finally(() => this.#running.delete(key));
+      running = this.#start(key, bundle, each, contents, off).finally(() => this.#running.delete(key));
       this.#running.set(key, running);
     }
     const outcome = await running;
     // whoever began it may have called it off
-    return outcome === undefined && !off() ? this.#run(bundle, each, off) : outcome;
+    return outcome === undefined && !off() ? this.#run(bundle, each, contents, off) : outcome;
   }
 
   async #start(
     key: string,
     bundle: PolicyBundle,
     each: SuiteCase,
+    contents: FileContents,
     off: () => boolean,
   ): Promise<Outcome | undefined> {
     this.#asked++;
@@ -178,6 +206,7 @@ export class SimulationEvaluator implements Evaluator {
     this.#progress(++this.#ended, this.#asked);
     if (answer === undefined || 'error' in answer) return answer;
     const { metrics } = answer.result;
+    refuseChanged(contents);
     this.#cache.set(key, metrics);
     return { metrics };
   }
@@ -191,7 +220,8 @@ export class SimulationEvaluator implements Evaluator {
     const { scoring } = this.plan;
     const failed = outcomes.find((outcome) => 'error' in outcome);
     if (failed !== undefined && 'error' in failed) {
-      const names = Object.keys(meanMetrics(baseline));
+      const ran = Object.keys(meanMetrics(baseline));
+      const names = ran.length > 0 ? ran : metricDescriptions.map(({ name }) => name);
       return {
         policyId: idOf(bundle),
         score: FAILED_SCORE,
@@ -219,6 +249,19 @@ export class SimulationEvaluator implements Evaluator {
       cases: results,
     };
   }
+}
+
+/**
+ * A run reads its files itself: bytes that are not those of its key would be kept under a wrong one, and
+ * compared with a baseline on other ones.
+ * @throws TKV_INPUT with the file
+ */
+function refuseChanged(contents: FileContents): void {
+  const file = contents.changed();
+  if (file === undefined) return;
+  throw new TierKVError('TKV_INPUT', `${file} changed while it was evaluated on. Run it again.`, {
+    path: file,
+  });
 }
 
 /** Of each metric the mean over the cases that have it. */

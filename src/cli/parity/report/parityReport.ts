@@ -1,6 +1,6 @@
 /** What `tierkv parity` found, as an object and as text. Figures of a software device say so. */
 
-import { formatCount, formatShare, printable, renderTable } from '../../output/index.ts';
+import { formatCount, formatCounted, formatShare, printable, renderTable } from '../../output/index.ts';
 import type { KnownLinks } from '../links.ts';
 import {
   type HitComparison,
@@ -38,7 +38,7 @@ const right = (title: string): { title: string; align: 'right' } => ({ title, al
 
 function signed(error: number): string {
   if (!Number.isFinite(error)) return '-';
-  return `${error >= 0 ? '+' : '−'}${(100 * Math.abs(error)).toFixed(1)} %`;
+  return `${error >= 0 ? '+' : '-'}${(100 * Math.abs(error)).toFixed(1)} %`;
 }
 
 function time(us: number): string {
@@ -116,9 +116,9 @@ export function renderParity(report: ParityReport): string {
   const { adapter, exact, hits, transfers, latencies } = report;
   const device = `${printable(adapter.name)}${adapter.software ? ', a SOFTWARE device' : ''}`;
   const where = exact.firstDifference === null ? '' : `, first at byte ${formatCount(exact.firstDifference)}`;
-  const replayed = `${formatCount(exact.lines)} lines, ${formatCount(exact.bytes)} bytes`;
+  const replayed = `${formatCounted(exact.lines, 'lines')}, ${formatCounted(exact.bytes, 'bytes')}`;
   return [
-    `${formatCount(report.requests)} requests on ${device}; steps by ${report.runner}, ` +
+    `${formatCounted(report.requests, 'requests')} on ${device}; steps by ${report.runner}, ` +
       `${report.latencyModel}; links ${printable(report.links.origin)}\n`,
     hitTable(hits),
     ...(Object.keys(transfers).length === 0 ? [] : [linkTable(transfers, adapter.software)]),

@@ -1,13 +1,13 @@
 /** A study as a table and as a chart. */
 
-import { formatCount, renderTable, type VegaLiteSpec } from '../../output/index.ts';
+import { formatCount, formatCounted, renderTable, type VegaLiteSpec } from '../../output/index.ts';
 import type { Study } from './compare.ts';
 
 export function renderStudy(study: Study): string {
   const { requests, lookups, blockTokens, lower } = study;
   const below = lower[0] + lower[1] === 0 ? '' : `, over DDR ${lower[0]} and NVMe ${lower[1]} blocks`;
-  const size = `${formatCount(lookups)} blocks of ${blockTokens} tokens`;
-  const title = `policies: ${formatCount(requests)} requests, ${size}`;
+  const size = `${formatCounted(lookups, 'blocks')} of ${formatCounted(blockTokens, 'tokens')}`;
+  const title = `policies: ${formatCounted(requests, 'requests')}, ${size}`;
   const rows = study.rows.map((row) => [
     formatCount(row.capacity),
     row.policy,

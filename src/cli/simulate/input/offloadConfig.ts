@@ -1,6 +1,6 @@
 /**
  * Upstream's `--kv-offload-config`: host memory and disk tiers in YAML, under its keys. Disk tiers are
- * bounded here, so a tier may say `capacity_bytes`, which upstream has not.
+ * bounded here, so a tier may say `capacity_bytes`, which upstream has not. A tier of size 0 is no tier.
  */
 
 import type { LinkProfile } from '../../../sim/driver/index.ts';
@@ -40,24 +40,32 @@ export function offloadTiersOf(
   node: SpecNode,
   blockBytes: number,
 ): { lowerTiers: LowerTier[]; loads: LoadTiming } {
-  const cpuBytes = node.integer('cpu_bytes_to_use', { min: 1 }, 0);
+  if (!node.has('cpu_bytes_to_use')) {
+    throw node.error('cpu_bytes_to_use', 'is missing', 'Give bytes of host memory, 0 for none');
+  }
+  const cpuBytes = node.integer('cpu_bytes_to_use', { min: 0 }, 0);
   const cpuBlocks = Math.floor(cpuBytes / blockBytes);
-  if (cpuBlocks < 1) {
+  if (cpuBytes > 0 && cpuBlocks < 1) {
     const problem = `is ${cpuBytes}, less than a block of ${blockBytes} bytes`;
-    throw node.error('cpu_bytes_to_use', problem, 'Give it room for a block or more');
+    throw node.error('cpu_bytes_to_use', problem, 'Give it room for a block or more, or 0 for no such tier');
   }
   readRecorded(node);
-  const lowerTiers: LowerTier[] = [{ tier: 'ddr', blocks: cpuBlocks }];
-  const links: Record<string, LinkProfile> = { hbmToDdr: pcie, ddrToHbm: pcie };
+  const lowerTiers: LowerTier[] = [];
+  const links: Record<string, LinkProfile> = {};
+  if (cpuBlocks > 0) {
+    lowerTiers.push({ tier: 'ddr', blocks: cpuBlocks });
+    Object.assign(links, { hbmToDdr: pcie, ddrToHbm: pcie });
+  }
   const tiers = node.list('secondary_tiers');
   for (const [i, tier] of tiers.entries()) {
     if (i > 1)
       throw node.error('secondary_tiers', `has ${tiers.length} tiers`, 'At most two lie below host memory');
     const name = i === 0 ? 'nvme' : 'remote';
     const { read, write, blocks } = secondaryTier(tier, blockBytes);
-    lowerTiers.push({ tier: name, blocks });
+    if (blocks === 0) continue;
     const target = i === 0 ? 'Nvme' : 'Remote';
-    const above = i === 0 ? 'ddr' : 'nvme';
+    const above = lowerTiers.at(-1)?.tier ?? 'hbm';
+    lowerTiers.push({ tier: name, blocks });
     Object.assign(links, {
       [`${above}To${target}`]: write,
       [`${name}ToHbm`]: read,
@@ -94,11 +102,12 @@ function secondaryTier(
   const readBandwidth = figure('read_bandwidth', read);
   const writeBandwidth = figure('write_bandwidth', write);
   const baseLatencyUs = node.optionalNumber('base_latency', { min: 0, max: 1e9 }) ?? base;
+  const isSized = node.has('capacity_bytes');
   const capacity = node.integer('capacity_bytes', { min: 0 }, 0);
   node.close();
   return {
     read: { baseLatencyUs, bandwidthBytesPerS: readBandwidth * 1e6 },
     write: { baseLatencyUs, bandwidthBytesPerS: writeBandwidth * 1e6 },
-    blocks: capacity === 0 ? DISK_BLOCKS : Math.max(1, Math.floor(capacity / blockBytes)),
+    blocks: !isSized ? DISK_BLOCKS : capacity === 0 ? 0 : Math.max(1, Math.floor(capacity / blockBytes)),
   };
 }

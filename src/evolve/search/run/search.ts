@@ -24,6 +24,7 @@ import { answersTo } from './answers.ts';
 import { beginState, shareOf, shares } from './beginning.ts';
 import { Book } from './book.ts';
 import { Breeding } from './breeding.ts';
+import type { Budget } from './budget.ts';
 import { recordOf } from './measures.ts';
 import { askNumeric, type NumericContext, tellNumeric } from './numericEmitter.ts';
 import type { GenerationRecord, SearchPlan, SearchState } from './state.ts';
@@ -47,15 +48,21 @@ export class Search {
     this.#book = new Book(state.individuals);
   }
 
-  /** Evaluates the presets: generation 0. @throws TKV_CONFIG where none of them runs */
+  /**
+   * Evaluates the presets: generation 0.
+   * @param budget leaves out presets, and seeds, that do not fit into its share for them
+   * @throws TKV_CONFIG where none of them runs
+   */
   static async begin(
     plan: SearchPlan,
     presets: readonly PolicyBundle[],
     evaluator: Evaluator,
     guides: SlotGuides,
     signal?: AbortSignal,
+    budget?: Budget,
   ): Promise<Search> {
-    const { state, individuals } = await beginState(plan, presets, evaluator, signal);
+    const within = { signal, budget, phase: 'presets' } as const;
+    const { state, individuals } = await beginState(plan, presets, evaluator, within);
     const search = new Search(state, evaluator, guides);
     individuals.forEach((individual, i) => {
       if (!search.#book.has(individual.id)) search.#keep(individual, [i % plan.islands]);
@@ -69,8 +76,8 @@ export class Search {
    * @throws TKV_CONFIG where the train suite is not the one that it began with
    */
   static resume(state: SearchState, evaluator: Evaluator, guides: SlotGuides): Search {
-    const before = state.rungs[state.rungs.length - 1].cases.join();
-    if (before !== evaluator.caseIds('train').join()) {
+    const known = new Set(evaluator.caseIds('train'));
+    if (!state.rungs[state.rungs.length - 1].cases.every((id) => known.has(id))) {
       throw configError(
         'train',
         'has other cases than when the search began',

@@ -27,6 +27,8 @@ export interface SearchPlan {
   readonly bins: number;
   /** Worse steps in a row that the restart branch goes along with. */
   readonly tolerance: number;
+  /** Hash of all that scores rest on: workloads, baseline, objectives, tierkv itself. */
+  readonly measured?: string;
 }
 
 /** What one generation came to. */
@@ -82,6 +84,12 @@ export function readState(text: string, plan: SearchPlan, field: string): Search
   for (const name of Object.keys(plan) as (keyof SearchPlan)[]) {
     const [before, now] = [JSON.stringify(state.plan[name]), JSON.stringify(plan[name])];
     if (before === now) continue;
+    if (name === 'measured') {
+      const what = 'has other workloads, another baseline or other objectives than when the search began';
+      const remedy =
+        'Give back the files of the plan as they were, or start a new search in another directory.';
+      throw configError('plan', `${what}, or tierkv itself is another one`, remedy);
+    }
     throw configError(name, `is ${now}, and was ${before} when the search began`, 'Give it the same again.');
   }
   return state;
