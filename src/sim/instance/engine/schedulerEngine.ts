@@ -73,7 +73,12 @@ export class SchedulerEngine implements InstanceEngine {
     this.#jobs = new JobEnds(this.manager, config, links, timeline);
     const { afterCall } = this.#jobs;
     const nowUs = (): number => timeline.nowUs;
-    const estimate = { loads, blockBytes, computeUsPerToken, links, nowUs };
+    const crowd = () => {
+      const { runningCount: running, loadingCount: loading, waitingCount } = this.scheduler;
+      // loads that began at arrival are under way too, or hold what they brought
+      return { running, loading: loading + this.#held.announced, waiting: waitingCount - loading };
+    };
+    const estimate = { loads, blockBytes, computeUsPerToken, links, nowUs, crowd };
     const port = new ChoosingPort(this.manager, { blockTokens, afterCall }, estimate, (now) =>
       this.#held.giveUpNewest(now),
     );
