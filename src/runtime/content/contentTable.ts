@@ -7,6 +7,7 @@
 
 import type { Digest } from '../digest.ts';
 import { invariant } from '../errors.ts';
+import { firstRows, grown, rowsFor } from '../growing.ts';
 import type { StateVisitor } from '../snapshot/index.ts';
 import { PrefixIndex } from './prefixIndex.ts';
 import { PrefixSearch } from './prefixSearch.ts';
@@ -19,29 +20,29 @@ export const UNKNOWN_PARENT = -2;
 
 export class ContentTable {
   readonly capacity: number;
-  readonly keys: Uint32Array;
-  readonly sizeClass: Uint8Array;
-  readonly tokens: Uint16Array;
+  keys: Uint32Array;
+  sizeClass: Uint8Array;
+  tokens: Uint16Array;
   /** Whose room its copies take: that of whoever made it first. */
-  readonly owner: Uint16Array;
-  readonly digestLo: Uint32Array;
-  readonly digestHi: Uint32Array;
+  owner: Uint16Array;
+  digestLo: Uint32Array;
+  digestHi: Uint32Array;
   /** 1 once the digest is known, that is, once the first replica was sealed. */
-  readonly sealed: Uint8Array;
+  sealed: Uint8Array;
   /**
    * First of the chain of ready replicas, the fastest tier first; -1 for none. The replica table has the
    * links.
    */
-  readonly replica: Int32Array;
+  replica: Int32Array;
   /**
    * First of the chain of jobs that bring the content into a tier; -1 for none. The job table has the links.
    */
-  readonly incoming: Int32Array;
+  incoming: Int32Array;
   /**
    * When the content last left HBM downwards, in microseconds; NaN if never. Kept where there is a lower
    * tier.
    */
-  readonly offloadedAtUs: Float64Array;
+  offloadedAtUs: Float64Array;
   readonly index: PrefixIndex;
   /** Right while there are no holes and keys are chained. */
   readonly search: PrefixSearch;
@@ -49,42 +50,49 @@ export class ContentTable {
    * Content of the block before it in the chain, NO_PARENT or UNKNOWN_PARENT. A child keeps its parent's row
    * alive.
    */
-  readonly #parent: Int32Array;
+  #parent: Int32Array;
   /** Ready replicas and incoming jobs. */
-  readonly #copies: Uint16Array;
-  readonly #uses: Int32Array;
+  #copies: Uint16Array;
+  #uses: Int32Array;
   readonly #onForgotten: (content: number) => void;
-  #nextFree: number;
+  /** First of the chain of rows that came back. */
+  #nextFree = -1;
+  /** Rows from here on were never used, and are taken in order when none has come back. */
+  #made = 0;
   #count = 0;
   #holes = 0;
 
-  /** @param onForgotten told of each content just before its row is given up */
+  /**
+   * @param memory where keys and index lie, whole; without it all rows come as they are used
+   * @param onForgotten told of each content just before its row is given up
+   * @param whole whether all rows are there from the start
+   */
   constructor(
     capacity: number,
     tiers: number,
     memory: TableMemory = ordinaryMemory,
     onForgotten: (content: number) => void = () => {},
+    whole = true,
   ) {
     this.capacity = capacity;
+    const rows = firstRows(capacity, whole);
     this.#onForgotten = onForgotten;
-    this.keys = uint32Table(memory, capacity * 4);
-    this.sizeClass = new Uint8Array(capacity);
-    this.tokens = new Uint16Array(capacity);
-    this.owner = new Uint16Array(capacity);
-    this.digestLo = new Uint32Array(capacity);
-    this.digestHi = new Uint32Array(capacity);
-    this.sealed = new Uint8Array(capacity);
-    this.replica = new Int32Array(capacity).fill(-1);
-    this.incoming = new Int32Array(capacity).fill(-1);
-    this.offloadedAtUs = new Float64Array(tiers > 1 ? capacity : 0).fill(Number.NaN);
-    this.index = new PrefixIndex(this.keys, capacity, memory);
-    this.search = new PrefixSearch(this.keys, this.index);
-    this.#copies = new Uint16Array(capacity);
-    this.#uses = new Int32Array(capacity);
+    this.keys = uint32Table(memory, rows * 4);
+    this.sizeClass = new Uint8Array(rows);
+    this.tokens = new Uint16Array(rows);
+    this.owner = new Uint16Array(rows);
+    this.digestLo = new Uint32Array(rows);
+    this.digestHi = new Uint32Array(rows);
+    this.sealed = new Uint8Array(rows);
+    this.replica = new Int32Array(rows).fill(-1);
+    this.incoming = new Int32Array(rows).fill(-1);
+    this.offloadedAtUs = new Float64Array(tiers > 1 ? rows : 0).fill(Number.NaN);
+    this.index = new PrefixIndex(this.keys, capacity, memory, rows);
+    this.search = new PrefixSearch(this.index);
+    this.#copies = new Uint16Array(rows);
+    this.#uses = new Int32Array(rows);
     // While a row is free, its parent is the next free row.
-    this.#parent = new Int32Array(capacity).fill(-1);
-    for (let content = 0; content + 1 < capacity; content++) this.#parent[content] = content + 1;
-    this.#nextFree = capacity > 0 ? 0 : -1;
+    this.#parent = new Int32Array(rows);
   }
 
   get count(): number {
@@ -121,10 +129,8 @@ export class ContentTable {
     const known = this.index.find(keys, at);
     if (known !== -1) return known;
     if (parent >= 0) this.hold(parent);
-    if (this.#nextFree === -1) this.#forgetAbsentParents();
-    const content = this.#nextFree;
+    const content = this.#takeRow();
     invariant(content !== -1, 'there are as many contents as slots and jobs');
-    this.#nextFree = this.#parent[content];
     this.#count++;
     for (let w = 0; w < 4; w++) this.keys[content * 4 + w] = keys[at + w];
     this.sizeClass[content] = sizeClass;
@@ -136,6 +142,43 @@ export class ContentTable {
     if (parent === UNKNOWN_PARENT) this.#holes++;
     this.index.add(content);
     return content;
+  }
+
+  #takeRow(): number {
+    if (this.#nextFree === -1) {
+      if (this.#made < this.capacity) {
+        if (this.#made === this.sealed.length) this.#grow();
+        return this.#made++;
+      }
+      this.#forgetAbsentParents();
+      if (this.#nextFree === -1) return -1;
+    }
+    const content = this.#nextFree;
+    this.#nextFree = this.#parent[content];
+    return content;
+  }
+
+  #grow(): void {
+    const rows = rowsFor(this.#made, this.sealed.length, this.capacity);
+    this.keys = grown(this.keys, rows * 4);
+    this.sizeClass = grown(this.sizeClass, rows);
+    this.tokens = grown(this.tokens, rows);
+    this.owner = grown(this.owner, rows);
+    this.digestLo = grown(this.digestLo, rows);
+    this.digestHi = grown(this.digestHi, rows);
+    this.sealed = grown(this.sealed, rows);
+    this.replica = grown(this.replica, rows, -1);
+    this.incoming = grown(this.incoming, rows, -1);
+    if (this.offloadedAtUs.length > 0) this.offloadedAtUs = grown(this.offloadedAtUs, rows, Number.NaN);
+    this.#copies = grown(this.#copies, rows);
+    this.#uses = grown(this.#uses, rows);
+    this.#parent = grown(this.#parent, rows);
+    this.index.grow(this.keys, rows);
+  }
+
+  /** Rows below this were used at some time. */
+  get rows(): number {
+    return this.#made;
   }
 
   /**
@@ -176,7 +219,7 @@ export class ContentTable {
    * those go.
    */
   #forgetAbsentParents(): void {
-    for (let child = 0; child < this.capacity; child++) {
+    for (let child = 0; child < this.#made; child++) {
       if (this.#uses[child] === 0) continue;
       const parent = this.#parent[child];
       if (parent < 0 || this.#copies[parent] > 0) continue;
@@ -230,11 +273,13 @@ export class ContentTable {
   }
 
   visitState(visitor: StateVisitor): void {
+    visitor.constant(this.capacity);
     visitor.fields(this);
-    this.index.visitState(visitor);
-    visitor.array(this.#parent);
-    visitor.array(this.#copies);
-    visitor.array(this.#uses);
+    this.index.visitState(visitor, this.keys);
+    this.#parent = visitor.growing(this.#parent);
+    this.#copies = visitor.growing(this.#copies);
+    this.#uses = visitor.growing(this.#uses);
+    this.#made = visitor.number(this.#made);
     this.#nextFree = visitor.number(this.#nextFree);
     this.#count = visitor.number(this.#count);
     this.#holes = visitor.number(this.#holes);
@@ -248,7 +293,7 @@ export class ContentTable {
     invariant(this.index.size === this.#count, 'the index holds every content');
     const uses = usesOfOthers.slice();
     let holes = 0;
-    for (let content = 0; content < this.capacity; content++) {
+    for (let content = 0; content < this.#made; content++) {
       if (this.#uses[content] === 0) continue;
       const parent = this.#parent[content];
       if (parent >= 0) uses[parent]++;
@@ -256,7 +301,7 @@ export class ContentTable {
       if (this.#copies[content] === 0) holes++;
       invariant(copies[content] === this.#copies[content], 'a content knows its copies');
     }
-    for (let content = 0; content < this.capacity; content++) {
+    for (let content = 0; content < this.#made; content++) {
       invariant(uses[content] === this.#uses[content], 'a content lives as long as something names it');
     }
     invariant(holes === this.#holes, 'the table knows where prefixes may have holes');

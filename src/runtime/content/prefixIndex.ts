@@ -11,21 +11,29 @@ import { int32Table, ordinaryMemory, type TableMemory } from './tableMemory.ts';
 export const EMPTY = -1;
 
 export class PrefixIndex {
-  readonly slots: Int32Array;
+  /** Replaced when the index grows. */
+  slots: Int32Array;
   /** Takes a hash to the slot where its search begins. */
-  readonly slotMask: number;
+  slotMask: number;
   /**
    * A slot holds the content in its low bits and, in the rest, bits of the key's hash that tell most others
    * apart.
    */
   readonly contentMask: number;
-  readonly #keys: Uint32Array;
+  #keys: Uint32Array;
   #size = 0;
 
-  /** @param keys four words a content, owned by the content table */
-  constructor(keys: Uint32Array, capacity: number, memory: TableMemory = ordinaryMemory) {
-    let slots = 16;
-    while (slots < capacity * 1.5) slots *= 2;
+  /**
+   * @param keys four words a content, owned by the content table
+   * @param rows contents that it has room for now, of `capacity`
+   */
+  constructor(
+    keys: Uint32Array,
+    capacity: number,
+    memory: TableMemory = ordinaryMemory,
+    rows: number = capacity,
+  ) {
+    const slots = slotsFor(rows);
     let contents = 2;
     while (contents <= capacity) contents *= 2;
     invariant(contents <= 2 ** 31, 'contents within limits');
@@ -37,6 +45,22 @@ export class PrefixIndex {
 
   get size(): number {
     return this.#size;
+  }
+
+  /** Four words a content. */
+  get keys(): Uint32Array {
+    return this.#keys;
+  }
+
+  /** The content table has grown: its keys lie elsewhere, and there is room for so many. */
+  grow(keys: Uint32Array, rows: number): void {
+    this.#keys = keys;
+    if (slotsFor(rows) === this.slots.length) return;
+    const old = this.slots;
+    this.slots = new Int32Array(slotsFor(rows)).fill(EMPTY);
+    this.slotMask = this.slots.length - 1;
+    this.#size = 0;
+    for (let i = 0; i < old.length; i++) if (old[i] !== EMPTY) this.add(old[i] & this.contentMask);
   }
 
   find(keys: Uint32Array, at: number): number {
@@ -111,8 +135,11 @@ export class PrefixIndex {
     this.#size--;
   }
 
-  visitState(visitor: StateVisitor): void {
-    visitor.array(this.slots);
+  /** @param keys of the content table, whose state was shown before */
+  visitState(visitor: StateVisitor, keys: Uint32Array): void {
+    this.#keys = keys;
+    this.slots = visitor.growing(this.slots);
+    this.slotMask = this.slots.length - 1;
     this.#size = visitor.number(this.#size);
   }
 
@@ -129,6 +156,12 @@ export class PrefixIndex {
     }
     invariant(count === this.#size, 'the index knows its size');
   }
+}
+
+function slotsFor(contents: number): number {
+  let slots = 16;
+  while (slots < contents * 1.5) slots *= 2;
+  return slots;
 }
 
 export function hashOf(keys: Uint32Array, at: number): number {

@@ -22,7 +22,6 @@ import { prefixLength } from './prefixLength.ts';
 const GROUP = 256;
 
 export class PrefixSearch {
-  readonly #keys: Uint32Array;
   readonly #index: PrefixIndex;
   /** Chains whose length is not known yet, and of these, the ones that are being narrowed. */
   readonly #open: Int32Array = new Int32Array(GROUP);
@@ -44,9 +43,7 @@ export class PrefixSearch {
   readonly #candidate: Int32Array = new Int32Array(GROUP);
   readonly #firstWord: Uint32Array = new Uint32Array(GROUP);
 
-  /** @param keys four words a content, those of the index */
-  constructor(keys: Uint32Array, index: PrefixIndex) {
-    this.#keys = keys;
+  constructor(index: PrefixIndex) {
     this.#index = index;
   }
 
@@ -98,7 +95,7 @@ export class PrefixSearch {
     const candidate = this.#candidate;
     const firstWord = this.#firstWord;
     const index = this.#index;
-    const own = this.#keys;
+    const own = index.keys;
     for (let i = 0; i < open; i++) at[i] = start[list[i]] + (present[list[i]] - 1) * 4;
     this.#lookUp(keys, open);
     for (let i = 0; i < open; i++) firstWord[i] = own[Math.max(candidate[i], 0) * 4];

@@ -21,6 +21,7 @@ export class Core extends Whereabouts {
     if (slot === -1) return -1;
     this.census[tier]?.took(slot);
     const replica = this.replicas.base[tier] + slot;
+    this.replicas.reach(replica);
     const { owner: owners } = this.replicas;
     this.replicas.foreign[replica] = owners[replica] === owner && owner !== this.config.sharedOwner ? 0 : 1;
     owners[replica] = owner;

@@ -41,7 +41,7 @@ export function loseTier(core: Core, tier: number): TierLoss {
   for (const id of jobs) endJob(core, id, tier);
   serveEnded(core);
   for (const entry of held) settleEntry(core, entry, tier);
-  for (let r = core.replicas.base[tier]; r < core.replicas.base[tier + 1]; r++) core.freeIfDrained(r);
+  for (let r = core.replicas.base[tier]; r < core.replicas.end(tier); r++) core.freeIfDrained(r);
   let lost = 0;
   for (const content of gone) if (!isAnywhere(core, content)) lost++;
   for (const content of gone) core.contents.unhold(content);
@@ -67,7 +67,7 @@ function heldIn(core: Core, tier: number): Held[] {
 function jobsOn(core: Core, tier: number): JobId[] {
   const { jobs, replicas } = core;
   const found: JobId[] = [];
-  for (let row = 0; row < jobs.capacity; row++) {
+  for (let row = 0; row < jobs.rows; row++) {
     const source = jobs.source[row];
     const fills = jobs.state[row] === JobState.ISSUED && jobs.targetTier[row] === tier;
     const reads = jobs.state[row] === JobState.WAITING && source !== -1 && replicas.tierOf(source) === tier;
@@ -83,7 +83,7 @@ function jobsOn(core: Core, tier: number): JobId[] {
 function unpublishAll(core: Core, tier: number): number[] {
   const { replicas, contents } = core;
   const gone: number[] = [];
-  for (let r = replicas.base[tier]; r < replicas.base[tier + 1]; r++) {
+  for (let r = replicas.base[tier]; r < replicas.end(tier); r++) {
     if (replicas.state[r] !== State.READY) continue;
     const content = replicas.content[r];
     contents.hold(content);

@@ -2,6 +2,7 @@
 
 export { ComputePace } from './computePace.ts';
 export { LinkPace } from './linkPace.ts';
+export { isLoadBetter, type LoadChoice } from './loadAmongOthers.ts';
 export {
   type ComputeEstimate,
   type LoadEstimate,

@@ -25,15 +25,17 @@ export interface PolicyWorld {
   readonly residentBytes: ArrayLike<number>;
   /** Rows that contents have: content numbers are below this. */
   readonly contents: number;
+  /** Whether tables are to have room for all replicas and contents from the start, so that no call waits. */
+  readonly whole: boolean;
   /** The manager's time, in integer microseconds. */
   nowUs(): number;
   /** How often the replica's slot was taken: another number means another use of the slot. */
   generationOf(replica: number): number;
   /** Content of the block before it in its chain; negative for none, or for one that is not known. */
   parentOf(content: number): number;
-  /** The four words of the content's key, read from `keys[content * 4]` on. */
+  /** The four words of the content's key, read from `keys[content * 4]` on. Replaced when the table grows. */
   readonly keys: Uint32Array;
-  /** Tokens of each content. */
+  /** Tokens of each content. Replaced when the table grows, as is `owner`. */
   readonly tokens: ArrayLike<number>;
   /** Owner of each content. */
   readonly owner: ArrayLike<number>;

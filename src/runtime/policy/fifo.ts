@@ -3,6 +3,7 @@
  * baseline, and the shortest example of a policy.
  */
 
+import { firstRows, grown, rowsFor } from '../growing.ts';
 import type { StateVisitor } from '../snapshot/index.ts';
 import type { PolicyWorld } from './evictionPolicy.ts';
 import { RankedPolicy } from './parts/index.ts';
@@ -10,19 +11,21 @@ import { RankedPolicy } from './parts/index.ts';
 export class Fifo extends RankedPolicy {
   readonly #world: PolicyWorld;
   /** When the replica came, and in which use of its slot. */
-  readonly #arrival: Float64Array;
-  readonly #generation: Uint32Array;
+  #arrival: Float64Array;
+  #generation: Uint32Array;
   #arrivals = 0;
 
   constructor(world: PolicyWorld) {
     super(world);
     this.#world = world;
-    this.#arrival = new Float64Array(world.base[world.tiers]);
-    this.#generation = new Uint32Array(world.base[world.tiers]);
+    const rows = firstRows(world.base[world.tiers], world.whole);
+    this.#arrival = new Float64Array(rows);
+    this.#generation = new Uint32Array(rows);
   }
 
   protected rankOf(replica: number): number {
     const generation = this.#world.generationOf(replica);
+    if (replica >= this.#arrival.length) this.#grow(replica);
     if (this.#generation[replica] !== generation) {
       this.#generation[replica] = generation;
       this.#arrival[replica] = ++this.#arrivals;
@@ -30,10 +33,17 @@ export class Fifo extends RankedPolicy {
     return this.#arrival[replica];
   }
 
+  #grow(replica: number): void {
+    const { base, tiers } = this.#world;
+    const rows = rowsFor(replica, this.#arrival.length, base[tiers]);
+    this.#arrival = grown(this.#arrival, rows);
+    this.#generation = grown(this.#generation, rows);
+  }
+
   override visitState(visitor: StateVisitor): void {
     super.visitState(visitor);
-    visitor.array(this.#arrival);
-    visitor.array(this.#generation);
+    this.#arrival = visitor.growing(this.#arrival);
+    this.#generation = visitor.growing(this.#generation);
     this.#arrivals = visitor.number(this.#arrivals);
   }
 }

@@ -4,24 +4,30 @@
  * block that returns begins anew.
  */
 
+import { firstRows, grown, rowsFor } from '../growing.ts';
 import type { StateVisitor } from '../snapshot/index.ts';
 import type { PolicyWorld } from './evictionPolicy.ts';
 import { RankedPolicy } from './parts/index.ts';
 
 export class Lfu extends RankedPolicy {
   /** By content: requests that used it. A replica keeps the rank with which it entered. */
-  readonly #uses: Float64Array;
+  #uses: Float64Array;
+  readonly #contents: number;
 
   constructor(world: PolicyWorld) {
     super(world);
-    this.#uses = new Float64Array(world.contents);
+    this.#contents = world.contents;
+    this.#uses = new Float64Array(firstRows(world.contents, world.whole));
   }
 
   protected rankOf(_replica: number, content: number): number {
-    return this.#uses[content];
+    return this.#uses[content] ?? 0;
   }
 
   override touch(content: number): void {
+    if (content >= this.#uses.length) {
+      this.#uses = grown(this.#uses, rowsFor(content, this.#uses.length, this.#contents));
+    }
     this.#uses[content]++;
   }
 
@@ -31,6 +37,6 @@ export class Lfu extends RankedPolicy {
 
   override visitState(visitor: StateVisitor): void {
     super.visitState(visitor);
-    visitor.array(this.#uses);
+    this.#uses = visitor.growing(this.#uses);
   }
 }

@@ -1,5 +1,6 @@
 /** Least recently used first: the replica whose last sequence let it go longest ago. O(1) a call. */
 
+import { firstRows } from '../growing.ts';
 import { IntrusiveLists } from '../pool/intrusiveLists.ts';
 import type { StateVisitor } from '../snapshot/index.ts';
 import type { EvictionPolicy, PolicyWorld } from './evictionPolicy.ts';
@@ -11,9 +12,10 @@ export class Lru implements EvictionPolicy {
   readonly #stamp: Float64Array;
   #stamps = 0;
 
-  constructor({ tiers, base, unitBytes }: PolicyWorld) {
+  constructor({ tiers, base, unitBytes, whole }: PolicyWorld) {
     this.#classes = unitBytes.length;
-    this.#lists = new IntrusiveLists(base[tiers], tiers * unitBytes.length);
+    const replicas = base[tiers];
+    this.#lists = new IntrusiveLists(replicas, tiers * unitBytes.length, firstRows(replicas, whole));
     this.#stamp = new Float64Array(unitBytes.length > 1 ? base[tiers] : 0);
   }
 

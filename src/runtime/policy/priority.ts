@@ -9,7 +9,7 @@ import type { PolicyWorld } from './evictionPolicy.ts';
 import { RankedPolicy } from './parts/index.ts';
 
 export class Priority extends RankedPolicy {
-  readonly #owner: ArrayLike<number>;
+  readonly #world: PolicyWorld;
   readonly #levels: readonly number[];
 
   /**
@@ -18,12 +18,12 @@ export class Priority extends RankedPolicy {
    */
   constructor(world: PolicyWorld, levels: string) {
     super(world);
-    this.#owner = world.owner;
+    this.#world = world;
     this.#levels = parseLevels(levels);
   }
 
   protected rankOf(_replica: number, content: number): number {
-    return this.#levels[this.#owner[content]] ?? 0;
+    return this.#levels[this.#world.owner[content]] ?? 0;
   }
 }
 

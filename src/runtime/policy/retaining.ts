@@ -13,6 +13,7 @@
  */
 
 import { invariant } from '../errors.ts';
+import { firstRows, grown, rowsFor } from '../growing.ts';
 import type { StateVisitor } from '../snapshot/index.ts';
 import type { EvictionPolicy, PolicyWorld, Retention, Visit } from './evictionPolicy.ts';
 import { RankedReplicas } from './parts/index.ts';
@@ -27,14 +28,14 @@ export class Retaining implements EvictionPolicy {
   readonly #world: PolicyWorld;
   readonly #policy: EvictionPolicy;
   /** By content: uses since it is known, up to two. What others use too is not dropped for one of them. */
-  readonly #uses: Uint8Array;
+  #uses: Uint8Array;
   /** Present from the first hint on. */
   #hints: Hints | null = null;
 
   constructor(policy: EvictionPolicy, world: PolicyWorld) {
     this.#policy = policy;
     this.#world = world;
-    this.#uses = new Uint8Array(world.contents);
+    this.#uses = new Uint8Array(firstRows(world.contents, world.whole));
   }
 
   begin(visit: Visit): void {
@@ -42,6 +43,9 @@ export class Retaining implements EvictionPolicy {
   }
 
   touch(content: number, visit: Visit): void {
+    if (content >= this.#uses.length) {
+      this.#uses = grown(this.#uses, rowsFor(content, this.#uses.length, this.#world.contents));
+    }
     if (this.#uses[content] < 2) this.#uses[content]++;
     this.#hints?.used(content);
     this.#policy.touch(content, visit);
@@ -95,7 +99,7 @@ export class Retaining implements EvictionPolicy {
   /** Into the policy's order, and among those to drop where that is wished. */
   #line(replica: number, tier: number, sizeClass: number, content: number): void {
     this.#policy.enter(replica, tier, sizeClass, content);
-    if (this.#uses[content] < 2) this.#hints?.mayDrop(replica, tier, sizeClass, content);
+    if (!(this.#uses[content] >= 2)) this.#hints?.mayDrop(replica, tier, sizeClass, content);
   }
 
   #giveUp(hints: Hints, replica: number, tier: number): void {
@@ -127,7 +131,7 @@ export class Retaining implements EvictionPolicy {
 
   visitState(visitor: StateVisitor): void {
     this.#policy.visitState(visitor);
-    visitor.array(this.#uses);
+    this.#uses = visitor.growing(this.#uses);
     if (visitor.flag(this.#hints !== null)) {
       this.#hints ??= new Hints(this.#world);
       this.#hints.visitState(visitor);

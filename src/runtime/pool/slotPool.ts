@@ -10,6 +10,7 @@
  */
 
 import { invariant } from '../errors.ts';
+import { firstRows, grown, rowsFor } from '../growing.ts';
 import type { StateVisitor } from '../snapshot/index.ts';
 import { IntrusiveLists } from './intrusiveLists.ts';
 import type { PoolShape } from './shape.ts';
@@ -18,29 +19,34 @@ const UNCUT = 255;
 
 export class SlotPool {
   readonly shape: PoolShape;
-  readonly generation: Uint32Array;
-  readonly #pageClass: Uint8Array;
-  readonly #pageTaken: Uint16Array;
-  readonly #pageFreeSlot: Int32Array;
-  readonly #nextFreeSlot: Int32Array;
+  /** By slot, for those of which `reach` was told. */
+  generation: Uint32Array;
+  #pageClass: Uint8Array;
+  #pageTaken: Uint16Array;
+  #pageFreeSlot: Int32Array;
+  #nextFreeSlot: Int32Array;
+  /** Pages from here on were never used: they are uncut, and taken in order when list 0 is empty. */
+  #made = 0;
   /**
-   * List 0: uncut pages. List 1 + bucketBase[c] + taken: pages of class c with so many slots taken, none
-   * full.
+   * List 0: uncut pages before `made`. List 1 + bucketBase[c] + taken: pages of class c with so many slots
+   * taken, none full.
    */
   readonly #pages: IntrusiveLists;
   readonly #bucketBase: Int32Array;
   readonly #freeSlots: Int32Array;
   #taken = 0;
 
-  constructor(shape: PoolShape) {
+  /** @param whole whether all tables have room for every slot from the start */
+  constructor(shape: PoolShape, whole = true) {
     invariant(
       shape.slotBytes.length < UNCUT && shape.slotsPerPageMax <= 0xffff,
       'a pool shape within limits',
     );
     this.shape = shape;
-    this.generation = new Uint32Array(shape.slotLimit);
-    this.#pageClass = new Uint8Array(shape.pages).fill(UNCUT);
-    const cutPages = shape.slotsPerPageMax > 1 ? shape.pages : 0;
+    const pages = firstRows(shape.pages, whole);
+    this.generation = new Uint32Array(pages * shape.slotsPerPageMax);
+    this.#pageClass = new Uint8Array(pages).fill(UNCUT);
+    const cutPages = shape.slotsPerPageMax > 1 ? pages : 0;
     this.#pageTaken = new Uint16Array(cutPages);
     this.#pageFreeSlot = new Int32Array(cutPages).fill(-1);
     this.#nextFreeSlot = new Int32Array(cutPages * shape.slotsPerPageMax).fill(-1);
@@ -50,8 +56,7 @@ export class SlotPool {
       this.#bucketBase[c] = lists;
       lists += shape.slotsPerPage[c] + 1;
     }
-    this.#pages = new IntrusiveLists(shape.pages, lists);
-    for (let page = shape.pages - 1; page >= 0; page--) this.#pages.append(0, page);
+    this.#pages = new IntrusiveLists(shape.pages, lists, pages);
     this.#freeSlots = new Int32Array(shape.slotBytes.length);
   }
 
@@ -60,12 +65,12 @@ export class SlotPool {
   }
 
   get uncutPages(): number {
-    return this.#pages.size(0);
+    return this.#pages.size(0) + this.shape.pages - this.#made;
   }
 
   /** Slots of a class that could be taken now. */
   freeSlots(sizeClass: number): number {
-    return this.#freeSlots[sizeClass] + this.#pages.size(0) * this.shape.slotsPerPage[sizeClass];
+    return this.#freeSlots[sizeClass] + this.uncutPages * this.shape.slotsPerPage[sizeClass];
   }
 
   sizeClassOf(slot: number): number {
@@ -78,6 +83,7 @@ export class SlotPool {
 
   /** Slots of the page that are taken. */
   takenOn(page: number): number {
+    if (page >= this.#made) return 0;
     if (this.shape.slotsPerPageMax > 1) return this.#pageTaken[page];
     return this.#pageClass[page] === UNCUT ? 0 : 1;
   }
@@ -105,17 +111,44 @@ export class SlotPool {
 
   /** Where no page holds more than one slot, the page is the slot. */
   #takePage(sizeClass: number): number {
-    const page = this.#pages.newest(0);
-    if (page === -1) return -1;
-    this.#pages.remove(0, page);
-    this.#pageClass[page] = sizeClass;
+    const page = this.#takeUncut();
+    if (page !== -1) this.#pageClass[page] = sizeClass;
     return page;
+  }
+
+  /** The uncut page that was used last, else the first one that was never used; -1 when there is none. */
+  #takeUncut(): number {
+    const page = this.#pages.newest(0);
+    if (page !== -1) {
+      this.#pages.remove(0, page);
+      return page;
+    }
+    if (this.#made === this.shape.pages) return -1;
+    if (this.#made === this.#pageClass.length) this.#grow(this.#made);
+    return this.#made++;
+  }
+
+  /** Makes room in the tables for the slot and those before it. */
+  reach(slot: number): void {
+    const page = this.pageOf(slot);
+    if (page >= this.#pageClass.length) this.#grow(page);
+  }
+
+  #grow(page: number): void {
+    const { pages, slotsPerPageMax } = this.shape;
+    const rows = rowsFor(page, this.#pageClass.length, pages);
+    this.generation = grown(this.generation, rows * slotsPerPageMax);
+    this.#pageClass = grown(this.#pageClass, rows, UNCUT);
+    if (slotsPerPageMax === 1) return;
+    this.#pageTaken = grown(this.#pageTaken, rows);
+    this.#pageFreeSlot = grown(this.#pageFreeSlot, rows, -1);
+    this.#nextFreeSlot = grown(this.#nextFreeSlot, rows * slotsPerPageMax, -1);
   }
 
   #takeFromPage(sizeClass: number): number {
     let page = this.#fullestPage(sizeClass);
     if (page === -1) {
-      page = this.#pages.newest(0);
+      page = this.#takeUncut();
       if (page === -1) return -1;
       this.#cut(page, sizeClass);
     }
@@ -132,13 +165,18 @@ export class SlotPool {
    */
   takeSlot(slot: number, sizeClass: number, generation: number): boolean {
     const { slotsPerPageMax, slotsPerPage } = this.shape;
+    this.reach(slot);
     const page = this.pageOf(slot);
     invariant(slot - page * slotsPerPageMax < slotsPerPage[sizeClass], 'the slot exists in its class');
     invariant(generation >= this.generation[slot], 'a generation never falls');
     const cut = this.#pageClass[page];
     if (cut !== UNCUT && (cut !== sizeClass || slotsPerPageMax === 1)) return false;
-    if (slotsPerPageMax === 1) {
+    if (cut === UNCUT) {
+      // pages that are passed over are taken after those that were used before, in order
+      for (; this.#made <= page; this.#made++) this.#pages.prepend(0, this.#made);
       this.#pages.remove(0, page);
+    }
+    if (slotsPerPageMax === 1) {
       this.#pageClass[page] = sizeClass;
     } else {
       if (cut === UNCUT) this.#cut(page, sizeClass);
@@ -198,7 +236,6 @@ export class SlotPool {
   }
 
   #cut(page: number, sizeClass: number): void {
-    this.#pages.remove(0, page);
     this.#pageClass[page] = sizeClass;
     this.#pageTaken[page] = 0;
     const slots = this.shape.slotsPerPage[sizeClass];
@@ -218,11 +255,14 @@ export class SlotPool {
   }
 
   visitState(visitor: StateVisitor): void {
-    visitor.array(this.generation);
-    visitor.array(this.#pageClass);
-    visitor.array(this.#pageTaken);
-    visitor.array(this.#pageFreeSlot);
-    visitor.array(this.#nextFreeSlot);
+    visitor.constant(this.shape.pages);
+    visitor.constant(this.shape.slotLimit);
+    this.generation = visitor.growing(this.generation);
+    this.#pageClass = visitor.growing(this.#pageClass);
+    this.#pageTaken = visitor.growing(this.#pageTaken);
+    this.#pageFreeSlot = visitor.growing(this.#pageFreeSlot);
+    this.#nextFreeSlot = visitor.growing(this.#nextFreeSlot);
+    this.#made = visitor.number(this.#made);
     visitor.array(this.#freeSlots);
     this.#pages.visitState(visitor);
     this.#taken = visitor.number(this.#taken);
@@ -232,7 +272,7 @@ export class SlotPool {
     this.#pages.checkIntegrity();
     const free = new Int32Array(this.shape.slotBytes.length);
     let taken = 0;
-    for (let page = 0; page < this.shape.pages; page++) {
+    for (let page = 0; page < this.#made; page++) {
       const sizeClass = this.#pageClass[page];
       if (sizeClass === UNCUT) continue;
       if (this.shape.slotsPerPageMax === 1) {

@@ -4,10 +4,12 @@
  *
  * - `refs` counts sequences that hold the replica, `readers` counts jobs that copy from it.
  * - A replica that jobs read keeps its slot until they have ended.
+ * - Rows up to the highest replica that was ever reserved are there; of the others only the numbers are.
  * - READY with no refs is cached: exactly those replicas are evictable, and the eviction policy has them.
  */
 
 import { invariant } from '../errors.ts';
+import { firstRows, grown, rowsFor } from '../growing.ts';
 import type { StateVisitor } from '../snapshot/index.ts';
 import { STATES, State, stateNames, successors } from './state.ts';
 
@@ -16,29 +18,30 @@ export const NO_REPLICA = -1;
 export class ReplicaTable {
   readonly tiers: number;
   readonly base: Int32Array;
-  readonly state: Uint8Array;
-  readonly content: Int32Array;
-  readonly refs: Int32Array;
-  readonly readers: Uint16Array;
+  state: Uint8Array;
+  content: Int32Array;
+  refs: Int32Array;
+  readers: Uint16Array;
   /** Next ready replica of the same content, in the same tier or a slower one; -1 for none. */
-  readonly alias: Int32Array;
+  alias: Int32Array;
   /** 1 while the replica counts against its tier's capacity. */
-  readonly resident: Uint8Array;
+  resident: Uint8Array;
   /** 1 while a job fills the slot. */
-  readonly writing: Uint8Array;
+  writing: Uint8Array;
   /** 1 while the replica may be evicted. */
-  readonly evictable: Uint8Array;
+  evictable: Uint8Array;
   /** 1 while the slot may hold bytes of another owner than the replica's. */
-  readonly foreign: Uint8Array;
+  foreign: Uint8Array;
   /** Whose room it takes; of a free slot, whose it took. */
-  readonly owner: Uint16Array;
+  owner: Uint16Array;
   readonly #counts: Int32Array;
 
-  constructor(slotLimits: readonly number[]) {
+  /** @param whole whether all rows are there from the start */
+  constructor(slotLimits: readonly number[], whole = true) {
     this.tiers = slotLimits.length;
     this.base = new Int32Array(this.tiers + 1);
     for (let t = 0; t < this.tiers; t++) this.base[t + 1] = this.base[t] + slotLimits[t];
-    const total = this.base[this.tiers];
+    const total = firstRows(this.base[this.tiers], whole);
     this.state = new Uint8Array(total);
     this.content = new Int32Array(total).fill(-1);
     this.refs = new Int32Array(total);
@@ -52,8 +55,35 @@ export class ReplicaTable {
     this.#counts = new Int32Array(this.tiers * STATES);
   }
 
+  /** Replicas of all tiers. */
   get size(): number {
     return this.base[this.tiers];
+  }
+
+  /** Replicas below this have a row; all others are free. */
+  get rows(): number {
+    return this.state.length;
+  }
+
+  /** Behind the replicas of the tier that have a row. */
+  end(tier: number): number {
+    return Math.min(this.base[tier + 1], this.state.length);
+  }
+
+  /** Makes rows for the replica and those before it. */
+  reach(replica: number): void {
+    if (replica < this.state.length) return;
+    const rows = rowsFor(replica, this.state.length, this.size);
+    this.state = grown(this.state, rows);
+    this.content = grown(this.content, rows, -1);
+    this.refs = grown(this.refs, rows);
+    this.readers = grown(this.readers, rows);
+    this.alias = grown(this.alias, rows, -1);
+    this.resident = grown(this.resident, rows);
+    this.writing = grown(this.writing, rows);
+    this.evictable = grown(this.evictable, rows);
+    this.foreign = grown(this.foreign, rows);
+    this.owner = grown(this.owner, rows);
   }
 
   tierOf(replica: number): number {
@@ -84,6 +114,7 @@ export class ReplicaTable {
   }
 
   visitState(visitor: StateVisitor): void {
+    visitor.constant(this.size);
     visitor.fields(this);
     visitor.array(this.#counts);
   }

@@ -26,7 +26,8 @@ const kinds = [
   Uint8Array,
 ] as const;
 
-function kindOf(array: TypedArray): (typeof kinds)[number] {
+/** What makes arrays of this kind. */
+export function kindOf(array: TypedArray): new (length: number) => TypedArray {
   const kind = kinds.find((each) => array instanceof each);
   invariant(kind !== undefined, 'state is in arrays of numbers');
   return kind;

@@ -41,6 +41,10 @@ class Saver implements StateVisitor {
     }
   }
 
+  constant(value: number): void {
+    this.saved.push(value);
+  }
+
   array(array: TypedArray): void {
     this.saved.push(packed(array));
   }
@@ -85,6 +89,10 @@ class Restorer implements StateVisitor {
       if (typeof value !== 'object') fields[name] = this.#take(typeof value);
       else fields[name] = this.#fill(value);
     }
+  }
+
+  constant(value: number): void {
+    if (this.#take('number') !== value) throw mismatch();
   }
 
   array(array: TypedArray): void {

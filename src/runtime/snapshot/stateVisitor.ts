@@ -20,8 +20,13 @@ export type TypedArray =
 export interface StateVisitor {
   /** Whether saved state is put back. */
   readonly restores: boolean;
-  /** The object's own public fields that are numbers, flags or typed arrays. */
+  /**
+   * The object's own public fields that are numbers, flags or typed arrays. An array that has grown replaces
+   * the one that is there.
+   */
   fields(owner: object): void;
+  /** A number of the configuration. State that was saved with another one is refused. */
+  constant(value: number): void;
   /** An array whose length never changes. */
   array(array: TypedArray): void;
   /** An array that is replaced when it grows. @returns the one to go on with */

@@ -10,6 +10,7 @@
  */
 
 import { invariant, TierKVError } from '../errors.ts';
+import { firstRows, grown, rowsFor } from '../growing.ts';
 import type { StateVisitor } from '../snapshot/index.ts';
 
 export type JobId = number & { readonly __job: never };
@@ -44,75 +45,83 @@ function rowIn(id: JobId): number {
 
 export class JobTable {
   readonly capacity: number;
-  readonly kind: Uint8Array;
-  readonly state: Uint8Array;
-  readonly priority: Uint8Array;
-  readonly sizeClass: Uint8Array;
-  readonly content: Int32Array;
+  kind: Uint8Array;
+  state: Uint8Array;
+  priority: Uint8Array;
+  sizeClass: Uint8Array;
+  content: Int32Array;
   /** Replica numbers, -1 while unknown. */
-  readonly source: Int32Array;
-  readonly target: Int32Array;
-  readonly targetTier: Int8Array;
-  readonly sourceGeneration: Uint32Array;
-  readonly targetGeneration: Uint32Array;
-  readonly deadlineUs: Float64Array;
+  source: Int32Array;
+  target: Int32Array;
+  targetTier: Int8Array;
+  sourceGeneration: Uint32Array;
+  targetGeneration: Uint32Array;
+  deadlineUs: Float64Array;
   /** When the job was made, in microseconds of the manager's time. */
-  readonly madeAtUs: Float64Array;
+  madeAtUs: Float64Array;
   /** How it ended, for a job that is ENDED or DETACHED. */
-  readonly outcome: Uint8Array;
+  outcome: Uint8Array;
   /** Whose room it takes. */
-  readonly owner: Uint16Array;
+  owner: Uint16Array;
   /** 1 for a job whose source was evicted and keeps its slot only until this job has ended. */
-  readonly leaving: Uint8Array;
+  leaving: Uint8Array;
   /** 1 once the listener was told of its end, which comes twice to a job that was detached. */
-  readonly told: Uint8Array;
+  told: Uint8Array;
   /** 1 while a job without a slot counts against its target tier's capacity. */
-  readonly resident: Uint8Array;
+  resident: Uint8Array;
   /** Next job that brings the same content into a tier, -1 for none. */
-  readonly nextIncoming: Int32Array;
+  nextIncoming: Int32Array;
   /** First waiter, -1 for none. */
-  readonly waiter: Int32Array;
+  waiter: Int32Array;
   /** 1 once an issued job's deadline has passed: nobody counts on its end any more. */
-  readonly overdue: Uint8Array;
-  readonly #uses: Uint32Array;
-  readonly #free: Int32Array;
-  #freeCount: number;
+  overdue: Uint8Array;
+  #uses: Uint32Array;
+  /** Rows that came back, the last one first to be used again. */
+  #free: Int32Array;
+  #freeCount = 0;
+  /** Rows from here on were never used, and are taken in order when no row has come back. */
+  #made = 0;
   issued = 0;
   /** Of these, past their deadline: they may never end. */
   overdueCount = 0;
   waiting = 0;
 
-  constructor(capacity: number) {
+  /** @param whole whether all rows are there from the start */
+  constructor(capacity: number, whole = true) {
     invariant(capacity <= ROWS_MAX, 'job rows fit a job id');
     this.capacity = capacity;
-    this.kind = new Uint8Array(capacity);
-    this.state = new Uint8Array(capacity);
-    this.priority = new Uint8Array(capacity);
-    this.sizeClass = new Uint8Array(capacity);
-    this.content = new Int32Array(capacity).fill(-1);
-    this.source = new Int32Array(capacity).fill(-1);
-    this.target = new Int32Array(capacity).fill(-1);
-    this.targetTier = new Int8Array(capacity);
-    this.sourceGeneration = new Uint32Array(capacity);
-    this.targetGeneration = new Uint32Array(capacity);
-    this.deadlineUs = new Float64Array(capacity).fill(Number.POSITIVE_INFINITY);
-    this.madeAtUs = new Float64Array(capacity);
-    this.outcome = new Uint8Array(capacity);
-    this.owner = new Uint16Array(capacity);
-    this.leaving = new Uint8Array(capacity);
-    this.told = new Uint8Array(capacity);
-    this.resident = new Uint8Array(capacity);
-    this.nextIncoming = new Int32Array(capacity).fill(-1);
-    this.waiter = new Int32Array(capacity).fill(-1);
-    this.overdue = new Uint8Array(capacity);
-    this.#uses = new Uint32Array(capacity);
-    this.#free = new Int32Array(capacity);
-    for (let i = 0; i < capacity; i++) this.#free[i] = capacity - 1 - i;
-    this.#freeCount = capacity;
+    const rows = firstRows(capacity, whole);
+    this.kind = new Uint8Array(rows);
+    this.state = new Uint8Array(rows);
+    this.priority = new Uint8Array(rows);
+    this.sizeClass = new Uint8Array(rows);
+    this.content = new Int32Array(rows).fill(-1);
+    this.source = new Int32Array(rows).fill(-1);
+    this.target = new Int32Array(rows).fill(-1);
+    this.targetTier = new Int8Array(rows);
+    this.sourceGeneration = new Uint32Array(rows);
+    this.targetGeneration = new Uint32Array(rows);
+    this.deadlineUs = new Float64Array(rows).fill(Number.POSITIVE_INFINITY);
+    this.madeAtUs = new Float64Array(rows);
+    this.outcome = new Uint8Array(rows);
+    this.owner = new Uint16Array(rows);
+    this.leaving = new Uint8Array(rows);
+    this.told = new Uint8Array(rows);
+    this.resident = new Uint8Array(rows);
+    this.nextIncoming = new Int32Array(rows).fill(-1);
+    this.waiter = new Int32Array(rows).fill(-1);
+    this.overdue = new Uint8Array(rows);
+    this.#uses = new Uint32Array(rows);
+    this.#free = new Int32Array(rows);
   }
 
   get count(): number {
-    return this.capacity - this.#freeCount;
+    return this.#made - this.#freeCount;
+  }
+
+  /** Rows below this were used at some time. */
+  get rows(): number {
+    return this.#made;
   }
 
   /** A fresh row in state WAITING, or -1 when every row is in use. */
@@ -124,8 +133,8 @@ export class JobTable {
     priority: Priority,
     owner: number,
   ): number {
-    if (this.#freeCount === 0) return -1;
-    const row = this.#free[--this.#freeCount];
+    const row = this.#takeRow();
+    if (row === -1) return -1;
     this.kind[row] = kind;
     this.state[row] = JobState.WAITING;
     this.priority[row] = priority;
@@ -143,6 +152,39 @@ export class JobTable {
     this.#uses[row]++;
     this.waiting++;
     return row;
+  }
+
+  #takeRow(): number {
+    if (this.#freeCount > 0) return this.#free[--this.#freeCount];
+    if (this.#made === this.capacity) return -1;
+    if (this.#made === this.kind.length) this.#grow();
+    return this.#made++;
+  }
+
+  #grow(): void {
+    const rows = rowsFor(this.#made, this.kind.length, this.capacity);
+    this.kind = grown(this.kind, rows);
+    this.state = grown(this.state, rows);
+    this.priority = grown(this.priority, rows);
+    this.sizeClass = grown(this.sizeClass, rows);
+    this.content = grown(this.content, rows, -1);
+    this.source = grown(this.source, rows, -1);
+    this.target = grown(this.target, rows, -1);
+    this.targetTier = grown(this.targetTier, rows);
+    this.sourceGeneration = grown(this.sourceGeneration, rows);
+    this.targetGeneration = grown(this.targetGeneration, rows);
+    this.deadlineUs = grown(this.deadlineUs, rows, Number.POSITIVE_INFINITY);
+    this.madeAtUs = grown(this.madeAtUs, rows);
+    this.outcome = grown(this.outcome, rows);
+    this.owner = grown(this.owner, rows);
+    this.leaving = grown(this.leaving, rows);
+    this.told = grown(this.told, rows);
+    this.resident = grown(this.resident, rows);
+    this.nextIncoming = grown(this.nextIncoming, rows, -1);
+    this.waiter = grown(this.waiter, rows, -1);
+    this.overdue = grown(this.overdue, rows);
+    this.#uses = grown(this.#uses, rows);
+    this.#free = grown(this.#free, rows);
   }
 
   issue(row: number): void {
@@ -190,7 +232,7 @@ export class JobTable {
   isLive(id: JobId): boolean {
     const row = rowIn(id);
     return (
-      row < this.capacity &&
+      row < this.#made &&
       this.#uses[row] === (id - row) / ROWS_MAX &&
       this.state[row] !== JobState.NONE &&
       this.state[row] !== JobState.ENDED
@@ -216,17 +258,19 @@ export class JobTable {
   }
 
   visitState(visitor: StateVisitor): void {
+    visitor.constant(this.capacity);
     visitor.fields(this);
-    visitor.array(this.#uses);
-    visitor.array(this.#free);
+    this.#uses = visitor.growing(this.#uses);
+    this.#free = visitor.growing(this.#free);
     this.#freeCount = visitor.number(this.#freeCount);
+    this.#made = visitor.number(this.#made);
   }
 
   checkIntegrity(): void {
     let issued = 0;
     let waiting = 0;
     let overdue = 0;
-    for (let row = 0; row < this.capacity; row++) {
+    for (let row = 0; row < this.#made; row++) {
       invariant(this.state[row] !== JobState.ENDED, 'no waiter is left unserved at the end of a call');
       if (this.state[row] === JobState.WAITING) waiting++;
       else if (this.state[row] !== JobState.NONE) issued++;

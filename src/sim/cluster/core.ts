@@ -62,6 +62,7 @@ export class ClusterCore {
     this.options = options;
     this.control = parts.control;
     this.observer = parts.observer ?? {};
+    this.control.recordsScores = this.observer.routing !== undefined;
     this.forced = parts.forced ?? {};
     this.tape = workload.stream instanceof RequestTape ? workload.stream : new RequestTape(workload.stream);
     this.sessions = workload.sessions === undefined ? null : new SessionManager(workload.sessions);

@@ -13,6 +13,7 @@ export function probeOf(instance: Instance): InstanceProbe {
     model: instance.model,
     configId: instance.configId,
     capacityBlocks: engine.tiers().map(({ capacityBlocks }) => capacityBlocks),
+    changes: (): number => instance.changes,
     report: (into: InstanceReport): void => report(instance, into),
     cachedBlocks: (keys: BlockKeys, blocks: number): number => engine.cachedBlocks(keys, blocks),
   };

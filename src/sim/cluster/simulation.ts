@@ -70,7 +70,10 @@ export class Simulation implements InstanceHost {
   static begin(parts: SimulationParts): Simulation {
     const simulation = new Simulation(parts);
     const core = simulation.#core;
-    for (const pool of parts.instances) core.control.setRoutable(core.addInstance(pool).number, true);
+    for (const pool of parts.instances) {
+      const { number } = core.addInstance(pool);
+      core.control.setRoutable(number, core.scaling?.isReady(number) ?? true);
+    }
     core.scaling?.begin();
     pull(core);
     return simulation;

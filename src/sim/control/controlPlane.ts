@@ -94,6 +94,8 @@ export interface ControlPlane extends Stateful {
   /** Whether it is of use to call `kvStored` and `kvRemoved`. */
   readonly wantsCacheEvents: boolean;
   readonly counters: Readonly<ControlCounters>;
+  /** Whether decisions name the scores of all candidates, as far as `topK` says; false where nobody reads them. */
+  recordsScores: boolean;
   /** Whether any router goes by what instances report. */
   readonly routesByReports: boolean;
 

@@ -88,6 +88,8 @@ export interface InstanceProbe {
   readonly configId: string;
   /** Blocks of each tier, HBM first. */
   readonly capacityBlocks: readonly number[];
+  /** Grows with whatever changes a report. Left out, or -1, where nobody counts: then each report is new. */
+  changes?(): number;
   /** Fills in what the instance knows of itself now. */
   report(into: InstanceReport): void;
   /** Leading blocks of `keys` that are cached in HBM now. */

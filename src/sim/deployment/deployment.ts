@@ -130,7 +130,7 @@ function checkScaling(pools: readonly PoolConfig[], scaling: readonly ScalingSet
       throw configError('scaling.configId', `names "${configId}" twice`, 'Give a pool one autoscaler.');
     }
     const [pool] = named;
-    if (replicas.ready !== pool.replicas) {
+    if (replicas.current !== pool.replicas) {
       const problem = `is ${pool.replicas}, and its autoscaler begins with ${replicas.ready}`;
       throw configError(`${configId}.replicas`, problem, 'Begin with as many as there are.');
     }

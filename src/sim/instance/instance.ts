@@ -48,6 +48,8 @@ export class Instance {
   #busyUntilUs = 0;
   /** When the next step begins, or -1 when none is scheduled. */
   #stepAtUs = -1;
+  /** Steps of which everything is written down. */
+  #settledSteps = 0;
   /** Whether the engine forms a step now: what becomes free meanwhile is part of it. */
   #isStepping = false;
 
@@ -77,6 +79,12 @@ export class Instance {
   /** Means in which the newest completed requests weigh most, 0 before the first. */
   get recent(): { readonly ttftUs: number; readonly tpotUs: number } {
     return this.#books.recent;
+  }
+
+  /** Grows with whatever changes a report of this instance; -1 where its engine does not count. */
+  get changes(): number {
+    const { changes } = this.engine;
+    return changes === undefined ? -1 : changes + this.#settledSteps;
   }
 
   /** The request has passed the queueing time and waits for the batch, unless it can never run. */
@@ -173,6 +181,7 @@ export class Instance {
     this.#books.admitted(step.admitted, nowUs);
     this.times.note(endUs, step.sums.decodeRequests);
     this.#books.settled(step, this.times.steps - 1, endUs);
+    this.#settledSteps++;
     this.#busyUntilUs = endUs;
     if (endUs <= this.#host.horizonUs) this.endUs = Math.max(this.endUs, endUs);
     if (this.engine.waitingCount + this.engine.runningCount > 0) {

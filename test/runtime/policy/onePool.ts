@@ -34,6 +34,7 @@ export class OnePool {
     this.#ids = new Int32Array(capacity);
     this.#free = Array.from({ length: capacity }, (_, row) => row).reverse();
     const world: PolicyWorld = {
+      whole: false,
       tiers: 1,
       base: [0, capacity],
       unitBytes: [1],

@@ -47,6 +47,7 @@ export class PolicyModel {
     this.#classes = unitBytes.length;
     this.policy = makeEvictionPolicy(resolvePolicy(choice), {
       tiers: SLOTS.length,
+      whole: false,
       base: BASE,
       unitBytes,
       capacityBytes: SLOTS.map((slots) => slots * 4),

@@ -24,6 +24,8 @@ import { inFile } from './fields.ts';
 import type { DeployedPool } from './pools.ts';
 
 const time = { min: 0, max: 1e12 };
+/** How often an autoscaler looks: at its policy, or with `event` at its triggers, which are to be seen soon. */
+const POLL_US = { periodic: 30_000_000, event: 1_000_000 } as const;
 
 /** What autoscalers need beside their mapping in the file. */
 export interface ScalingWorld {
@@ -76,6 +78,7 @@ function readSetup(
   { key, targets, own }: ScalingWorld,
   suffix: string,
 ): ScalingSetup {
+  const mode = node.choice('mode', ['periodic', 'event'], 'periodic');
   const policyNode = node.section('policy');
   if (policyNode === undefined) throw node.error('policy', 'is missing', 'Write policy: {policy: hpa}');
   const makesOwn = typeof own === 'function' ? own : undefined;
@@ -92,8 +95,8 @@ function readSetup(
       new AutoScaler(
         {
           policy,
-          mode: node.choice('mode', ['periodic', 'event'], 'periodic'),
-          pollIntervalUs: node.integer('poll_interval_us', { min: 1, max: 1e12 }, 30_000_000),
+          mode,
+          pollIntervalUs: node.integer('poll_interval_us', { min: 1, max: 1e12 }, POLL_US[mode]),
           minReplicas: bounds.min,
           maxReplicas: bounds.max,
           upWindowUs: node.integer('up_window_us', time, 0),
@@ -104,7 +107,8 @@ function readSetup(
         makesOwn,
       ),
   );
-  const replicas = new Replicas(readActuation(node), bounds, config.replicas, world(key.jitterSeed));
+  const start = node.flag('warm_start') === false ? 'cold' : 'warm';
+  const replicas = new Replicas(readActuation(node), bounds, config.replicas, world(key.jitterSeed), start);
   const capacityTokens = config.engine.hbmBlocks * config.engine.blockTokens;
   return { configId: name, scaler, replicas, capacityTokens, targets };
 }

@@ -25,7 +25,8 @@ export function applySettings(text: string, file: string, settings: string | und
     const fits = typeof last === 'number' ? isSeq(parent) && last < parent.items.length : isMap(parent);
     if (!fits)
       throw configError('--set', `is "${setting}", which is nowhere in the file`, 'Look at the path.');
-    document.setIn(path, value);
+    // as a node, so that the next setting may go into it
+    document.setIn(path, document.createNode(value));
   }
   return document.toString();
 }

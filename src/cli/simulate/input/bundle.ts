@@ -21,11 +21,31 @@ export interface Bundle {
   readonly preemption?: string;
   readonly tenantBudgets?: Readonly<Record<string, number>>;
   readonly autoscaler?: BundleAutoscaler;
-  /** GPUs of the nodes that are there, where the bundle names node pools. */
-  readonly gpus?: number;
+  /** The nodes that are there, where the bundle names node pools. */
+  readonly nodePools?: readonly NodePool[];
   /** Mean and deviation in seconds. */
   readonly loadingDelayS?: readonly [mean: number, stddev: number];
+  /** Whether instances of the start need not load their model; said with node pools only. */
+  readonly warmStart?: boolean;
 }
+
+/** Nodes of one kind that are there from the start; no node is added later, as upstream adds none. */
+export interface NodePool {
+  readonly name: string;
+  readonly gpuType: string;
+  readonly nodes: number;
+  readonly gpusPerNode: number;
+}
+
+/** Keys of a bundle that are read and change nothing, each with its reason. The docs list them. */
+export const inertBundleKeys: Readonly<Record<string, string>> = {
+  'priority.policy': 'upstream reads it and orders by the scheduler alone',
+  'node_pools[].min_nodes': 'upstream adds and removes no node',
+  'node_pools[].max_nodes': 'upstream adds and removes no node',
+  'node_pools[].provisioning_delay': 'nodes of the start are there, and no other comes',
+  'node_pools[].gpu_memory_gib': 'the hardware of the instances says it',
+  'node_pools[].cost_per_hour': 'nothing is priced',
+};
 
 export interface BundleAutoscaler {
   readonly intervalUs: number;
@@ -72,9 +92,9 @@ export function readBundle(file: string | undefined): Bundle {
       preemption: policyOf(root.section('preemption')),
       tenantBudgets: numbersOf(root, 'tenant_budgets', { min: 0, max: 1 }),
       autoscaler: autoscalerOf(root.section('autoscaler')),
-      gpus: gpusOf(root.list('node_pools')),
-      loadingDelayS: lifecycleOf(root.section('instance_lifecycle')),
+      nodePools: nodePoolsOf(root.list('node_pools')),
     }),
+    ...lifecycleOf(root.section('instance_lifecycle')),
   };
   const priority = root.section('priority');
   const ranks = policyOf(priority) ?? 'constant';
@@ -116,28 +136,30 @@ function autoscalerOf(node: SpecNode | undefined): BundleAutoscaler | undefined 
   return found;
 }
 
-/** GPUs that node pools begin with; no node is added later, as upstream's autoscaler adds none. */
-function gpusOf(pools: readonly SpecNode[]): number | undefined {
+function nodePoolsOf(pools: readonly SpecNode[]): NodePool[] | undefined {
   if (pools.length === 0) return undefined;
-  let gpus = 0;
-  for (const pool of pools) {
+  return pools.map((pool) => {
     const count = { min: 0, max: 1024 };
-    gpus += pool.integer('initial_nodes', count, 0) * pool.integer('gpus_per_node', { min: 1, max: 1024 }, 1);
+    const found: NodePool = {
+      name: pool.text('name'),
+      gpuType: pool.text('gpu_type'),
+      nodes: pool.integer('initial_nodes', count, 0),
+      gpusPerNode: pool.integer('gpus_per_node', { min: 1, max: 1024 }, 1),
+    };
     for (const key of ['min_nodes', 'max_nodes']) pool.integer(key, count, 0);
     for (const key of ['gpu_memory_gib', 'cost_per_hour']) pool.number(key, { min: 0 }, 0);
-    for (const key of ['name', 'gpu_type']) pool.text(key);
     delayOf(pool, 'provisioning_delay');
     pool.close();
-  }
-  return gpus;
+    return found;
+  });
 }
 
-function lifecycleOf(node: SpecNode | undefined): [number, number] | undefined {
-  if (node === undefined) return undefined;
-  const delay = delayOf(node, 'loading_delay');
-  node.flag('warm_start_initial_instances');
+function lifecycleOf(node: SpecNode | undefined): Partial<Bundle> {
+  if (node === undefined) return {};
+  const found = { loadingDelayS: delayOf(node, 'loading_delay') };
+  const warmStart = node.flag('warm_start_initial_instances');
   node.close();
-  return delay;
+  return warmStart === undefined ? found : { ...found, warmStart };
 }
 
 function policyOf(node: SpecNode | undefined): string | undefined {

@@ -6,7 +6,7 @@ import type { ScalingSetup, SimulationKey } from '../../../sim/cluster/index.ts'
 import { AutoScaler, noTriggers, type PolicyWorld, Replicas } from '../../../sim/control/index.ts';
 import type { EngineConfig, InstanceLimits } from '../../../sim/instance/index.ts';
 import { PartitionedRandom } from '../../../sim/random/index.ts';
-import type { Bundle } from './bundle.ts';
+import type { Bundle, NodePool } from './bundle.ts';
 import type { EngineHardware } from './latency.ts';
 import { whole, wholeOption } from './numbers.ts';
 import type { Options } from './options.ts';
@@ -14,9 +14,22 @@ import type { Options } from './options.ts';
 /** Most replicas where no node pool bounds them. */
 const REPLICAS_MAX = 64;
 
+/** Instances that the nodes of the start hold: one lies on one node, of its kind of GPU. */
+function roomOf(nodePools: readonly NodePool[], machine: EngineHardware): number {
+  const { name, aliases } = machine.hardware;
+  const names = [name, ...aliases].map((each) => each.toLowerCase());
+  let room = 0;
+  for (const { gpuType, nodes, gpusPerNode } of nodePools) {
+    if (gpuType !== '' && !names.includes(gpuType.toLowerCase())) continue;
+    room += nodes * Math.floor(gpusPerNode / (machine.tp * machine.dp));
+  }
+  return room;
+}
+
 /**
+ * How replicas come and go: with an autoscaler, and where instances of the start have to load their model.
  * @param own policy of a policy bundle of ours, instead of upstream's
- * @returns undefined without an autoscaler, or with an interval of 0
+ * @returns undefined without an autoscaler, or with an interval of 0, where all are ready from the start
  */
 export function scalingSetup(
   options: Options,
@@ -28,20 +41,28 @@ export function scalingSetup(
   key: SimulationKey,
   own?: BoundBundle['scaling'],
 ): ScalingSetup | undefined {
-  const { autoscaler, gpus, loadingDelayS = [0, 0] } = bundle;
+  const { autoscaler, nodePools, loadingDelayS = [0, 0] } = bundle;
   const pollIntervalUs = wholeOption(options, 'modelAutoscalerIntervalUs', 0) ?? autoscaler?.intervalUs ?? 0;
-  if (pollIntervalUs === 0) return undefined;
+  const scales = pollIntervalUs > 0;
+  // upstream's instances load their model where nodes are named
+  const isCold = nodePools !== undefined && bundle.warmStart !== true && loadingDelayS.some((s) => s > 0);
+  const most = nodePools === undefined ? REPLICAS_MAX : roomOf(nodePools, machine);
+  if (replicas > most && (scales || nodePools !== undefined)) {
+    const count = machine.tp * machine.dp;
+    const each = `${count} ${count === 1 ? 'GPU' : 'GPUs'} of ${machine.hardware.name} on one node each`;
+    const holders = nodePools === undefined ? 'an autoscaler keeps' : `the node pools (${each}) hold`;
+    const problem = `is ${replicas}, and ${holders} ${most} of them`;
+    throw configError('--num-instances', problem, 'Lower it, or give node_pools more initial_nodes.');
+  }
+  if (!scales && !isCold) return undefined;
   if (whole(options, 'prefillInstances', 0) + whole(options, 'decodeInstances', 0) > 0) {
-    const option = autoscaler === undefined ? '--model-autoscaler-interval-us' : '--policy-config';
-    const problem = 'asks for an autoscaler and does not say which role it scales';
+    const option = scales && autoscaler === undefined ? '--model-autoscaler-interval-us' : '--policy-config';
+    const problem = scales
+      ? 'asks for an autoscaler and does not say which role it scales'
+      : 'has instances load their model (instance_lifecycle), and there are roles';
     const pools =
       'pools with role, replicas: {min: 1, max: 4} and autoscaling, and pass it with --deployment';
     throw configError(option, problem, `Write a YAML file with ${pools}, or leave out the roles.`);
-  }
-  const most = gpus === undefined ? REPLICAS_MAX : Math.floor(gpus / (machine.tp * machine.dp));
-  if (replicas > most) {
-    const problem = `is ${replicas}, and the node pools hold ${most} of them`;
-    throw configError('--num-instances', problem, 'Lower it, or give the pools more nodes.');
   }
   const { kvThreshold = 0.8, upThreshold = 0.8, downBoundary = 0.4, inputTokens = 512 } = autoscaler ?? {};
   const world = (seed: bigint): PolicyWorld => ({
@@ -56,15 +77,16 @@ export function scalingSetup(
     downBoundary,
     promptTokens: inputTokens,
   };
+  const bounds = scales ? { min: 1, max: most } : { min: replicas, max: replicas };
   const makesOwn = typeof own === 'function' ? own : undefined;
   const policy = typeof own === 'object' ? own : makesOwn === undefined ? ofBundle : { policy: 'none' };
   const scaler = new AutoScaler(
     {
       policy,
       mode: 'periodic',
-      pollIntervalUs,
-      minReplicas: 1,
-      maxReplicas: most,
+      pollIntervalUs: scales ? pollIntervalUs : 1,
+      minReplicas: bounds.min,
+      maxReplicas: bounds.max,
       upWindowUs: autoscaler?.upWindowUs ?? 0,
       downWindowUs: autoscaler?.downWindowUs ?? 0,
       triggers: noTriggers,
@@ -86,7 +108,7 @@ export function scalingSetup(
   return {
     configId: 'default',
     scaler,
-    replicas: new Replicas(actuation, { min: 1, max: most }, replicas, world(key.jitterSeed)),
+    replicas: new Replicas(actuation, bounds, replicas, world(key.jitterSeed), isCold ? 'cold' : 'warm'),
     capacityTokens: engine.hbmBlocks * engine.blockTokens,
   };
 }

@@ -2,7 +2,7 @@
  * The second half of a step: requests join the batch while it has seats and the step has budget, strictly
  * from the head of the waiting queue. What is cached of a request is matched and pinned first, in whatever
  * tier; the rest is sized after it. A request whose blocks are on their way waits beside the queue and lets
- * those behind it pass; one that does not fit holds up all behind it.
+ * those behind it pass, unless it gave way before; one that does not fit holds up all behind it.
  */
 
 import type { SchedulerCore } from '../core.ts';
@@ -33,7 +33,7 @@ export function admitWaiting<R extends ServingRequest>(core: SchedulerCore<R>): 
   if (plan.preempted.length > 0 && batch.size > 0) return;
   while (core.left > 0 && batch.size + core.loadingCount < config.maxSequences) {
     const state = waiting.head() as RequestState<R> | null;
-    if (state === null) break;
+    if (state === null || holdsBackFor(core, state)) break;
     if (state.sequence === null && !open(core, state)) {
       if (batch.size === 0 && yieldHeldBlocks(core, state)) continue;
       break;
@@ -63,6 +63,19 @@ export function admitWaiting<R extends ServingRequest>(core: SchedulerCore<R>): 
     }
     join(core, state, tokens);
   }
+}
+
+/**
+ * Whether the next of the queue waits for one that goes before it, gave way and has its blocks on their way:
+ * that one would find its room taken. While nothing runs it waits for nobody, and where loads are overlapped
+ * that one computes from the front meanwhile.
+ */
+function holdsBackFor<R extends ServingRequest>(core: SchedulerCore<R>, next: RequestState<R>): boolean {
+  if (core.loadingCount === 0 || core.batch.size === 0 || core.config.prefixLoads !== 'awaited') return false;
+  return core.holders.some(
+    (holder) =>
+      holder.phase === Phase.LOADING && holder.preemptions > 0 && core.waiting.isBefore(holder, next),
+  );
 }
 
 /**

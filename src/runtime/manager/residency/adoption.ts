@@ -34,11 +34,14 @@ export function adopt(core: Core, tier: number, block: AdoptedBlock): boolean {
     slot < pool.shape.slotLimit &&
     sizeClass < core.config.unitBytes.length &&
     slot % pool.shape.slotsPerPageMax < pool.shape.slotsPerPage[sizeClass];
-  if (!exists || generation < pool.generation[slot]) return false;
+  if (!exists) return false;
+  pool.reach(slot);
+  if (generation < pool.generation[slot]) return false;
   const known = contents.find(key, 0);
   const fits = core.residentBytes[tier] + core.unitBytes(sizeClass) <= core.capacityBytes[tier];
   const redundant = known !== -1 && (core.readyIn(known, tier) !== -1 || contents.sealed[known] === 1);
   const replica = replicas.base[tier] + slot;
+  replicas.reach(replica);
   if (!fits || redundant || !pool.takeSlot(slot, sizeClass, generation)) {
     if (replicas.state[replica] === State.FREE) pool.generation[slot] = generation;
     return false;

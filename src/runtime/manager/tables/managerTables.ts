@@ -92,18 +92,28 @@ export abstract class ManagerTables {
     this.config = config;
     this.sink = sink;
     this.tiers = config.tiers.length;
-    this.pools = config.tiers.map((tier) => new SlotPool(tier.shape));
-    this.replicas = new ReplicaTable(config.tiers.map((tier) => tier.shape.slotLimit));
+    // tables in memory of their own are whole from the start, so that no call waits for one to grow
+    const whole = memory !== undefined;
+    this.pools = config.tiers.map((tier) => new SlotPool(tier.shape, whole));
+    this.replicas = new ReplicaTable(
+      config.tiers.map((tier) => tier.shape.slotLimit),
+      whole,
+    );
     this.census = this.pools.map((pool) =>
       pool.shape.slotsPerPageMax === 1 && config.unitBytes.length === 1 ? null : new PageCensus(pool),
     );
-    this.jobs = new JobTable(config.maxJobs);
+    this.jobs = new JobTable(config.maxJobs, whole);
     this.paces = config.tiers.map((_, tier) => new Pace(tier, this.jobs));
     this.links = config.tiers.map(() => new LinkPace());
     this.deadlines = new Deadlines((job) => this.#hasDeadline(job));
-    this.contents = new ContentTable(this.replicas.size + config.maxJobs, this.tiers, memory, (content) =>
-      this.#forgotten(content),
+    const contents = new ContentTable(
+      this.replicas.size + config.maxJobs,
+      this.tiers,
+      memory,
+      (content) => this.#forgotten(content),
+      whole,
     );
+    this.contents = contents;
     this.use = config.useRates === null ? null : new UseTable(this.contents.capacity, config.useRates);
     this.residentBytes = new Float64Array(this.tiers);
     this.policy = makeEvictionPolicy(config.eviction, {
@@ -112,13 +122,20 @@ export abstract class ManagerTables {
       unitBytes: config.unitBytes,
       capacityBytes: config.tiers.map((tier) => tier.capacityBytes),
       residentBytes: this.residentBytes,
-      contents: this.contents.capacity,
+      contents: contents.capacity,
+      whole,
       nowUs: () => this.nowUs,
       generationOf: (replica) => this.generationOf(replica),
       parentOf: (content) => this.contents.parentOf(content),
-      keys: this.contents.keys,
-      tokens: this.contents.tokens,
-      owner: this.contents.owner,
+      get keys() {
+        return contents.keys;
+      },
+      get tokens() {
+        return contents.tokens;
+      },
+      get owner() {
+        return contents.owner;
+      },
     });
     this.copiesEagerly = Uint8Array.from(config.offload, ({ policy }, tier) =>
       policy === 'eager' && tier + 1 < config.tiers.length ? 1 : 0,

@@ -93,7 +93,7 @@ export function dump(core: Core): ManagerDump {
 function replicasOf(core: Core): ReplicaDump[] {
   const { replicas } = core;
   const found: ReplicaDump[] = [];
-  for (let replica = 0; replica < replicas.size; replica++) {
+  for (let replica = 0; replica < replicas.rows; replica++) {
     if (replicas.state[replica] === State.FREE) continue;
     found.push({
       replica,
@@ -111,7 +111,7 @@ function replicasOf(core: Core): ReplicaDump[] {
 function contentsOf(core: Core): ContentDump[] {
   const { contents, replicas } = core;
   const found: ContentDump[] = [];
-  for (let content = 0; content < contents.capacity; content++) {
+  for (let content = 0; content < contents.rows; content++) {
     if (contents.uses(content) === 0) continue;
     const chain: Replica[] = [];
     for (let r = contents.replica[content]; r !== -1; r = replicas.alias[r]) chain.push(r);
@@ -129,7 +129,7 @@ function contentsOf(core: Core): ContentDump[] {
 function jobsOf(core: Core): JobDump[] {
   const { jobs, waiters } = core;
   const found: JobDump[] = [];
-  for (let row = 0; row < jobs.capacity; row++) {
+  for (let row = 0; row < jobs.rows; row++) {
     if (jobs.state[row] === JobState.NONE) continue;
     const waiting: [number, number][] = [];
     for (let w = jobs.waiter[row]; w !== -1; w = waiters.next(w)) {

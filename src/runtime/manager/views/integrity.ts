@@ -38,7 +38,7 @@ function checkQuotas(core: Core): void {
   const { quotas, replicas, tiers } = core;
   if (quotas === null) return;
   const cachedBytes = new Float64Array(core.config.owners * tiers);
-  for (let replica = 0; replica < replicas.size; replica++) {
+  for (let replica = 0; replica < replicas.rows; replica++) {
     if (replicas.evictable[replica] === 0) continue;
     const tier = replicas.tierOf(replica);
     cachedBytes[replicas.owner[replica] * tiers + tier] += core.unitBytes(core.sizeClassOf(replica, tier));
@@ -54,7 +54,7 @@ function checkTier(core: Core, tier: number): void {
   let resident = 0;
   let cached = 0;
   let held = 0;
-  for (let r = replicas.base[tier]; r < replicas.base[tier + 1]; r++) {
+  for (let r = replicas.base[tier]; r < replicas.end(tier); r++) {
     const state = replicas.state[r] as State;
     if (state === State.FREE) {
       invariant(
@@ -95,7 +95,7 @@ function checkTier(core: Core, tier: number): void {
     taken === pool.takenSlots,
     'every taken slot has a state: free and taken slots make up the capacity',
   );
-  for (let row = 0; row < core.jobs.capacity; row++) {
+  for (let row = 0; row < core.jobs.rows; row++) {
     if (
       core.jobs.state[row] !== JobState.NONE &&
       core.jobs.resident[row] === 1 &&
@@ -123,7 +123,7 @@ function checkPolicy(core: Core, tier: number): void {
   let evictable = 0;
   const fixed = new Int32Array(pool.shape.pages);
   const taken = new Int32Array(pool.shape.pages);
-  for (let r = replicas.base[tier]; r < replicas.base[tier + 1]; r++) {
+  for (let r = replicas.base[tier]; r < replicas.end(tier); r++) {
     if (replicas.state[r] === State.FREE) continue;
     const page = pool.pageOf(replicas.slotOf(r, tier));
     taken[page]++;
@@ -141,10 +141,10 @@ function checkOwners(core: Core, tier: number): void {
   const { replicas, jobs } = core;
   const owned = new Float64Array(core.config.owners);
   let leaving = 0;
-  for (let r = replicas.base[tier]; r < replicas.base[tier + 1]; r++) {
+  for (let r = replicas.base[tier]; r < replicas.end(tier); r++) {
     if (replicas.resident[r] === 1) owned[replicas.owner[r]] += core.unitBytes(core.sizeClassOf(r, tier));
   }
-  for (let row = 0; row < jobs.capacity; row++) {
+  for (let row = 0; row < jobs.rows; row++) {
     if (jobs.state[row] === JobState.NONE) continue;
     const bytes = core.unitBytes(jobs.sizeClass[row]);
     if (jobs.resident[row] === 1 && jobs.targetTier[row] === tier) owned[jobs.owner[row]] += bytes;
@@ -162,9 +162,9 @@ function checkOwners(core: Core, tier: number): void {
 /** References and readers are exactly those that sequences and jobs have. */
 function checkReferences(core: Core): void {
   const { replicas, jobs, sequences } = core;
-  const refs = new Int32Array(replicas.size);
-  const readers = new Int32Array(replicas.size);
-  const writing = new Uint8Array(replicas.size);
+  const refs = new Int32Array(replicas.rows);
+  const readers = new Int32Array(replicas.rows);
+  const writing = new Uint8Array(replicas.rows);
   for (const sequence of sequences.values()) {
     let pending = 0;
     for (let i = 0; i < sequence.length; i++) {
@@ -181,7 +181,7 @@ function checkReferences(core: Core): void {
     invariant(pending === sequence.pending, 'a sequence knows how many of its blocks wait');
   }
   let waiters = 0;
-  for (let row = 0; row < jobs.capacity; row++) {
+  for (let row = 0; row < jobs.rows; row++) {
     if (jobs.state[row] === JobState.NONE) continue;
     if (jobs.source[row] !== -1) readers[jobs.source[row]]++;
     if (jobs.state[row] !== JobState.WAITING) writing[jobs.target[row]] = 1;
@@ -194,7 +194,7 @@ function checkReferences(core: Core): void {
     }
   }
   invariant(waiters === core.waiters.count, 'every waiter hangs on a job');
-  for (let r = 0; r < replicas.size; r++) {
+  for (let r = 0; r < replicas.rows; r++) {
     invariant(refs[r] === replicas.refs[r], () => `replica ${r} has as many holders as sequences hold it`);
     invariant(readers[r] === replicas.readers[r], () => `replica ${r} has as many readers as jobs read it`);
     invariant(writing[r] === replicas.writing[r], () => `replica ${r} is written by the jobs that say so`);
@@ -204,10 +204,10 @@ function checkReferences(core: Core): void {
 /** Directory equals bytes: a content's chains hold exactly its ready replicas and the jobs that bring it. */
 function checkContents(core: Core): void {
   const { contents, replicas, jobs } = core;
-  const uses = new Int32Array(contents.capacity);
-  const copies = new Int32Array(contents.capacity);
+  const uses = new Int32Array(contents.rows);
+  const copies = new Int32Array(contents.rows);
   let chained = 0;
-  for (let content = 0; content < contents.capacity; content++) {
+  for (let content = 0; content < contents.rows; content++) {
     if (contents.uses(content) === 0) continue;
     let before = -1;
     for (let r = contents.replica[content]; r !== -1; r = replicas.alias[r]) {
@@ -236,7 +236,7 @@ function checkContents(core: Core): void {
       copies[content]++;
     }
   }
-  for (let row = 0; row < jobs.capacity; row++) {
+  for (let row = 0; row < jobs.rows; row++) {
     if (jobs.state[row] !== JobState.NONE && jobs.content[row] !== -1) uses[jobs.content[row]]++;
   }
   for (const sequence of core.sequences.values()) {

@@ -23,7 +23,7 @@ export class Blocks {
   readonly pace: Uint8Array;
   readonly class: Uint16Array;
   readonly usedUs: Float64Array;
-  readonly #keys: Uint32Array;
+  readonly #world: PolicyWorld;
   readonly #cohorts: Cohorts;
   readonly #ghosts: GhostKeys;
   #ghostCohort: Float64Array;
@@ -31,8 +31,9 @@ export class Blocks {
   #ghostPace: Uint8Array;
   #ghostUsedUs: Float64Array;
 
-  constructor({ contents, keys }: PolicyWorld, cohorts: Cohorts) {
-    this.#keys = keys;
+  constructor(world: PolicyWorld, cohorts: Cohorts) {
+    const { contents } = world;
+    this.#world = world;
     this.#cohorts = cohorts;
     this.known = new Uint8Array(contents);
     this.cohort = new Float64Array(contents);
@@ -55,7 +56,7 @@ export class Blocks {
   recall(content: number, nowUs: number): boolean {
     this.known[content] = 1;
     this.class[content] = NO_REQUEST;
-    const ghost = this.#ghosts.find(this.#keys, content * 4);
+    const ghost = this.#ghosts.find(this.#world.keys, content * 4);
     if (ghost === -1) {
       this.cohort[content] = 0;
       this.uses[content] = 0;
@@ -80,7 +81,7 @@ export class Blocks {
       this.#cohorts.forgotten(this.#ghostCohort[oldest]);
       this.#ghosts.remove(oldest);
     }
-    const ghost = this.#ghosts.add(0, this.#keys, content * 4);
+    const ghost = this.#ghosts.add(0, this.#world.keys, content * 4);
     if (this.#ghosts.rows > this.#ghostUses.length) this.#grow(this.#ghosts.rows);
     this.#ghostCohort[ghost] = this.cohort[content];
     this.#ghostUses[ghost] = this.uses[content];

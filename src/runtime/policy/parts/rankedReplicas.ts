@@ -5,6 +5,7 @@
  */
 
 import { invariant } from '../../errors.ts';
+import { firstRows, grown, rowsFor } from '../../growing.ts';
 import type { StateVisitor } from '../../snapshot/index.ts';
 import type { PolicyWorld } from '../evictionPolicy.ts';
 
@@ -12,14 +13,16 @@ export class RankedReplicas {
   readonly #classes: number;
   readonly #heaps: Int32Array[];
   readonly #sizes: Int32Array;
-  readonly #rank: Float64Array;
-  readonly #order: Float64Array;
+  readonly #replicas: number;
+  #rank: Float64Array;
+  #order: Float64Array;
   /** Place in its heap, -1 for a replica that has not entered. */
-  readonly #at: Int32Array;
+  #at: Int32Array;
   #entered = 0;
 
-  constructor({ tiers, base, unitBytes }: PolicyWorld) {
-    const total = base[tiers];
+  constructor({ tiers, base, unitBytes, whole }: PolicyWorld) {
+    this.#replicas = base[tiers];
+    const total = firstRows(this.#replicas, whole);
     this.#classes = unitBytes.length;
     this.#heaps = Array.from({ length: tiers * unitBytes.length }, () => new Int32Array(16));
     this.#sizes = new Int32Array(this.#heaps.length);
@@ -29,14 +32,13 @@ export class RankedReplicas {
   }
 
   enter(replica: number, tier: number, sizeClass: number, rank: number): void {
+    if (replica >= this.#at.length) this.#grow(replica);
     invariant(this.#at[replica] === -1, 'a replica enters once');
     const h = tier * this.#classes + sizeClass;
     const size = this.#sizes[h]++;
     let heap = this.#heaps[h];
     if (size === heap.length) {
-      const grown = new Int32Array(size * 2);
-      grown.set(heap);
-      this.#heaps[h] = heap = grown;
+      this.#heaps[h] = heap = grown(heap, size * 2);
     }
     this.#rank[replica] = rank;
     this.#order[replica] = this.#entered++;
@@ -56,7 +58,14 @@ export class RankedReplicas {
   }
 
   has(replica: number): boolean {
-    return this.#at[replica] !== -1;
+    return replica < this.#at.length && this.#at[replica] !== -1;
+  }
+
+  #grow(replica: number): void {
+    const rows = rowsFor(replica, this.#at.length, this.#replicas);
+    this.#rank = grown(this.#rank, rows);
+    this.#order = grown(this.#order, rows);
+    this.#at = grown(this.#at, rows, -1);
   }
 
   /** The lowest of a tier, or -1. */
@@ -104,9 +113,9 @@ export class RankedReplicas {
   visitState(visitor: StateVisitor): void {
     for (let h = 0; h < this.#heaps.length; h++) this.#heaps[h] = visitor.growing(this.#heaps[h]);
     visitor.array(this.#sizes);
-    visitor.array(this.#rank);
-    visitor.array(this.#order);
-    visitor.array(this.#at);
+    this.#rank = visitor.growing(this.#rank);
+    this.#order = visitor.growing(this.#order);
+    this.#at = visitor.growing(this.#at);
     this.#entered = visitor.number(this.#entered);
   }
 

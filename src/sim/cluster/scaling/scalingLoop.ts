@@ -71,7 +71,7 @@ export interface ScalingHost {
   replica(change: ReplicaChange): void;
 }
 
-/** Readings of the load that policies see. */
+/** Readings of the load that policies see, and more where a trigger asks how long something has lasted. */
 const HISTORY = 256;
 
 export class ScalingLoop {
@@ -79,7 +79,7 @@ export class ScalingLoop {
   readonly #place: ScalingPlace;
   readonly #host: ScalingHost;
   readonly #traffic: Traffic;
-  /** Instance of each replica, -1 before it is ready. */
+  /** Instance of each replica; those that are ordered have one when they are ready. */
   readonly #instanceOf: number[] = [];
   readonly #replicaOf: number[] = [];
   #history: LoadSample[] = [];
@@ -93,8 +93,16 @@ export class ScalingLoop {
     for (const { number } of setup.replicas.all) this.#join(number, place.initial[number]);
   }
 
+  /** Where replicas can neither come nor go there is nothing to look for. */
   begin(): void {
-    this.#host.scheduleCheck(0);
+    const { scaler, replicas } = this.#setup;
+    this.#carryOut(replicas.begin(0), 0);
+    if (scaler.config.minReplicas < scaler.config.maxReplicas) this.#host.scheduleCheck(0);
+  }
+
+  /** Whether the instance of the start may get requests from the start. */
+  isReady(instance: number): boolean {
+    return this.#setup.replicas.all[this.#replicaOf[instance]].phase === 'ready';
   }
 
   /** A poll is due. */
@@ -106,7 +114,7 @@ export class ScalingLoop {
     const concurrency = instances.reduce((sum, { inFlight }) => sum + inFlight, 0) + pendingRequests;
     const { requestRate, avgQueueDepth, avgUtilization } = metrics;
     const sample: LoadSample = { timeUs: nowUs, concurrency, requestRate, avgQueueDepth, avgUtilization };
-    this.#history = [...this.#history.slice(1 - HISTORY), sample];
+    this.#remember(sample, scaler.config.triggers.sustainedUs);
     const before = replicas.current;
     const decision = scaler.evaluate({
       configId,
@@ -139,6 +147,13 @@ export class ScalingLoop {
       this.#carryOut(replicas.apply(decision, nowUs), nowUs);
     }
     if (this.#host.hasWork()) this.#host.scheduleCheck(nowUs + scaler.config.pollIntervalUs);
+  }
+
+  /** Readings reach back to one that is as old as `sustainedUs`. */
+  #remember(sample: LoadSample, sustainedUs: number): void {
+    const old = this.#history.findLastIndex(({ timeUs }) => timeUs <= sample.timeUs - sustainedUs);
+    const most = Math.max(0, this.#history.length + 1 - HISTORY);
+    this.#history = [...this.#history.slice(Math.min(most, Math.max(0, old))), sample];
   }
 
   /** The time of a replica's phase is up. */
@@ -185,7 +200,7 @@ export class ScalingLoop {
           if (replicas.all[replica].phase !== 'draining') this.#tell(replica, action.untilUs, nowUs);
           break;
         case 'ready':
-          this.#join(replica, this.#host.makeInstance());
+          if (instance === -1) this.#join(replica, this.#host.makeInstance());
           this.#host.setRoutable(this.#instanceOf[replica], true);
           this.#tell(replica, replicas.warmUntilUs(replica), nowUs);
           break;

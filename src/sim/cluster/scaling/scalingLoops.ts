@@ -26,6 +26,11 @@ export class ScalingLoops {
     for (const loop of this.#loops) loop.begin();
   }
 
+  /** Whether the instance, which there is at the start, may get requests from the start. */
+  isReady(instance: number): boolean {
+    return this.#of(instance)?.isReady(instance) ?? true;
+  }
+
   /** A poll of the autoscaler of that number is due. */
   check(number: number, nowUs: number): void {
     this.#loops[number].check(nowUs);

@@ -11,7 +11,6 @@ import type { PlainState } from '../policy.ts';
 import type { RequestView } from '../request.ts';
 import type { PrefixPlace, ShadowName, ShadowView } from '../routerState.ts';
 import { type CacheView, InstanceKeys } from './cacheView.ts';
-import type { KeyLru } from './keyLru.ts';
 
 export class ApproximateShadow implements CacheView, ShadowView {
   readonly model: ShadowName = 'approximate';
@@ -42,11 +41,11 @@ export class ApproximateShadow implements CacheView, ShadowView {
     const words = request.keys.words;
     for (let block = 0; block < request.promptBlocks; block++) {
       const at = block * wordsPerKey;
-      for (let tier = 1; tier < keys.tiers.length; tier++) keys.tiers[tier].remove(words, at);
-      keys.tiers[0].touch(words, at);
-      for (let tier = 0; tier < keys.tiers.length; tier++) {
-        if (keys.tiers[tier].size <= keys.capacityBlocks[tier]) break;
-        sinkOldest(keys.tiers[tier], keys.tiers[tier + 1]);
+      for (let tier = 1; tier < keys.tiers; tier++) keys.remove(tier, words, at);
+      keys.touch(0, words, at);
+      for (let tier = 0; tier < keys.tiers; tier++) {
+        if (keys.size(tier) <= keys.capacityBlocks[tier]) break;
+        keys.sinkOldest(tier);
       }
     }
   }
@@ -64,11 +63,11 @@ export class ApproximateShadow implements CacheView, ShadowView {
   }
 
   blocks(instance: number, tier: number): number {
-    return this.#keys.get(instance)?.tiers[tier]?.size ?? 0;
+    return this.#keys.get(instance)?.size(tier) ?? 0;
   }
 
   evictionQueue(instance: number, tier: number, most: number): readonly string[] {
-    return this.#keys.get(instance)?.tiers[tier]?.oldestKeys(most) ?? [];
+    return this.#keys.get(instance)?.oldestKeys(tier, most) ?? [];
   }
 
   snapshot(): PlainState {
@@ -80,15 +79,8 @@ export class ApproximateShadow implements CacheView, ShadowView {
   }
 }
 
-/** Moves the key used longest ago one tier down, or out of the last one. */
-function sinkOldest(from: KeyLru, to: KeyLru | undefined): void {
-  const slot = from.oldest();
-  to?.touch(from.words, slot * wordsPerKey);
-  from.removeSlot(slot);
-}
-
 export function utilizationOf(keys: InstanceKeys, instance: number, tier: number): number {
   const own = keys.get(instance);
-  if (own === undefined || own.tiers[tier] === undefined) return 0;
-  return Math.min(1, own.tiers[tier].size / own.capacityBlocks[tier]);
+  if (own === undefined || tier >= own.tiers) return 0;
+  return Math.min(1, own.size(tier) / own.capacityBlocks[tier]);
 }

@@ -19,7 +19,7 @@ export class EventShadow implements CacheView, ShadowView {
   readonly model: ShadowName;
   readonly readsEvents: boolean = true;
   readonly #delayUs: number;
-  readonly #keys: InstanceKeys = new InstanceKeys();
+  readonly #keys: InstanceKeys;
   readonly #underWay: EventLog = new EventLog();
   readonly #speculation: Speculation | null;
 
@@ -27,6 +27,9 @@ export class EventShadow implements CacheView, ShadowView {
   constructor(delayUs: number, speculativeTtlUs: number) {
     this.#delayUs = delayUs;
     this.#speculation = speculativeTtlUs > 0 ? new Speculation(speculativeTtlUs) : null;
+    // what is believed counts as in HBM, whatever was told
+    const believed = this.#speculation?.directory;
+    this.#keys = new InstanceKeys(believed === undefined ? [] : [{ directory: believed, tier: 0 }]);
     this.model = this.#speculation === null ? 'events' : 'speculative';
   }
 
@@ -58,7 +61,7 @@ export class EventShadow implements CacheView, ShadowView {
     for (let block = 0; block < request.promptBlocks; block++) {
       const tier = keys.tierOf(words, block * wordsPerKey);
       if (tier === -1) break;
-      keys.tiers[tier].refresh(words, block * wordsPerKey);
+      keys.refresh(tier, words, block * wordsPerKey);
     }
     this.#speculation?.believe(request, instance, nowUs);
   }
@@ -69,19 +72,7 @@ export class EventShadow implements CacheView, ShadowView {
   }
 
   place(request: RequestView, instance: number): PrefixPlace {
-    const speculation = this.#speculation;
-    const keys = this.#keys.get(instance);
-    if (speculation === null || keys === undefined) return this.#keys.place(request, instance);
-    const byTier = keys.tiers.map(() => 0);
-    const words = request.keys.words;
-    let blocks = 0;
-    for (; blocks < request.promptBlocks; blocks++) {
-      const at = blocks * wordsPerKey;
-      const tier = speculation.believes(instance, words, at) ? 0 : keys.tierOf(words, at);
-      if (tier === -1) break;
-      byTier[tier]++;
-    }
-    return { blocks, byTier };
+    return this.#keys.place(request, instance);
   }
 
   utilization(instance: number, tier: number): number {
@@ -89,16 +80,18 @@ export class EventShadow implements CacheView, ShadowView {
   }
 
   blocks(instance: number, tier: number): number {
-    const told = this.#keys.get(instance)?.tiers[tier]?.size ?? 0;
+    const told = this.#keys.get(instance)?.size(tier) ?? 0;
     return tier === 0 ? told + (this.#speculation?.size(instance) ?? 0) : told;
   }
 
   evictionQueue(instance: number, tier: number, most: number): readonly string[] {
-    return this.#keys.get(instance)?.tiers[tier]?.oldestKeys(most) ?? [];
+    return this.#keys.get(instance)?.oldestKeys(tier, most) ?? [];
   }
 
   #apply(instance: number, tier: number, stored: boolean, words: Uint32Array, at: number): void {
-    this.#keys.get(instance)?.apply(tier, stored, words, at);
+    const keys = this.#keys.get(instance);
+    if (stored) keys?.touch(tier, words, at);
+    else keys?.remove(tier, words, at);
     // what is known needs no belief; what was lost must not be believed in
     if (tier === 0) this.#speculation?.settled(instance, words, at);
   }

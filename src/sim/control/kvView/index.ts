@@ -7,6 +7,7 @@ import type { CacheView } from './cacheView.ts';
 import { EventShadow } from './eventShadow.ts';
 
 export type { CacheView } from './cacheView.ts';
+export { KeyDirectory, LeadingBlocks } from './keyDirectory.ts';
 export { KeyLru } from './keyLru.ts';
 export { KeyTable } from './keyTable.ts';
 export { ObservedView } from './observedView.ts';

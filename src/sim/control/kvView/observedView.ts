@@ -8,13 +8,13 @@ import type { InstanceProbe } from '../instances.ts';
 import type { PlainState } from '../policy.ts';
 import type { RequestView } from '../request.ts';
 import type { PrefixPlace } from '../routerState.ts';
-import { type CacheView, InstanceKeys } from './cacheView.ts';
+import { type CacheView, PrefixDirectories } from './cacheView.ts';
 import { EventLog } from './eventLog.ts';
 
 export class ObservedView implements CacheView {
   readonly readsEvents: boolean = true;
   readonly #intervalUs: number;
-  readonly #keys: InstanceKeys = new InstanceKeys();
+  readonly #keys: PrefixDirectories = new PrefixDirectories();
   readonly #unread: EventLog = new EventLog();
   #readUs = 0;
 
@@ -32,7 +32,7 @@ export class ObservedView implements CacheView {
   }
 
   event(instance: number, tier: number, stored: boolean, key: Uint32Array, nowUs: number): void {
-    if (this.#intervalUs === 0) this.#keys.get(instance)?.apply(tier, stored, key, 0);
+    if (this.#intervalUs === 0) this.#apply(instance, tier, stored, key, 0);
     else this.#unread.add(nowUs, instance, tier, stored, key);
   }
 
@@ -40,8 +40,15 @@ export class ObservedView implements CacheView {
     if (this.#intervalUs === 0 || nowUs - this.#readUs < this.#intervalUs) return;
     this.#readUs = nowUs;
     this.#unread.take(Infinity, (instance, tier, stored, words, at) => {
-      this.#keys.get(instance)?.apply(tier, stored, words, at);
+      this.#apply(instance, tier, stored, words, at);
     });
+  }
+
+  #apply(instance: number, tier: number, stored: boolean, words: Uint32Array, at: number): void {
+    if (!this.#keys.has(instance)) return;
+    const directory = this.#keys.tiers[tier];
+    if (stored) directory.add(instance, words, at);
+    else directory.remove(instance, words, at);
   }
 
   routed(): void {}

@@ -3,6 +3,7 @@
 import { wordsPerKey } from '../../../runtime/keys/index.ts';
 import type { PlainState, Stateful } from '../policy.ts';
 import type { RequestView } from '../request.ts';
+import { KeyDirectory } from './keyDirectory.ts';
 import { KeyLru } from './keyLru.ts';
 
 interface Beliefs {
@@ -13,8 +14,12 @@ interface Beliefs {
 }
 
 export class Speculation implements Stateful {
+  /** The instances of which each key is believed. */
+  readonly directory: KeyDirectory = new KeyDirectory();
   readonly #ttlUs: number;
   readonly #byInstance = new Map<number, Beliefs>();
+  /** No belief ends before this. */
+  #firstEndUs = Infinity;
 
   constructor(ttlUs: number) {
     this.#ttlUs = ttlUs;
@@ -27,24 +32,25 @@ export class Speculation implements Stateful {
     }
   }
 
-  believes(instance: number, words: Uint32Array, at: number): boolean {
-    return this.#byInstance.get(instance)?.keys.has(words, at) ?? false;
-  }
-
   settled(instance: number, words: Uint32Array, at: number): void {
-    this.#byInstance.get(instance)?.keys.remove(words, at);
+    if (this.#byInstance.get(instance)?.keys.remove(words, at)) this.directory.remove(instance, words, at);
   }
 
   expire(nowUs: number): void {
-    for (const { keys, endUs } of this.#byInstance.values()) {
+    if (nowUs < this.#firstEndUs) return;
+    this.#firstEndUs = Infinity;
+    for (const [instance, { keys, endUs }] of this.#byInstance) {
       for (let slot = keys.oldest(); slot !== -1 && endUs[slot] <= nowUs; slot = keys.oldest()) {
+        this.directory.remove(instance, keys.words, slot * wordsPerKey);
         keys.removeSlot(slot);
       }
+      if (keys.size > 0) this.#firstEndUs = Math.min(this.#firstEndUs, endUs[keys.oldest()]);
     }
   }
 
   removed(instance: number): void {
     this.#byInstance.delete(instance);
+    this.directory.removeInstance(instance);
   }
 
   size(instance: number): number {
@@ -58,12 +64,14 @@ export class Speculation implements Stateful {
       this.#byInstance.set(instance, beliefs);
     }
     const slot = beliefs.keys.touch(words, at);
+    this.directory.add(instance, words, at);
     if (slot >= beliefs.endUs.length) {
       const longer = new Float64Array(beliefs.endUs.length * 2);
       longer.set(beliefs.endUs);
       beliefs.endUs = longer;
     }
     beliefs.endUs[slot] = endUs;
+    this.#firstEndUs = Math.min(this.#firstEndUs, endUs);
   }
 
   snapshot(): PlainState {
@@ -78,6 +86,7 @@ export class Speculation implements Stateful {
 
   restore(state: PlainState): void {
     this.#byInstance.clear();
+    this.directory.clear();
     // the state is what `snapshot` made
     type Saved = { instance: number; keys: Uint32Array; ends: Float64Array };
     for (const { instance, keys, ends } of state as unknown as readonly Saved[]) {

@@ -43,11 +43,15 @@ export class PolicyControlPlane implements ControlPlane {
     shadowUnderestimates: 0,
     shadowChecks: 0,
   };
+  recordsScores = true;
   readonly #policies: PlanePolicies;
   readonly #board: SignalBoard;
   readonly #books: RouterBooks;
   readonly #inFlight: InFlightBook = new InFlightBook();
   readonly #world: ControlWorld;
+  /** By model of the request: who could serve it of the instances that were routable last. */
+  readonly #pools = new Map<string, ModelPools>();
+  #pooled: readonly InstanceSnapshot[] = [];
 
   /** @throws TKV_CONFIG with the field at fault */
   constructor(config: Partial<ControlConfig>, world: ControlWorld) {
@@ -140,12 +144,7 @@ export class PolicyControlPlane implements ControlPlane {
     stay?: Stay,
   ): RoutingDecision | null {
     const { instances } = this.cluster(nowUs);
-    const own = instances.filter(
-      ({ model }) => model === '' || request.model === '' || model === request.model,
-    );
-    const allDecoders = own.filter(({ role }) => role !== 'prefill');
-    const allPrefillers = own.filter(({ role }) => role === 'prefill');
-    const pools = allDecoders.some(({ role }) => role === 'decode') || allPrefillers.length > 0;
+    const { allDecoders, allPrefillers, pools } = this.#poolsOf(instances, request.model);
     const decoders = stay === undefined ? allDecoders : staying(allDecoders, stay.target);
     const prefillers = stay === undefined ? allPrefillers : staying(allPrefillers, stay.prefill);
     if (decoders.length === 0) {
@@ -161,7 +160,7 @@ export class PolicyControlPlane implements ControlPlane {
         : { ...wished, index: forcedIndex(decoders, forced.target, 'take the request'), reason: 'forced' };
     const chosen = decoders[choice.index];
     // written down before the same policy chooses again
-    const record = recordOf(main, choice, this.config.topK);
+    const record = recordOf(main, choice, this.recordsScores ? this.config.topK : -1);
     router.routed?.(main, chosen.instance);
     let splits =
       prefillers.length > 0 && this.#policies.decider.decide(request, chosen, this.#books).disaggregate;
@@ -225,7 +224,18 @@ export class PolicyControlPlane implements ControlPlane {
     priority: Priority,
     candidates: readonly InstanceSnapshot[],
   ): RoutingContext {
-    return { request, priority, candidates, router: this.#books };
+    return { request, priority, candidates, router: this.#books, reports: this.#board.reports };
+  }
+
+  #poolsOf(instances: readonly InstanceSnapshot[], model: string): ModelPools {
+    // the board makes another list when an instance comes or goes
+    if (instances !== this.#pooled) {
+      this.#pools.clear();
+      this.#pooled = instances;
+    }
+    let pools = this.#pools.get(model);
+    if (pools === undefined) this.#pools.set(model, (pools = modelPools(instances, model)));
+    return pools;
   }
 
   /** @param expectedBlocks that are believed to be cached there; -1 where the prompt is computed elsewhere */
@@ -307,6 +317,22 @@ export class PolicyControlPlane implements ControlPlane {
     this.#books.restore(saved.books);
     this.#inFlight.restore(saved.inFlight);
   }
+}
+
+/** Who could serve a model. */
+interface ModelPools {
+  readonly allDecoders: readonly InstanceSnapshot[];
+  readonly allPrefillers: readonly InstanceSnapshot[];
+  /** Whether prompts may be computed elsewhere than their outputs. */
+  readonly pools: boolean;
+}
+
+function modelPools(instances: readonly InstanceSnapshot[], wanted: string): ModelPools {
+  const own = instances.filter(({ model }) => model === '' || wanted === '' || model === wanted);
+  const allDecoders = own.filter(({ role }) => role !== 'prefill');
+  const allPrefillers = own.filter(({ role }) => role === 'prefill');
+  const pools = allDecoders.some(({ role }) => role === 'decode') || allPrefillers.length > 0;
+  return { allDecoders, allPrefillers, pools };
 }
 
 /** Those of the configuration; all where none of them is routable. */

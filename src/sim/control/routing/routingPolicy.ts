@@ -15,6 +15,11 @@ export interface RoutingContext {
   /** At least one, in order of their numbers. */
   readonly candidates: readonly InstanceSnapshot[];
   readonly router: RouterState;
+  /**
+   * Grows with each report that the router reads: the same candidates with the same number have the same
+   * reported signals. Left out where nobody counts.
+   */
+  readonly reports?: number;
 }
 
 /** One weighted part of the scores, by candidate. */

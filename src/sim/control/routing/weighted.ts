@@ -4,6 +4,7 @@
  */
 
 import { configError } from '../../../runtime/errors.ts';
+import type { InstanceSnapshot } from '../instances.ts';
 import type { PlainState } from '../policy.ts';
 import type { Filters } from './filters/index.ts';
 import type { Picker } from './picking.ts';
@@ -15,6 +16,9 @@ export interface Part extends ScorePart {
   readonly scorer: Scorer;
   readonly weight: number;
   values: Float64Array;
+  /** What the values were made of, where they depend on reports alone. */
+  reports: number | undefined;
+  candidates: readonly InstanceSnapshot[];
 }
 
 /** @throws TKV_CONFIG without any weight above 0 */
@@ -27,13 +31,22 @@ export function partsOf(weights: Readonly<Record<string, number>>, blockTokens: 
     weight: weight / sum,
     scorer: makeScorer(name, blockTokens),
     values: new Float64Array(8),
+    reports: undefined,
+    candidates: [],
   }));
 }
 
 /** Asks every scorer; scores are clamped to [0, 1]. */
 export function askScorers(parts: readonly Part[], context: RoutingContext): void {
-  const count = context.candidates.length;
+  const { candidates, reports } = context;
+  const count = candidates.length;
   for (const part of parts) {
+    if (part.scorer.readsReportsAlone === true) {
+      const holds = reports !== undefined && part.reports === reports && part.candidates === candidates;
+      if (holds) continue;
+      part.reports = reports;
+      part.candidates = candidates;
+    }
     if (part.values.length < count) part.values = new Float64Array(count * 2);
     part.scorer.score(context, part.values);
     for (let i = 0; i < count; i++) part.values[i] = Math.min(1, Math.max(0, part.values[i]));

@@ -113,6 +113,10 @@ export class AutoScaler implements Stateful {
         ? nowUs - this.#upSinceUs >= this.config.upWindowUs
         : target < currentReplicas && nowUs - this.#downSinceUs >= this.config.downWindowUs;
     const reason = `${trigger}: ${wish.reason}`;
+    // at the start nothing has come yet, and that an instance is idle says nothing
+    if (nowUs === 0 && target < currentReplicas) {
+      return towards(context, currentReplicas, `${reason}, before anything was seen`);
+    }
     if (!ready)
       return towards(context, currentReplicas, target === currentReplicas ? reason : `${reason}, waiting`);
     this.#upSinceUs = -1;

@@ -10,5 +10,12 @@ export {
   type ScaleTriggers,
 } from './autoScaler.ts';
 export { scalingPolicies } from './policies/registry.ts';
-export { checkActuation, type Replica, type ReplicaAction, type ReplicaPhase, Replicas } from './replicas.ts';
+export {
+  checkActuation,
+  type Replica,
+  type ReplicaAction,
+  type ReplicaPhase,
+  type ReplicaStart,
+  Replicas,
+} from './replicas.ts';
 export { warmupFactor } from './warmup.ts';

@@ -3,6 +3,7 @@
  * is to come, and when; the cluster schedules it and calls back.
  *
  *     ordered --decision delay--> PROVISIONING --provisioning--> LOADING --model load--> READY
+ *     there from the start ------------------ cold ------------> LOADING, or READY and warm at once
  *     READY (slower while the warm-up lasts) --scaled down--> DRAINING --empty, or time is up--> TERMINATED
  *
  * The count of replicas that are not draining or gone never leaves the bounds.
@@ -25,9 +26,12 @@ export interface Replica {
   untilUs: number;
   /** When it became ready, -1 before. */
   readyUs: number;
-  /** Whether it was there from the start, and so is warm. */
+  /** Whether it was ready from the start, and so is warm. */
   readonly initial: boolean;
 }
+
+/** How replicas of the start begin: ready and warm, or cold, with a model to load. */
+export type ReplicaStart = 'warm' | 'cold';
 
 /** What the cluster has to do because of a call. */
 export type ReplicaAction =
@@ -74,15 +78,20 @@ export class Replicas implements Stateful {
   readonly #loads: GoRandom;
   readonly #replicas: Replica[] = [];
   readonly #world: PolicyWorld;
+  readonly #initial: number;
+  readonly #start: ReplicaStart;
 
-  /** @param initial replicas that are ready and warm at the start */
+  /** @param initial replicas that there are at the start, warm, or cold: then they load their model first */
   constructor(
     config: ScalingActuationConfig,
     bounds: { readonly min: number; readonly max: number },
     initial: number,
     world: PolicyWorld,
+    start: ReplicaStart = 'warm',
   ) {
     this.#world = world;
+    this.#initial = initial;
+    this.#start = start;
     this.#config = checkActuation(config);
     this.#min = bounds.min;
     this.#max = bounds.max;
@@ -90,15 +99,26 @@ export class Replicas implements Stateful {
     this.#orders = world.stream('autoscaler');
     this.#machines = world.stream('node-provisioning');
     this.#loads = world.stream('instance-loading');
+    const isWarm = start === 'warm';
     for (let number = 0; number < initial; number++) {
-      this.#replicas.push({ number, phase: 'ready', untilUs: Infinity, readyUs: 0, initial: true });
+      const phase = isWarm ? 'ready' : 'loading';
+      this.#replicas.push({ number, phase, untilUs: Infinity, readyUs: isWarm ? 0 : -1, initial: isWarm });
     }
   }
 
   /** Another one with the replicas of the start. */
   fresh(): Replicas {
-    const initial = this.#replicas.filter((replica) => replica.initial).length;
-    return new Replicas(this.#config, { min: this.#min, max: this.#max }, initial, this.#world);
+    const bounds = { min: this.#min, max: this.#max };
+    return new Replicas(this.#config, bounds, this.#initial, this.#world, this.#start);
+  }
+
+  /** The run begins: cold replicas of the start load their model. */
+  begin(nowUs: number): ReplicaAction[] {
+    return this.#replicas.flatMap((replica): ReplicaAction[] => {
+      if (replica.phase !== 'loading' || replica.untilUs !== Infinity) return [];
+      const actions = this.#advance(replica, 'loading', this.#config.modelLoadTime, this.#loads, nowUs);
+      return replica.untilUs > nowUs ? actions : this.due(replica.number, nowUs);
+    });
   }
 
   get all(): readonly Readonly<Replica>[] {

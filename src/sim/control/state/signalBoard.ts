@@ -14,6 +14,8 @@ interface Entry {
   readonly probe: InstanceProbe;
   readonly snapshot: Mutable<InstanceSnapshot>;
   routable: boolean;
+  /** `changes` of the probe at the last report; -1 before, and where it does not say. */
+  changes: number;
   /** Counters of the last report, for rates. */
   offloadedBlocks: number;
   reloadedBlocks: number;
@@ -24,6 +26,10 @@ export class SignalBoard implements Stateful {
   readonly #entries = new Map<number, Entry>();
   /** In order of their numbers. */
   #routable: InstanceSnapshot[] = [];
+  /** No report of a routable instance is due before this. */
+  #dueUs = -Infinity;
+  /** Reports read so far, and changes of the list. */
+  #reports = 0;
   readonly #report: InstanceReport = {
     queueDepth: 0,
     batchSize: 0,
@@ -51,6 +57,7 @@ export class SignalBoard implements Stateful {
     this.#entries.set(probe.instance, {
       probe,
       routable: false,
+      changes: -1,
       offloadedBlocks: 0,
       reloadedBlocks: 0,
       snapshot: {
@@ -86,10 +93,18 @@ export class SignalBoard implements Stateful {
 
   /** The routable instances with what is due read again. */
   routable(nowUs: number): readonly InstanceSnapshot[] {
-    for (const { instance, reportedUs } of this.#routable) {
-      if (nowUs - reportedUs >= this.#intervalUs) this.#read(this.#entry(instance), nowUs);
+    if (nowUs < this.#dueUs) return this.#routable;
+    this.#dueUs = Infinity;
+    for (const snapshot of this.#routable) {
+      if (nowUs - snapshot.reportedUs >= this.#intervalUs) this.#read(this.#entry(snapshot.instance), nowUs);
+      this.#dueUs = Math.min(this.#dueUs, snapshot.reportedUs + this.#intervalUs);
     }
     return this.#routable;
+  }
+
+  /** As long as it is the same, so are the reported signals of the same instances. */
+  get reports(): number {
+    return this.#reports;
   }
 
   /** Undefined for an instance that was removed. */
@@ -117,10 +132,19 @@ export class SignalBoard implements Stateful {
       .filter(({ routable }) => routable)
       .map(({ snapshot }) => snapshot)
       .sort((a, b) => a.instance - b.instance);
+    this.#dueUs = -Infinity;
   }
 
   #read(entry: Entry, nowUs: number): void {
     const { probe, snapshot } = entry;
+    const changes = probe.changes?.() ?? -1;
+    if (changes !== -1 && changes === entry.changes && isStill(snapshot)) {
+      // everything is as it was reported before
+      snapshot.reportedUs = nowUs;
+      return;
+    }
+    entry.changes = changes;
+    this.#reports++;
     const report = this.#report;
     probe.report(report);
     const elapsedUs = nowUs - snapshot.reportedUs;
@@ -160,16 +184,22 @@ export class SignalBoard implements Stateful {
   /** The instances themselves are added before; only what is known of them is restored. */
   restore(state: PlainState): void {
     // the state is what `snapshot` made
-    type Saved = Omit<Entry, 'probe'>;
+    type Saved = Omit<Entry, 'probe' | 'changes'>;
     for (const saved of state as unknown as readonly Saved[]) {
       const entry = this.#entry(saved.snapshot.instance);
       Object.assign(entry.snapshot, structuredClone(saved.snapshot));
       entry.routable = saved.routable;
+      entry.changes = -1;
       entry.offloadedBlocks = saved.offloadedBlocks;
       entry.reloadedBlocks = saved.reloadedBlocks;
     }
     this.#list();
   }
+}
+
+/** Whether a report of an instance to which nothing happened would say the same again. */
+function isStill({ kv }: InstanceSnapshot): boolean {
+  return kv.offloadRate === 0 && kv.reloadRate === 0;
 }
 
 const noTier: ObservedTier = { capacityBlocks: 0, usedBlocks: 0, freeBlocks: 0, utilization: 0 };

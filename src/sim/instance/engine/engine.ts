@@ -95,6 +95,8 @@ export interface InstanceEngine {
   /** Requests outside the batch. */
   readonly waitingCount: number;
   readonly runningCount: number;
+  /** Calls so far that may have changed what the engine says of itself. Left out where nobody counts. */
+  readonly changes?: number;
   /** Whether an emptied engine may begin a step while its last one still runs. */
   readonly overlapsLastStep: boolean;
   readonly counters: EngineCounters;

@@ -41,6 +41,11 @@ export class HeldBlocks {
     return this.#coming.size > 0;
   }
 
+  /** Requests whose loads began before the scheduler looks for them. */
+  get announced(): number {
+    return this.#announced.size;
+  }
+
   /** Loads blocks of a request that will be added after `slackUs`, where that is worthwhile. */
   announce(request: SimRequest, nowUs: number, slackUs: number): void {
     const manager = this.#manager;

@@ -1,6 +1,6 @@
 /**
- * Whether blocks of lower tiers are worth their transfer: a request takes them when they are there sooner
- * than the engine could compute them again. The choice is made when the request asks to join the batch, and
+ * Whether blocks of lower tiers are worth their transfer: a request takes them when that delays all requests
+ * less than to compute them again. The choice is made when the request asks to join the batch, and
  * once before, on its arrival, when its queueing time hides part of the transfer.
  */
 
@@ -8,6 +8,7 @@ import { ManagerPort, type ManagerPortConfig } from '../../../runtime/batching/i
 import type { KVManager } from '../../../runtime/index.ts';
 import type { BlockKeys } from '../../../runtime/keys/index.ts';
 import type { Sequence } from '../../../runtime/manager/sequences/blockTable/sequence.ts';
+import { isLoadBetter } from '../../../runtime/planning/index.ts';
 import { linkName, type Tier } from '../../../runtime/tier/tier.ts';
 import type { LinkModel } from '../../driver/index.ts';
 import type { LoadTiming } from './engineConfig.ts';
@@ -23,6 +24,8 @@ export interface LoadEstimate {
   /** Null where loads take no time of their own. */
   readonly links: LinkModel | null;
   readonly nowUs: () => number;
+  /** Requests by what they do: what one of them takes delays others. */
+  readonly crowd: () => { readonly running: number; readonly waiting: number; readonly loading: number };
 }
 
 export class ChoosingPort extends ManagerPort {
@@ -120,24 +123,28 @@ export class ChoosingPort extends ManagerPort {
    * @param slackUs time that passes anyway before it can run
    */
   worthwhile(keys: BlockKeys, found: number, slackUs: number): number {
-    const { computeUsPerToken } = this.#estimate;
+    const { computeUsPerToken, crowd } = this.#estimate;
     if (computeUsPerToken === Infinity) return found;
     const { byTier, pending } = this.#manager.lookup(keys.words, found);
     const here = byTier[HBM] - Math.min(pending, byTier[HBM]);
     const missing = found - here;
     if (missing === 0) return found;
     const computeUs = missing * this.blockTokens * computeUsPerToken;
-    return this.#loadUs(byTier, pending) <= slackUs + computeUs ? found : this.leadingHere(keys, found);
+    const load = this.#loadUs(byTier, pending);
+    const choice = { computeUs, ...load, slackUs, roomShare: found / this.capacityBlocks, ...crowd() };
+    return isLoadBetter(choice) ? found : this.leadingHere(keys, found);
   }
 
-  /** From now until the blocks below, and those on their way, are in HBM. */
-  #loadUs(byTier: readonly number[], pending: number): number {
+  /** From now until the blocks below, and those on their way, are in HBM; and how long the links carry them. */
+  #loadUs(byTier: readonly number[], pending: number): { readonly loadUs: number; readonly linkUs: number } {
     const { loads, links, blockBytes, nowUs } = this.#estimate;
     if (loads.kind === 'billed') {
       const below = byTier.reduce((sum, blocks, tier) => sum + (tier === HBM ? 0 : blocks), 0);
-      return below * Math.trunc(loads.baseUs + loads.usPerBlock);
+      const loadUs = below * Math.trunc(loads.baseUs + loads.usPerBlock);
+      return { loadUs, linkUs: loadUs };
     }
     let longestUs = 0;
+    let linkUs = 0;
     for (const [position, tier] of this.#manager.tiers.entries()) {
       if (position === HBM || links === null) continue;
       const blocks = byTier[position];
@@ -145,8 +152,9 @@ export class ChoosingPort extends ManagerPort {
       const queuedUs = Math.max(0, links.freeAtUs(linkName(tier, this.#manager.tiers[HBM])) - nowUs());
       const ownUs = blocks * links.transferUs(tier as Tier, this.#manager.tiers[HBM], blockBytes);
       longestUs = Math.max(longestUs, queuedUs + ownUs);
+      linkUs = Math.max(linkUs, ownUs);
     }
-    return longestUs;
+    return { loadUs: longestUs, linkUs };
   }
 
   /** Leading blocks that lie in HBM and can be read now. */

@@ -43,6 +43,7 @@ export type Woken = () => void;
 
 export class SchedulerEngine implements InstanceEngine {
   readonly overlapsLastStep: boolean = false;
+  changes = 0;
   readonly config: EngineConfig;
   readonly manager: KVManager;
   protected readonly scheduler: Scheduler<SimRequest>;
@@ -78,8 +79,13 @@ export class SchedulerEngine implements InstanceEngine {
     this.#jobs = new JobEnds(this.manager, config, links, timeline);
     const { afterCall } = this.#jobs;
     const nowUs = (): number => timeline.nowUs;
-    const estimate = { loads, blockBytes, computeUsPerToken, links, nowUs };
     this.#hits = this.manager.tiers.map(() => 0);
+    const crowd = () => {
+      const { runningCount: running, loadingCount: loading, waitingCount } = this.scheduler;
+      // loads that began at arrival are under way too, or hold what they brought
+      return { running, loading: loading + this.#held.announced, waiting: waitingCount - loading };
+    };
+    const estimate = { loads, blockBytes, computeUsPerToken, links, nowUs, crowd };
     const port = new ChoosingPort(
       this.manager,
       { blockTokens, afterCall },
@@ -156,21 +162,26 @@ export class SchedulerEngine implements InstanceEngine {
   }
 
   announce(request: SimRequest, nowUs: number, slackUs: number): void {
-    if (this.#prefetches) this.#held.announce(request, nowUs, slackUs);
+    if (!this.#prefetches) return;
+    this.changes++;
+    this.#held.announce(request, nowUs, slackUs);
   }
 
   add(request: SimRequest, nowUs: number): void {
+    this.changes++;
     this.#held.added(request, nowUs);
     this.#asking.set(request.keys, request);
     this.scheduler.add(request, nowUs);
   }
 
   abort(request: SimRequest, nowUs: number): void {
+    this.changes++;
     this.scheduler.abort(request.id, nowUs);
     this.letGo(request, nowUs);
   }
 
   step(nowUs: number): EngineStep {
+    this.changes++;
     let plan = this.scheduler.step(nowUs);
     let preempted: readonly SimRequest[] = plan.preempted;
     // what others wait for with blocks in hand must not stop everybody
@@ -201,22 +212,27 @@ export class SchedulerEngine implements InstanceEngine {
   }
 
   hold(request: SimRequest, nowUs: number): void {
+    this.changes++;
     this.#held.hold(request, nowUs);
   }
 
   reserve(request: SimRequest, nowUs: number): boolean {
+    this.changes++;
     return this.#held.reserve(request, this.scheduler.runningCount === 0, nowUs);
   }
 
   fill(request: SimRequest, nowUs: number): void {
+    this.changes++;
     this.#held.fill(request, nowUs);
   }
 
   letGo(request: SimRequest, nowUs: number): void {
+    this.changes++;
     this.#held.letGo(request, nowUs);
   }
 
   transferred(flight: number): void {
+    this.changes++;
     this.#jobs.land(flight);
   }
 

@@ -12,6 +12,10 @@ function stateless(name: string, score: Values): Scorer {
   return { name, readsCaches: false, score, ...noMemory };
 }
 
+function ofReports(name: string, score: Values): Scorer {
+  return { ...stateless(name, score), readsReportsAlone: true };
+}
+
 function each(value: (instance: InstanceSnapshot) => number): Values {
   return ({ candidates }, out) => {
     for (let i = 0; i < candidates.length; i++) out[i] = value(candidates[i]);
@@ -29,25 +33,25 @@ function leastIsBest(value: (instance: InstanceSnapshot) => number): Values {
 
 /** (max - q) / (max - min) over queue depths. */
 export const queueDepth = (): Scorer =>
-  stateless(
+  ofReports(
     'queue-depth',
     leastIsBest(({ queueDepth }) => queueDepth),
   );
 /** The same over batch sizes. */
 export const runningRequests = (): Scorer =>
-  stateless(
+  ofReports(
     'running-requests',
     leastIsBest(({ batchSize }) => batchSize),
   );
 /** The same over 4 x queued + running, the cost of vLLM's data-parallel balancer. */
 export const vllmDp = (): Scorer =>
-  stateless(
+  ofReports(
     'vllm-dp',
     leastIsBest(({ queueDepth, batchSize }) => 4 * queueDepth + batchSize),
   );
 /** 1 - KV utilisation. */
 export const kvUtilizationScorer = (): Scorer =>
-  stateless(
+  ofReports(
     'kv-utilization',
     each((instance) => 1 - kvUtilization(instance)),
   );
@@ -72,7 +76,7 @@ export const activeRequests = (): Scorer =>
 const QUEUE_LIMIT = 128;
 /** An empty queue 0.5, else 0.5 x (1 - min(q, 128) / 128). */
 export const loadAware = (): Scorer =>
-  stateless(
+  ofReports(
     'load-aware',
     each(({ queueDepth }) =>
       queueDepth === 0 ? 0.5 : 0.5 * (1 - Math.min(queueDepth, QUEUE_LIMIT) / QUEUE_LIMIT),

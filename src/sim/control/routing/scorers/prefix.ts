@@ -1,7 +1,7 @@
 /** Scorers that go by where the prompt's blocks are believed to be. */
 
 import { wordsPerKey } from '../../../../runtime/keys/index.ts';
-import { KeyLru } from '../../kvView/index.ts';
+import { KeyDirectory, KeyLru, LeadingBlocks } from '../../kvView/index.ts';
 import type { PlainState } from '../../policy.ts';
 import type { RequestView } from '../../request.ts';
 import type { RoutingContext } from '../routingPolicy.ts';
@@ -16,6 +16,8 @@ export class PrefixAffinity implements Scorer {
   readonly readsCaches: boolean = false;
   readonly #limitBlocks: number;
   readonly #byInstance = new Map<number, KeyLru>();
+  readonly #directory: KeyDirectory = new KeyDirectory();
+  readonly #leading: LeadingBlocks = new LeadingBlocks([{ directory: this.#directory, tier: 0 }]);
 
   constructor(limitBlocks: number) {
     this.#limitBlocks = limitBlocks;
@@ -36,12 +38,16 @@ export class PrefixAffinity implements Scorer {
     const words = request.keys.words;
     for (let block = 0; block < request.promptBlocks; block++) {
       lru.touch(words, block * wordsPerKey);
-      if (lru.size > this.#limitBlocks) lru.removeSlot(lru.oldest());
+      this.#directory.add(instance, words, block * wordsPerKey);
+      if (lru.size <= this.#limitBlocks) continue;
+      this.#directory.remove(instance, lru.words, lru.oldest() * wordsPerKey);
+      lru.removeSlot(lru.oldest());
     }
   }
 
   removed(instance: number): void {
     this.#byInstance.delete(instance);
+    this.#directory.removeInstance(instance);
   }
 
   /** Keys that it remembers of the instance. */
@@ -51,12 +57,7 @@ export class PrefixAffinity implements Scorer {
 
   /** Leading blocks of the prompt that it remembers of the instance. */
   matchedBlocks(request: RequestView, instance: number): number {
-    const lru = this.#byInstance.get(instance);
-    if (lru === undefined || lru.size === 0) return 0;
-    const words = request.keys.words;
-    let blocks = 0;
-    while (blocks < request.promptBlocks && lru.has(words, blocks * wordsPerKey)) blocks++;
-    return blocks;
+    return this.#leading.blocks(request, instance);
   }
 
   snapshot(): PlainState {
@@ -65,10 +66,12 @@ export class PrefixAffinity implements Scorer {
 
   restore(state: PlainState): void {
     this.#byInstance.clear();
+    this.#directory.clear();
     // the state is what `snapshot` made
     for (const { instance, keys } of state as unknown as readonly { instance: number; keys: Uint32Array }[]) {
       const lru = new KeyLru();
       lru.restore(keys);
+      for (let at = 0; at < keys.length; at += wordsPerKey) this.#directory.add(instance, keys, at);
       this.#byInstance.set(instance, lru);
     }
   }

@@ -7,6 +7,8 @@ export interface Scorer extends Stateful {
   readonly name: string;
   /** Whether it asks the router's observed view of caches. */
   readonly readsCaches: boolean;
+  /** Whether its scores depend on nothing but what instances report: they hold until the next report. */
+  readonly readsReportsAlone?: boolean;
   /** Fills `out[i]` for candidate i; scores lie in [0, 1] or are clamped to it. */
   score(context: RoutingContext, out: Float64Array): void;
   routed?(context: RoutingContext, instance: number): void;

@@ -1,0 +1,29 @@
+/**
+ * Tables that grow as they are used. A manager of a simulated instance uses a few of its rows, and there may
+ * be a thousand such managers, so a table begins small and doubles. Rows are handed out from the lowest
+ * number up, and those that came back first; that a table grows decides nothing.
+ */
+
+import { kindOf } from './snapshot/packedArray.ts';
+import type { TypedArray } from './snapshot/stateVisitor.ts';
+
+const FIRST_ROWS = 256;
+
+/** Rows that a table of at most `capacity` begins with. `whole` where no call may wait for a table to grow. */
+export function firstRows(capacity: number, whole: boolean): number {
+  return whole ? capacity : Math.min(capacity, FIRST_ROWS);
+}
+
+/** Rows that a table of at most `capacity` has next, when it needs `row` and has `rows`. */
+export function rowsFor(row: number, rows: number, capacity: number): number {
+  return Math.min(capacity, Math.max(row + 1, rows * 2, FIRST_ROWS));
+}
+
+/** A longer copy, in which what is new is `rest`. */
+export function grown<T extends TypedArray>(array: T, length: number, rest = 0): T {
+  // an array of the same kind
+  const longer = new (kindOf(array))(length) as T;
+  longer.set(array);
+  if (rest !== 0) longer.fill(rest, array.length);
+  return longer;
+}

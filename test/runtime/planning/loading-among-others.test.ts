@@ -1,0 +1,56 @@
+/** Whether blocks are loaded or computed again goes by the delay of all, not of the one request alone. */
+
+import { describe, expect, it } from 'vitest';
+import { isLoadBetter, type LoadChoice } from '../../../src/runtime/planning/index.ts';
+
+const alone: LoadChoice = {
+  computeUs: 1000,
+  loadUs: 1200,
+  linkUs: 1200,
+  slackUs: 0,
+  roomShare: 0.05,
+  running: 0,
+  waiting: 0,
+  loading: 0,
+};
+const better = (fields: Partial<LoadChoice>): boolean => isLoadBetter({ ...alone, ...fields });
+
+describe('loading among others', () => {
+  it('is for a request that is alone what is there first', () => {
+    expect(better({})).toBe(false);
+    expect(better({ loadUs: 1000, linkUs: 1000 })).toBe(true);
+    expect(better({ slackUs: 200 })).toBe(true);
+  });
+
+  it('spares the engine where others run or wait for it', () => {
+    expect(better({ running: 2 })).toBe(true);
+    expect(better({ waiting: 2 })).toBe(true);
+  });
+
+  it('sees the queue of its link, and who would wait for its bytes there', () => {
+    expect(better({ running: 2, loadUs: 5000 })).toBe(false);
+    expect(better({ running: 2, loading: 1 })).toBe(false);
+    expect(better({ running: 8, loading: 1 })).toBe(true);
+  });
+
+  it('sees who waits for the room in which it would lie', () => {
+    expect(better({ waiting: 20, loadUs: 9000, linkUs: 1000, roomShare: 0.01 })).toBe(true);
+    expect(better({ waiting: 20, loadUs: 9000, linkUs: 1000, roomShare: 0.2 })).toBe(false);
+  });
+
+  it('never prefers a load because it takes longer, or because the engine computes faster', () => {
+    for (const running of [0, 1, 7, 40]) {
+      for (const waiting of [0, 3, 60]) {
+        for (const loading of [0, 2]) {
+          const crowd = { running, waiting, loading };
+          const answers = [200, 800, 3000, 20_000, 200_000].map((us) =>
+            better({ ...crowd, loadUs: us, linkUs: us }),
+          );
+          expect(answers).toEqual([...answers].sort((a, b) => Number(b) - Number(a)));
+          const byCompute = [10, 100, 1000, 10_000].map((computeUs) => better({ ...crowd, computeUs }));
+          expect(byCompute).toEqual([...byCompute].sort((a, b) => Number(a) - Number(b)));
+        }
+      }
+    }
+  });
+});
