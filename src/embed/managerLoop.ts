@@ -29,6 +29,7 @@ export class ManagerLoop {
   #roomWasFreed = false;
   readonly #movedMeanwhile: Parameters<NonNullable<ManagerListener['moved']>>[] = [];
   readonly #roomFreed: (() => void)[] = [];
+  readonly #settled: Set<() => void> = new Set();
 
   /** @param options.also what else the manager is to tell of */
   constructor(
@@ -48,6 +49,7 @@ export class ManagerLoop {
       },
       settled: (sequence) => {
         this.#wake(sequence);
+        for (const settled of this.#settled) settled();
         also.settled?.(sequence);
       },
       moved: (position, key, outcome) => {
@@ -94,6 +96,16 @@ export class ManagerLoop {
       const at = this.#roomFreed.indexOf(freed);
       if (at !== -1) this.#roomFreed.splice(at, 1);
     };
+  }
+
+  /**
+   * Who is told in the moment in which no block of some sequence waits any more: also by a call that ended no
+   * job and freed no room, as when what one call evicts is given to who waited for a slot before. It must not
+   * call the manager. @returns what ends that
+   */
+  onSettled(settled: () => void): () => void {
+    this.#settled.add(settled);
+    return () => void this.#settled.delete(settled);
   }
 
   /**

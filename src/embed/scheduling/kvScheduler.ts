@@ -47,6 +47,8 @@ export class KVScheduler {
   #losses = 0;
   /** Something happened since the last step was planned. */
   #hasNews = true;
+  /** Blocks came to be in place since the last step began to be planned. */
+  #hasSettled = false;
   #waiting: (() => void)[] = [];
   #isClosed = false;
 
@@ -70,7 +72,15 @@ export class KVScheduler {
     const sink = log?.scheduler?.({ ...resolved, ...places }, context.nowUs()) ?? null;
     this.#context = context;
     this.#scheduler = new Scheduler<ScheduledRequest>(resolved, port, sink);
-    this.#stopListening = context.loop.onRoom(() => this.#tellNews());
+    const stopRoom = context.loop.onRoom(() => this.#tellNews());
+    const stopSettled = context.loop.onSettled(() => {
+      this.#hasSettled = true;
+      this.#tellNews();
+    });
+    this.#stopListening = () => {
+      stopRoom();
+      stopSettled();
+    };
   }
 
   /** Requests that have not ended. */
@@ -145,9 +155,12 @@ export class KVScheduler {
     this.#requireOpen();
     const { keeper } = this.#context;
     if (!keeper.present && this.#plan === undefined) return nothingToCompute;
+    this.#hasSettled = false;
     const plan = this.#undisturbed((nowUs) => this.#scheduler.step(nowUs));
     this.#losses = keeper.losses;
-    this.#hasNews = false;
+    // Room that the step made itself is no news. A request that gave way, or blocks that came to be in place
+    // by what the step did for others, are: it had looked at them before.
+    this.#hasNews = this.#hasSettled || (plan.tokens === 0 && plan.preempted.length > 0);
     if (plan.tokens === 0 && plan.preempted.length === 0) return nothingToCompute;
     if (plan.tokens > 0) this.#plan = plan;
     return planForKernels(this.#context, plan);
