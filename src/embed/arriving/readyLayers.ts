@@ -79,7 +79,9 @@ async function tailSettled(
     const { tail } = sequence;
     const stage = tail === undefined ? 'inPlace' : tailStage(context, sequence, tail, group);
     if (stage === 'inPlace' || stage === 'failed') return stage === 'inPlace';
-    const awaited = tail !== undefined && stage === 'coming' ? tail.tables[group] : table;
+    // What has come up may still wait for the sequence's own block to get its slot.
+    const isUp = tail === undefined || stage !== 'coming' || tail.tables[group].pending === 0;
+    const awaited = isUp ? table : tail.tables[group];
     await unlessAborted(signals, () => context.loop.settled(awaited));
   }
 }
