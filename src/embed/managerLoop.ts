@@ -6,14 +6,18 @@
  */
 
 import type { TransferEngine } from '../backends/engine/index.ts';
+import { runningClock } from '../backends/runningClock.ts';
 import { JobCarrier, type KVManager, type ManagerListener, type Sequence } from '../runtime/index.ts';
 
 /** Calls `ring` once, `delayUs` microseconds from now. */
 export type Alarm = (delayUs: number, ring: () => void) => void;
 
-/** An alarm that does not keep the process alive. */
+/**
+ * An alarm that does not keep the process alive. It counts the time in which the process ran, as the engine
+ * does, and rings behind what has ended by then: a process that stood takes the ends first.
+ */
 export const processAlarm: Alarm = (delayUs, ring) => {
-  setTimeout(ring, Math.ceil(delayUs / 1000)).unref();
+  runningClock.alarm(Math.ceil(delayUs / 1000), ring);
 };
 
 export class ManagerLoop {

@@ -6,6 +6,7 @@
  *     begin({ arriving: true }) -> nextPart -> kernels -> nextPart -> kernels -> ... -> null -> seal
  */
 
+import { runningClock } from '../../backends/runningClock.ts';
 import {
   Entry,
   type FoundPrefix,
@@ -199,16 +200,15 @@ function noteDone(context: RequestContext, arriving: ArrivingPrefix): void {
   if (part === null) return;
   arriving.part = null;
   const squares = squaresOf(part.start, part.end);
+  const unwatch = runningClock.watch();
   const learn = (): void => {
+    unwatch();
     const nowUs = context.nowUs();
     context.pace.stepEnded(part.end - part.start, squares, nowUs - Math.max(handedOutUs, arriving.doneUs));
     arriving.doneUs = nowUs;
     if (arriving.part === null) context.manager.computing(false, nowUs);
   };
-  void context
-    .device()
-    .queue.onSubmittedWorkDone()
-    .then(learn, () => {});
+  void context.device().queue.onSubmittedWorkDone().then(learn, unwatch);
 }
 
 /** Fulfilled when some job has ended, or after a while. */

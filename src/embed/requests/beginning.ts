@@ -3,6 +3,7 @@
  * brought is among the open blocks.
  */
 
+import { runningClock } from '../../backends/runningClock.ts';
 import { type BlockKeys, type KeyElements, TierKVError } from '../../runtime/index.ts';
 import { throwIfAborted, unlessAborted } from '../abort.ts';
 import { ArrivingPrefix } from '../arriving/arrivingPrefix.ts';
@@ -133,9 +134,9 @@ async function waitForSame(
     const matched = manager.matchLength(keys.words, limit);
     return matched < limit ? computing.wait(keys, matched) : undefined;
   };
-  let timer: NodeJS.Timeout | undefined;
+  let stop: (() => void) | undefined;
   const late = new Promise<'late'>((resolve) => {
-    if (missing() !== undefined) timer = setTimeout(() => resolve('late'), waitMs);
+    if (missing() !== undefined) stop = runningClock.alarm(waitMs, () => resolve('late'), true);
   });
   try {
     for (let other = missing(); other !== undefined; other = missing()) {
@@ -143,7 +144,7 @@ async function waitForSame(
       if (end === 'late') return;
     }
   } finally {
-    clearTimeout(timer);
+    stop?.();
   }
 }
 

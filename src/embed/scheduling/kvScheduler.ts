@@ -8,6 +8,7 @@
  * Every input and decision goes into the runtime's log, where there is one.
  */
 
+import { runningClock } from '../../backends/runningClock.ts';
 import { resolveSchedulerConfig } from '../../runtime/batching/config.ts';
 import { configError } from '../../runtime/errors.ts';
 import {
@@ -43,6 +44,8 @@ export class KVScheduler {
   readonly #stopListening: () => void;
   #plan: StepPlan<ScheduledRequest> | undefined;
   #step = 0;
+  /** While a step is computed, the time in which the process stands is left out of what is learnt of it. */
+  #unwatch: () => void = () => {};
   /** Devices lost when the step was planned. */
   #losses = 0;
   /** Something happened since the last step was planned. */
@@ -162,7 +165,10 @@ export class KVScheduler {
     // by what the step did for others, are: it had looked at them before.
     this.#hasNews = this.#hasSettled || (plan.tokens === 0 && plan.preempted.length > 0);
     if (plan.tokens === 0 && plan.preempted.length === 0) return nothingToCompute;
-    if (plan.tokens > 0) this.#plan = plan;
+    if (plan.tokens > 0) {
+      this.#plan = plan;
+      this.#unwatch = runningClock.watch();
+    }
     return planForKernels(this.#context, plan);
   }
 
@@ -179,6 +185,7 @@ export class KVScheduler {
     const stopped = takeTokens(plan, this.#requests, sampled, ++this.#step);
     this.#plan = undefined;
     const outcome = this.#undisturbed((nowUs) => this.#scheduler.stepEnded({ stopped }, nowUs));
+    this.#unwatch();
     for (const { id } of outcome.finished) this.#requests.delete(id);
     return { interrupted: false, finished: finishedOf(outcome) };
   }
@@ -192,6 +199,7 @@ export class KVScheduler {
     this.#requirePlan();
     this.#plan = undefined;
     const outcome = this.#undisturbed((nowUs) => this.#scheduler.stepFailed(nowUs));
+    this.#unwatch();
     for (const { id } of outcome.finished) this.#requests.delete(id);
     this.#tellNews();
     return { interrupted: true, finished: finishedOf(outcome) };

@@ -5,6 +5,7 @@
 
 import { parseArgs } from 'node:util';
 import { failuresOf, type LossSoakReport, lastLine, soakLosses } from './campaign.ts';
+import { watchEventLoop } from './watchdog.ts';
 
 export async function main(args: string[]): Promise<number> {
   const { values } = parseArgs({
@@ -24,6 +25,7 @@ export async function main(args: string[]): Promise<number> {
   console.log(
     `soak under losses: ${minutes} minutes, seed ${seed}${withoutTheRule ? ', without the rule' : ''}`,
   );
+  const endWatch = watchEventLoop();
   const untilMs = performance.now() + minutes * 60_000;
   let toldMs = performance.now();
   const report = await soakLosses({
@@ -38,6 +40,7 @@ export async function main(args: string[]): Promise<number> {
       console.log(`  round ${so.rounds}: ${lastLine(so)}`);
     },
   });
+  await endWatch();
   const ends = [...report.served.ends].sort(([a], [b]) => (a < b ? -1 : 1));
   console.log(ends.map(([end, times]) => `${end} ${times}`).join(', '));
   const failures = failuresOf(report);
