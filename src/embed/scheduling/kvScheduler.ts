@@ -48,6 +48,8 @@ export class KVScheduler {
   #unwatch: () => void = () => {};
   /** Devices lost when the step was planned. */
   #losses = 0;
+  /** Errors that the device had reported when the blocks of all requests in the batch were last known good. */
+  #errors = 0;
   /** Something happened since the last step was planned. */
   #hasNews = true;
   /** Blocks came to be in place since the last step began to be planned. */
@@ -158,6 +160,7 @@ export class KVScheduler {
     this.#requireOpen();
     const { keeper } = this.#context;
     if (!keeper.present && this.#plan === undefined) return nothingToCompute;
+    this.#dropDoubtful();
     this.#hasSettled = false;
     const plan = this.#undisturbed((nowUs) => this.#scheduler.step(nowUs));
     this.#losses = keeper.losses;
@@ -175,13 +178,21 @@ export class KVScheduler {
   /**
    * The step was computed: its kernels were submitted, and each request of the plan that samples has its next
    * token. Blocks that have become full are published behind the submitted work.
-   * @throws TKV_STATE without a planned step, TKV_INPUT for tokens that do not fit the plan; nothing is done
-   * then
+   * @throws TKV_STATE without a planned step, TKV_INPUT for tokens that do not fit the plan, TKV_DEVICE when
+   * the device reported an error since; nothing is done then
    */
   stepEnded(sampled: readonly SampledToken[]): KVStepOutcome {
     const plan = this.#requirePlan();
     const { keeper } = this.#context;
     if (this.#losses !== keeper.losses || this.#scheduler.isDisturbed) return this.stepFailed();
+    const { count, last } = this.#context.deviceErrors();
+    if (count !== this.#errors) {
+      throw new TierKVError(
+        'TKV_DEVICE',
+        `the device reported an error since blocks of this step were opened (${last}), so what was written ` +
+          'there may be wrong and is not sealed. Call stepFailed: the requests are computed again.',
+      );
+    }
     const stopped = takeTokens(plan, this.#requests, sampled, ++this.#step);
     this.#plan = undefined;
     const outcome = this.#undisturbed((nowUs) => this.#scheduler.stepEnded({ stopped }, nowUs));
@@ -226,6 +237,20 @@ export class KVScheduler {
       await unlessAborted(signals, () => new Promise<void>((wake) => this.#waiting.push(wake)));
     } finally {
       clearTimeout(alarm);
+    }
+  }
+
+  /**
+   * The device reported an error since the last step was planned: what running requests have written and is
+   * not sealed may be wrong, so they are computed again.
+   */
+  #dropDoubtful(): void {
+    const { count } = this.#context.deviceErrors();
+    if (this.#plan !== undefined || count === this.#errors) return;
+    this.#errors = count;
+    // The last of the batch first, so that the first is in front of the queue again.
+    for (const { id } of this.#scheduler.runningRequests().reverse()) {
+      this.#undisturbed((nowUs) => this.#scheduler.requeue(id, nowUs));
     }
   }
 
