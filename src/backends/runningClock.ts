@@ -20,6 +20,9 @@ const BEAT_MS = 50;
 /** Looks that lie further apart than this have a stall between them. */
 const STALL_MS = 200;
 
+/** Timers count in milliseconds: what is due within one is due. */
+export const TICK_MS = 1;
+
 /** A process that went on takes timers first, and what has ended after them: hence `behindEnds`. */
 const processTimers: Timers = {
   nowMs: () => performance.now(),
@@ -68,17 +71,21 @@ export class RunningClock {
   }
 
   /**
-   * Calls `ring` once, after `afterMs` of running time, and behind whatever has ended by then.
+   * Calls `ring` once, after `afterMs` of running time; where the process stood meanwhile, behind whatever has
+   * ended by then.
    * @param keeps whether it keeps the process alive
    * @returns what calls it off
    */
   alarm(afterMs: number, ring: () => void, keeps: boolean = false): () => void {
     const dueMs = this.nowMs() + afterMs;
     const unwatch = this.watch();
+    const stoodMs = this.#stoodMs;
     let stop = (): void => {};
     const look = (): void => {
       const leftMs = dueMs - this.nowMs();
-      stop = leftMs > 0 ? this.#timers.after(leftMs, look, keeps) : this.#timers.behindEnds(end);
+      if (leftMs >= TICK_MS) stop = this.#timers.after(leftMs, look, keeps);
+      else if (this.#stoodMs === stoodMs) end();
+      else stop = this.#timers.behindEnds(end);
     };
     const end = (): void => {
       unwatch();

@@ -116,7 +116,7 @@ describe('an alarm', () => {
     expect([rings, process.timers]).toEqual([1, 0]);
   });
 
-  it('rings behind what has ended by then, which may call it off', () => {
+  it('rings behind what has ended while the process stood, which may call it off', () => {
     const process = new Process();
     const clock = new RunningClock(process);
     const rung: string[] = [];
@@ -127,7 +127,7 @@ describe('an alarm', () => {
       rung.push('ended');
       callOff();
     });
-    process.stand(150);
+    process.stand(1000);
     process.turn();
     expect(rung).toEqual(['ended', 'alarm']);
     expect(process.timers).toBe(0);

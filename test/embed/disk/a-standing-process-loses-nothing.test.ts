@@ -21,7 +21,7 @@ function child(...args: number[]) {
     stdio: ['pipe', 'pipe', 'inherit'],
   });
   const lines = createInterface({ input: process_.stdout })[Symbol.asyncIterator]();
-  const line = async (): Promise<string> => (await lines.next()).value;
+  const line = async (): Promise<string> => (await lines.next()).value ?? '';
   return { process: process_, line };
 }
 

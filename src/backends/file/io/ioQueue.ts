@@ -8,7 +8,7 @@
  * those that wait are given up instead of waiting for ever.
  */
 
-import { type RunningClock, runningClock } from '../../runningClock.ts';
+import { type RunningClock, runningClock, TICK_MS } from '../../runningClock.ts';
 
 export type IoKind = 'read' | 'write';
 
@@ -105,7 +105,7 @@ export class IoQueue {
     this.#stopAlarm = undefined;
     const nowMs = this.#clock.nowMs();
     for (const [io, dueMs] of this.#inFlight) {
-      if (dueMs > nowMs) continue;
+      if (dueMs - nowMs >= TICK_MS) continue;
       this.#inFlight.set(io, Number.POSITIVE_INFINITY);
       this.#overdue += 1;
       io.overdue();
