@@ -84,6 +84,7 @@ export async function assembleRuntime(config: KVRuntimeConfig): Promise<RuntimeP
     scrubs: config.scrub ?? true,
     hbm: () => stores.hbm,
     device: () => stores.device,
+    deviceErrors: () => stores.deviceErrors,
     closing: closing.signal,
     nowUs,
     moves,

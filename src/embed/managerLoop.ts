@@ -6,14 +6,18 @@
  */
 
 import type { TransferEngine } from '../backends/engine/index.ts';
+import { runningClock } from '../backends/runningClock.ts';
 import { JobCarrier, type KVManager, type ManagerListener, type Sequence } from '../runtime/index.ts';
 
 /** Calls `ring` once, `delayUs` microseconds from now. */
 export type Alarm = (delayUs: number, ring: () => void) => void;
 
-/** An alarm that does not keep the process alive. */
+/**
+ * An alarm that does not keep the process alive. It counts the time in which the process ran, as the engine
+ * does, and rings behind what has ended by then: a process that stood takes the ends first.
+ */
 export const processAlarm: Alarm = (delayUs, ring) => {
-  setTimeout(ring, Math.ceil(delayUs / 1000)).unref();
+  runningClock.alarm(Math.ceil(delayUs / 1000), ring);
 };
 
 export class ManagerLoop {
@@ -29,6 +33,7 @@ export class ManagerLoop {
   #roomWasFreed = false;
   readonly #movedMeanwhile: Parameters<NonNullable<ManagerListener['moved']>>[] = [];
   readonly #roomFreed: (() => void)[] = [];
+  readonly #settled: Set<() => void> = new Set();
 
   /** @param options.also what else the manager is to tell of */
   constructor(
@@ -48,6 +53,7 @@ export class ManagerLoop {
       },
       settled: (sequence) => {
         this.#wake(sequence);
+        for (const settled of this.#settled) settled();
         also.settled?.(sequence);
       },
       moved: (position, key, outcome) => {
@@ -94,6 +100,16 @@ export class ManagerLoop {
       const at = this.#roomFreed.indexOf(freed);
       if (at !== -1) this.#roomFreed.splice(at, 1);
     };
+  }
+
+  /**
+   * Who is told in the moment in which no block of some sequence waits any more: also by a call that ended no
+   * job and freed no room, as when what one call evicts is given to who waited for a slot before. It must not
+   * call the manager. @returns what ends that
+   */
+  onSettled(settled: () => void): () => void {
+    this.#settled.add(settled);
+    return () => void this.#settled.delete(settled);
   }
 
   /**

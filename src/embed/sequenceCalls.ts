@@ -141,10 +141,15 @@ export abstract class SequenceCalls extends RuntimeViews {
     const state = stateOf(sequence);
     requireLive(state);
     dropTail(this.#context, state);
+    state.isRecovering = true;
     await bring(this.#context, state, signals);
     state.cachedTokens = state.readyTokens;
     state.arriving = undefined;
+    state.isComing = false;
     for (const group of state.groups) group.sealed = Math.min(group.sealed, group.table.readyPrefix());
+    const { count } = this.#context.deviceErrors();
+    for (const told of state.told) told.tellAnew(state.length, count);
+    state.isRecovering = false;
     return [...new Set(this.openBlocks(sequence).map(({ index }) => index))];
   }
 

@@ -29,6 +29,7 @@ export {
   type Sequence,
   type SequenceId,
 } from './manager/sequences/blockTable/sequence.ts';
+export { type BlockSealer, ToldBlocks } from './manager/sequences/blockTable/toldBlocks.ts';
 export type { Counters } from './manager/tables/counters.ts';
 export type { ManagerListener, StoredBlock } from './manager/tables/listener.ts';
 export type { CachedBlock, CachedBlocks } from './manager/views/cachedBlocks.ts';

@@ -75,7 +75,11 @@ export function canonical(model: Model): string {
     early,
   ]);
   return JSON.stringify([
-    model.requests.map(({ phase, retries }) => [phase, retries]),
+    model.requests.map(({ phase, retries, sequence, told }) => [
+      phase,
+      retries,
+      Array.from({ length: sequence?.length ?? 0 }, (_, i) => (told?.has(i) ? 1 : 0)),
+    ]),
     model.faultsSpent < model.scope.faultsMax ? Object.values(model.faultsLeft) : [],
     sequences,
     cached,

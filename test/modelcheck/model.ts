@@ -3,7 +3,8 @@
  * that moves one number a slot. What may happen next is `actions()`; `apply` does it and checks everything
  * that must always hold. The worst is chosen for bytes: a copy reads its source when the job is issued or
  * when it ends, a failed one leaves garbage, a slot that is given back is poisoned, and a job past its
- * deadline still writes when it ends.
+ * deadline still writes when it ends. An owner writes open blocks only when it is told of them, and may ask to
+ * seal all of them at any time.
  */
 
 import {
@@ -13,6 +14,7 @@ import {
   type ManagerConfig,
   Outcome,
   type Sequence,
+  ToldBlocks,
   type Transfer,
 } from '../../src/runtime/index.ts';
 
@@ -29,6 +31,8 @@ export interface Scope {
   readonly faultsMax: number;
   /** Control: a driver that reports a job past its deadline as retired while its write is still to come. */
   readonly lyingDriver?: boolean;
+  /** Control: open blocks are sealed whether or not their owner was told to write them. */
+  readonly sealsUntold?: boolean;
 }
 
 export const faultActions = [
@@ -48,6 +52,7 @@ export interface Action {
     | 'open'
     | 'load'
     | 'allocate'
+    | 'tell'
     | 'seal'
     | 'release'
     | 'cancel'
@@ -60,6 +65,8 @@ export interface Action {
 
 interface Request {
   sequence: Sequence | null;
+  /** What its owner was told to write, and has written. */
+  told: ToldBlocks | null;
   phase: 'new' | 'open' | 'loading' | 'running' | 'done';
   /** Times that failed blocks may still be opened again. */
   retries: number;
@@ -109,7 +116,7 @@ export class Model {
       },
     );
     this.slots = this.manager.config.tiers.map(({ shape }) => new Int32Array(shape.slotLimit).fill(POISON));
-    this.requests = scope.chains.map(() => ({ sequence: null, phase: 'new', retries: 1 }));
+    this.requests = scope.chains.map(() => ({ sequence: null, told: null, phase: 'new', retries: 1 }));
     this.faultsLeft = Object.fromEntries(
       faultActions.map((fault) => [fault, scope.faults[fault] ?? 0]),
     ) as Record<FaultAction, number>;
@@ -159,7 +166,6 @@ export class Model {
       this.#fail(a, outcomes[what]);
     } else this.#request(what, a);
     this.#takeJobs();
-    this.#write();
     if (check) this.#check();
   }
 
@@ -172,12 +178,13 @@ export class Model {
     this.faultsSpent++;
   }
 
-  #request(what: 'open' | 'load' | 'allocate' | 'seal' | 'release' | 'cancel', a: number): void {
+  #request(what: 'open' | 'load' | 'allocate' | 'tell' | 'seal' | 'release' | 'cancel', a: number): void {
     const request = this.requests[a];
     const chain = this.scope.chains[a];
     const keys = keysOf(chain);
     if (what === 'open') {
       request.sequence = this.manager.open(keys, chain.length, this.#nowUs);
+      request.told = new ToldBlocks(this.manager, request.sequence);
       request.phase = 'open';
       return;
     }
@@ -187,15 +194,20 @@ export class Model {
     } else if (what === 'allocate') {
       if (request.phase === 'running') request.retries--;
       if (this.manager.allocate(sequence, 0, chain.length, this.#nowUs)) request.phase = 'running';
+    } else if (what === 'tell') {
+      request.told!.tell(0, sequence.length, 16 * sequence.length, 0);
+      this.#write(a, sequence);
     } else if (what === 'seal') {
       for (let i = 0; i < sequence.length; i++) {
-        if (sequence.state[i] === Entry.OPEN)
-          this.manager.seal(sequence, i, i + 1, keys, i * 4, 16, this.#nowUs);
+        if (sequence.state[i] !== Entry.OPEN) continue;
+        if (this.scope.sealsUntold) this.manager.seal(sequence, i, i + 1, keys, i * 4, 16, this.#nowUs);
+        else request.told!.seal(i, keys, i * 4, 16, 16 * (i + 1), 0, this.#nowUs);
       }
     } else {
       this.manager[what](sequence, this.#nowUs);
       request.phase = 'done';
       request.sequence = null;
+      request.told = null;
     }
   }
 
@@ -258,14 +270,12 @@ export class Model {
     }
   }
 
-  /** Sequences write their open blocks as soon as they have them. */
-  #write(): void {
-    this.requests.forEach(({ sequence }, r) => {
-      for (let i = 0; sequence !== null && i < sequence.length; i++) {
-        const block = this.manager.openBlock(sequence, i);
-        if (block !== undefined) this.slots[0][block.slot] = this.scope.chains[r][i];
-      }
-    });
+  /** The owner writes the open blocks that it was told of. */
+  #write(r: number, sequence: Sequence): void {
+    for (let i = 0; i < sequence.length; i++) {
+      const block = this.manager.openBlock(sequence, i);
+      if (block !== undefined) this.slots[0][block.slot] = this.scope.chains[r][i];
+    }
   }
 
   #check(): void {
@@ -324,7 +334,7 @@ export class Model {
   }
 }
 
-function requestActions({ sequence, phase, retries }: Request): Action['what'][] {
+function requestActions({ sequence, told, phase, retries }: Request): Action['what'][] {
   if (phase === 'new') return ['open'];
   if (sequence === null) return [];
   const has = (state: Entry): boolean => sequence.state.subarray(0, sequence.length).includes(state);
@@ -332,7 +342,10 @@ function requestActions({ sequence, phase, retries }: Request): Action['what'][]
   if (has(Entry.MATCHED)) actions.push('load');
   if (phase !== 'running') actions.push('allocate');
   else if (sequence.firstFailed() !== -1 && retries > 0) actions.push('allocate');
-  if (phase === 'running' && has(Entry.OPEN)) actions.push('seal');
+  if (phase === 'running' && has(Entry.OPEN)) {
+    if (!told!.hasAll(0, sequence.length)) actions.push('tell');
+    actions.push('seal');
+  }
   return actions;
 }
 

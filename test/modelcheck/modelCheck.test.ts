@@ -16,6 +16,7 @@ it.each(smallScopes)('$name: no interleaving reads a wrong block, hangs or leaks
     'open',
     'load',
     'allocate',
+    'tell',
     'seal',
     'release',
     'cancel',
@@ -34,6 +35,15 @@ it('control: a driver that says "retired" before its last write is found out, an
   const last = violation!.way.at(-1)!;
   const model = replay(lying, violation!.way.slice(0, -1));
   expect(() => model.apply(last)).toThrow(violation!.problem.replace(/^Error: /, ''));
+});
+
+it('control: where a block is sealed that its owner was not told to write, others find it', () => {
+  const careless = { ...rivals, faultsMax: 0, sealsUntold: true };
+  const { violation } = explore(careless);
+  expect(violation?.problem).toMatch(/may read block 0 and finds -1, not \d/);
+  const way = violation!.way.map(({ what }) => what);
+  expect(way).toContain('seal');
+  expect(way).not.toContain('tell');
 });
 
 it('states that differ in names only are one state: the search ends, and ends the same way twice', () => {

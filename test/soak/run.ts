@@ -1,7 +1,7 @@
 /**
  * The soak at any length: `npm run test:soak -- --equivalent-minutes 60 --seed 1`. Its last line is the
- * count. `npm run test:soak -- server --minutes 10 --seed 1` is that of a whole server (server/main.ts).
- * It runs in a process of its own (ownProcess.ts).
+ * count. `npm run test:soak -- server --minutes 10 --seed 1` is that of a whole server (server/main.ts),
+ * `npm run test:soak -- losses --minutes 30 --seed 1` that of lost devices (losses/main.ts). It runs in a process of its own (ownProcess.ts).
  */
 
 import { writeFileSync } from 'node:fs';
@@ -26,9 +26,10 @@ async function soakAsAsked(): Promise<number> {
   // an exit, unlike a signal's own end, lets the soak take its folder away
   process.once('SIGINT', () => process.exit(130));
   process.once('SIGTERM', () => process.exit(143));
-  if (process.argv[2] !== 'server') return main();
-  const server = await import('./server/main.ts');
-  return server.main(process.argv.slice(3));
+  const [, , which, ...args] = process.argv;
+  if (which === 'server') return (await import('./server/main.ts')).main(args);
+  if (which === 'losses') return (await import('./losses/main.ts')).main(args);
+  return main();
 }
 
 async function main(): Promise<number> {

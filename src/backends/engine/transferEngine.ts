@@ -10,6 +10,7 @@ import type { DeviceTierStore, StoreResult } from '../../runtime/tier/tierStore.
 import type { Completion, EndListener, TransferDriver } from '../../runtime/transfer/driver.ts';
 import { Outcome } from '../../runtime/transfer/outcome.ts';
 import type { Transfer } from '../../runtime/transfer/transfer.ts';
+import { runningClock } from '../runningClock.ts';
 import { BatchMoves, type EngineStores } from './batchMoves.ts';
 import { LinkMeter, type LinkTraffic } from './linkMeter.ts';
 import { type LinkLimits, LinkQueue } from './linkQueue.ts';
@@ -37,13 +38,20 @@ export class TransferEngine implements TransferDriver {
   /** By source, then target. */
   readonly #queues: (LinkQueue<Flight> | undefined)[] = [];
   #listener: EndListener = () => {};
+  readonly #watch: () => () => void;
+  #unwatch: (() => void) | undefined;
 
-  /** @param staging needed where blocks move between tiers of which neither is host memory */
+  /**
+   * @param staging needed where blocks move between tiers of which neither is host memory
+   * @param watch called when jobs come to be under way, and what it returns when none is any more
+   */
   constructor(
     stores: EngineStores,
     staging: StagingSlots | null,
-    clockMs: () => number = () => performance.now(),
+    clockMs: () => number = () => runningClock.nowMs(),
+    watch: () => () => void = () => runningClock.watch(),
   ) {
+    this.#watch = watch;
     this.#stores = stores;
     this.#moves = new BatchMoves(() => this.#stores, staging);
     this.#clockMs = clockMs;
@@ -91,6 +99,7 @@ export class TransferEngine implements TransferDriver {
     const copies: Flight[] = [];
     const seals: Flight[] = [];
     const queues = new Set<LinkQueue<Flight>>();
+    if (transfers.length > 0) this.#unwatch ??= this.#watch();
     for (const transfer of transfers) {
       const flight: Flight = { transfer, ended: false };
       this.#flights.add(flight);
@@ -142,6 +151,10 @@ export class TransferEngine implements TransferDriver {
     if (flight.ended) return;
     flight.ended = true;
     this.#flights.delete(flight);
+    if (this.#flights.size === 0) {
+      this.#unwatch?.();
+      this.#unwatch = undefined;
+    }
     const end: Completion = { job: flight.transfer.job, outcome, reason, digestLo, digestHi };
     this.#listener(end);
   }

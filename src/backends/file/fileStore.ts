@@ -15,6 +15,7 @@ import type { PoolShape } from '../../runtime/pool/shape.ts';
 import { Tier } from '../../runtime/tier/tier.ts';
 import type { ItemEnded, StoreItem, StoreResult, TierStore } from '../../runtime/tier/tierStore.ts';
 import { type Libc, loadLibc } from '../posix/index.ts';
+import { runningClock } from '../runningClock.ts';
 import {
   checkedOptions,
   type FileStoreOptions,
@@ -167,12 +168,10 @@ export class FileStore implements TierStore {
       await this.#opened.close().catch((error: unknown) => this.#flow.failed(errnoOf(error)));
       this.#staging[Symbol.dispose]();
     });
-    let timer: NodeJS.Timeout | undefined;
-    const patience = new Promise<void>((resolve) => {
-      timer = setTimeout(resolve, this.#settings.deadlineMs);
-    });
-    await Promise.race([closed, patience]);
-    clearTimeout(timer);
+    const patience = Promise.withResolvers<void>();
+    const stop = runningClock.alarm(this.#settings.deadlineMs, patience.resolve, true);
+    await Promise.race([closed, patience.promise]);
+    stop();
   }
 }
 

@@ -103,7 +103,7 @@ export class HbmStore implements DevicePool {
       stagingBuffers: staging.count,
       verification: this.verifies.onWrite ? digests : 'none',
       sealing: digests,
-      deviceErrors: this.#live.deviceErrors,
+      deviceErrors: this.#live.deviceErrors.count,
     };
   }
 

@@ -6,6 +6,7 @@
  *     begin({ arriving: true }) -> nextPart -> kernels -> nextPart -> kernels -> ... -> null -> seal
  */
 
+import { runningClock } from '../../backends/runningClock.ts';
 import {
   Entry,
   type FoundPrefix,
@@ -65,7 +66,7 @@ export async function nextPart(
   noteDone(context, arriving);
   const [group] = sequence.groups;
   for (;;) {
-    if (sequence.ended || !context.keeper.present) return 'interrupted';
+    if (sequence.ended || sequence.isRecovering || !context.keeper.present) return 'interrupted';
     const part = partNow(context, sequence, arriving, most);
     if (part === 'lost') return 'interrupted';
     if (part === 'all') return endArriving(context, sequence);
@@ -86,13 +87,22 @@ function partNow(
   const { blockTokens } = context;
   const [group] = sequence.groups;
   const { table } = group;
+  const [told] = sequence.told;
+  const { count } = context.deviceErrors();
   if (placedBlocks(table) * blockTokens < arriving.computed) return 'lost';
   const prefix = prefixOf(context, group);
   arriving.computed = passArrived(prefix, arriving.computed);
   const tail = tailNow(context, sequence, arriving.computed);
   if ('waitUs' in tail) return lookAgainMs(tail.waitUs);
+  if (tail.tokens > 0) {
+    // The copy has the KV of these tokens.
+    const block = Math.floor(arriving.computed / blockTokens);
+    told.tell(block, block + 1, arriving.computed + tail.tokens, count);
+  }
   arriving.computed += tail.tokens;
   const start = arriving.computed;
+  // A block that was opened again behind the caller's back lacks what was computed in it.
+  if (!told.hasAll(0, Math.ceil(start / blockTokens))) return 'lost';
   if (start >= sequence.length) return 'all';
   let end = sequence.length;
   let waitUs = Number.POSITIVE_INFINITY;
@@ -160,7 +170,10 @@ function handOut(
   arriving: ArrivingPrefix,
   part: PrefillPart,
 ): PrefillPart {
-  scrub(context, sequence, Math.floor(part.start / context.blockTokens));
+  const first = Math.floor(part.start / context.blockTokens);
+  scrub(context, sequence, first);
+  const end = Math.ceil(part.end / context.blockTokens);
+  sequence.told[0].tell(first, end, part.end, context.deviceErrors().count);
   arriving.part = part;
   arriving.computed = part.end;
   arriving.handedOut += part.end - part.start;
@@ -175,6 +188,9 @@ function endArriving(context: RequestContext, sequence: SequenceState): null {
   for (const group of sequence.groups) group.disturbances = group.table.disturbances;
   sequence.cachedTokens = sequence.length - (sequence.arriving?.handedOut ?? 0);
   sequence.arriving = undefined;
+  sequence.isComing = false;
+  // All blocks are found, or were handed out.
+  sequence.told[0].tell(0, 0, sequence.length, context.deviceErrors().count);
   return null;
 }
 
@@ -184,16 +200,15 @@ function noteDone(context: RequestContext, arriving: ArrivingPrefix): void {
   if (part === null) return;
   arriving.part = null;
   const squares = squaresOf(part.start, part.end);
+  const unwatch = runningClock.watch();
   const learn = (): void => {
+    unwatch();
     const nowUs = context.nowUs();
     context.pace.stepEnded(part.end - part.start, squares, nowUs - Math.max(handedOutUs, arriving.doneUs));
     arriving.doneUs = nowUs;
     if (arriving.part === null) context.manager.computing(false, nowUs);
   };
-  void context
-    .device()
-    .queue.onSubmittedWorkDone()
-    .then(learn, () => {});
+  void context.device().queue.onSubmittedWorkDone().then(learn, unwatch);
 }
 
 /** Fulfilled when some job has ended, or after a while. */

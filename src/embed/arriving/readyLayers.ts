@@ -52,12 +52,17 @@ export async function readyLayers(
   const isTailThere = await tailSettled(context, sequence, group, signals);
   while (table.pending > 0) await unlessAborted(signals, () => loop.settled(table));
   const { blocks } = sequence;
-  const isHere = isTailThere && !sequence.ended && keeper.present && placedBlocks(table) >= blocks;
+  const isLive = !sequence.ended && !sequence.isRecovering && keeper.present;
+  const isHere = isTailThere && isLive && placedBlocks(table) >= blocks;
   if (!isHere) return 'interrupted';
   scrub(context, sequence, 0);
   const open: number[] = [];
   for (let i = 0; i < blocks; i++) if (manager.openBlock(table, i) !== undefined) open.push(i);
   sequence.groups[group].disturbances = table.disturbances;
+  if (sequence.isComing) {
+    sequence.told[group].tell(0, blocks, sequence.length, context.deviceErrors().count);
+    sequence.isComing = !sequence.told.every((told) => told.covers(sequence.length));
+  }
   const places = deviceTable(context.hbm(), readableBlocks(manager, table, blocks).blocks);
   return new ReadyLayers(proof, group, units.groups[group], places, open);
 }
@@ -74,7 +79,9 @@ async function tailSettled(
     const { tail } = sequence;
     const stage = tail === undefined ? 'inPlace' : tailStage(context, sequence, tail, group);
     if (stage === 'inPlace' || stage === 'failed') return stage === 'inPlace';
-    const awaited = tail !== undefined && stage === 'coming' ? tail.tables[group] : table;
+    // What has come up may still wait for the sequence's own block to get its slot.
+    const isUp = tail === undefined || stage !== 'coming' || tail.tables[group].pending === 0;
+    const awaited = isUp ? table : tail.tables[group];
     await unlessAborted(signals, () => context.loop.settled(awaited));
   }
 }

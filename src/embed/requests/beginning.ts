@@ -3,6 +3,7 @@
  * brought is among the open blocks.
  */
 
+import { runningClock } from '../../backends/runningClock.ts';
 import { type BlockKeys, type KeyElements, TierKVError } from '../../runtime/index.ts';
 import { throwIfAborted, unlessAborted } from '../abort.ts';
 import { ArrivingPrefix } from '../arriving/arrivingPrefix.ts';
@@ -17,7 +18,16 @@ import {
   retain,
   signalsOf,
 } from './beginOptions.ts';
-import { freshKeys, full, given, isWhole, type RequestContext, requireFits, settled } from './context.ts';
+import {
+  freshKeys,
+  full,
+  given,
+  handOver,
+  isWhole,
+  type RequestContext,
+  requireFits,
+  settled,
+} from './context.ts';
 import { SequenceState } from './kvSequence.ts';
 import { admit, takeRoom } from './room/admitting.ts';
 import { scrub } from './scrubbing.ts';
@@ -56,7 +66,7 @@ export async function begin(
   const wish = { list, owner, priority, wait: options.wait === true, arrives };
   for (let isFirst = true; ; isFirst = false) {
     const admitted = await admit(context, groups, wish, signals, isFirst);
-    const sequence = new SequenceState(options.tenant, list, admitted, blockTokens);
+    const sequence = new SequenceState(manager, options.tenant, list, admitted, blockTokens);
     try {
       if (arrives) fillAsItComes(context, sequence, options.retention);
       else await fill(context, sequence, options.retention, signals);
@@ -87,6 +97,7 @@ async function fill(
   const ready = sequence.readyTokens / context.blockTokens;
   sequence.cachedTokens = sequence.readyTokens + tailTokens;
   for (const group of sequence.groups) group.sealed = ready;
+  handOver(context, sequence);
 }
 
 /** Its blocks have their room. What lower tiers hold is on its way, or is computed by its first part. */
@@ -98,6 +109,7 @@ function fillAsItComes(
   if (retention !== undefined) retain(context, sequence, retention);
   const isWhole = sequence.groups.length > 1;
   sequence.arriving = isWhole ? undefined : new ArrivingPrefix();
+  sequence.isComing = true;
   for (const group of sequence.groups) {
     group.sealed = isWhole ? group.table.matched : group.table.readyPrefix();
     group.disturbances = group.table.disturbances;
@@ -122,9 +134,9 @@ async function waitForSame(
     const matched = manager.matchLength(keys.words, limit);
     return matched < limit ? computing.wait(keys, matched) : undefined;
   };
-  let timer: NodeJS.Timeout | undefined;
+  let stop: (() => void) | undefined;
   const late = new Promise<'late'>((resolve) => {
-    if (missing() !== undefined) timer = setTimeout(() => resolve('late'), waitMs);
+    if (missing() !== undefined) stop = runningClock.alarm(waitMs, () => resolve('late'), true);
   });
   try {
     for (let other = missing(); other !== undefined; other = missing()) {
@@ -132,7 +144,7 @@ async function waitForSame(
       if (end === 'late') return;
     }
   } finally {
-    clearTimeout(timer);
+    stop?.();
   }
 }
 

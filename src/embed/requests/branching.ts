@@ -10,6 +10,8 @@ import { TokenList } from '../prompts/tokenList.ts';
 import {
   freshKeys,
   full,
+  handOver,
+  isHandedOver,
   isWhole,
   type RequestContext,
   requireLive,
@@ -33,16 +35,19 @@ export async function fork(
   requireTokens('atToken', atToken, sequence.length);
   const end = await seal(context, sequence);
   // Nothing may come between the last look and the copies.
-  if (end === 'interrupted' || !isWhole(context, sequence)) return 'interrupted';
+  if (end === 'interrupted' || !isHandedOver(context, sequence)) return 'interrupted';
   const tokens = new TokenList(sequence.tokens.words.subarray(0, atToken));
   const groups: GroupTable[] = [];
   try {
     for (const group of sequence.groups) groups.push(forkGroup(context, group, tokens));
-    const forked = new SequenceState(sequence.tenant, tokens, groups, context.blockTokens);
+    const forked = new SequenceState(context.manager, sequence.tenant, tokens, groups, context.blockTokens);
     await settled(context, forked);
     forked.cachedTokens = atToken;
     for (const group of groups) group.disturbances = group.table.disturbances;
-    if (isWhole(context, forked)) return forked;
+    if (isWhole(context, forked)) {
+      handOver(context, forked);
+      return forked;
+    }
   } catch (error) {
     for (const { table } of groups) context.manager.cancel(table, context.nowUs());
     throw error;
@@ -67,7 +72,7 @@ function forkGroup(context: RequestContext, from: GroupTable, tokens: TokenList)
       throw full(context, 1);
     }
   }
-  return { table, keys, sizeClass, chain, sealed: shared, disturbances: table.disturbances };
+  return { table, keys, sizeClass, chain, sealed: table.matched, disturbances: table.disturbances };
 }
 
 /**
@@ -94,6 +99,9 @@ export async function truncate(
   sequence.tokens.truncate(tokens);
   sequence.cachedTokens = Math.min(sequence.cachedTokens, tokens);
   sequence.arriving?.truncate(tokens);
+  for (const told of sequence.told) told.truncate(tokens);
+  const { isComing } = sequence;
+  const before = sequence.groups.map(({ table }) => table.disturbances);
   for (const group of sequence.groups) {
     if (blocks < group.table.length) manager.truncate(group.table, blocks, context.nowUs());
     if (shared.includes(group)) manager.copy(group.table, whole, group.table, whole, context.nowUs());
@@ -101,7 +109,15 @@ export async function truncate(
     group.sealed = Math.min(group.sealed, whole);
   }
   await settled(context, sequence);
-  return isWhole(context, sequence) ? 'done' : 'interrupted';
+  if (sequence.isRecovering) return 'interrupted';
+  const { count } = context.deviceErrors();
+  sequence.groups.forEach((group, g) => {
+    // The copy has what the tail had, which was written before.
+    const isCopied = shared.includes(group) && group.table.disturbances === before[g];
+    if (isCopied) sequence.told[g].tell(whole, whole + 1, Math.min(tokens, sequence.told[g].tokens), count);
+  });
+  const isDone = isComing ? isWhole(context, sequence) : isHandedOver(context, sequence);
+  return isDone ? 'done' : 'interrupted';
 }
 
 function requireTokens(field: string, tokens: number, length: number): void {

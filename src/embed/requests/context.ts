@@ -1,6 +1,6 @@
 /** What the calls on sequences work with: the parts of one runtime. */
 
-import type { DevicePool } from '../../backends/webgpu/index.ts';
+import type { DeviceErrors, DevicePool } from '../../backends/webgpu/index.ts';
 import {
   BlockKeys,
   type BlockMoves,
@@ -42,6 +42,8 @@ export interface RequestContext {
   device(): GPUDevice;
   /** Raised when the runtime closes. */
   readonly closing: AbortSignal;
+  /** Errors that this device has reported and nobody expected, and what the last one says. */
+  deviceErrors(): DeviceErrors;
   /** The runtime's clock, in integer microseconds. */
   nowUs(): number;
   /** Moves of single blocks between tiers. */
@@ -75,6 +77,42 @@ export async function settled({ loop }: RequestContext, sequence: SequenceState)
 
 export function isWhole({ keeper }: RequestContext, sequence: SequenceState): boolean {
   return keeper.present && sequence.isWhole;
+}
+
+/** Whether the sequence is whole, and its caller was told where the KV of each token goes. */
+export function isHandedOver(context: RequestContext, sequence: SequenceState): boolean {
+  const { length, blocks, told, isRecovering } = sequence;
+  if (isRecovering || !isWhole(context, sequence)) return false;
+  return told.every((group) => group.covers(length) && group.hasAll(0, blocks));
+}
+
+/** The caller learns of the open blocks from `from` on, and of all tokens. */
+export function handOver(context: RequestContext, sequence: SequenceState, from = 0): void {
+  const { length, blocks, told } = sequence;
+  const { count } = context.deviceErrors();
+  for (const group of told) group.tell(from, blocks, length, count);
+}
+
+/**
+ * Refuses what would seal blocks whose writing an error of the device may have hit.
+ * @throws TKV_DEVICE with the error's own words
+ */
+export function requireNoErrors(context: RequestContext, sequence: SequenceState, field = 'sequence'): void {
+  const { count } = context.deviceErrors();
+  sequence.groups.forEach(({ sealed }, g) => {
+    const block = sequence.told[g].firstDoubtful(sealed, sequence.blocks, count);
+    if (block !== -1) throw doubtful(context, `block ${block} of ${field} was`, field);
+  });
+}
+
+export function doubtful(context: RequestContext, what: string, field: string): TierKVError {
+  return new TierKVError(
+    'TKV_DEVICE',
+    `the device reported an error after ${what} opened (${context.deviceErrors().last}), so what was ` +
+      'written there may be wrong and is not sealed. Recover the sequence and write its open blocks again, ' +
+      'or release it.',
+    { field },
+  );
 }
 
 /** Keys of the sequence's full blocks, in every group, as its tokens are now. */

@@ -6,12 +6,16 @@
 import { Entry, type KeyElements, TierKVError } from '../../runtime/index.ts';
 import { requireList, requireTokenIds } from '../prompts/tokenList.ts';
 import {
+  doubtful,
   full,
+  handOver,
   hashFullBlocks,
+  isHandedOver,
   isWhole,
   type RequestContext,
   requireFits,
   requireLive,
+  requireNoErrors,
   type StepEnd,
   settled,
 } from './context.ts';
@@ -38,11 +42,20 @@ export async function append(
     );
   }
   requireFits(context, Math.ceil(tokens.length / context.blockTokens));
-  if (!isWhole(context, sequence)) return 'interrupted';
+  if (!isReadyToGrow(context, sequence)) return 'interrupted';
+  const { isComing } = sequence;
   extend(context, sequence, tokens, sequence.tokens.length);
   await settled(context, sequence);
   scrub(context, sequence, 0);
-  return isWhole(context, sequence) ? 'done' : 'interrupted';
+  if (sequence.isRecovering || !isWhole(context, sequence)) return 'interrupted';
+  if (!isComing) handOver(context, sequence);
+  return 'done';
+}
+
+/** What still comes is handed over by the calls that wait for it. */
+function isReadyToGrow(context: RequestContext, sequence: SequenceState): boolean {
+  if (sequence.isComing) return !sequence.isRecovering && isWhole(context, sequence);
+  return isHandedOver(context, sequence);
 }
 
 /** One sequence's part of a decode step. */
@@ -71,10 +84,13 @@ export async function step(context: RequestContext, asked: readonly StepEntry[])
     requireFits(context, Math.ceil((sequence.tokens.length + tokens.length) / context.blockTokens));
   });
   await Promise.all(entries.map(({ sequence }) => tailSealed(context, sequence)));
+  entries.forEach(({ sequence }, i) => {
+    requireNoErrors(context, sequence, `entries[${i}].sequence`);
+  });
   const losses = context.keeper.losses;
   const from = entries.map(({ sequence }) => Math.floor(sequence.length / context.blockTokens));
   const ends = entries.map(({ sequence, tokens }): EntryEnd => {
-    if (!context.keeper.present || sequence.ended || isDisturbed(sequence)) return 'interrupted';
+    if (!context.keeper.present || sequence.ended || !isUndisturbed(sequence)) return 'interrupted';
     sealFull(context, sequence);
     try {
       extend(context, sequence, tokens, 0);
@@ -91,8 +107,12 @@ export async function step(context: RequestContext, asked: readonly StepEntry[])
     scrub(context, sequence, from[i]);
   });
   return ends.map((end, i) => {
-    const gone = context.keeper.losses !== losses || isDisturbed(entries[i].sequence);
-    return end === 'done' && gone ? 'interrupted' : end;
+    if (end !== 'done') return end;
+    const { sequence } = entries[i];
+    const gone = context.keeper.losses !== losses || sequence.isRecovering || isDisturbed(sequence);
+    if (gone) return 'interrupted';
+    handOver(context, sequence, from[i]);
+    return 'done';
   });
 }
 
@@ -152,6 +172,12 @@ async function tailSealed(context: RequestContext, sequence: SequenceState): Pro
   while (hasBlock(sequence, Entry.SEALING, last)) await oneSettled(context, sequence);
 }
 
+/** Whether no block was lost, and the caller was told of all tokens; looks at no block. */
+function isUndisturbed(sequence: SequenceState): boolean {
+  const { length, told, isRecovering } = sequence;
+  return !isRecovering && !isDisturbed(sequence) && told.every((group) => group.covers(length));
+}
+
 function isDisturbed(sequence: SequenceState): boolean {
   return sequence.groups.some((group) => group.table.disturbances !== group.disturbances);
 }
@@ -160,11 +186,14 @@ function isDisturbed(sequence: SequenceState): boolean {
 function extend(context: RequestContext, sequence: SequenceState, tokens: KeyElements, from: number): void {
   const { manager, blockTokens, units } = context;
   const blocks = Math.ceil((sequence.tokens.length + tokens.length - from) / blockTokens);
-  const missing = sequence.groups.reduce(
-    (sum, { table, sizeClass }) => sum + Math.max(0, blocks - table.length) * units.unitBytes[sizeClass],
-    0,
-  );
-  if (missing > 0) requireFits(context, blocks);
+  const last =
+    sequence.tokens.length % blockTokens === 0 ? -1 : Math.floor(sequence.tokens.length / blockTokens);
+  // A sealed tail is written on in a copy, which needs room before the tail gives up its own.
+  const missing = sequence.groups.reduce((sum, { table, sizeClass }) => {
+    const copies = last !== -1 && table.state[last] === Entry.READY ? 1 : 0;
+    return sum + (Math.max(0, blocks - table.length) + copies) * units.unitBytes[sizeClass];
+  }, 0);
+  if (blocks > sequence.blocks) requireFits(context, blocks);
   if (!manager.hasRoomFor(missing)) throw full(context, blocks - sequence.blocks);
   const before = sequence.blocks;
   unshareTail(context, sequence);
@@ -188,29 +217,63 @@ function unshareTail(context: RequestContext, sequence: SequenceState): void {
   }
 }
 
-/** Hands the full open blocks over to be sealed, behind the device work submitted so far. */
+/**
+ * Hands the full open blocks over to be sealed, behind the device work submitted so far: those that the
+ * caller was told to write, and no others.
+ */
 export function sealFull(context: RequestContext, sequence: SequenceState): void {
-  const { manager, blockTokens } = context;
+  const { blockTokens } = context;
   const end = Math.floor(sequence.tokens.length / blockTokens);
-  if (sequence.groups.every(({ sealed }) => sealed >= end)) return;
+  if (sequence.isRecovering || sequence.groups.every(({ sealed }) => sealed >= end)) return;
   hashFullBlocks(sequence);
-  for (const group of sequence.groups) {
+  const { count } = context.deviceErrors();
+  sequence.groups.forEach((group, g) => {
     const { table, keys } = group;
+    let leads = true;
     for (let i = group.sealed; i < end; i++) {
-      if (table.state[i] === Entry.OPEN) {
-        manager.seal(table, i, i + 1, keys.words, i * 4, blockTokens, context.nowUs());
-      }
+      const isSealed =
+        table.state[i] === Entry.OPEN
+          ? sequence.told[g].seal(
+              i,
+              keys.words,
+              i * 4,
+              blockTokens,
+              (i + 1) * blockTokens,
+              count,
+              context.nowUs(),
+            )
+          : table.state[i] === Entry.READY || table.state[i] === Entry.SEALING;
+      leads &&= isSealed;
+      if (leads) group.sealed = i + 1;
     }
-    group.sealed = end;
-  }
+  });
 }
 
-/** Seals the full blocks and waits until others can find them. */
+/**
+ * Seals the full blocks and waits until others can find them.
+ * @throws TKV_DEVICE when the device reported an error after a block that is not sealed was opened
+ */
 export async function seal(context: RequestContext, sequence: SequenceState, tail = false): Promise<StepEnd> {
+  const { keeper, blockTokens } = context;
   requireLive(sequence);
+  requireNoErrors(context, sequence);
+  const full = Math.floor(sequence.length / blockTokens);
+  const { losses } = keeper;
+  const { count } = context.deviceErrors();
   sealFull(context, sequence);
   if (tail) sealTail(context, sequence);
   await settled(context, sequence);
   context.computing.end(sequence);
-  return isWhole(context, sequence) ? 'done' : 'interrupted';
+  if (isHandedOver(context, sequence) && isSealed(sequence, full)) return 'done';
+  const hasErrors = keeper.losses === losses && context.deviceErrors().count !== count;
+  if (hasErrors && !sequence.ended) throw doubtful(context, 'the blocks of sequence were', 'sequence');
+  return 'interrupted';
+}
+
+/** Whether the first `full` blocks are published. */
+function isSealed({ groups }: SequenceState, full: number): boolean {
+  return groups.every(({ table }) => {
+    for (let i = 0; i < Math.min(full, table.length); i++) if (table.state[i] !== Entry.READY) return false;
+    return true;
+  });
 }

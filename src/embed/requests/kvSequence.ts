@@ -3,7 +3,15 @@
  * lie.
  */
 
-import { type BlockKeys, Entry, type KeyChain, type Sequence, TierKVError } from '../../runtime/index.ts';
+import {
+  type BlockKeys,
+  type BlockSealer,
+  Entry,
+  type KeyChain,
+  type Sequence,
+  TierKVError,
+  ToldBlocks,
+} from '../../runtime/index.ts';
 import type { ArrivingPrefix, ArrivingTail } from '../arriving/arrivingPrefix.ts';
 import type { TokenList } from '../prompts/tokenList.ts';
 
@@ -15,7 +23,7 @@ export interface GroupTable {
   readonly chain: KeyChain;
   /** Keys of the leading full blocks, as far as they were needed. */
   readonly keys: BlockKeys;
-  /** Blocks from the front that were handed over to be sealed, or were found sealed. */
+  /** Blocks from the front that are sealed or about to be. */
   sealed: number;
   /** `table.disturbances` when the sequence was last whole. */
   disturbances: number;
@@ -56,12 +64,25 @@ export class SequenceState implements KVSequence {
   arriving: ArrivingPrefix | undefined;
   /** Its cached tail, while it arrives. */
   tail: ArrivingTail | undefined;
+  /** Its caller was not told of all blocks yet: they are handed over part by part, or group by group. */
+  isComing = false;
+  /** A `recover` has begun and has not ended well: what the caller knows of the blocks is void. */
+  isRecovering = false;
+  /** Of each group: the blocks that the caller was told to write. */
+  readonly told: readonly ToldBlocks[];
   readonly #blockTokens: number;
 
-  constructor(tenant: string, tokens: TokenList, groups: readonly GroupTable[], blockTokens: number) {
+  constructor(
+    manager: BlockSealer,
+    tenant: string,
+    tokens: TokenList,
+    groups: readonly GroupTable[],
+    blockTokens: number,
+  ) {
     this.tenant = tenant;
     this.tokens = tokens;
     this.groups = groups;
+    this.told = groups.map(({ table }) => new ToldBlocks(manager, table));
     this.#blockTokens = blockTokens;
   }
 

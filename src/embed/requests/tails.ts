@@ -23,16 +23,19 @@ export interface FoundTail {
  * Seals the partial last block under its tokens; nothing where there is none. The caller seals the full
  * blocks before.
  */
-export function sealTail({ manager, blockTokens, nowUs }: RequestContext, sequence: SequenceState): void {
-  const block = Math.floor(sequence.length / blockTokens);
-  const tokens = sequence.length % blockTokens;
-  if (tokens === 0) return;
+export function sealTail(context: RequestContext, sequence: SequenceState): void {
+  const { blockTokens, nowUs } = context;
+  const { length, isRecovering } = sequence;
+  const block = Math.floor(length / blockTokens);
+  const tokens = length % blockTokens;
+  if (tokens === 0 || isRecovering) return;
+  const { count } = context.deviceErrors();
   const key = new Uint32Array(4);
-  for (const { table, chain, keys } of sequence.groups) {
-    if (table.state[block] !== Entry.OPEN) continue;
+  sequence.groups.forEach(({ table, chain, keys }, g) => {
+    if (table.state[block] !== Entry.OPEN) return;
     chain.hashPartial(sequence.tokens.words, block, tokens, keys, key);
-    manager.seal(table, block, block + 1, key, 0, tokens, nowUs());
-  }
+    sequence.told[g].seal(block, key, 0, tokens, length, count, nowUs());
+  });
 }
 
 /** The longest cached tail behind the sequence's full cached blocks, pinned. */

@@ -8,6 +8,7 @@
  * Every input and decision goes into the runtime's log, where there is one.
  */
 
+import { runningClock } from '../../backends/runningClock.ts';
 import { resolveSchedulerConfig } from '../../runtime/batching/config.ts';
 import { configError } from '../../runtime/errors.ts';
 import {
@@ -43,10 +44,16 @@ export class KVScheduler {
   readonly #stopListening: () => void;
   #plan: StepPlan<ScheduledRequest> | undefined;
   #step = 0;
+  /** While a step is computed, the time in which the process stands is left out of what is learnt of it. */
+  #unwatch: () => void = () => {};
   /** Devices lost when the step was planned. */
   #losses = 0;
+  /** Errors that the device had reported when the blocks of all requests in the batch were last known good. */
+  #errors = 0;
   /** Something happened since the last step was planned. */
   #hasNews = true;
+  /** Blocks came to be in place since the last step began to be planned. */
+  #hasSettled = false;
   #waiting: (() => void)[] = [];
   #isClosed = false;
 
@@ -70,7 +77,15 @@ export class KVScheduler {
     const sink = log?.scheduler?.({ ...resolved, ...places }, context.nowUs()) ?? null;
     this.#context = context;
     this.#scheduler = new Scheduler<ScheduledRequest>(resolved, port, sink);
-    this.#stopListening = context.loop.onRoom(() => this.#tellNews());
+    const stopRoom = context.loop.onRoom(() => this.#tellNews());
+    const stopSettled = context.loop.onSettled(() => {
+      this.#hasSettled = true;
+      this.#tellNews();
+    });
+    this.#stopListening = () => {
+      stopRoom();
+      stopSettled();
+    };
   }
 
   /** Requests that have not ended. */
@@ -145,27 +160,43 @@ export class KVScheduler {
     this.#requireOpen();
     const { keeper } = this.#context;
     if (!keeper.present && this.#plan === undefined) return nothingToCompute;
+    this.#dropDoubtful();
+    this.#hasSettled = false;
     const plan = this.#undisturbed((nowUs) => this.#scheduler.step(nowUs));
     this.#losses = keeper.losses;
-    this.#hasNews = false;
+    // Room that the step made itself is no news. A request that gave way, or blocks that came to be in place
+    // by what the step did for others, are: it had looked at them before.
+    this.#hasNews = this.#hasSettled || (plan.tokens === 0 && plan.preempted.length > 0);
     if (plan.tokens === 0 && plan.preempted.length === 0) return nothingToCompute;
-    if (plan.tokens > 0) this.#plan = plan;
+    if (plan.tokens > 0) {
+      this.#plan = plan;
+      this.#unwatch = runningClock.watch();
+    }
     return planForKernels(this.#context, plan);
   }
 
   /**
    * The step was computed: its kernels were submitted, and each request of the plan that samples has its next
    * token. Blocks that have become full are published behind the submitted work.
-   * @throws TKV_STATE without a planned step, TKV_INPUT for tokens that do not fit the plan; nothing is done
-   * then
+   * @throws TKV_STATE without a planned step, TKV_INPUT for tokens that do not fit the plan, TKV_DEVICE when
+   * the device reported an error since; nothing is done then
    */
   stepEnded(sampled: readonly SampledToken[]): KVStepOutcome {
     const plan = this.#requirePlan();
     const { keeper } = this.#context;
     if (this.#losses !== keeper.losses || this.#scheduler.isDisturbed) return this.stepFailed();
+    const { count, last } = this.#context.deviceErrors();
+    if (count !== this.#errors) {
+      throw new TierKVError(
+        'TKV_DEVICE',
+        `the device reported an error since blocks of this step were opened (${last}), so what was written ` +
+          'there may be wrong and is not sealed. Call stepFailed: the requests are computed again.',
+      );
+    }
     const stopped = takeTokens(plan, this.#requests, sampled, ++this.#step);
     this.#plan = undefined;
     const outcome = this.#undisturbed((nowUs) => this.#scheduler.stepEnded({ stopped }, nowUs));
+    this.#unwatch();
     for (const { id } of outcome.finished) this.#requests.delete(id);
     return { interrupted: false, finished: finishedOf(outcome) };
   }
@@ -179,6 +210,7 @@ export class KVScheduler {
     this.#requirePlan();
     this.#plan = undefined;
     const outcome = this.#undisturbed((nowUs) => this.#scheduler.stepFailed(nowUs));
+    this.#unwatch();
     for (const { id } of outcome.finished) this.#requests.delete(id);
     this.#tellNews();
     return { interrupted: true, finished: finishedOf(outcome) };
@@ -205,6 +237,20 @@ export class KVScheduler {
       await unlessAborted(signals, () => new Promise<void>((wake) => this.#waiting.push(wake)));
     } finally {
       clearTimeout(alarm);
+    }
+  }
+
+  /**
+   * The device reported an error since the last step was planned: what running requests have written and is
+   * not sealed may be wrong, so they are computed again.
+   */
+  #dropDoubtful(): void {
+    const { count } = this.#context.deviceErrors();
+    if (this.#plan !== undefined || count === this.#errors) return;
+    this.#errors = count;
+    // The last of the batch first, so that the first is in front of the queue again.
+    for (const { id } of this.#scheduler.runningRequests().reverse()) {
+      this.#undisturbed((nowUs) => this.#scheduler.requeue(id, nowUs));
     }
   }
 

@@ -8,6 +8,7 @@ import { type EngineStores, StagingSlots, TransferEngine } from '../../backends/
 import { FileStore, type FileStoreOptions } from '../../backends/file/index.ts';
 import { MemoryStore } from '../../backends/memory/index.ts';
 import {
+  type DeviceErrors,
   type DeviceOptions,
   type DevicePool,
   HbmStore,
@@ -32,6 +33,8 @@ export interface OpenStores extends AsyncDisposable {
   readonly device: GPUDevice;
   /** Waits on the device as `StoreConfig.wait` says. */
   waitFor<T>(start: () => Promise<T>): Promise<T>;
+  /** What the device has reported of work that failed. */
+  readonly deviceErrors: DeviceErrors;
   readonly hbm: DevicePool;
   readonly ddr: MemoryStore | undefined;
   readonly nvme: FileStore | undefined;
@@ -91,6 +94,9 @@ export async function openStores(config: StoreConfig, manager: KVManager): Promi
   return {
     get device() {
       return pool.live.device;
+    },
+    get deviceErrors() {
+      return pool.live.deviceErrors;
     },
     waitFor: (start) => pool.live.waitFor(start),
     get hbm() {

@@ -58,6 +58,8 @@ interface Reuse {
   readonly domain: string;
   readonly source: KeySource;
   readonly keys: BlockKeys;
+  /** Blocks from the front that the request was given, found or to write. */
+  given: number;
 }
 
 export class CrossRequestKVCache {
@@ -101,7 +103,7 @@ export class CrossRequestKVCache {
     const sequence = manager.open(keys.words, keys.length, nowUs, limit, ownerOf(tenant));
     if (!manager.load(sequence, nowUs)) manager.releaseRange(sequence, 0, sequence.length, nowUs);
     const held = prefixHeld(sequence);
-    const reuse = { sequence, domain: this.#domainOf(tenantId), source, keys };
+    const reuse = { sequence, domain: this.#domainOf(tenantId), source, keys, given: 0 };
     this.#requests.set(requestId, reuse);
     const copied = this.#copySibling(reuse, tokenIds, held);
     const matchedTokens = held * blockTokens + copied;
@@ -120,12 +122,26 @@ export class CrossRequestKVCache {
   /**
    * Opens the blocks that `tokens` tokens need and the request does not have.
    * @returns false, with nothing changed, when they do not fit
+   * @throws TKV_STATE when a block that it was given is gone, with a device or by an error: opened again, it
+   * would hold what nobody wrote
    */
   allocate(requestId: string, tokens: number): boolean {
     requireInteger('tokens', tokens, 0);
-    const { sequence } = this.#of(requestId);
+    const reuse = this.#of(requestId);
+    const { sequence, given } = reuse;
+    for (let i = 0; i < given; i++) {
+      if (sequence.state[i] !== Entry.FAILED) continue;
+      throw new TierKVError(
+        'TKV_STATE',
+        `block ${i} of ${requestId} is gone, with the device or by an error of it. Release the request, and ` +
+          'call tryReuse again with all its tokens.',
+        { field: 'requestId' },
+      );
+    }
     const blocks = Math.ceil(tokens / this.#config.blockTokens);
-    return this.#manager.allocate(sequence, 0, blocks, this.#config.nowUs(), this.#sizeClass);
+    const fits = this.#manager.allocate(sequence, 0, blocks, this.#config.nowUs(), this.#sizeClass);
+    if (fits) reuse.given = Math.max(given, blocks);
+    return fits;
   }
 
   /** The request's block table: which blocks are loaded, and which are its own to write. */

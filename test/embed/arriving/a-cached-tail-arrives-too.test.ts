@@ -5,6 +5,7 @@
 
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import type { KVRuntime, KVSequence, PrefillPart } from '../../../src/embed/index.ts';
+import { Entry } from '../../../src/runtime/index.ts';
 import { SeededRandom } from '../../../src/testing/index.ts';
 import { deviceBytes } from '../deviceBytes.ts';
 import { nothingLeaked, openHeld, untilHeld } from '../disk/heldDisk.ts';
@@ -311,6 +312,21 @@ describe('layer groups', () => {
     expect(await kv.readyLayers(sequence, 0)).toMatchObject({ open: [1, 2] });
     kv.release(sequence);
     nothingIsHeld(kv);
+  });
+
+  it('wait for the block that a tail in HBM goes into, and let others go on meanwhile', async () => {
+    kv = await openRuntime({ hbmBytes: blocks(12), layerGroups });
+    await cacheWithTail(kv, 0);
+    const other = await kv.begin(tokensOf(blockTokens, 9000), { tenant });
+    const sequence = await kv.begin(tokensOf(3 * blockTokens), { tenant, arriving: true });
+    const [{ table }] = sequence.groups;
+    // The block waits as one does whose slot has to come free first.
+    kv.manager.releaseRange(table, 1, 2, kv.nowUs());
+    kv.manager.copy(other.groups[0].table, 0, table, 1, kv.nowUs());
+    expect(table.state[1]).toBe(Entry.WAITING);
+    for (const group of [0, 1]) expect(await kv.readyLayers(sequence, group)).toMatchObject({ group });
+    expect(sequence.cachedTokens).toBe(sealed);
+    for (const each of [sequence, other]) kv.release(each);
   });
 
   it('are interrupted where one of them does not get it', async () => {

@@ -65,6 +65,22 @@ async function run(
 }
 
 describe('a request', () => {
+  it('whose blocks were lost does not get them again to grow on: what it wrote is gone', async () => {
+    await using kv = await openRuntime({ hbmBytes: blocks(40) });
+    const cache = kv.crossRequestCache();
+    const tokens = promptOf(70);
+    cache.tryReuse('r', tokens, 'a');
+    expect(cache.allocate('r', 48)).toBe(true);
+    write(kv, cache, 'r', tokens.slice(0, 48), 0);
+    kv.manager.loseTier(0, kv.nowUs());
+    expect(() => cache.allocate('r', 70)).toThrow(expect.objectContaining({ code: 'TKV_STATE' }));
+    cache.commit('r', tokens, null, true, 'a');
+    expect(kv.lookup(tokens, { tenant: 'a' }).blocks).toBe(0);
+    cache.release('r');
+    expect(await run(kv, cache, 'r', tokens, 'a')).toBe(0);
+    cache.release('r');
+  });
+
   it('finds the longest prefix in one pass, and takes the beginning of a block that departs, by copy', async () => {
     await using kv = await openRuntime({ hbmBytes: blocks(40) });
     const cache = kv.crossRequestCache();

@@ -4,6 +4,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import type { KVSchedulerConfig } from '../../../src/embed/index.ts';
 import { deviceBytes } from '../deviceBytes.ts';
+import { longPrompt, openHeld } from '../disk/heldDisk.ts';
 import { blocks, layout, openRuntime } from '../liveRuntime.ts';
 import { answerTo, ReadingEngine } from './readingEngine.ts';
 import { serveAll } from './serving.ts';
@@ -114,6 +115,36 @@ describe('next', () => {
     await expect(scheduler.next({ signal: AbortSignal.abort(new Error('enough')) })).rejects.toThrow(
       'enough',
     );
+  });
+
+  it('ends when the call of another gives a waiting request its slots, though no job has ended', async () => {
+    const { kv, hold, letGo } = await openHeld();
+    const cached = await kv.begin(longPrompt(1), { tenant });
+    await kv.seal(cached);
+    kv.release(cached);
+    await kv.idle();
+    hold();
+    const scheduler = kv.scheduler();
+    scheduler.add({
+      id: 'r',
+      tokens: longPrompt(2).subarray(0, 6 * layout.blockTokens),
+      maxTokens: 1,
+      tenant,
+    });
+    expect(scheduler.step().requests, 'its slots leave for a disk that does not answer').toEqual([]);
+    let woken = 0;
+    const waiting = scheduler.next().then(() => woken++);
+    await nextTurn();
+    expect(woken).toBe(0);
+    // What this one evicts is more than may leave at a time, so it is dropped; the first slots are r's.
+    const begun = kv.begin(longPrompt(3).subarray(0, 12 * layout.blockTokens), { tenant });
+    for (let turns = 0; turns < 5; turns++) await nextTurn();
+    expect(woken).toBe(1);
+    expect(scheduler.step().requests.map(({ id }) => id)).toEqual(['r']);
+    letGo();
+    scheduler.close();
+    await waiting;
+    kv.release(await begun);
   });
 
   it('ends with the runtime', async () => {

@@ -38,11 +38,15 @@ export class Rows {
   readonly #rowBytes: number;
   /** Where the rows of each layer, head, K and V begin in a block. */
   readonly #starts: number[] = [];
+  /** Number of the first of them in the whole block. */
+  readonly #firstPart: number;
 
-  constructor(layout: KVLayout) {
+  /** @param layers of the layer group whose units these are; in a unit, layers count from its first */
+  constructor(layout: KVLayout, layers: { first: number; end: number } = { first: 0, end: layout.layers }) {
     this.#blockTokens = layout.blockTokens;
     this.#rowBytes = layout.rowBytes;
-    for (let layer = 0; layer < layout.layers; layer++) {
+    this.#firstPart = layers.first * layout.kvHeads * 2;
+    for (let layer = 0; layer < layers.end - layers.first; layer++) {
       for (let head = 0; head < layout.kvHeads; head++) {
         const start = layer * layout.layerStrideBytes + head * layout.headStrideBytes;
         this.#starts.push(start, start + layout.kvStrideBytes);
@@ -58,7 +62,7 @@ export class Rows {
       const bytes = new Uint32Array((to - from) * words);
       for (let at = from; at < to; at++) {
         for (let word = 0; word < words; word++)
-          bytes[(at - from) * words + word] = wordOf(hashes[at], part, word);
+          bytes[(at - from) * words + word] = wordOf(hashes[at], this.#firstPart + part, word);
       }
       return { offsetBytes: start + first * this.#rowBytes, bytes };
     });
@@ -78,7 +82,7 @@ export class Rows {
     for (let part = 0; part < this.#starts.length; part++) {
       const start = this.#starts[part] / 4 + row * words;
       for (let word = 0; word < words; word++) {
-        if (block[start + word] !== wordOf(hash, part, word)) return false;
+        if (block[start + word] !== wordOf(hash, this.#firstPart + part, word)) return false;
       }
     }
     return true;

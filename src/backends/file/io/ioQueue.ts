@@ -1,12 +1,14 @@
 /**
  * A bounded number of I/Os in flight and the rest waiting, first in, first out, with a deadline on each I/O
- * from the moment it begins. Reads and writes wait apart and begin in turn, so that a read never waits behind
+ * from the moment it begins, in time in which the process ran. Reads and writes wait apart and begin in turn, so that a read never waits behind
  * a queue of writes.
  *
  * An I/O past its deadline is reported and waited for: it may still touch memory and disk, so nothing that it
  * holds is free before it retires. While every I/O in flight is past its deadline, nothing can move, and
  * those that wait are given up instead of waiting for ever.
  */
+
+import { type RunningClock, runningClock, TICK_MS } from '../../runningClock.ts';
 
 export type IoKind = 'read' | 'write';
 
@@ -29,11 +31,13 @@ export class IoQueue {
   readonly #inFlight: Map<QueuedIo, number> = new Map();
   #lastBegun: IoKind = 'write';
   #overdue = 0;
-  #timer: NodeJS.Timeout | undefined;
+  readonly #clock: RunningClock;
+  #stopAlarm: (() => void) | undefined;
 
-  constructor(depth: number, deadlineMs: number) {
+  constructor(depth: number, deadlineMs: number, clock: RunningClock = runningClock) {
     this.#depth = depth;
     this.#deadlineMs = deadlineMs;
+    this.#clock = clock;
   }
 
   /** I/Os that are past their deadline and have not retired. */
@@ -63,7 +67,7 @@ export class IoQueue {
       if (end === undefined) break;
       this.#waiting[io.kind].delete(io);
       this.#lastBegun = io.kind;
-      this.#inFlight.set(io, performance.now() + this.#deadlineMs);
+      this.#inFlight.set(io, this.#clock.nowMs() + this.#deadlineMs);
       void end.then(() => this.#retire(io));
     }
     if (this.#inFlight.size > 0 && this.#overdue === this.#inFlight.size) this.giveUpWaiting('stuck');
@@ -85,20 +89,23 @@ export class IoQueue {
     this.#beginWaiting();
   }
 
-  /** Keeps one timer, for the I/O in flight that is due first. */
+  /** Keeps one alarm, for the I/O in flight that is due first, and none while none can be late. */
   #watch(): void {
-    if (this.#timer !== undefined || this.#inFlight.size === this.#overdue) return;
+    if (this.#inFlight.size === this.#overdue) {
+      this.#stopAlarm?.();
+      this.#stopAlarm = undefined;
+    }
+    if (this.#stopAlarm !== undefined || this.#inFlight.size === this.#overdue) return;
     let soonestMs = Number.POSITIVE_INFINITY;
     for (const dueMs of this.#inFlight.values()) soonestMs = Math.min(soonestMs, dueMs);
-    this.#timer = setTimeout(() => this.#report(), Math.max(1, soonestMs - performance.now()));
-    this.#timer.unref();
+    this.#stopAlarm = this.#clock.alarm(soonestMs - this.#clock.nowMs(), () => this.#report());
   }
 
   #report(): void {
-    this.#timer = undefined;
-    const nowMs = performance.now();
+    this.#stopAlarm = undefined;
+    const nowMs = this.#clock.nowMs();
     for (const [io, dueMs] of this.#inFlight) {
-      if (dueMs > nowMs) continue;
+      if (dueMs - nowMs >= TICK_MS) continue;
       this.#inFlight.set(io, Number.POSITIVE_INFINITY);
       this.#overdue += 1;
       io.overdue();

@@ -3,14 +3,17 @@
  * counted until it retires; who waits for it to write a record is told to go on without.
  */
 
+import { type RunningClock, runningClock } from '../../runningClock.ts';
 import { type DataFile, IoError } from './dataFile.ts';
 
 export class IoWatch {
   readonly #deadlineMs: number;
+  readonly #clock: RunningClock;
   #overdue = 0;
 
-  constructor(deadlineMs: number) {
+  constructor(deadlineMs: number, clock: RunningClock = runningClock) {
     this.#deadlineMs = deadlineMs;
+    this.#clock = clock;
   }
 
   /** I/Os that are past their deadline and have not retired. */
@@ -32,21 +35,19 @@ export class IoWatch {
   /** Ends as the I/O does, or at the deadline as ETIMEDOUT; then the I/O goes on by itself. */
   within(io: Promise<void>): Promise<void> {
     return new Promise((resolve, reject) => {
-      const timer = setTimeout(() => reject(new IoError('ETIMEDOUT', 'index')), this.#deadlineMs);
-      timer.unref();
-      io.then(resolve, reject).finally(() => clearTimeout(timer));
+      const stop = this.#clock.alarm(this.#deadlineMs, () => reject(new IoError('ETIMEDOUT', 'index')));
+      io.then(resolve, reject).finally(stop);
     });
   }
 
   #track(io: Promise<void>): Promise<void> {
     let late = false;
-    const timer = setTimeout(() => {
+    const stop = this.#clock.alarm(this.#deadlineMs, () => {
       late = true;
       this.#overdue++;
-    }, this.#deadlineMs);
-    timer.unref();
+    });
     return io.finally(() => {
-      clearTimeout(timer);
+      stop();
       if (late) this.#overdue--;
     });
   }

@@ -104,7 +104,7 @@ export function callKinds(ledger: SlotLedger, work: PoolWork, verifies: boolean)
     seal: {
       ...filling,
       refusal: (end) => ({ ...end, digest: { lo: 0, hi: 0 } }),
-      begin: (item, end) => work.digest(item, end),
+      begin: (item, end) => work.seal(item, end),
     },
     clear: { ...filling, begin: (item, end) => work.clear(item, end) },
     fillPattern: { ...filling, begin: (item, end) => work.fill(item, end) },

@@ -7,6 +7,7 @@
  * the other, so they never share a batch.
  */
 
+import { refused } from '../../../runtime/tier/slotLedger.ts';
 import type { StoreResult } from '../../../runtime/tier/tierStore.ts';
 import type { LiveDevice } from '../device/liveDevice.ts';
 import type { KernelTable } from '../kernels/kernelTable.ts';
@@ -89,16 +90,19 @@ class KernelBatch implements Batch {
     this.#positions = this.#runs.table.encode(encoder, { resultsTo: this.#buffer });
   }
 
-  async finish(): Promise<void> {
+  async finish(errors: Promise<string>): Promise<void> {
     const { live, results } = this.#runs;
     let words = new Uint32Array(0);
-    const landed = await results.land(this.#buffer, results.size.bytes, (range) => {
-      words = new Uint32Array(range.slice(0));
-    });
+    const [landed, error] = await Promise.all([
+      results.land(this.#buffer, results.size.bytes, (range) => {
+        words = new Uint32Array(range.slice(0));
+      }),
+      errors,
+    ]);
     this.#items.forEach((item, index) => {
       const at = this.#positions[index];
-      if (landed) item.end(words[at], words[at + 1]);
-      else item.refuse(live.refusal());
+      if (landed && error === '') item.end(words[at], words[at + 1]);
+      else item.refuse(landed ? refused(error) : live.refusal());
     });
   }
 }

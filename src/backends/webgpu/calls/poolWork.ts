@@ -12,7 +12,7 @@
 
 import type { Digest } from '../../../runtime/digest.ts';
 import { TierKVError } from '../../../runtime/errors.ts';
-import { corrupt, loaded, type SlotPlace } from '../../../runtime/tier/slotLedger.ts';
+import { corrupt, loaded, refused, type SlotPlace } from '../../../runtime/tier/slotLedger.ts';
 import type { SealResult, StoreResult } from '../../../runtime/tier/tierStore.ts';
 import { Outcome } from '../../../runtime/transfer/outcome.ts';
 import { hostDigest } from '../../digest/index.ts';
@@ -48,6 +48,7 @@ const RESULT_BUFFERS = 16;
 
 export class PoolWork {
   readonly options: PoolWorkOptions;
+  readonly #live: LiveDevice;
   readonly #slabs: Slabs;
   /** By size class: the whole slot as a box. */
   readonly #whole: readonly BoxPlan[];
@@ -104,6 +105,7 @@ export class PoolWork {
   ) {
     const { staging, boxPath } = options;
     this.options = options;
+    this.#live = live;
     this.#slabs = slabs;
     this.#whole = slabs.shape.slotBytes.map(wholePlan);
     const rule = live.adapter.software ? softwareRule : hardwareRule;
@@ -163,6 +165,19 @@ export class PoolWork {
 
   readBox(slot: Slot, plan: BoxPlan, bytes: Uint8Array, items: number, end: End): void {
     this.#read(slot, plan, this.#choosePath(plan, items), bytes, end);
+  }
+
+  /**
+   * The digest of a slot that the device's user has written: refused where the device reports an error before
+   * it is known, since that may be of the work that wrote the slot.
+   */
+  seal(slot: Slot, end: (result: SealResult) => void): void {
+    const { count } = this.#live.deviceErrors;
+    this.digest(slot, (result) => {
+      const errors = this.#live.deviceErrors;
+      if (result.outcome !== Outcome.LOADED || errors.count === count) end(result);
+      else end({ ...refused(`the device reported an error: ${errors.last}`), digest: { lo: 0, hi: 0 } });
+    });
   }
 
   /** The digest of what lies in the slot after all work that was submitted so far. */

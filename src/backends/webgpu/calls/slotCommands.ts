@@ -4,7 +4,7 @@
  * scratch buffer; between slabs one.
  */
 
-import { loaded } from '../../../runtime/tier/slotLedger.ts';
+import { loaded, refused } from '../../../runtime/tier/slotLedger.ts';
 import type { StoreResult } from '../../../runtime/tier/tierStore.ts';
 import { BufferUsage } from '../device/gpuConstants.ts';
 import type { LiveDevice } from '../device/liveDevice.ts';
@@ -88,9 +88,9 @@ class CommandBatch implements Batch {
     for (const command of this.#commands) command.encode(encoder);
   }
 
-  async finish(): Promise<void> {
-    const done = await this.#live.whenDone();
-    const end = done ? loaded : this.#live.refusal();
+  async finish(errors: Promise<string>): Promise<void> {
+    const [done, error] = await Promise.all([this.#live.whenDone(), errors]);
+    const end = done ? (error === '' ? loaded : refused(error)) : this.#live.refusal();
     for (const command of this.#commands) command.end(end);
   }
 }

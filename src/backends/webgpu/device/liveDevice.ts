@@ -21,6 +21,15 @@ import { governed } from '../wait/waitGovernor.ts';
 
 const heldInstances = new Set<GPU>();
 
+const ownScopes: readonly GPUErrorFilter[] = ['validation', 'out-of-memory', 'internal'];
+
+/** What a device has reported of work that failed. */
+export interface DeviceErrors {
+  readonly count: number;
+  /** What the last one says; empty where there was none. */
+  readonly last: string;
+}
+
 export class LiveDevice implements AsyncDisposable {
   readonly device: GPUDevice;
   readonly adapter: AdapterReport;
@@ -32,11 +41,12 @@ export class LiveDevice implements AsyncDisposable {
   readonly #listeners: Set<() => void> = new Set();
   #sleeps = false;
   #lostReason = '';
-  #deviceErrors = 0;
+  #deviceErrors: DeviceErrors = { count: 0, last: '' };
+  readonly #popErrorScope: () => Promise<GPUError | null>;
   #announceLoss: (reason: string) => void = () => {};
   readonly #onError = (event: GPUUncapturedErrorEvent): void => {
     event.preventDefault();
-    this.#deviceErrors += 1;
+    this.#noteError(event.error);
     this.#notice(`tierkv: the GPU device reports an error: ${event.error.message}`);
   };
 
@@ -59,6 +69,13 @@ export class LiveDevice implements AsyncDisposable {
       this.#end(info.message === '' ? `device lost (${info.reason})` : `device lost: ${info.message}`);
     });
     device.addEventListener('uncapturederror', this.#onError);
+    // What a scope of the device's user catches is an error of its passes all the same.
+    this.#popErrorScope = device.popErrorScope.bind(device);
+    device.popErrorScope = async () => {
+      const error = await this.#popErrorScope();
+      if (error !== null) this.#noteError(error);
+      return error;
+    };
   }
 
   /** Why the device is gone; empty while it lives. */
@@ -66,9 +83,34 @@ export class LiveDevice implements AsyncDisposable {
     return this.#lostReason;
   }
 
-  /** Errors that the device reported and no scope caught. */
-  get deviceErrors(): number {
+  /**
+   * Errors that the device reported so far, to everybody or to an error scope of its user's; none of those
+   * that this package caught of its own work.
+   */
+  get deviceErrors(): DeviceErrors {
     return this.#deviceErrors;
+  }
+
+  /**
+   * Runs commands of this package's own, and tells what the device found wrong with them: an empty text for
+   * nothing. Whatever scopes the device's user has open see none of it.
+   */
+  async errorsOf(commands: () => void): Promise<string> {
+    const { device } = this;
+    for (const filter of ownScopes) device.pushErrorScope(filter);
+    let popped: Promise<(GPUError | null)[]>;
+    try {
+      commands();
+    } finally {
+      popped = Promise.all(ownScopes.map(() => this.popOwnScope()));
+    }
+    const errors = await popped.catch(() => []); // a lost device says so by itself
+    return errors.find((error) => error !== null)?.message.split('\n')[0] ?? '';
+  }
+
+  /** `popErrorScope` for a scope of this package's own. */
+  popOwnScope(): Promise<GPUError | null> {
+    return this.#popErrorScope();
   }
 
   /** From now on waiting for this device costs no core; see waitGovernor.ts. */
@@ -121,6 +163,10 @@ export class LiveDevice implements AsyncDisposable {
     await this.device.lost;
   }
 
+  #noteError({ message }: GPUError): void {
+    this.#deviceErrors = { count: this.#deviceErrors.count + 1, last: message.split('\n')[0] };
+  }
+
   #wait(what: string, start: () => Promise<undefined>): Promise<boolean> {
     return new Promise((resolve) => {
       if (this.#lostReason !== '') return resolve(false);
@@ -145,6 +191,7 @@ export class LiveDevice implements AsyncDisposable {
     for (const settle of this.#waits) settle(false);
     for (const listener of this.#listeners) listener();
     this.#announceLoss(reason);
+    this.device.popErrorScope = this.#popErrorScope;
     this.device.lost.then(() => {
       this.device.removeEventListener('uncapturederror', this.#onError);
       if (this.#instance !== undefined) heldInstances.delete(this.#instance);

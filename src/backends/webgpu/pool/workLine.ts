@@ -22,8 +22,12 @@ export interface Batch {
   /** No further work fits. */
   readonly full: boolean;
   encode(encoder: GPUCommandEncoder): void;
-  /** Called after the submit; ends every item, also when the device is gone. Never rejected. */
-  finish(): Promise<void>;
+  /**
+   * Called after the submit; ends every item, also when the device is gone. Never rejected.
+   * @param errors what the device finds wrong with the commands, empty for nothing. No item ends as done
+   * before it is known
+   */
+  finish(errors: Promise<string>): Promise<void>;
 }
 
 /** Where batches of a kind come from. */
@@ -107,14 +111,16 @@ export class WorkLine {
     if (open === undefined) return;
     this.#open = undefined;
     const { device } = this.#live;
-    try {
-      const encoder = device.createCommandEncoder({ label: `${this.#label}.${open.kind.name}` });
-      open.batch.encode(encoder);
-      device.queue.submit([encoder.finish()]);
-    } catch (error) {
-      this.#giveUp(open.kind, error);
-    }
-    void open.batch.finish();
+    const errors = this.#live.errorsOf(() => {
+      try {
+        const encoder = device.createCommandEncoder({ label: `${this.#label}.${open.kind.name}` });
+        open.batch.encode(encoder);
+        device.queue.submit([encoder.finish()]);
+      } catch (error) {
+        this.#giveUp(open.kind, error);
+      }
+    });
+    void open.batch.finish(errors);
   }
 
   #giveUp(kind: BatchKind<Batch>, error: unknown): void {

@@ -113,11 +113,18 @@ export class ReadbackBuffers extends MappedBuffers {
    * Calls `use` with the first `bytes` bytes of the buffer as soon as they have arrived, and frees the
    * buffer. The view is gone when `use` returns. False when the device is gone, also when it goes in the
    * moment of arrival.
+   * @param errors what the device finds wrong with the commands that fill the buffer: `use` is told
    */
-  async land(buffer: GPUBuffer, bytes: number, use: (landed: ArrayBuffer) => void): Promise<boolean> {
-    if (!(await this.live.whenMapped(buffer, MapMode.READ, bytes))) return false;
+  async land(
+    buffer: GPUBuffer,
+    bytes: number,
+    use: (landed: ArrayBuffer, error: string) => void,
+    errors: Promise<string> = Promise.resolve(''),
+  ): Promise<boolean> {
+    const [mapped, error] = await Promise.all([this.live.whenMapped(buffer, MapMode.READ, bytes), errors]);
+    if (!mapped || this.live.loss !== undefined) return false;
     try {
-      use(buffer.getMappedRange(0, bytes));
+      use(buffer.getMappedRange(0, bytes), error);
       buffer.unmap();
     } catch (error) {
       this.live.giveUp(`reading ${buffer.label}`, error);

@@ -97,14 +97,16 @@ class ReadbackBatch implements Batch {
     this.#readbacks.layout.encodeFromSlabs(encoder, this.#buffer);
   }
 
-  async finish(): Promise<void> {
+  async finish(errors: Promise<string>): Promise<void> {
     const { live, buffers } = this.#readbacks;
-    const landed = await buffers.land(this.#buffer, this.#used, (range) => {
-      for (const { readback, from, at, bytes } of this.#parts) {
+    let failure: StoreResult | undefined;
+    const take = (range: ArrayBuffer, error: string): void => {
+      if (error !== '') failure = refused(error);
+      for (const { readback, from, at, bytes } of failure === undefined ? this.#parts : []) {
         if (readback.taken) readback.taken = readback.item.take(new Uint8Array(range, at, bytes), from);
       }
-    });
-    const failure = landed ? undefined : live.refusal();
+    };
+    if (!(await buffers.land(this.#buffer, this.#used, take, errors))) failure = live.refusal();
     for (const { readback, bytes } of this.#parts) {
       const { item, taken } = readback;
       readback.pending -= bytes;

@@ -101,10 +101,11 @@ class UploadBatch implements Batch {
     this.#uploads.layout.encodeToSlabs(encoder, this.#buffer);
   }
 
-  async finish(): Promise<void> {
+  async finish(errors: Promise<string>): Promise<void> {
     const { live, buffers } = this.#uploads;
     for (const item of this.#complete) item.sent?.();
-    const failure = (await buffers.recycle(this.#buffer)) ? undefined : live.refusal();
+    const [mapped, error] = await Promise.all([buffers.recycle(this.#buffer), errors]);
+    const failure = mapped ? (error === '' ? undefined : refused(error)) : live.refusal();
     for (const { upload, bytes } of this.#parts) {
       upload.pending -= bytes;
       if (failure !== undefined || upload.pending === 0) upload.item.end(failure ?? loaded);

@@ -40,6 +40,7 @@ export function admitWaiting<R extends ServingRequest>(core: SchedulerCore<R>): 
     }
     const part = state.isMeeting ? tokensWhileMeeting(core, state) : HAS_MET;
     if (part === NO_ROOM) {
+      if (batch.size === 0 && yieldHeldBlocks(core, state)) continue;
       core.port.cancel(sequenceOf(state), core.nowUs);
       core.forgetSequence(state);
       break;

@@ -98,15 +98,25 @@ function startLoads(core: SchedulerCore, state: RequestState, { loadFrom }: Meet
   return true;
 }
 
-/** Blocks of [from, to) that have no slot of the request's own get one. @returns false without room */
+/**
+ * Blocks of [from, to) that have no slot of the request's own get one. Those that have one may stand anywhere
+ * among them: after a loss, a block that waited for its slot is open behind others that are gone.
+ * @returns false when some find no room
+ */
 function takeOver(core: SchedulerCore, state: RequestState, from: number, to: number): boolean {
   const sequence = sequenceOf(state);
-  let first = from;
-  while (first < to && isOurs(sequence.state[first])) first++;
-  if (first >= to) return true;
-  if (!core.port.recompute(sequence, first, to, core.nowUs)) return false;
-  state.recomputed += to - first;
-  core.counters.recomputedBlocks += to - first;
+  for (let first = from; first < to; ) {
+    if (isOurs(sequence.state[first])) {
+      first++;
+      continue;
+    }
+    let end = first + 1;
+    while (end < to && !isOurs(sequence.state[end])) end++;
+    if (!core.port.recompute(sequence, first, end, core.nowUs)) return false;
+    state.recomputed += end - first;
+    core.counters.recomputedBlocks += end - first;
+    first = end;
+  }
   return true;
 }
 

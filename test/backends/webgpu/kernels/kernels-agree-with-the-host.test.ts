@@ -59,7 +59,7 @@ describe('digest and pattern kernels', () => {
       const encoder = device.live.device.createCommandEncoder();
       batch.encode(encoder);
       device.live.device.queue.submit([encoder.finish()]);
-      await batch.finish();
+      await batch.finish(Promise.resolve(''));
       runs.table.destroy();
       return taken;
     };

@@ -1,0 +1,30 @@
+/** The slice of the soak under losses that every run of the tests makes. The whole: `npm run test:soak -- losses`. */
+
+import { expect, it } from 'vitest';
+import { testSeed } from '../../../src/testing/index.ts';
+import { failuresOf, lastLine, soakLosses } from './campaign.ts';
+
+const seed = testSeed(3);
+const slice = { seed, requestsPerRound: 200, callsPerDevice: 100, goesOn: (rounds: number) => rounds < 2 };
+
+it(`64 clients and a scheduler while devices are lost: nothing wrong, hung or refused (seed ${seed})`, async () => {
+  const report = await soakLosses(slice);
+  console.log(lastLine(report));
+  expect(failuresOf(report)).toEqual([]);
+
+  // and it really did what it is there for
+  const { served, compared, devicesLost } = report;
+  expect(devicesLost).toBeGreaterThan(4);
+  expect(compared.tokens).toBeGreaterThan(5000);
+  for (const call of ['append', 'truncate', 'fork', 'seal', 'nextPart', 'readyLayers', 'stepEnded']) {
+    for (const end of ['done', 'interrupted']) {
+      expect(served.ends.get(`${call}: ${end}`), `${call}: ${end}`).toBeGreaterThan(0);
+    }
+  }
+});
+
+it('control: with the rule taken out, blocks that nobody wrote are found', async () => {
+  const report = await soakLosses({ ...slice, withoutTheRule: true });
+  expect(report.compared.wrongTokens).toBeGreaterThan(0);
+  expect(failuresOf(report)[0]).toMatch(/KV of \d+ tokens was wrong/);
+});
