@@ -67,6 +67,6 @@ export interface RoutingDecision {
   readonly topKCandidates: readonly CandidateScore[];
   /** Leading blocks that the router believed to be cached where the prompt is computed. */
   readonly expectedBlocks: number;
-  /** Numbers of the instances that could have been `target`: of the request's model and role, routable. */
+  /** Instances that could have been `target`: of the model and role, routable. Empty where details are not asked for. */
   readonly couldTake: readonly number[];
 }

@@ -182,7 +182,7 @@ export class PolicyControlPlane implements ControlPlane {
       prefillInstance,
       decodeInstance,
       expectedBlocks,
-      couldTake: decoders.map(({ instance }) => instance),
+      couldTake: this.recordsScores ? decoders.map(({ instance }) => instance) : [],
     };
   }
 
