@@ -114,7 +114,7 @@ export abstract class RuntimeViews {
   /** Units that wait to be written, in order of their blocks. */
   openBlocks(sequence: KVSequence): OpenUnit[] {
     const open: OpenUnit[] = [];
-    const { blocks, groups } = stateOf(sequence);
+    const { blocks, groups } = stateOf(this.#context, sequence);
     for (let index = 0; index < blocks; index++) {
       groups.forEach(({ table }, group) => {
         const block = this.manager.openBlock(table, index);
@@ -129,7 +129,7 @@ export abstract class RuntimeViews {
    * @throws TKV_STATE when it is none of these
    */
   slot(sequence: KVSequence, index: number, group = 0): SlotBuffer {
-    const { table } = groupOf(sequence, group);
+    const { table } = groupOf(this.#context, sequence, group);
     const block = this.manager.readableBlock(table, index);
     if (block === undefined) throw notInHbm(index);
     return this.stores.hbm.buffer(block.slot, block.sizeClass);
@@ -141,7 +141,7 @@ export abstract class RuntimeViews {
    * attend over wrong positions
    */
   blockTable(sequence: KVSequence, group = 0): BlockTable {
-    return readableBlocks(this.manager, groupOf(sequence, group).table, sequence.blocks);
+    return readableBlocks(this.manager, groupOf(this.#context, sequence, group).table, sequence.blocks);
   }
 
   /** The same as slab and offset of each block, for kernels. @throws TKV_STATE as `blockTable` */
@@ -177,8 +177,12 @@ export abstract class RuntimeViews {
 }
 
 /** @throws TKV_INPUT for a group that is not there */
-export function groupOf(sequence: KVSequence, group: number): KVSequence['groups'][number] {
-  const { groups } = stateOf(sequence);
+export function groupOf(
+  context: RequestContext,
+  sequence: KVSequence,
+  group: number,
+): KVSequence['groups'][number] {
+  const { groups } = stateOf(context, sequence);
   const found = groups[group];
   if (found !== undefined) return found;
   const { length } = groups;

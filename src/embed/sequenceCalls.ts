@@ -63,7 +63,7 @@ export abstract class SequenceCalls extends RuntimeViews {
     const signals = signalsOf(this.#context, given(options));
     const most = requireInteger('maxTokens', options.maxTokens ?? PART_TOKENS, 1);
     throwIfAborted(signals);
-    const state = stateOf(sequence);
+    const state = stateOf(this.#context, sequence);
     requireLive(state);
     return nextPart(this.#context, state, most, signals);
   }
@@ -82,9 +82,9 @@ export abstract class SequenceCalls extends RuntimeViews {
   ): Promise<ReadyLayers | 'interrupted'> {
     const signals = signalsOf(this.#context, given(options));
     throwIfAborted(signals);
-    const state = stateOf(sequence);
+    const state = stateOf(this.#context, sequence);
     requireLive(state);
-    groupOf(state, group);
+    groupOf(this.#context, state, group);
     return readyLayers(this.#context, state, group, signals);
   }
 
@@ -95,7 +95,7 @@ export abstract class SequenceCalls extends RuntimeViews {
    * `tokens`, TKV_UNKNOWN_ID when the sequence has ended; so do the calls below
    */
   async append(sequence: KVSequence, tokens: KeyElements): Promise<StepEnd> {
-    return append(this.#context, stateOf(sequence), tokens);
+    return append(this.#context, stateOf(this.#context, sequence), tokens);
   }
 
   /**
@@ -116,7 +116,7 @@ export abstract class SequenceCalls extends RuntimeViews {
    * @throws TKV_FULL when the copy finds no room
    */
   async fork(sequence: KVSequence, atToken?: number): Promise<KVSequence | 'interrupted'> {
-    const state = stateOf(sequence);
+    const state = stateOf(this.#context, sequence);
     return fork(this.#context, state, atToken === undefined ? state.length : atToken);
   }
 
@@ -125,7 +125,7 @@ export abstract class SequenceCalls extends RuntimeViews {
    * @throws TKV_FULL when a sealed last block has to be copied and finds no room
    */
   async truncate(sequence: KVSequence, tokens: number): Promise<StepEnd> {
-    return truncate(this.#context, stateOf(sequence), tokens);
+    return truncate(this.#context, stateOf(this.#context, sequence), tokens);
   }
 
   /**
@@ -138,7 +138,7 @@ export abstract class SequenceCalls extends RuntimeViews {
   async recover(sequence: KVSequence, options: WaitOptions = {}): Promise<number[]> {
     const signals = signalsOf(this.#context, given(options));
     throwIfAborted(signals);
-    const state = stateOf(sequence);
+    const state = stateOf(this.#context, sequence);
     requireLive(state);
     dropTail(this.#context, state);
     await bring(this.#context, state, signals);
@@ -155,7 +155,7 @@ export abstract class SequenceCalls extends RuntimeViews {
    * on from there
    */
   async seal(sequence: KVSequence, options: { readonly tail?: boolean } = {}): Promise<StepEnd> {
-    return seal(this.#context, stateOf(sequence), given(options).tail === true);
+    return seal(this.#context, stateOf(this.#context, sequence), given(options).tail === true);
   }
 
   /**
@@ -164,7 +164,7 @@ export abstract class SequenceCalls extends RuntimeViews {
    */
   release(sequence: KVSequence, options: { readonly retention?: RetentionHint } = {}): void {
     const { retention } = given(options);
-    const state = stateOf(sequence);
+    const state = stateOf(this.#context, sequence);
     if (retention !== undefined) retain(this.#context, state, retention);
     this.#context.computing.end(state);
     dropTail(this.#context, state);
@@ -178,7 +178,7 @@ export abstract class SequenceCalls extends RuntimeViews {
    * `append` say `interrupted`, `recover` rejects with TKV_UNKNOWN_ID.
    */
   cancel(sequence: KVSequence): void {
-    const state = stateOf(sequence);
+    const state = stateOf(this.#context, sequence);
     this.#context.computing.end(state);
     dropTail(this.#context, state);
     for (const { table } of state.groups) this.manager.cancel(table, this.nowUs());

@@ -3,7 +3,7 @@
  * brought is among the open blocks.
  */
 
-import { type BlockKeys, type KeyElements, TierKVError } from '../../runtime/index.ts';
+import { type KeyElements, TierKVError } from '../../runtime/index.ts';
 import { throwIfAborted, unlessAborted } from '../abort.ts';
 import { ArrivingPrefix } from '../arriving/arrivingPrefix.ts';
 import { expectTail } from '../arriving/arrivingTail.ts';
@@ -17,8 +17,9 @@ import {
   retain,
   signalsOf,
 } from './beginOptions.ts';
+import { SharedWait } from './computing.ts';
 import { freshKeys, full, given, isWhole, type RequestContext, requireFits, settled } from './context.ts';
-import { SequenceState } from './kvSequence.ts';
+import type { SequenceState } from './kvSequence.ts';
 import { admit, takeRoom } from './room/admitting.ts';
 import { scrub } from './scrubbing.ts';
 import { type FoundTail, findTail, isInPlace, takeTail } from './tails.ts';
@@ -50,18 +51,19 @@ export async function begin(
     chain.hashBlocks(list.words, 0, keys, list.length);
     return { chain, keys, sizeClass: context.units.sizeClass[g] };
   });
-  await waitForSame(context, groups[0].keys, list.length, shareWaitMs, signals);
   const owner = context.owners.of(options.tenant);
   const arrives = options.arriving === true;
-  const wish = { list, owner, priority, wait: options.wait === true, arrives };
+  const { tenant } = options;
+  const wish = { tenant, list, owner, priority, wait: options.wait === true, arrives };
+  const sharing = new SharedWait(context, groups, list.length, shareWaitMs);
   for (let isFirst = true; ; isFirst = false) {
-    const admitted = await admit(context, groups, wish, signals, isFirst);
-    const sequence = new SequenceState(options.tenant, list, admitted, blockTokens);
+    const sequence = await admit(context, groups, wish, { signals, isFirst, sharing });
     try {
       if (arrives) fillAsItComes(context, sequence, options.retention);
       else await fill(context, sequence, options.retention, signals);
     } catch (error) {
-      for (const { table } of admitted) {
+      context.computing.end(sequence);
+      for (const { table } of sequence.groups) {
         if (signals.some(({ aborted }) => aborted)) manager.cancel(table, context.nowUs());
         else manager.release(table, context.nowUs());
       }
@@ -69,7 +71,8 @@ export async function begin(
       if (wish.wait && full) continue;
       throw error;
     }
-    if (shareWaitMs > 0) context.computing.begin(sequence, admitted[0].keys, admitted[0].sealed);
+    const [{ keys, sealed }] = sequence.groups;
+    context.computing.begin(sequence, keys, sealed); // also what could not be brought
     return sequence;
   }
 }
@@ -106,34 +109,6 @@ function fillAsItComes(
   scrub(context, sequence, 0);
   expectTail(context, sequence);
   if (isWhole) sequence.cachedTokens += sequence.tail?.tokens ?? 0;
-}
-
-/** Waits, for a while, as long as somebody computes the first block that this request misses. */
-async function waitForSame(
-  { manager, computing, blockTokens }: RequestContext,
-  keys: BlockKeys,
-  tokens: number,
-  waitMs: number,
-  signals: readonly AbortSignal[],
-): Promise<void> {
-  if (waitMs === 0) return;
-  const limit = Math.min(keys.length, Math.floor(Math.max(tokens - 1, 0) / blockTokens));
-  const missing = (): Promise<void> | undefined => {
-    const matched = manager.matchLength(keys.words, limit);
-    return matched < limit ? computing.wait(keys, matched) : undefined;
-  };
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<'late'>((resolve) => {
-    if (missing() !== undefined) timer = setTimeout(() => resolve('late'), waitMs);
-  });
-  try {
-    for (let other = missing(); other !== undefined; other = missing()) {
-      const end = await unlessAborted(signals, () => Promise.race([other, late]));
-      if (end === 'late') return;
-    }
-  } finally {
-    clearTimeout(timer);
-  }
 }
 
 /** @returns tokens behind the cached blocks that a cached tail brought */

@@ -38,7 +38,7 @@ export async function fork(
   const groups: GroupTable[] = [];
   try {
     for (const group of sequence.groups) groups.push(forkGroup(context, group, tokens));
-    const forked = new SequenceState(sequence.tenant, tokens, groups, context.blockTokens);
+    const forked = new SequenceState(context, sequence.tenant, tokens, groups);
     await settled(context, forked);
     forked.cachedTokens = atToken;
     for (const group of groups) group.disturbances = group.table.disturbances;

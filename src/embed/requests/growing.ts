@@ -63,7 +63,7 @@ export type EntryEnd = StepEnd | 'full';
  * TKV_UNKNOWN_ID for one that has ended; no sequence has grown then
  */
 export async function step(context: RequestContext, asked: readonly StepEntry[]): Promise<EntryEnd[]> {
-  const entries = entriesOf(asked);
+  const entries = entriesOf(context, asked);
   entries.forEach(({ sequence, tokens }, i) => {
     requireLive(sequence, `entries[${i}].sequence`);
     requireList(tokens);
@@ -102,7 +102,7 @@ interface CheckedEntry {
 }
 
 /** @throws TKV_INPUT naming the entry that is none */
-function entriesOf(asked: readonly StepEntry[]): CheckedEntry[] {
+function entriesOf(context: RequestContext, asked: readonly StepEntry[]): CheckedEntry[] {
   if (!Array.isArray(asked)) {
     throw new TierKVError('TKV_INPUT', 'entries are no array. Pass { sequence, tokens } for each sequence.', {
       field: 'entries',
@@ -111,7 +111,7 @@ function entriesOf(asked: readonly StepEntry[]): CheckedEntry[] {
   const seen = new Set<KVSequence>();
   return asked.map((entry: StepEntry | undefined | null, i) => {
     const field = `entries[${i}].sequence`;
-    const sequence = stateOf(entry?.sequence as KVSequence, field); // what is missing is refused there
+    const sequence = stateOf(context, entry?.sequence as KVSequence, field); // what is missing is refused there
     if (seen.has(sequence)) {
       throw new TierKVError(
         'TKV_INPUT',
