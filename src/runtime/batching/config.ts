@@ -41,11 +41,18 @@ export interface SchedulerConfig {
    * ends soonest by the steps and loads measured so far, and what does not come in time is computed.
    */
   prefixLoads?: string;
+  /**
+   * What a request does whose next blocks another one of the batch computes just now, where blocks are
+   * published after their step. `awaited`, the default: it keeps its place in the queue, lets those behind it
+   * pass, and finds the blocks when they are published. `computed`: it computes them as well.
+   */
+  sharedPrefixes?: string;
 }
 
 export type PreemptionMode = 'recompute' | 'offload' | 'restart';
 export type PublishMode = 'whenComputed' | 'whenPlanned';
 export type PrefixLoadMode = 'awaited' | 'overlapped';
+export type SharedPrefixMode = 'awaited' | 'computed';
 
 export interface ResolvedSchedulerConfig {
   readonly maxBatchedTokens: number;
@@ -57,10 +64,12 @@ export interface ResolvedSchedulerConfig {
   readonly preemption: PreemptionMode;
   readonly publish: PublishMode;
   readonly prefixLoads: PrefixLoadMode;
+  readonly sharedPrefixes: SharedPrefixMode;
 }
 
 const preemptionModes = [{ name: 'recompute' }, { name: 'offload' }, { name: 'restart' }] as const;
 const publishModes = [{ name: 'whenComputed' }, { name: 'whenPlanned' }] as const;
+const sharedPrefixModes = [{ name: 'awaited' }, { name: 'computed' }] as const;
 const prefixLoadModes = [{ name: 'awaited' }, { name: 'overlapped' }] as const;
 
 export { queueOrderNames, victimRuleNames };
@@ -86,5 +95,6 @@ export function resolveSchedulerConfig(
     preemption,
     publish: named('publish', config.publish ?? 'whenComputed', publishModes).name,
     prefixLoads: named('prefixLoads', config.prefixLoads ?? 'awaited', prefixLoadModes).name,
+    sharedPrefixes: named('sharedPrefixes', config.sharedPrefixes ?? 'awaited', sharedPrefixModes).name,
   };
 }
