@@ -32,12 +32,12 @@ import { RequestQueue } from './prompts/requestQueue.ts';
 import { type CrossRequestOptions, crossRequestCache, ready, setQuota } from './prompts/tenantReuse.ts';
 import { checkedPriority } from './requests/beginOptions.ts';
 import { given, type RequestContext, tokensToFind } from './requests/context.ts';
+import type { LookupOptions } from './runtimeViews.ts';
 import { KVScheduler, type KVSchedulerConfig } from './scheduling/kvScheduler.ts';
 import { SequenceCalls } from './sequenceCalls.ts';
 import { saveToFiles } from './stores/warm.ts';
 
-export interface PrefetchOptions {
-  readonly tenant: string;
+export interface PrefetchOptions extends LookupOptions {
   readonly priority?: number | undefined;
 }
 
@@ -71,10 +71,10 @@ export class KVRuntime extends SequenceCalls implements AsyncDisposable {
    * @returns loads started
    */
   prefetch(tokens: KeyElements, options: PrefetchOptions): number {
-    const { tenant, priority = 0 } = given(options);
+    const { tenant, extras, priority = 0 } = given(options);
     const urgency = urgencyOf(priority);
     let started = 0;
-    for (const chain of this.#context.chains.of(tenant)) {
+    for (const chain of this.#context.chains.of(tenant, extras)) {
       const keys = new BlockKeys();
       chain.hashBlocks(tokens, 0, keys, tokensToFind(this.#context, tokens));
       started += this.manager.prefetch(keys.words, keys.length, this.nowUs(), urgency);

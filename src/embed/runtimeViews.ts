@@ -14,6 +14,7 @@ import {
   kvMetrics,
   type Match,
   type OpenBlock,
+  type RequestExtras,
   type SchedulerCounters,
   type Sequence,
   TierKVError,
@@ -33,6 +34,12 @@ export interface OpenUnit {
   /** Layer group, from 0. */
   readonly group: number;
   readonly block: OpenBlock;
+}
+
+export interface LookupOptions {
+  readonly tenant: string;
+  /** As at `begin`. */
+  readonly extras?: RequestExtras | undefined;
 }
 
 export abstract class RuntimeViews {
@@ -104,8 +111,9 @@ export abstract class RuntimeViews {
   }
 
   /** What a request would find: leading blocks by tier. Changes nothing, counts nothing. */
-  lookup(tokens: KeyElements, options: { readonly tenant: string }): Match {
-    const [chain] = this.#context.chains.of(given(options).tenant);
+  lookup(tokens: KeyElements, options: LookupOptions): Match {
+    const { tenant, extras } = given(options);
+    const [chain] = this.#context.chains.of(tenant, extras);
     const keys = new BlockKeys();
     chain.hashBlocks(tokens, 0, keys, tokensToFind(this.#context, tokens));
     return this.manager.lookup(keys.words, keys.length);

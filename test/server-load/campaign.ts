@@ -136,7 +136,7 @@ async function answersAlone(pool: readonly Wanted[]): Promise<string[]> {
   const texts: string[] = [];
   for (const { prompt, max_tokens: maxTokens, temperature, seed } of pool) {
     const sampling = { temperature, seed, topK: 0, topP: 1 };
-    texts.push(await engine.submit({ prompt, tenant: '', maxTokens, sampling, stop: [] }).text());
+    texts.push(await engine.submit({ prompt, tenant: 'local', maxTokens, sampling, stop: [] }).text());
   }
   await engine.close();
   return texts;

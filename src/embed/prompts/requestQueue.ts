@@ -4,8 +4,14 @@
  * lie side by side, so that one call of the manager looks all of them up and its waits for memory overlap.
  */
 
-import { BlockKeys, type KeyElements, type KVManager, wordsPerKey } from '../../runtime/index.ts';
-import { tokensToFind } from '../requests/context.ts';
+import {
+  BlockKeys,
+  type KeyElements,
+  type KVManager,
+  type RequestExtras,
+  wordsPerKey,
+} from '../../runtime/index.ts';
+import { given, tokensToFind } from '../requests/context.ts';
 import type { TenantChains } from './tenantChains.ts';
 
 export class WaitingRequest {
@@ -19,6 +25,11 @@ export class WaitingRequest {
     this.tokens = tokens;
     this.tenant = tenant;
   }
+}
+
+export interface QueueOptions {
+  /** As at `begin`. */
+  readonly extras?: RequestExtras | undefined;
 }
 
 /** A request's keys among those of all. */
@@ -48,9 +59,10 @@ export class RequestQueue {
   }
 
   /** @throws TKV_INPUT naming the token that is no valid id; the request then does not wait */
-  add(tokens: KeyElements, tenant: string): WaitingRequest {
+  add(tokens: KeyElements, tenant: string, options: QueueOptions = {}): WaitingRequest {
+    const { extras } = given(options);
     const keys = new BlockKeys();
-    this.#chains.of(tenant)[0].hashBlocks(tokens, 0, keys, this.#countTokens(tokens));
+    this.#chains.of(tenant, extras)[0].hashBlocks(tokens, 0, keys, this.#countTokens(tokens));
     const request = new WaitingRequest(tokens, tenant);
     this.#spans.set(request, { first: this.#keys.length, count: keys.length });
     appendKeys(this.#keys, keys, 0, keys.length);

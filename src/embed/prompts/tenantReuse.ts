@@ -28,8 +28,8 @@ export function crossRequestCache(
     blockTokens,
     enableTenantIsolation,
     domainOf: (tenant) => sharing.domainOf(tenant),
-    keysOf: (tenant) => chains.of(tenant)[0],
-    ownerOf: (tenant) => owners.of(tenant),
+    keysOf: (tenant) => (enableTenantIsolation ? chains.of(tenant) : chains.ofDomain(tenant))[0],
+    ownerOf: (tenant) => (enableTenantIsolation ? owners.of(tenant) : owners.ofDomain(tenant)),
     sizeClass: units.sizeClass[0],
     nowUs,
   });

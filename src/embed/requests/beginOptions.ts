@@ -1,6 +1,6 @@
 /** What a request may ask for beside its tokens, and that it is what it has to be. */
 
-import { TierKVError } from '../../runtime/index.ts';
+import { type RequestExtras, TierKVError } from '../../runtime/index.ts';
 import type { WaitOptions } from '../abort.ts';
 import { given, type RequestContext } from './context.ts';
 import type { SequenceState } from './kvSequence.ts';
@@ -8,6 +8,12 @@ import type { SequenceState } from './kvSequence.ts';
 export interface BeginOptions extends WaitOptions {
   /** Who may share this KV: from your own authentication, never from the request's body. */
   readonly tenant: string;
+  /**
+   * What else determines the KV of this request: adapters, images, a salt. It is part of the keys from the
+   * block on that has `fromToken` (0): blocks before it are shared with requests without, blocks from there
+   * on only with requests that have the same extras. Default: none.
+   */
+  readonly extras?: RequestExtras | undefined;
   /** Lower numbers are served first when requests wait for room. Default 0. */
   readonly priority?: number | undefined;
   /**

@@ -3,11 +3,11 @@
  * brought is among the open blocks.
  */
 
-import { type KeyElements, TierKVError } from '../../runtime/index.ts';
+import { type KeyElements, requireElements, TierKVError } from '../../runtime/index.ts';
 import { throwIfAborted, unlessAborted } from '../abort.ts';
 import { ArrivingPrefix } from '../arriving/arrivingPrefix.ts';
 import { expectTail } from '../arriving/arrivingTail.ts';
-import { requireList, TokenList } from '../prompts/tokenList.ts';
+import { TokenList } from '../prompts/tokenList.ts';
 import {
   type BeginOptions,
   checkedPriority,
@@ -41,10 +41,10 @@ export async function begin(
   const priority = checkedPriority(options.priority);
   const shareWaitMs = checkedWait(options.shareWaitMs);
   if (options.retention !== undefined) checkHint(options.retention);
-  requireList(tokens);
+  requireElements(tokens);
   requireFits(context, Math.ceil(tokens.length / blockTokens));
   const list = new TokenList(tokens);
-  const chains = context.chains.of(options.tenant);
+  const chains = context.chains.of(options.tenant, options.extras);
   if (!keeper.present) await unlessAborted(signals, () => keeper.ready());
   const groups = chains.map((chain, g) => {
     const keys = freshKeys(Math.ceil(list.length / blockTokens));

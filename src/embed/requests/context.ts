@@ -7,6 +7,7 @@ import {
   type ComputePace,
   type KeyElements,
   type KVManager,
+  requireElements,
   type SharingGroups,
   TierKVError,
 } from '../../runtime/index.ts';
@@ -15,7 +16,6 @@ import type { ManagerLoop } from '../managerLoop.ts';
 import type { RuntimeMigration } from '../migration/runtimeMigration.ts';
 import type { TenantChains } from '../prompts/tenantChains.ts';
 import type { TenantOwners } from '../prompts/tenantOwners.ts';
-import { requireList } from '../prompts/tokenList.ts';
 import type { DeviceKeeper } from '../stores/deviceKeeper.ts';
 import type { ComputingBlocks } from './computing.ts';
 import type { SequenceState } from './kvSequence.ts';
@@ -97,7 +97,7 @@ export function tokensToFind(
   { manager, blockTokens }: Pick<RequestContext, 'manager' | 'blockTokens'>,
   tokens: KeyElements,
 ): number {
-  requireList(tokens);
+  requireElements(tokens);
   const slots = manager.config.tiers.reduce((sum, { shape }) => sum + shape.slotLimit, 0);
   return Math.min(tokens.length, slots * blockTokens);
 }

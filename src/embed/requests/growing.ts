@@ -3,8 +3,9 @@
  * Keys are made when a block is sealed, of the tokens that the sequence has then.
  */
 
-import { Entry, type KeyElements, TierKVError } from '../../runtime/index.ts';
-import { requireList, requireTokenIds } from '../prompts/tokenList.ts';
+import { Entry, type KeyElements, requireElements, TierKVError } from '../../runtime/index.ts';
+import { described } from '../../runtime/options.ts';
+import { requireTokenIds } from '../prompts/tokenList.ts';
 import {
   full,
   hashFullBlocks,
@@ -26,13 +27,13 @@ export async function append(
   tokens: KeyElements,
 ): Promise<StepEnd> {
   requireLive(sequence);
-  requireList(tokens);
+  requireElements(tokens);
   await settled(context, sequence);
   const at = sequence.tokens.firstDifference(tokens);
   if (at !== -1) {
     throw new TierKVError(
       'TKV_INPUT',
-      `tokens[${at}] is ${String(tokens[at])}, but the sequence has ${sequence.tokens.words[at]} there. ` +
+      `tokens[${at}] is ${described(tokens[at])}, but the sequence has ${sequence.tokens.words[at]} there. ` +
         'Pass all tokens of the sequence and the new ones behind them; take tokens back with truncate first.',
       { field: `tokens[${at}]` },
     );
@@ -66,7 +67,7 @@ export async function step(context: RequestContext, asked: readonly StepEntry[])
   const entries = entriesOf(context, asked);
   entries.forEach(({ sequence, tokens }, i) => {
     requireLive(sequence, `entries[${i}].sequence`);
-    requireList(tokens);
+    requireElements(tokens);
     requireTokenIds(tokens);
     requireFits(context, Math.ceil((sequence.tokens.length + tokens.length) / context.blockTokens));
   });

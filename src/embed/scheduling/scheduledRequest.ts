@@ -5,11 +5,13 @@ import {
   BlockKeys,
   type KeyChain,
   type KeyElements,
+  type RequestExtras,
+  requireElements,
   type Sequence,
   type ServingRequest,
   TierKVError,
 } from '../../runtime/index.ts';
-import { requireList, requireTokenIds, TokenList } from '../prompts/tokenList.ts';
+import { requireTokenIds, TokenList } from '../prompts/tokenList.ts';
 import type { DeviceBlockTable } from '../requests/blockTables.ts';
 import type { RequestContext } from '../requests/context.ts';
 
@@ -20,6 +22,8 @@ export interface KVRequest {
   readonly tokens: KeyElements;
   /** Who may share this KV: from your own authentication, never from the request's body. */
   readonly tenant: string;
+  /** What else determines its KV, such as adapters and images: see `BeginOptions.extras`. Default: none. */
+  readonly extras?: RequestExtras | undefined;
   /** Most tokens to generate, from 1 on. */
   readonly maxTokens: number;
   /** Tokens that end the answer, such as the end of text. Default: none. */
@@ -57,11 +61,11 @@ export class ScheduledRequest implements ServingRequest {
   constructor(context: RequestContext, request: KVRequest) {
     const { blockTokens } = context;
     this.id = requireId(request.id);
-    requireList(request.tokens);
+    requireElements(request.tokens);
     if (request.tokens.length === 0) {
       throw new TierKVError('TKV_INPUT', 'tokens are empty. Pass at least one token.', { field: 'tokens' });
     }
-    [this.#chain] = context.chains.of(request.tenant);
+    [this.#chain] = context.chains.of(request.tenant, request.extras);
     this.tenant = request.tenant;
     this.promptTokens = request.tokens.length;
     this.maxOutputTokens = requireInteger('maxTokens', request.maxTokens, 1);

@@ -8,7 +8,14 @@
  */
 
 import { requireInteger, TierKVError } from '../errors.ts';
-import { BlockKeys, type KeyElements, type KeySource, keyToHex, wordsPerKey } from '../keys/index.ts';
+import {
+  BlockKeys,
+  elementAt,
+  type KeyElements,
+  type KeySource,
+  keyToHex,
+  wordsPerKey,
+} from '../keys/index.ts';
 import type { KVManager } from '../manager/kvManager.ts';
 import { Entry, type Sequence } from '../manager/sequences/blockTable/sequence.ts';
 import { SiblingBlocks } from './siblingBlocks.ts';
@@ -204,7 +211,7 @@ export class CrossRequestKVCache {
 
   #learn({ domain, keys }: Reuse, tokens: KeyElements, i: number): void {
     const { blockTokens } = this.#config;
-    const own = Uint32Array.from({ length: blockTokens }, (_, t) => tokens[i * blockTokens + t]);
+    const own = Uint32Array.from({ length: blockTokens }, (_, t) => elementAt(tokens, i * blockTokens + t));
     const key = keys.words.slice(i * wordsPerKey, (i + 1) * wordsPerKey);
     this.#siblings.add(nameOf(domain, keys, i - 1), nameOf(domain, keys, i), key, own);
   }
