@@ -13,6 +13,7 @@
  * next device: what other tiers hold is loaded, the rest is open.
  */
 
+import { schedulerConfigNames } from '../runtime/batching/config.ts';
 import {
   BlockKeys,
   type CrossRequestKVCache,
@@ -23,6 +24,7 @@ import {
   TierKVError,
   type TierName,
 } from '../runtime/index.ts';
+import { optionNames, requireOptions } from '../runtime/options.ts';
 import { assembleRuntime, type RuntimeParts } from './assembly.ts';
 import type { KVRuntimeConfig } from './config.ts';
 import type { DecisionLogFile } from './outputs/decisionLog.ts';
@@ -31,7 +33,7 @@ import { PagedAttentionCache } from './paged/pagedAttentionCache.ts';
 import { RequestQueue } from './prompts/requestQueue.ts';
 import { type CrossRequestOptions, crossRequestCache, ready, setQuota } from './prompts/tenantReuse.ts';
 import { checkedPriority } from './requests/beginOptions.ts';
-import { given, type RequestContext, tokensToFind } from './requests/context.ts';
+import { type RequestContext, tokensToFind } from './requests/context.ts';
 import type { LookupOptions } from './runtimeViews.ts';
 import { KVScheduler, type KVSchedulerConfig } from './scheduling/kvScheduler.ts';
 import { SequenceCalls } from './sequenceCalls.ts';
@@ -40,6 +42,12 @@ import { saveToFiles } from './stores/warm.ts';
 export interface PrefetchOptions extends LookupOptions {
   readonly priority?: number | undefined;
 }
+
+export const prefetchOptionsNames: readonly string[] = optionNames<PrefetchOptions>({
+  tenant: true,
+  extras: true,
+  priority: true,
+});
 
 export class KVRuntime extends SequenceCalls implements AsyncDisposable {
   readonly #config: KVRuntimeConfig;
@@ -50,7 +58,14 @@ export class KVRuntime extends SequenceCalls implements AsyncDisposable {
   #closed: Promise<void> | undefined;
   #scheduler: KVScheduler | undefined;
 
-  private constructor({ config, stores, context, events, log, closing }: RuntimeParts) {
+  private constructor(parts: RuntimeParts) {
+    if (!(parts?.closing instanceof AbortController)) {
+      throw new TierKVError(
+        'TKV_STATE',
+        'new KVRuntime() makes no runtime. Use await KVRuntime.open(config).',
+      );
+    }
+    const { config, stores, context, events, log, closing } = parts;
     super(stores, context, events);
     this.#config = config;
     this.#context = context;
@@ -71,7 +86,7 @@ export class KVRuntime extends SequenceCalls implements AsyncDisposable {
    * @returns loads started
    */
   prefetch(tokens: KeyElements, options: PrefetchOptions): number {
-    const { tenant, extras, priority = 0 } = given(options);
+    const { tenant, extras, priority = 0 } = requireOptions(options, prefetchOptionsNames);
     const urgency = urgencyOf(priority);
     let started = 0;
     for (const chain of this.#context.chains.of(tenant, extras)) {
@@ -94,6 +109,7 @@ export class KVRuntime extends SequenceCalls implements AsyncDisposable {
    * is open
    */
   scheduler(config: KVSchedulerConfig = {}): KVScheduler {
+    requireOptions(config, schedulerConfigNames, 'config', 'TKV_CONFIG');
     if (this.#scheduler !== undefined && !this.#scheduler.isClosed) {
       throw new TierKVError('TKV_STATE', 'the runtime has a scheduler. Close it before you open another.');
     }
@@ -119,7 +135,7 @@ export class KVRuntime extends SequenceCalls implements AsyncDisposable {
   /**
    * Fulfilled when no block of the table waits for a transfer; slots of other tenants are cleared by then.
    */
-  ready(table: Sequence): Promise<void> {
+  async ready(table: Sequence): Promise<void> {
     return ready(this.#context, table);
   }
 

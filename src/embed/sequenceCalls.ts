@@ -5,7 +5,8 @@
 
 import { requireInteger } from '../runtime/errors.ts';
 import type { KeyElements } from '../runtime/index.ts';
-import { throwIfAborted, type WaitOptions } from './abort.ts';
+import { optionNames, requireFlag, requireOptions } from '../runtime/options.ts';
+import { throwIfAborted, type WaitOptions, waitOptionsNames } from './abort.ts';
 import type { PrefillPart } from './arriving/arrivingPrefix.ts';
 import { dropTail } from './arriving/arrivingTail.ts';
 import { nextPart, PART_TOKENS } from './arriving/prefillParts.ts';
@@ -14,7 +15,7 @@ import type { CacheEvents } from './outputs/events.ts';
 import { begin, bring } from './requests/beginning.ts';
 import { type BeginOptions, type RetentionHint, retain, signalsOf } from './requests/beginOptions.ts';
 import { fork, truncate } from './requests/branching.ts';
-import { given, type RequestContext, requireLive, type StepEnd } from './requests/context.ts';
+import { type RequestContext, requireLive, type StepEnd } from './requests/context.ts';
 import { append, type EntryEnd, type StepEntry, seal, step } from './requests/growing.ts';
 import { type KVSequence, stateOf } from './requests/kvSequence.ts';
 import { groupOf, RuntimeViews } from './runtimeViews.ts';
@@ -24,6 +25,11 @@ export interface NextPartOptions extends WaitOptions {
   /** Most tokens of the part. Default 512. */
   readonly maxTokens?: number | undefined;
 }
+
+export const nextPartOptionsNames: readonly string[] = optionNames<NextPartOptions>({
+  signal: true,
+  maxTokens: true,
+});
 
 export abstract class SequenceCalls extends RuntimeViews {
   readonly #context: RequestContext;
@@ -60,7 +66,7 @@ export abstract class SequenceCalls extends RuntimeViews {
     sequence: KVSequence,
     options: NextPartOptions = {},
   ): Promise<PrefillPart | null | 'interrupted'> {
-    const signals = signalsOf(this.#context, given(options));
+    const signals = signalsOf(this.#context, requireOptions(options, nextPartOptionsNames));
     const most = requireInteger('maxTokens', options.maxTokens ?? PART_TOKENS, 1);
     throwIfAborted(signals);
     const state = stateOf(this.#context, sequence);
@@ -80,7 +86,7 @@ export abstract class SequenceCalls extends RuntimeViews {
     group: number,
     options: WaitOptions = {},
   ): Promise<ReadyLayers | 'interrupted'> {
-    const signals = signalsOf(this.#context, given(options));
+    const signals = signalsOf(this.#context, requireOptions(options, waitOptionsNames));
     throwIfAborted(signals);
     const state = stateOf(this.#context, sequence);
     requireLive(state);
@@ -136,7 +142,7 @@ export abstract class SequenceCalls extends RuntimeViews {
    * when the sequence has ended, TKV_STATE when the runtime is closed, and the reason of `signal`
    */
   async recover(sequence: KVSequence, options: WaitOptions = {}): Promise<number[]> {
-    const signals = signalsOf(this.#context, given(options));
+    const signals = signalsOf(this.#context, requireOptions(options, waitOptionsNames));
     throwIfAborted(signals);
     const state = stateOf(this.#context, sequence);
     requireLive(state);
@@ -155,7 +161,9 @@ export abstract class SequenceCalls extends RuntimeViews {
    * on from there
    */
   async seal(sequence: KVSequence, options: { readonly tail?: boolean } = {}): Promise<StepEnd> {
-    return seal(this.#context, stateOf(this.#context, sequence), given(options).tail === true);
+    const { tail = false } = requireOptions(options, ['tail']);
+    requireFlag(tail, 'tail');
+    return seal(this.#context, stateOf(this.#context, sequence), tail);
   }
 
   /**
@@ -163,7 +171,7 @@ export abstract class SequenceCalls extends RuntimeViews {
    * @param options.retention how its blocks should be kept; a hint to the eviction policy
    */
   release(sequence: KVSequence, options: { readonly retention?: RetentionHint } = {}): void {
-    const { retention } = given(options);
+    const { retention } = requireOptions(options, ['retention']);
     const state = stateOf(this.#context, sequence);
     if (retention !== undefined) retain(this.#context, state, retention);
     this.#context.computing.end(state);

@@ -97,7 +97,7 @@ export function requireFinite(field: string, value: number): number {
 }
 
 export function requireFraction(field: string, value: number): number {
-  if (!(value >= 0 && value <= 1)) {
+  if (!(typeof value === 'number' && value >= 0 && value <= 1)) {
     throw configError(field, `is ${shown(value)}, outside [0, 1]`, `Set ${field} to a share from 0 to 1.`);
   }
   return value;

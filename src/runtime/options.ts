@@ -3,7 +3,7 @@
  * what is wrong is named as the caller wrote it, with the remedy.
  */
 
-import { type ErrorCode, TierKVError } from './errors.ts';
+import { configError, type ErrorCode, TierKVError } from './errors.ts';
 import { nearestName } from './nearestName.ts';
 
 /** A value in the words of a message. It never throws, whatever the value is. */
@@ -70,12 +70,7 @@ export function requireArray(
 }
 
 /** @throws TKV_INPUT, or the code given, for what is no function */
-export function requireFunction(
-  // biome-ignore lint/complexity/noBannedTypes: any function at all
-  value: Function,
-  field: string,
-  code: ErrorCode = 'TKV_INPUT',
-): void {
+export function requireFunction(value: unknown, field: string, code: ErrorCode = 'TKV_INPUT'): void {
   if (typeof value === 'function') return;
   const problem = `${field} must be a function, and it is ${described(value)}`;
   throw new TierKVError(code, `${problem}. Pass a function.`, { field });
@@ -102,4 +97,16 @@ export function requireText(
   if (typeof value === 'string' && value !== '') return value;
   const found = value === '' ? 'empty' : described(value);
   throw new TierKVError(code, `${field} must be text, and it is ${found}. ${remedy}`, { field });
+}
+
+/** One of the names. @throws TKV_CONFIG with the nearest name for anything else */
+export function oneOf<Name extends string>(field: string, value: Name, names: readonly Name[]): Name {
+  if (names.includes(value)) return value;
+  const nearest = typeof value === 'string' ? nearestName(value, names) : undefined;
+  const known = names.map((name) => `'${name}'`);
+  const remedy =
+    nearest === undefined
+      ? `Set it to ${known.slice(0, -1).join(', ')} or ${known.at(-1)}.`
+      : `Did you mean '${nearest}'?`;
+  throw configError(field, `is ${described(value)}`, remedy);
 }

@@ -14,6 +14,7 @@ import { requireInteger } from '../../runtime/errors.ts';
 import type { PoolShape } from '../../runtime/pool/shape.ts';
 import { Tier } from '../../runtime/tier/tier.ts';
 import type { ItemEnded, StoreItem, StoreResult, TierStore } from '../../runtime/tier/tierStore.ts';
+import { guarded } from '../guarded.ts';
 import { type Libc, loadLibc } from '../posix/index.ts';
 import {
   checkedOptions,
@@ -86,7 +87,7 @@ export class FileStore implements TierStore {
       const wrapDirectory = options.wrapDirectory ?? ((ops) => ops);
       const opened = await openDataFile({ dir, layout, settings, staging, libc, wrapFile, wrapDirectory });
       const native = typeof libc === 'string' ? undefined : libc;
-      return new FileStore(opened, layout, settings, staging, native, options.onStuck ?? (() => {}));
+      return new FileStore(opened, layout, settings, staging, native, guarded(options.onStuck));
     } catch (error) {
       staging[Symbol.dispose]();
       throw error;

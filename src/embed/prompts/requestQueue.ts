@@ -11,7 +11,8 @@ import {
   type RequestExtras,
   wordsPerKey,
 } from '../../runtime/index.ts';
-import { given, tokensToFind } from '../requests/context.ts';
+import { optionNames, requireOptions } from '../../runtime/options.ts';
+import { tokensToFind } from '../requests/context.ts';
 import type { TenantChains } from './tenantChains.ts';
 
 export class WaitingRequest {
@@ -31,6 +32,8 @@ export interface QueueOptions {
   /** As at `begin`. */
   readonly extras?: RequestExtras | undefined;
 }
+
+export const queueOptionsNames: readonly string[] = optionNames<QueueOptions>({ extras: true });
 
 /** A request's keys among those of all. */
 interface Span {
@@ -60,7 +63,7 @@ export class RequestQueue {
 
   /** @throws TKV_INPUT naming the token that is no valid id; the request then does not wait */
   add(tokens: KeyElements, tenant: string, options: QueueOptions = {}): WaitingRequest {
-    const { extras } = given(options);
+    const { extras } = requireOptions(options, queueOptionsNames);
     const keys = new BlockKeys();
     this.#chains.of(tenant, extras)[0].hashBlocks(tokens, 0, keys, this.#countTokens(tokens));
     const request = new WaitingRequest(tokens, tenant);

@@ -4,12 +4,14 @@
  */
 
 import { type KeyElements, requireElements, TierKVError } from '../../runtime/index.ts';
+import { requireFlag, requireOptions } from '../../runtime/options.ts';
 import { throwIfAborted, unlessAborted } from '../abort.ts';
 import { ArrivingPrefix } from '../arriving/arrivingPrefix.ts';
 import { expectTail } from '../arriving/arrivingTail.ts';
 import { TokenList } from '../prompts/tokenList.ts';
 import {
   type BeginOptions,
+  beginOptionsNames,
   checkedPriority,
   checkedWait,
   checkHint,
@@ -18,7 +20,7 @@ import {
   signalsOf,
 } from './beginOptions.ts';
 import { SharedWait } from './computing.ts';
-import { freshKeys, full, given, isWhole, type RequestContext, requireFits, settled } from './context.ts';
+import { freshKeys, full, isWhole, type RequestContext, requireFits, settled } from './context.ts';
 import type { SequenceState } from './kvSequence.ts';
 import { admit, takeRoom } from './room/admitting.ts';
 import { scrub } from './scrubbing.ts';
@@ -36,7 +38,10 @@ export async function begin(
   options: BeginOptions,
 ): Promise<SequenceState> {
   const { manager, keeper, blockTokens } = context;
-  const signals = signalsOf(context, given(options));
+  requireOptions(options, beginOptionsNames);
+  requireFlag(options.wait, 'wait');
+  requireFlag(options.arriving, 'arriving');
+  const signals = signalsOf(context, options);
   throwIfAborted(signals);
   const priority = checkedPriority(options.priority);
   const shareWaitMs = checkedWait(options.shareWaitMs);

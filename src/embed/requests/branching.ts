@@ -5,6 +5,7 @@
  */
 
 import { Entry, TierKVError } from '../../runtime/index.ts';
+import { described } from '../../runtime/options.ts';
 import { cutTail } from '../arriving/arrivingTail.ts';
 import { TokenList } from '../prompts/tokenList.ts';
 import {
@@ -108,7 +109,7 @@ function requireTokens(field: string, tokens: number, length: number): void {
   if (Number.isInteger(tokens) && tokens >= 0 && tokens <= length) return;
   throw new TierKVError(
     'TKV_INPUT',
-    `${field} is ${String(tokens)}, and the sequence has ${length} tokens. Name 0 to ${length}.`,
+    `${field} is ${described(tokens)}, and the sequence has ${length} tokens. Name 0 to ${length}.`,
     {
       field,
     },

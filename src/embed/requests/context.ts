@@ -83,12 +83,6 @@ export function hashFullBlocks(sequence: SequenceState): void {
   for (const { chain, keys } of sequence.groups) chain.hashBlocks(words, keys.length, keys, length);
 }
 
-/** The options of a call. @throws TKV_INPUT for what is no object */
-export function given<Options extends object>(options: Options, field = 'options'): Options {
-  if (typeof options === 'object' && options !== null) return options;
-  throw new TierKVError('TKV_INPUT', `${field} is no object. Pass { name: value }.`, { field });
-}
-
 /**
  * Tokens that can be found at most: as many as all tiers hold. Longer prompts need not be hashed to their
  * end.

@@ -4,7 +4,7 @@
  */
 
 import { Entry, type KeyElements, requireElements, TierKVError } from '../../runtime/index.ts';
-import { described } from '../../runtime/options.ts';
+import { described, optionNames, requireOptions } from '../../runtime/options.ts';
 import { requireTokenIds } from '../prompts/tokenList.ts';
 import {
   full,
@@ -52,6 +52,8 @@ export interface StepEntry {
   /** The tokens that come behind those that the sequence has: usually the one that was sampled. */
   readonly tokens: KeyElements;
 }
+
+export const stepEntryNames: readonly string[] = optionNames<StepEntry>({ sequence: true, tokens: true });
 
 /** `full`: there was no room, and the sequence is as it was. Release or preempt others, and step it again. */
 export type EntryEnd = StepEnd | 'full';
@@ -112,6 +114,7 @@ function entriesOf(context: RequestContext, asked: readonly StepEntry[]): Checke
   const seen = new Set<KVSequence>();
   return asked.map((entry: StepEntry | undefined | null, i) => {
     const field = `entries[${i}].sequence`;
+    if (entry !== undefined && entry !== null) requireOptions(entry, stepEntryNames, `entries[${i}]`);
     const sequence = stateOf(context, entry?.sequence as KVSequence, field); // what is missing is refused there
     if (seen.has(sequence)) {
       throw new TierKVError(

@@ -11,6 +11,7 @@ import {
   type ServingRequest,
   TierKVError,
 } from '../../runtime/index.ts';
+import { described, optionNames, requireOptions } from '../../runtime/options.ts';
 import { requireTokenIds, TokenList } from '../prompts/tokenList.ts';
 import type { DeviceBlockTable } from '../requests/blockTables.ts';
 import type { RequestContext } from '../requests/context.ts';
@@ -31,6 +32,16 @@ export interface KVRequest {
   /** Lower is more urgent, where the scheduler's rules ask for it. A whole number; default 0. */
   readonly priority?: number | undefined;
 }
+
+export const kvRequestNames: readonly string[] = optionNames<KVRequest>({
+  id: true,
+  tokens: true,
+  tenant: true,
+  extras: true,
+  maxTokens: true,
+  stopTokens: true,
+  priority: true,
+});
 
 /** A block table of no blocks. */
 const emptyTable: DeviceBlockTable = { slabs: [], entries: new Uint32Array(), blocks: 0 };
@@ -60,6 +71,7 @@ export class ScheduledRequest implements ServingRequest {
   /** @throws TKV_INPUT or TKV_CONFIG naming the field at fault */
   constructor(context: RequestContext, request: KVRequest) {
     const { blockTokens } = context;
+    requireOptions(request, kvRequestNames, 'request');
     this.id = requireId(request.id);
     requireElements(request.tokens);
     if (request.tokens.length === 0) {
@@ -120,7 +132,7 @@ export class ScheduledRequest implements ServingRequest {
 
 function requireId(id: string): string {
   if (typeof id === 'string' && id !== '') return id;
-  throw new TierKVError('TKV_INPUT', `id is ${JSON.stringify(id)}. Give the request an id that is text.`, {
+  throw new TierKVError('TKV_INPUT', `id is ${described(id)}. Give the request an id that is text.`, {
     field: 'id',
   });
 }

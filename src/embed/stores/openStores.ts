@@ -6,6 +6,7 @@
 
 import { type EngineStores, StagingSlots, TransferEngine } from '../../backends/engine/index.ts';
 import { FileStore, type FileStoreOptions } from '../../backends/file/index.ts';
+import { guarded } from '../../backends/guarded.ts';
 import { MemoryStore } from '../../backends/memory/index.ts';
 import {
   type DeviceOptions,
@@ -15,6 +16,7 @@ import {
   openDevice,
 } from '../../backends/webgpu/index.ts';
 import { type KVManager, type PoolShape, Tier } from '../../runtime/index.ts';
+import { optionNames, requireOptions } from '../../runtime/options.ts';
 import { OpenParts } from './openParts.ts';
 
 export interface StoreConfig {
@@ -27,6 +29,14 @@ export interface StoreConfig {
    */
   readonly wrapStores?: ((stores: EngineStores) => EngineStores) | undefined;
 }
+
+export const storeConfigNames: readonly string[] = optionNames<StoreConfig>({
+  nvme: true,
+  adapter: true,
+  wait: true,
+  notice: true,
+  wrapStores: true,
+});
 
 export interface OpenStores extends AsyncDisposable {
   readonly device: GPUDevice;
@@ -51,7 +61,8 @@ export interface OpenStores extends AsyncDisposable {
  */
 export async function openStores(config: StoreConfig, manager: KVManager): Promise<OpenStores> {
   const shapeOf = (tier: Tier) => manager.config.tiers.find((each) => each.tier === tier)?.shape;
-  const notice = config.notice ?? (() => {});
+  requireOptions(config, storeConfigNames, 'config', 'TKV_CONFIG');
+  const notice = guarded(config.notice);
   const wrap = config.wrapStores ?? ((stores) => stores);
   let engine: TransferEngine | undefined;
   await using opened = new OpenParts();

@@ -4,6 +4,7 @@
  */
 
 import { configError, requireInteger } from '../errors.ts';
+import { optionNames, requireOptions } from '../options.ts';
 import { named, queueOrder, queueOrderNames, victimRule, victimRuleNames } from './state/policies.ts';
 
 export interface SchedulerConfig {
@@ -49,6 +50,19 @@ export interface SchedulerConfig {
   sharedPrefixes?: string;
 }
 
+export const schedulerConfigNames: readonly string[] = optionNames<SchedulerConfig>({
+  maxBatchedTokens: true,
+  maxSequences: true,
+  longPrefillTokens: true,
+  maxModelTokens: true,
+  queueOrder: true,
+  victimRule: true,
+  preemption: true,
+  publish: true,
+  prefixLoads: true,
+  sharedPrefixes: true,
+});
+
 export type PreemptionMode = 'recompute' | 'offload' | 'restart';
 export type PublishMode = 'whenComputed' | 'whenPlanned';
 export type PrefixLoadMode = 'awaited' | 'overlapped';
@@ -81,6 +95,7 @@ export function resolveSchedulerConfig(
   config: SchedulerConfig,
   hasLowerTier: boolean,
 ): ResolvedSchedulerConfig {
+  requireOptions(config, schedulerConfigNames, 'config', 'TKV_CONFIG');
   const preemption = named('preemption', config.preemption ?? 'recompute', preemptionModes).name;
   if (preemption === 'offload' && !hasLowerTier) {
     throw configError('preemption', 'is offload, but there is no tier below HBM', "Use 'recompute'.");

@@ -4,7 +4,7 @@ import { TierKVError } from '../errors.ts';
 import type { Granularity } from '../geometry/index.ts';
 import { elementAt, type KeyElements } from '../keys/index.ts';
 import { nearestName } from '../nearestName.ts';
-import { described } from '../options.ts';
+import { described, optionNames } from '../options.ts';
 import type { Tier } from '../tier/tier.ts';
 import { inputError } from './columns.ts';
 
@@ -29,6 +29,18 @@ export interface AllocateRequest {
   readonly tenant?: string;
 }
 
+export const allocateRequestNames: readonly string[] = optionNames<AllocateRequest>({
+  sequenceId: true,
+  requestId: true,
+  numTokens: true,
+  layerIds: true,
+  headIds: true,
+  granularity: true,
+  preferredTier: true,
+  tokenIds: true,
+  tenant: true,
+});
+
 export interface PrefixOptions {
   /** Default: the pool's. */
   readonly granularity?: Granularity;
@@ -39,6 +51,13 @@ export interface PrefixOptions {
   /** Default ''. */
   readonly tenant?: string;
 }
+
+export const prefixOptionsNames: readonly string[] = optionNames<PrefixOptions>({
+  granularity: true,
+  layerIds: true,
+  headIds: true,
+  tenant: true,
+});
 
 export function requireName(field: string, value: unknown): void {
   if (typeof value === 'string' && value !== '') return;

@@ -14,7 +14,7 @@
  */
 
 import { invariant, TierKVError } from '../errors.ts';
-import { described } from '../options.ts';
+import { described, optionNames, requireOptions } from '../options.ts';
 import { blake2s } from './blake2s.ts';
 import { type BlockKeys, wordsPerKey } from './blockKeys.ts';
 import { CanonicalWriter } from './encoding.ts';
@@ -26,12 +26,18 @@ export interface ExternalNamespace {
   readonly epoch: number;
 }
 
+export const externalNamespaceNames: readonly string[] = optionNames<ExternalNamespace>({
+  tenant: true,
+  epoch: true,
+});
+
 export class ExternalKeys implements KeySource {
   readonly elementsPerKey: number = 1;
   readonly #key: Uint32Array = new Uint32Array(wordsPerKey);
 
   /** @throws TKV_CONFIG naming `tenant` or `epoch`. */
-  constructor({ tenant, epoch }: ExternalNamespace) {
+  constructor(namespace: ExternalNamespace) {
+    const { tenant, epoch } = requireOptions(namespace, externalNamespaceNames, 'namespace', 'TKV_CONFIG');
     const writer = new CanonicalWriter().text(Tag.DOMAIN, 'tierkv external keys 1');
     const digest = blake2s(encodeTenant(writer, tenant, epoch).finish(), 8);
     for (let i = 0; i < digest.length; i++) this.#key[2 + (i >> 2)] |= digest[i] << ((i & 3) * 8);

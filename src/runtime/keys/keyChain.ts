@@ -10,7 +10,8 @@
  */
 
 import { invariant, TierKVError } from '../errors.ts';
-import { described, requireObject } from '../options.ts';
+import { requireKVLayout } from '../geometry/index.ts';
+import { described, requireOptions } from '../options.ts';
 import {
   compress,
   digestBytesMax,
@@ -21,7 +22,7 @@ import {
 } from './blake2s.ts';
 import { type BlockKeys, wordsPerKey } from './blockKeys.ts';
 import { elementAt, type KeyElements, type KeySource, requireElements } from './keySource.ts';
-import { deriveNamespaceKey, type KeyNamespace, tokensPerKey } from './namespace.ts';
+import { deriveNamespaceKey, type KeyNamespace, keyNamespaceNames, tokensPerKey } from './namespace.ts';
 import { type RequestExtras, requestExtras } from './requestExtras.ts';
 
 const headerWords = 6;
@@ -43,7 +44,8 @@ export class KeyChain implements KeySource {
       this.#midstate = namespace.#midstate;
       return;
     }
-    requireObject(namespace, 'namespace', 'TKV_CONFIG');
+    requireOptions(namespace, keyNamespaceNames, 'namespace', 'TKV_CONFIG');
+    requireKVLayout(namespace.layout);
     this.elementsPerKey = tokensPerKey(namespace);
     const namespaceKey = deriveNamespaceKey(namespace);
     this.#midstate = keyedMidstate(namespaceKey, digestBytesMax);

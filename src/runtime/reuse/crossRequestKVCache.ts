@@ -14,10 +14,12 @@ import {
   type KeyElements,
   type KeySource,
   keyToHex,
+  requireElements,
   wordsPerKey,
 } from '../keys/index.ts';
 import type { KVManager } from '../manager/kvManager.ts';
 import { Entry, type Sequence } from '../manager/sequences/blockTable/sequence.ts';
+import { optionNames, requireFunction, requireOptions, requireText } from '../options.ts';
 import { SiblingBlocks } from './siblingBlocks.ts';
 
 export interface ReuseResult {
@@ -60,6 +62,17 @@ export interface ReuseConfig {
   readonly nowUs: () => number;
 }
 
+export const reuseConfigNames: readonly string[] = optionNames<ReuseConfig>({
+  blockTokens: true,
+  enableTenantIsolation: true,
+  domainOf: true,
+  keysOf: true,
+  ownerOf: true,
+  sizeClass: true,
+  maxSiblings: true,
+  nowUs: true,
+});
+
 interface Reuse {
   readonly sequence: Sequence;
   readonly domain: string;
@@ -79,6 +92,9 @@ export class CrossRequestKVCache {
 
   /** @throws TKV_CONFIG with the field at fault */
   constructor(manager: KVManager, config: ReuseConfig) {
+    requireOptions(config, reuseConfigNames, 'config', 'TKV_CONFIG');
+    requireFunction(config.keysOf, 'keysOf', 'TKV_CONFIG');
+    requireFunction(config.nowUs, 'nowUs', 'TKV_CONFIG');
     this.#manager = manager;
     this.#config = config;
     requireInteger('blockTokens', config.blockTokens, 1);
@@ -92,6 +108,8 @@ export class CrossRequestKVCache {
    * @throws TKV_INPUT for a request that has not been released; nothing is counted then
    */
   tryReuse(requestId: string, tokenIds: KeyElements, tenantId = ''): ReuseResult {
+    requireText(requestId, 'requestId', 'Name the request.');
+    requireElements(tokenIds, 'tokenIds');
     if (this.#requests.has(requestId)) {
       throw new TierKVError('TKV_INPUT', `requestId ${requestId} is in use. Release it first.`, {
         field: 'requestId',
@@ -154,6 +172,7 @@ export class CrossRequestKVCache {
     tenantId = '',
   ): void {
     const reuse = this.#of(requestId);
+    requireElements(tokenIds, 'tokenIds');
     if (this.#domainOf(tenantId) !== reuse.domain) {
       throw new TierKVError('TKV_INPUT', `tenantId is not that of ${requestId}. Commit as you began.`, {
         field: 'tenantId',
@@ -224,9 +243,13 @@ export class CrossRequestKVCache {
   #of(requestId: string): Reuse {
     const reuse = this.#requests.get(requestId);
     if (reuse !== undefined) return reuse;
-    throw new TierKVError('TKV_UNKNOWN_ID', `requestId ${requestId} is not known. Call tryReuse first.`, {
-      field: 'requestId',
-    });
+    throw new TierKVError(
+      'TKV_UNKNOWN_ID',
+      `requestId ${String(requestId)} is not known. Call tryReuse first.`,
+      {
+        field: 'requestId',
+      },
+    );
   }
 }
 
