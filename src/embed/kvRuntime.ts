@@ -156,7 +156,7 @@ export class KVRuntime extends SequenceCalls implements AsyncDisposable {
    * Sends what is cached in HBM and DDR down to the files and makes it durable, so that the next start finds
    * it: call it before a planned end. Where the files have no room for all, the blocks used last are kept.
    * @returns blocks that the files hold then; 0 without files
-   * @throws TKV_IO when the disk refuses to make it durable
+   * @throws TKV_IO when the disk refuses to make it durable, or a file of the directory was removed or replaced
    */
   async save(): Promise<number> {
     const { nvme } = this.stores;

@@ -203,7 +203,7 @@ function requireBlock(sequence: SequenceState, index: number): void {
   requireLive(sequence);
   const { blocks } = sequence;
   if (Number.isSafeInteger(index) && index >= 0 && index < blocks) return;
-  const problem = `index is ${described(index)}, and the sequence has ${blocks} blocks`;
+  const problem = `index is ${described(index)}, and the sequence has ${blocks} ${blocks === 1 ? 'block' : 'blocks'}`;
   throw new TierKVError('TKV_INPUT', `${problem}. Name 0 to ${blocks - 1}.`, { field: 'index' });
 }
 

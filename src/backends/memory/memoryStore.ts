@@ -82,7 +82,8 @@ export class MemoryStore implements HostTierStore {
   }
 
   describe(): Record<string, string | number | boolean> {
-    return { store: 'memory', ...this.#arena.facts };
+    const facts = Object.entries(this.#arena.facts).filter(([, value]) => value !== '');
+    return { store: 'memory', ...Object.fromEntries(facts) };
   }
 
   write(items: readonly StoreItem[], ended?: ItemEnded): Promise<readonly StoreResult[]> {

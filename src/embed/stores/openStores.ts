@@ -86,7 +86,7 @@ export async function openStores(config: StoreConfig, manager: KVManager): Promi
       : opened.use(await FileStore.open(config.nvme.dir, nvmeShape, config.nvme.options));
   const files = nvme?.describe() ?? {};
   if (files.mode === 'buffered') notice(`NVMe: files are buffered (${files.modeReason})`);
-  if (files.restart === 'warm' && files.recoveredFrom !== 'checkpoint') {
+  if (files.restart === 'warm' && String(files.recoveredFrom).startsWith('all records')) {
     notice(`NVMe: what the files hold was found by reading ${files.recoveredFrom}`);
   }
   const unitBytes = Math.max(...manager.config.unitBytes);

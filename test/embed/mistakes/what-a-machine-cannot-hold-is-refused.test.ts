@@ -87,3 +87,17 @@ it('a directory that takes no files says so', async () => {
   expect(error).toMatchObject({ code: 'TKV_IO', field: 'nvme.dir' });
   expect(String(error)).not.toMatch(/Create the directory/);
 });
+
+it('a save whose files were removed meanwhile says so, and counts nothing; a fresh store came from nothing', async () => {
+  const disk = mkdtempSync(join(dir, 'removed-'));
+  await using kv = await openRuntime({ hbmBytes: blocks(8), nvme: { dir: disk, bytes: blocks(16) } });
+  const { nvme, ddr } = kv.describe();
+  expect(nvme.recoveredFrom).toMatch(/^nothing/);
+  for (const facts of [nvme, ddr ?? {}]) expect(Object.values(facts)).not.toContain('');
+  const sequence = await kv.begin([1, 2, 3, ...Array(30).fill(7)], { tenant: 'a' });
+  await kv.seal(sequence);
+  kv.release(sequence);
+  expect(await kv.save()).toBe(2);
+  rmSync(join(disk, 'tierkv.blocks'));
+  await expect(kv.save()).rejects.toMatchObject({ code: 'TKV_IO', field: 'nvme.dir' });
+});

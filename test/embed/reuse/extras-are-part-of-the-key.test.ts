@@ -151,7 +151,7 @@ it('extras that are none are refused by name, and nothing has begun', async () =
     for (const call of [
       () => kv.lookup(tokens, options),
       () => kv.prefetch(tokens, options),
-      () => kv.requestQueue().add(tokens, tenant, options),
+      () => kv.requestQueue().add(tokens, tenant, { extras } as never),
       () => scheduler.add({ id: 'a', tokens, tenant, maxTokens: 1, extras } as never),
     ]) {
       expect(call).toThrow(expect.objectContaining(refused));
