@@ -70,7 +70,7 @@ function newCountingPort(blocks: number): KVPort {
     canOpen: (_keys, _matched, wanted) => open + wanted <= blocks,
     canAllocate: (wanted) => open + wanted <= blocks,
     mayTakeFrom: () => true,
-    open: () => new Sequence(0 as SequenceId, { number: 0, blocks: 64, matched: 0 }, 0, newArrays(64)),
+    open: () => new Sequence({}, 0 as SequenceId, { number: 0, blocks: 64, matched: 0 }, 0, newArrays(64)),
     load: () => true,
     loadFromBack: () => true,
     loadEstimate: () => undefined,

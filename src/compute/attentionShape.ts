@@ -4,7 +4,8 @@
 
 import { configError, requireInteger, requirePositive } from '../runtime/errors.ts';
 import type { KVLayout } from '../runtime/geometry/index.ts';
-import { type KVFormat, kvFormat } from './format.ts';
+import { optionNames, requireOptions } from '../runtime/options.ts';
+import { type KVFormat, kvFormat, requireDevicePool } from './format.ts';
 import { type AttentionKernel, attentionKernel } from './kernelChoice.ts';
 import { ROW_WORDS, splitsMax, type TableLimits } from './stepTables.ts';
 
@@ -17,6 +18,14 @@ export interface SourceShape {
   readonly kOffset: number;
   readonly vOffset: number;
 }
+
+export const sourceShapeNames: readonly string[] = optionNames<SourceShape>({
+  rowStride: true,
+  headStride: true,
+  qOffset: true,
+  kOffset: true,
+  vOffset: true,
+});
 
 export interface AttentionConfig {
   readonly device: GPUDevice;
@@ -45,6 +54,21 @@ export interface AttentionConfig {
   readonly partialBytesMax?: number;
 }
 
+export const attentionConfigNames: readonly string[] = optionNames<AttentionConfig>({
+  device: true,
+  slabs: true,
+  layout: true,
+  qHeads: true,
+  rowsMax: true,
+  entriesMax: true,
+  contextTokens: true,
+  window: true,
+  scale: true,
+  source: true,
+  kernel: true,
+  partialBytesMax: true,
+});
+
 export interface AttentionShape {
   readonly format: KVFormat;
   readonly qHeads: number;
@@ -71,7 +95,10 @@ const LANE_VECTORS = 64;
 
 /** @throws TKV_CONFIG naming the field */
 export function attentionShape(config: AttentionConfig): AttentionShape {
+  requireOptions(config, attentionConfigNames, 'config', 'TKV_CONFIG');
   const { device, slabs, layout } = config;
+  requireDevicePool(config);
+  if (config.source !== undefined) requireOptions(config.source, sourceShapeNames, 'source', 'TKV_CONFIG');
   const format = kvFormat(layout, device.features);
   const slabsMax = device.limits.maxStorageBuffersPerShaderStage - OTHER_BUFFERS;
   if (slabs.length < 1 || slabs.length > slabsMax) {

@@ -9,7 +9,8 @@
  */
 
 import { configError } from '../runtime/errors.ts';
-import { type KVLayout, type KVLayoutConfig, kvLayout } from '../runtime/geometry/index.ts';
+import { type KVLayout, type KVLayoutConfig, kvLayout, requireKVLayout } from '../runtime/geometry/index.ts';
+import { requireArray, requireObject } from '../runtime/options.ts';
 
 /** Bytes of a row's scale in the format i8. */
 const SCALE_BYTES = 4;
@@ -28,12 +29,34 @@ export interface KVFormat {
   readonly enable: string;
 }
 
+/** What every kernel over blocks is opened with. @throws TKV_CONFIG naming the part that is missing */
+export function requireDevicePool(
+  { device, slabs, layout }: DevicePoolParts,
+  fields: Readonly<Record<keyof DevicePoolParts, string>> = {
+    device: 'device',
+    slabs: 'slabs',
+    layout: 'layout',
+  },
+): void {
+  requireObject(device, fields.device, 'TKV_CONFIG');
+  requireObject(device.limits, `${fields.device}.limits`, 'TKV_CONFIG');
+  requireArray(slabs, fields.slabs, "Pass the pool's buffers.", 'TKV_CONFIG');
+  requireKVLayout(layout, fields.layout);
+}
+
+interface DevicePoolParts {
+  readonly device: GPUDevice;
+  readonly slabs: readonly GPUBuffer[];
+  readonly layout: KVLayout;
+}
+
 /**
  * The layout of blocks in which K and V are 8-bit integers with one scale for each token and head.
  * @param headDim elements of a head, a multiple of 4
  * @throws TKV_CONFIG as `kvLayout`
  */
 export function int8Layout(config: Omit<KVLayoutConfig, 'dtype'>): KVLayout {
+  requireObject(config, 'config', 'TKV_CONFIG');
   return kvLayout({ ...config, headDim: config.headDim + SCALE_BYTES, dtype: 'i8' });
 }
 

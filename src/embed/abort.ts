@@ -1,5 +1,7 @@
 /** Waiting that signals can end. No listener stays on a signal once the wait is over, however it ended. */
 
+import { optionNames } from '../runtime/options.ts';
+
 export interface WaitOptions {
   /**
    * Ends the wait: the call then rejects at once with the signal's reason. Without effect once the call has
@@ -7,6 +9,8 @@ export interface WaitOptions {
    */
   readonly signal?: AbortSignal | undefined;
 }
+
+export const waitOptionsNames: readonly string[] = optionNames<WaitOptions>({ signal: true });
 
 /** @throws the reason of the first signal that is raised */
 export function throwIfAborted(signals: readonly AbortSignal[]): void {

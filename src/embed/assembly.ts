@@ -5,9 +5,10 @@
  */
 
 import { tableMemory } from '../backends/arena/index.ts';
+import { guarded } from '../backends/guarded.ts';
 import { BlockMoves, ComputePace, KVManager, SharingGroups, tierName } from '../runtime/index.ts';
-import { type KVRuntimeConfig, managerConfigOf } from './config.ts';
-import { guarded, inConfigNames } from './configNames.ts';
+import { checkRuntimeConfig, type KVRuntimeConfig, managerConfigOf } from './config.ts';
+import { inConfigNames } from './configNames.ts';
 import { groupUnits } from './layerGroups.ts';
 import { ManagerLoop } from './managerLoop.ts';
 import { runtimeMigration } from './migration/runtimeMigration.ts';
@@ -19,6 +20,7 @@ import { ComputingBlocks } from './requests/computing.ts';
 import type { RequestContext } from './requests/context.ts';
 import { AdmissionQueue } from './requests/room/admissionQueue.ts';
 import { DeviceKeeper } from './stores/deviceKeeper.ts';
+import { requireMachineHolds } from './stores/machine.ts';
 import { type OpenStores, openStores } from './stores/openStores.ts';
 import { adoptRecovered, warmNvme } from './stores/warm.ts';
 
@@ -35,19 +37,26 @@ export interface RuntimeParts {
 
 /** @throws {TierKVError} naming the field, when a device, the memory or the directory is not to be had */
 export async function assembleRuntime(config: KVRuntimeConfig): Promise<RuntimeParts> {
+  checkRuntimeConfig(config);
   const { layout, layerGroups, secretKey, epoch = 0, model, extras = {} } = config;
   const notice = guarded(config.notice);
   const units = groupUnits(layout, layerGroups);
   const managerConfig = managerConfigOf(config, units);
   const sharing = new SharingGroups(config.sharingGroups);
   const chains = new TenantChains({ secretKey, epoch, model, layout, extras }, units.groups, sharing);
+  try {
+    await requireMachineHolds(managerConfig, config.nvme?.dir);
+  } catch (error) {
+    throw inConfigNames(error);
+  }
   const memory = await tableMemory();
   const log = config.log === undefined ? null : openDecisionLog(config.log, managerConfig);
   let manager: KVManager;
   let stores: OpenStores;
   try {
     manager = new KVManager({ ...managerConfig, tableMemory: memory }, log?.sink ?? null);
-    stores = await openStores({ ...config, notice, nvme: warmNvme(config) }, manager);
+    const { adapter, wait, wrapStores } = config;
+    stores = await openStores({ adapter, wait, wrapStores, notice, nvme: warmNvme(config) }, manager);
   } catch (error) {
     log?.close();
     throw inConfigNames(error);

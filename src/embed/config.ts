@@ -2,6 +2,7 @@
 
 import type { EngineStores } from '../backends/engine/index.ts';
 import { configError, requireInteger } from '../runtime/errors.ts';
+import { requireKVLayout } from '../runtime/geometry/index.ts';
 import type {
   KeyNamespace,
   KVLayout,
@@ -14,6 +15,15 @@ import type {
 } from '../runtime/index.ts';
 import { resolveOffload } from '../runtime/manager/residency/offloadPolicies.ts';
 import { checkMigratorOptions } from '../runtime/migration/index.ts';
+import {
+  oneOf,
+  optionNames,
+  requireFlag,
+  requireFunction,
+  requireObject,
+  requireOptions,
+  requireText,
+} from '../runtime/options.ts';
 import { HALF_LIFE_US_DEFAULT } from '../runtime/usage/index.ts';
 import type { GroupUnits, LayerGroup } from './layerGroups.ts';
 import { OWNERS, SHARED_OWNER } from './prompts/tenantOwners.ts';
@@ -111,6 +121,73 @@ export interface KVRuntimeConfig {
   readonly notice?: (line: string) => void;
 }
 
+export const kvRuntimeConfigNames: readonly string[] = optionNames<KVRuntimeConfig>({
+  layout: true,
+  layerGroups: true,
+  blocksPerPage: true,
+  model: true,
+  secretKey: true,
+  epoch: true,
+  extras: true,
+  sharingGroups: true,
+  hbmBytes: true,
+  ddrBytes: true,
+  nvme: true,
+  eviction: true,
+  lowerCopy: true,
+  leavingShare: true,
+  log: true,
+  scrub: true,
+  offload: true,
+  offloadThreshold: true,
+  migration: true,
+  transferDeadlineMs: true,
+  adapter: true,
+  wait: true,
+  wrapStores: true,
+  notice: true,
+});
+
+const nvmeNames = optionNames<NonNullable<KVRuntimeConfig['nvme']>>({
+  dir: true,
+  bytes: true,
+  restart: true,
+  writeBudget: true,
+  allocation: true,
+});
+const offloadNames = optionNames<NonNullable<KVRuntimeConfig['offload']>>({ hbm: true, ddr: true });
+
+/**
+ * That every setting is known and of its kind, before anything is made of it.
+ * @throws TKV_CONFIG with the field at fault, and the nearest name where one is unknown
+ */
+export function checkRuntimeConfig(config: KVRuntimeConfig): void {
+  requireOptions(config, kvRuntimeConfigNames, 'config', 'TKV_CONFIG');
+  const { nvme, offload, migration, lowerCopy, wait, sharingGroups } = config;
+  requireKVLayout(config.layout);
+  if (nvme !== undefined) {
+    requireOptions(nvme, nvmeNames, 'nvme', 'TKV_CONFIG');
+    requireText(nvme.dir, 'nvme.dir', 'Name a directory that exists.', 'TKV_CONFIG');
+    if (nvme.restart !== undefined) oneOf('nvme.restart', nvme.restart, ['warm', 'empty']);
+    if (nvme.allocation !== undefined) oneOf('nvme.allocation', nvme.allocation, ['whole', 'extents']);
+  }
+  if (offload !== undefined) requireOptions(offload, offloadNames, 'offload', 'TKV_CONFIG');
+  if (migration !== undefined && migration !== false) checkMigratorOptions(migration);
+  if (lowerCopy !== undefined) oneOf('lowerCopy', lowerCopy, ['keep', 'move']);
+  if (wait !== undefined) oneOf('wait', wait, ['spin', 'sleep']);
+  if (sharingGroups !== undefined) requireObject(sharingGroups, 'sharingGroups', 'TKV_CONFIG');
+  if (config.extras !== undefined) requireObject(config.extras, 'extras', 'TKV_CONFIG');
+  requireFlag(config.scrub, 'scrub', 'TKV_CONFIG');
+  for (const name of ['wrapStores', 'notice'] as const) {
+    const given = config[name];
+    if (given !== undefined) requireFunction(given, name, 'TKV_CONFIG');
+  }
+  for (const name of ['adapter', 'log'] as const) {
+    const given = config[name];
+    if (given !== undefined) requireText(given, name, 'Leave it out for the default.', 'TKV_CONFIG');
+  }
+}
+
 /** Blocks in flight beside each tier's capacity, as a share of it and at most so many bytes. */
 const LANDING_SHARE = 1 / 16;
 const LANDING_BYTES_MAX = 64 * 1024 * 1024;
@@ -135,7 +212,7 @@ export function managerConfigOf(config: KVRuntimeConfig, units: GroupUnits): Man
     return { capacityBytes: bytes - landingBytes, landingBytes };
   };
   const { ddrBytes = 0, nvme } = config;
-  if (config.migration !== undefined && config.migration !== false) checkMigratorOptions(config.migration);
+  requireInteger('ddrBytes', ddrBytes, 0);
   const migrates = config.migration !== false && (ddrBytes > 0 || nvme !== undefined);
   const deadlineMs = config.transferDeadlineMs ?? DEADLINE_MS_DEFAULT;
   return {

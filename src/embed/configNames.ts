@@ -8,6 +8,7 @@ const configNames: Readonly<Record<string, string>> = {
   'ddr.capacityBytes': 'ddrBytes',
   'nvme.capacityBytes': 'nvme.bytes',
   dir: 'nvme.dir',
+  restart: 'nvme.restart',
   allocation: 'nvme.allocation',
 };
 
@@ -24,13 +25,4 @@ export function inConfigNames(error: unknown): unknown {
     ...(path === undefined ? {} : { path }),
     ...(line === undefined ? {} : { line }),
   });
-}
-
-/** A caller's function never stands in the way of the runtime: what it throws is dropped. */
-export function guarded(notice: ((line: string) => void) | undefined): (line: string) => void {
-  return (line) => {
-    try {
-      notice?.(line);
-    } catch {}
-  };
 }

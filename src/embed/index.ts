@@ -16,7 +16,7 @@ export type { StepEnd } from './requests/context.ts';
 export type { EntryEnd, StepEntry } from './requests/growing.ts';
 export type { KVSequence } from './requests/kvSequence.ts';
 export type { Room } from './requests/room/admitting.ts';
-export type { OpenUnit } from './runtimeViews.ts';
+export type { LookupOptions, OpenUnit } from './runtimeViews.ts';
 export { KVScheduler, type KVSchedulerConfig } from './scheduling/kvScheduler.ts';
 export type { KVStepPlan, PlannedRequest } from './scheduling/kvStepPlan.ts';
 export type { KVRequest } from './scheduling/scheduledRequest.ts';

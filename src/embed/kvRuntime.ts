@@ -13,6 +13,7 @@
  * next device: what other tiers hold is loaded, the rest is open.
  */
 
+import { schedulerConfigNames } from '../runtime/batching/config.ts';
 import {
   BlockKeys,
   type CrossRequestKVCache,
@@ -23,6 +24,7 @@ import {
   TierKVError,
   type TierName,
 } from '../runtime/index.ts';
+import { optionNames, requireOptions } from '../runtime/options.ts';
 import { assembleRuntime, type RuntimeParts } from './assembly.ts';
 import type { KVRuntimeConfig } from './config.ts';
 import type { DecisionLogFile } from './outputs/decisionLog.ts';
@@ -31,15 +33,21 @@ import { PagedAttentionCache } from './paged/pagedAttentionCache.ts';
 import { RequestQueue } from './prompts/requestQueue.ts';
 import { type CrossRequestOptions, crossRequestCache, ready, setQuota } from './prompts/tenantReuse.ts';
 import { checkedPriority } from './requests/beginOptions.ts';
-import { given, type RequestContext, tokensToFind } from './requests/context.ts';
+import { type RequestContext, tokensToFind } from './requests/context.ts';
+import type { LookupOptions } from './runtimeViews.ts';
 import { KVScheduler, type KVSchedulerConfig } from './scheduling/kvScheduler.ts';
 import { SequenceCalls } from './sequenceCalls.ts';
 import { saveToFiles } from './stores/warm.ts';
 
-export interface PrefetchOptions {
-  readonly tenant: string;
+export interface PrefetchOptions extends LookupOptions {
   readonly priority?: number | undefined;
 }
+
+export const prefetchOptionsNames: readonly string[] = optionNames<PrefetchOptions>({
+  tenant: true,
+  extras: true,
+  priority: true,
+});
 
 export class KVRuntime extends SequenceCalls implements AsyncDisposable {
   readonly #config: KVRuntimeConfig;
@@ -50,7 +58,14 @@ export class KVRuntime extends SequenceCalls implements AsyncDisposable {
   #closed: Promise<void> | undefined;
   #scheduler: KVScheduler | undefined;
 
-  private constructor({ config, stores, context, events, log, closing }: RuntimeParts) {
+  private constructor(parts: RuntimeParts) {
+    if (!(parts?.closing instanceof AbortController)) {
+      throw new TierKVError(
+        'TKV_STATE',
+        'new KVRuntime() makes no runtime. Use await KVRuntime.open(config).',
+      );
+    }
+    const { config, stores, context, events, log, closing } = parts;
     super(stores, context, events);
     this.#config = config;
     this.#context = context;
@@ -71,10 +86,10 @@ export class KVRuntime extends SequenceCalls implements AsyncDisposable {
    * @returns loads started
    */
   prefetch(tokens: KeyElements, options: PrefetchOptions): number {
-    const { tenant, priority = 0 } = given(options);
+    const { tenant, extras, priority = 0 } = requireOptions(options, prefetchOptionsNames);
     const urgency = urgencyOf(priority);
     let started = 0;
-    for (const chain of this.#context.chains.of(tenant)) {
+    for (const chain of this.#context.chains.of(tenant, extras)) {
       const keys = new BlockKeys();
       chain.hashBlocks(tokens, 0, keys, tokensToFind(this.#context, tokens));
       started += this.manager.prefetch(keys.words, keys.length, this.nowUs(), urgency);
@@ -94,6 +109,7 @@ export class KVRuntime extends SequenceCalls implements AsyncDisposable {
    * is open
    */
   scheduler(config: KVSchedulerConfig = {}): KVScheduler {
+    requireOptions(config, schedulerConfigNames, 'config', 'TKV_CONFIG');
     if (this.#scheduler !== undefined && !this.#scheduler.isClosed) {
       throw new TierKVError('TKV_STATE', 'the runtime has a scheduler. Close it before you open another.');
     }
@@ -119,7 +135,7 @@ export class KVRuntime extends SequenceCalls implements AsyncDisposable {
   /**
    * Fulfilled when no block of the table waits for a transfer; slots of other tenants are cleared by then.
    */
-  ready(table: Sequence): Promise<void> {
+  async ready(table: Sequence): Promise<void> {
     return ready(this.#context, table);
   }
 
@@ -140,7 +156,7 @@ export class KVRuntime extends SequenceCalls implements AsyncDisposable {
    * Sends what is cached in HBM and DDR down to the files and makes it durable, so that the next start finds
    * it: call it before a planned end. Where the files have no room for all, the blocks used last are kept.
    * @returns blocks that the files hold then; 0 without files
-   * @throws TKV_IO when the disk refuses to make it durable
+   * @throws TKV_IO when the disk refuses to make it durable, or a file of the directory was removed or replaced
    */
   async save(): Promise<number> {
     const { nvme } = this.stores;

@@ -6,13 +6,16 @@
  */
 
 import { configError } from '../runtime/errors.ts';
-import { choosePageBytes, type KVLayout } from '../runtime/index.ts';
+import { choosePageBytes, type KVLayout, requireKVLayout } from '../runtime/index.ts';
+import { described, optionNames, requireArray, requireOptions } from '../runtime/options.ts';
 
 /** Layers [first, end). */
 export interface LayerGroup {
   readonly first: number;
   readonly end: number;
 }
+
+export const layerGroupNames: readonly string[] = optionNames<LayerGroup>({ first: true, end: true });
 
 export interface GroupUnits {
   readonly groups: readonly LayerGroup[];
@@ -25,13 +28,16 @@ export interface GroupUnits {
 
 /** @throws TKV_CONFIG when the groups are not all layers once, in order */
 export function groupUnits(layout: KVLayout, layerGroups: readonly LayerGroup[] | undefined): GroupUnits {
+  requireKVLayout(layout);
   const groups = layerGroups ?? [{ first: 0, end: layout.layers }];
+  requireArray(groups, 'layerGroups', 'Pass [{ first, end }, ...].', 'TKV_CONFIG');
   let next = 0;
-  for (const [i, { first, end }] of groups.entries()) {
+  for (const [i, group] of groups.entries()) {
+    const { first, end } = requireOptions(group, layerGroupNames, `layerGroups[${i}]`, 'TKV_CONFIG');
     if (first !== next || !Number.isInteger(end) || end <= first || end > layout.layers) {
       throw configError(
         `layerGroups[${i}]`,
-        `is layers ${first} to ${end}, where layers from ${next} on are to follow`,
+        `is layers ${described(first)} to ${described(end)}, where layers from ${next} on are to follow`,
         `Name all ${layout.layers} layers once, in order.`,
       );
     }

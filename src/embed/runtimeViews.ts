@@ -14,16 +14,24 @@ import {
   kvMetrics,
   type Match,
   type OpenBlock,
+  type RequestExtras,
   type SchedulerCounters,
   type Sequence,
   TierKVError,
 } from '../runtime/index.ts';
-import type { BlockUse, CacheEvent, CacheEvents, EventOptions } from './outputs/events.ts';
+import { described, optionNames, requireFunction, requireOptions } from '../runtime/options.ts';
+import {
+  type BlockUse,
+  type CacheEvent,
+  type CacheEvents,
+  type EventOptions,
+  eventOptionsNames,
+} from './outputs/events.ts';
 import { type Metrics, metricsOf } from './outputs/metrics.ts';
 import { placesOf } from './prompts/tenantReuse.ts';
 import { type DeviceBlockTable, deviceTable, notInHbm, readableBlocks } from './requests/blockTables.ts';
-import { given, type RequestContext, tokensToFind } from './requests/context.ts';
-import { type KVSequence, stateOf } from './requests/kvSequence.ts';
+import { type RequestContext, requireLive, tokensToFind } from './requests/context.ts';
+import { type KVSequence, type SequenceState, stateOf } from './requests/kvSequence.ts';
 import { type Room, roomOf } from './requests/room/admitting.ts';
 import type { OpenStores } from './stores/openStores.ts';
 
@@ -34,6 +42,17 @@ export interface OpenUnit {
   readonly group: number;
   readonly block: OpenBlock;
 }
+
+export interface LookupOptions {
+  readonly tenant: string;
+  /** As at `begin`. */
+  readonly extras?: RequestExtras | undefined;
+}
+
+export const lookupOptionsNames: readonly string[] = optionNames<LookupOptions>({
+  tenant: true,
+  extras: true,
+});
 
 export abstract class RuntimeViews {
   readonly manager: KVManager;
@@ -61,7 +80,8 @@ export abstract class RuntimeViews {
    * Waits for what `start` begins on the device, such as a `mapAsync` of your own, as the runtime waits
    * itself (`wait` of its configuration). A plain wait keeps a core busy until it ends.
    */
-  waitFor<T>(start: () => Promise<T>): Promise<T> {
+  async waitFor<T>(start: () => Promise<T>): Promise<T> {
+    requireFunction(start, 'start');
     return this.stores.waitFor(start);
   }
 
@@ -100,12 +120,13 @@ export abstract class RuntimeViews {
   events(options?: EventOptions & { readonly uses?: false }): AsyncIterableIterator<CacheEvent>;
   events(options: EventOptions): AsyncIterableIterator<CacheEvent | BlockUse>;
   events(options: EventOptions = {}): AsyncIterableIterator<CacheEvent | BlockUse> {
-    return this.#events.read(given(options));
+    return this.#events.read(requireOptions(options, eventOptionsNames));
   }
 
   /** What a request would find: leading blocks by tier. Changes nothing, counts nothing. */
-  lookup(tokens: KeyElements, options: { readonly tenant: string }): Match {
-    const [chain] = this.#context.chains.of(given(options).tenant);
+  lookup(tokens: KeyElements, options: LookupOptions): Match {
+    const { tenant, extras } = requireOptions(options, lookupOptionsNames);
+    const [chain] = this.#context.chains.of(tenant, extras);
     const keys = new BlockKeys();
     chain.hashBlocks(tokens, 0, keys, tokensToFind(this.#context, tokens));
     return this.manager.lookup(keys.words, keys.length);
@@ -114,7 +135,7 @@ export abstract class RuntimeViews {
   /** Units that wait to be written, in order of their blocks. */
   openBlocks(sequence: KVSequence): OpenUnit[] {
     const open: OpenUnit[] = [];
-    const { blocks, groups } = stateOf(sequence);
+    const { blocks, groups } = stateOf(this.#context, sequence);
     for (let index = 0; index < blocks; index++) {
       groups.forEach(({ table }, group) => {
         const block = this.manager.openBlock(table, index);
@@ -129,7 +150,8 @@ export abstract class RuntimeViews {
    * @throws TKV_STATE when it is none of these
    */
   slot(sequence: KVSequence, index: number, group = 0): SlotBuffer {
-    const { table } = groupOf(sequence, group);
+    const { table } = groupOf(this.#context, sequence, group);
+    requireBlock(stateOf(this.#context, sequence), index);
     const block = this.manager.readableBlock(table, index);
     if (block === undefined) throw notInHbm(index);
     return this.stores.hbm.buffer(block.slot, block.sizeClass);
@@ -141,7 +163,7 @@ export abstract class RuntimeViews {
    * attend over wrong positions
    */
   blockTable(sequence: KVSequence, group = 0): BlockTable {
-    return readableBlocks(this.manager, groupOf(sequence, group).table, sequence.blocks);
+    return readableBlocks(this.manager, groupOf(this.#context, sequence, group).table, sequence.blocks);
   }
 
   /** The same as slab and offset of each block, for kernels. @throws TKV_STATE as `blockTable` */
@@ -176,15 +198,28 @@ export abstract class RuntimeViews {
   }
 }
 
+/** @throws TKV_INPUT for a block that the sequence does not have, TKV_UNKNOWN_ID where it has ended */
+function requireBlock(sequence: SequenceState, index: number): void {
+  requireLive(sequence);
+  const { blocks } = sequence;
+  if (Number.isSafeInteger(index) && index >= 0 && index < blocks) return;
+  const problem = `index is ${described(index)}, and the sequence has ${blocks} ${blocks === 1 ? 'block' : 'blocks'}`;
+  throw new TierKVError('TKV_INPUT', `${problem}. Name 0 to ${blocks - 1}.`, { field: 'index' });
+}
+
 /** @throws TKV_INPUT for a group that is not there */
-export function groupOf(sequence: KVSequence, group: number): KVSequence['groups'][number] {
-  const { groups } = stateOf(sequence);
-  const found = groups[group];
+export function groupOf(
+  context: RequestContext,
+  sequence: KVSequence,
+  group: number,
+): KVSequence['groups'][number] {
+  const { groups } = stateOf(context, sequence);
+  const found = Number.isSafeInteger(group) ? groups[group] : undefined;
   if (found !== undefined) return found;
   const { length } = groups;
   throw new TierKVError(
     'TKV_INPUT',
-    `group is ${String(group)}, and there are ${length}. Count them from 0.`,
+    `group is ${described(group)}, and there are ${length}. Count them from 0.`,
     {
       field: 'group',
     },

@@ -5,7 +5,8 @@
 
 import { requireInteger } from '../runtime/errors.ts';
 import type { KeyElements } from '../runtime/index.ts';
-import { throwIfAborted, type WaitOptions } from './abort.ts';
+import { optionNames, requireFlag, requireOptions } from '../runtime/options.ts';
+import { throwIfAborted, type WaitOptions, waitOptionsNames } from './abort.ts';
 import type { PrefillPart } from './arriving/arrivingPrefix.ts';
 import { dropTail } from './arriving/arrivingTail.ts';
 import { nextPart, PART_TOKENS } from './arriving/prefillParts.ts';
@@ -14,7 +15,7 @@ import type { CacheEvents } from './outputs/events.ts';
 import { begin, bring } from './requests/beginning.ts';
 import { type BeginOptions, type RetentionHint, retain, signalsOf } from './requests/beginOptions.ts';
 import { fork, truncate } from './requests/branching.ts';
-import { given, type RequestContext, requireLive, type StepEnd } from './requests/context.ts';
+import { type RequestContext, requireLive, type StepEnd } from './requests/context.ts';
 import { append, type EntryEnd, type StepEntry, seal, step } from './requests/growing.ts';
 import { type KVSequence, stateOf } from './requests/kvSequence.ts';
 import { groupOf, RuntimeViews } from './runtimeViews.ts';
@@ -24,6 +25,11 @@ export interface NextPartOptions extends WaitOptions {
   /** Most tokens of the part. Default 512. */
   readonly maxTokens?: number | undefined;
 }
+
+export const nextPartOptionsNames: readonly string[] = optionNames<NextPartOptions>({
+  signal: true,
+  maxTokens: true,
+});
 
 export abstract class SequenceCalls extends RuntimeViews {
   readonly #context: RequestContext;
@@ -60,10 +66,10 @@ export abstract class SequenceCalls extends RuntimeViews {
     sequence: KVSequence,
     options: NextPartOptions = {},
   ): Promise<PrefillPart | null | 'interrupted'> {
-    const signals = signalsOf(this.#context, given(options));
+    const signals = signalsOf(this.#context, requireOptions(options, nextPartOptionsNames));
     const most = requireInteger('maxTokens', options.maxTokens ?? PART_TOKENS, 1);
     throwIfAborted(signals);
-    const state = stateOf(sequence);
+    const state = stateOf(this.#context, sequence);
     requireLive(state);
     return nextPart(this.#context, state, most, signals);
   }
@@ -80,11 +86,11 @@ export abstract class SequenceCalls extends RuntimeViews {
     group: number,
     options: WaitOptions = {},
   ): Promise<ReadyLayers | 'interrupted'> {
-    const signals = signalsOf(this.#context, given(options));
+    const signals = signalsOf(this.#context, requireOptions(options, waitOptionsNames));
     throwIfAborted(signals);
-    const state = stateOf(sequence);
+    const state = stateOf(this.#context, sequence);
     requireLive(state);
-    groupOf(state, group);
+    groupOf(this.#context, state, group);
     return readyLayers(this.#context, state, group, signals);
   }
 
@@ -95,7 +101,7 @@ export abstract class SequenceCalls extends RuntimeViews {
    * `tokens`, TKV_UNKNOWN_ID when the sequence has ended; so do the calls below
    */
   async append(sequence: KVSequence, tokens: KeyElements): Promise<StepEnd> {
-    return append(this.#context, stateOf(sequence), tokens);
+    return append(this.#context, stateOf(this.#context, sequence), tokens);
   }
 
   /**
@@ -116,7 +122,7 @@ export abstract class SequenceCalls extends RuntimeViews {
    * @throws TKV_FULL when the copy finds no room
    */
   async fork(sequence: KVSequence, atToken?: number): Promise<KVSequence | 'interrupted'> {
-    const state = stateOf(sequence);
+    const state = stateOf(this.#context, sequence);
     return fork(this.#context, state, atToken === undefined ? state.length : atToken);
   }
 
@@ -125,7 +131,7 @@ export abstract class SequenceCalls extends RuntimeViews {
    * @throws TKV_FULL when a sealed last block has to be copied and finds no room
    */
   async truncate(sequence: KVSequence, tokens: number): Promise<StepEnd> {
-    return truncate(this.#context, stateOf(sequence), tokens);
+    return truncate(this.#context, stateOf(this.#context, sequence), tokens);
   }
 
   /**
@@ -136,9 +142,9 @@ export abstract class SequenceCalls extends RuntimeViews {
    * when the sequence has ended, TKV_STATE when the runtime is closed, and the reason of `signal`
    */
   async recover(sequence: KVSequence, options: WaitOptions = {}): Promise<number[]> {
-    const signals = signalsOf(this.#context, given(options));
+    const signals = signalsOf(this.#context, requireOptions(options, waitOptionsNames));
     throwIfAborted(signals);
-    const state = stateOf(sequence);
+    const state = stateOf(this.#context, sequence);
     requireLive(state);
     dropTail(this.#context, state);
     state.isRecovering = true;
@@ -160,7 +166,9 @@ export abstract class SequenceCalls extends RuntimeViews {
    * on from there
    */
   async seal(sequence: KVSequence, options: { readonly tail?: boolean } = {}): Promise<StepEnd> {
-    return seal(this.#context, stateOf(sequence), given(options).tail === true);
+    const { tail = false } = requireOptions(options, ['tail']);
+    requireFlag(tail, 'tail');
+    return seal(this.#context, stateOf(this.#context, sequence), tail);
   }
 
   /**
@@ -168,8 +176,8 @@ export abstract class SequenceCalls extends RuntimeViews {
    * @param options.retention how its blocks should be kept; a hint to the eviction policy
    */
   release(sequence: KVSequence, options: { readonly retention?: RetentionHint } = {}): void {
-    const { retention } = given(options);
-    const state = stateOf(sequence);
+    const { retention } = requireOptions(options, ['retention']);
+    const state = stateOf(this.#context, sequence);
     if (retention !== undefined) retain(this.#context, state, retention);
     this.#context.computing.end(state);
     dropTail(this.#context, state);
@@ -183,7 +191,7 @@ export abstract class SequenceCalls extends RuntimeViews {
    * `append` say `interrupted`, `recover` rejects with TKV_UNKNOWN_ID.
    */
   cancel(sequence: KVSequence): void {
-    const state = stateOf(sequence);
+    const state = stateOf(this.#context, sequence);
     this.#context.computing.end(state);
     dropTail(this.#context, state);
     for (const { table } of state.groups) this.manager.cancel(table, this.nowUs());

@@ -54,6 +54,12 @@ export class TierKVError extends Error {
   }
 }
 
+/** A value in a message: numbers and texts as they are. It never throws, whatever the value is. */
+function shown(value: unknown): string {
+  if (typeof value === 'object' && value !== null) return Array.isArray(value) ? 'an array' : 'an object';
+  return typeof value === 'function' ? 'a function' : String(value);
+}
+
 /** A bad setting: names the field, what it is, and the remedy. */
 export function configError(field: string, problem: string, remedy: string): TierKVError {
   return new TierKVError('TKV_CONFIG', `${field} ${problem}. ${remedy}`, { field });
@@ -69,7 +75,7 @@ export function requireInteger(
     const range = max === Number.MAX_SAFE_INTEGER ? `of at least ${min}` : `from ${min} to ${max}`;
     throw configError(
       field,
-      `is ${String(value)}, not an integer ${range}`,
+      `is ${shown(value)}, not an integer ${range}`,
       `Set ${field} to an integer ${range}.`,
     );
   }
@@ -78,7 +84,7 @@ export function requireInteger(
 
 export function requirePositive(field: string, value: number): number {
   if (!Number.isFinite(value) || value <= 0) {
-    throw configError(field, `is ${String(value)}, not a positive finite number`, `Set ${field} above 0.`);
+    throw configError(field, `is ${shown(value)}, not a positive finite number`, `Set ${field} above 0.`);
   }
   return value;
 }
@@ -88,7 +94,7 @@ export function requireFinite(field: string, value: number): number {
   if (!Number.isFinite(value) || value < 0) {
     throw configError(
       field,
-      `is ${String(value)}, not a finite number of at least 0`,
+      `is ${shown(value)}, not a finite number of at least 0`,
       `Set ${field} to 0 or more.`,
     );
   }
@@ -96,8 +102,8 @@ export function requireFinite(field: string, value: number): number {
 }
 
 export function requireFraction(field: string, value: number): number {
-  if (!(value >= 0 && value <= 1)) {
-    throw configError(field, `is ${String(value)}, outside [0, 1]`, `Set ${field} to a share from 0 to 1.`);
+  if (!(typeof value === 'number' && value >= 0 && value <= 1)) {
+    throw configError(field, `is ${shown(value)}, outside [0, 1]`, `Set ${field} to a share from 0 to 1.`);
   }
   return value;
 }

@@ -156,7 +156,7 @@ async function answersAlone(directory: string, pool: readonly Wanted[]): Promise
   for (const { prompt: wanted, max_tokens: maxTokens, temperature, seed } of pool) {
     const prompt = typeof wanted === 'string' ? engine.tokenizer.encode(wanted, true) : wanted;
     const sampling = { temperature, seed, topK: 0, topP: 1 };
-    texts.push(await engine.submit({ prompt, tenant: '', maxTokens, sampling, stop: [] }).text());
+    texts.push(await engine.submit({ prompt, tenant: 'local', maxTokens, sampling, stop: [] }).text());
   }
   await engine.close();
   return texts;

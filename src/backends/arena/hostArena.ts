@@ -11,6 +11,7 @@
 import { readFileSync } from 'node:fs';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { configError } from '../../runtime/errors.ts';
+import { optionNames, requireArray, requireOptions } from '../../runtime/options.ts';
 import { Advice, type Libc, loadLibc } from '../posix/index.ts';
 import { mappedBytes } from './mappedBytes.ts';
 import { memoryOf, wasmBytes } from './wasmBytes.ts';
@@ -25,6 +26,13 @@ export interface ArenaOptions {
   /** The setting that an error names. */
   readonly field: string;
 }
+
+export const arenaOptionsNames: readonly string[] = optionNames<ArenaOptions>({
+  chunkBytes: true,
+  resident: true,
+  native: true,
+  field: true,
+});
 
 export interface ArenaFacts {
   readonly bytes: number;
@@ -61,6 +69,8 @@ export class HostArena implements Disposable {
 
   /** @throws TKV_CONFIG on `field` when the system has not that much memory. */
   static async open(options: ArenaOptions): Promise<HostArena> {
+    requireOptions(options, arenaOptionsNames, 'options', 'TKV_CONFIG');
+    requireArray(options.chunkBytes, 'chunkBytes', 'Pass the bytes of each chunk.', 'TKV_CONFIG');
     const { chunkBytes, field, resident = true, native = true } = options;
     const bytes = chunkBytes.reduce((sum, one) => sum + one, 0);
     if (bytes === 0) throw configError(field, 'asks for no memory at all', `Raise ${field}.`);

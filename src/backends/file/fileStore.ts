@@ -9,11 +9,13 @@
  * - An I/O past its deadline ends as `timedOut` when it retires; until then `describe().stuck` shows it.
  */
 
+import * as fs from 'node:fs';
 import { dirname, join } from 'node:path';
-import { requireInteger } from '../../runtime/errors.ts';
+import { requireInteger, TierKVError } from '../../runtime/errors.ts';
 import type { PoolShape } from '../../runtime/pool/shape.ts';
 import { Tier } from '../../runtime/tier/tier.ts';
 import type { ItemEnded, StoreItem, StoreResult, TierStore } from '../../runtime/tier/tierStore.ts';
+import { guarded } from '../guarded.ts';
 import { type Libc, loadLibc } from '../posix/index.ts';
 import { runningClock } from '../runningClock.ts';
 import {
@@ -47,6 +49,8 @@ export class FileStore implements TierStore {
   readonly #layout: FileLayout;
   readonly #staging: StagingPool;
   readonly #flow: RequestFlow;
+  /** Of the files as they were opened, by path. */
+  readonly #inodes: ReadonlyMap<string, string>;
   #disposing: Promise<void> | undefined;
 
   private constructor(
@@ -63,6 +67,10 @@ export class FileStore implements TierStore {
     this.#layout = layout;
     this.#settings = settings;
     this.#staging = staging;
+    const index = join(dirname(opened.path), INDEX_NAME);
+    this.#inodes = new Map(
+      [opened.path, ...(opened.warm === undefined ? [] : [index])].map((path) => [path, inodeOf(path)]),
+    );
     const kept = this.records();
     this.#flow = new RequestFlow({ opened, layout, settings, staging, libc, onStuck, kept });
   }
@@ -87,7 +95,7 @@ export class FileStore implements TierStore {
       const wrapDirectory = options.wrapDirectory ?? ((ops) => ops);
       const opened = await openDataFile({ dir, layout, settings, staging, libc, wrapFile, wrapDirectory });
       const native = typeof libc === 'string' ? undefined : libc;
-      return new FileStore(opened, layout, settings, staging, native, options.onStuck ?? (() => {}));
+      return new FileStore(opened, layout, settings, staging, native, guarded(options.onStuck));
     } catch (error) {
       staging[Symbol.dispose]();
       throw error;
@@ -97,7 +105,7 @@ export class FileStore implements TierStore {
   /** While `stuck`, the I/Os past their deadline that have not retired, is above 0, the tier is degraded. */
   describe(): Record<string, string | number | boolean> {
     const { path, facts, extents } = this.#opened;
-    return {
+    const all: Record<string, string | number | boolean> = {
       store: 'file',
       path,
       ...facts,
@@ -112,6 +120,8 @@ export class FileStore implements TierStore {
       physicalBytes: bytesOnDisk(path) + bytesOnDisk(join(dirname(path), INDEX_NAME)),
       ...describeWarm(this.#opened),
     };
+    // What there is nothing to say of is left out.
+    return Object.fromEntries(Object.entries(all).filter(([, value]) => value !== ''));
   }
 
   /** What lies in the slots, used longest ago first; none where restarts are empty. */
@@ -162,6 +172,20 @@ export class FileStore implements TierStore {
     this.#opened.warm?.checkIntegrity();
   }
 
+  /** @throws TKV_IO when a file was removed or replaced: no later start would find the blocks in it */
+  requireInPlace(): void {
+    const dir = dirname(this.#opened.path);
+    for (const [path, inode] of this.#inodes) {
+      if (inodeOf(path) === inode) continue;
+      throw new TierKVError(
+        'TKV_IO',
+        `dir ${dir}: ${path} was removed or replaced while it was in use, and its blocks are gone with it. ` +
+          'Close the store and open it again, and keep others out of the directory.',
+        { field: 'dir', path },
+      );
+    }
+  }
+
   async #dispose(): Promise<void> {
     const closed = this.#flow.close().then(async () => {
       await this.#opened.warm?.close();
@@ -175,12 +199,22 @@ export class FileStore implements TierStore {
   }
 }
 
+/** Which file lies at the path; empty for none. */
+function inodeOf(path: string): string {
+  const stats = fs.statSync(path, { throwIfNoEntry: false });
+  return stats === undefined ? '' : `${stats.dev}:${stats.ino}`;
+}
+
 /** How the start went and where the index stands. */
-function describeWarm({ warm, recovered }: OpenedFile): Record<string, string | number | boolean> {
+function describeWarm({ warm, recovered, isNew }: OpenedFile): Record<string, string | number | boolean> {
   if (warm === undefined || recovered === undefined) return { restart: 'empty' };
   return {
     restart: 'warm',
-    recoveredFrom: recovered.indexProblem === '' ? 'checkpoint' : `all records: ${recovered.indexProblem}`,
+    recoveredFrom: isNew
+      ? 'nothing: the store is new'
+      : recovered.indexProblem === ''
+        ? 'checkpoint'
+        : `all records: ${recovered.indexProblem}`,
     recoveredClosed: recovered.closed,
     recoveryReadBytes: recovered.bytesRead,
     recoveryReadRegions: recovered.regionsRead,

@@ -3,9 +3,10 @@
  * opened.
  */
 
-import { configError, requireInteger } from '../../runtime/errors.ts';
+import { requireInteger } from '../../runtime/errors.ts';
+import { oneOf, optionNames, requireFunction, requireOptions } from '../../runtime/options.ts';
 import type { DirectoryOps, WrapFile } from './io/dataFile.ts';
-import type { StoreIdentity } from './record/superblock.ts';
+import { type StoreIdentity, storeIdentityNames } from './record/superblock.ts';
 
 const MiB = 1024 * 1024;
 
@@ -56,6 +57,25 @@ export interface FileStoreOptions {
   readonly wrapDirectory?: (ops: DirectoryOps) => DirectoryOps;
 }
 
+export const fileStoreOptionsNames: readonly string[] = optionNames<FileStoreOptions>({
+  mode: true,
+  allocation: true,
+  extentBytes: true,
+  restart: true,
+  identity: true,
+  syncBytes: true,
+  syncMs: true,
+  checkpointBytes: true,
+  queueDepth: true,
+  ioBytes: true,
+  verifyReads: true,
+  deadlineMs: true,
+  onStuck: true,
+  native: true,
+  wrapFile: true,
+  wrapDirectory: true,
+});
+
 export interface StuckIo {
   readonly operation: 'read' | 'write';
   readonly slots: readonly number[];
@@ -70,6 +90,14 @@ export type FileStoreSettings = Required<
 
 /** @throws TKV_CONFIG naming the option at fault. */
 export function checkedOptions(options: FileStoreOptions): FileStoreSettings {
+  requireOptions(options, fileStoreOptionsNames, 'options', 'TKV_CONFIG');
+  if (options.identity !== undefined) {
+    requireOptions(options.identity, storeIdentityNames, 'identity', 'TKV_CONFIG');
+  }
+  for (const name of ['onStuck', 'wrapFile', 'wrapDirectory'] as const) {
+    const given = options[name];
+    if (given !== undefined) requireFunction(given, name, 'TKV_CONFIG');
+  }
   return {
     mode: oneOf('mode', options.mode ?? 'auto', ['auto', 'direct', 'buffered']),
     allocation: oneOf('allocation', options.allocation ?? 'whole', ['whole', 'extents']),
@@ -85,11 +113,4 @@ export function checkedOptions(options: FileStoreOptions): FileStoreSettings {
     verifyReads: options.verifyReads ?? true,
     native: options.native ?? true,
   };
-}
-
-function oneOf<Name extends string>(field: string, value: Name, names: readonly Name[]): Name {
-  if (names.includes(value)) return value;
-  const known = names.map((name) => `'${name}'`);
-  const remedy = `Set it to ${known.slice(0, -1).join(', ')} or ${known.at(-1)}.`;
-  throw configError(field, `is '${value}'`, remedy);
 }

@@ -8,6 +8,7 @@
  */
 
 import { configError, requireInteger, TierKVError } from '../../runtime/errors.ts';
+import { optionNames, requireOptions } from '../../runtime/options.ts';
 import { type PoolShape, slotOffsetBytes } from '../../runtime/pool/shape.ts';
 import { corrupt, loaded, refused, SlotLedger } from '../../runtime/tier/slotLedger.ts';
 import { Tier } from '../../runtime/tier/tier.ts';
@@ -25,6 +26,13 @@ export interface MemoryStoreOptions {
   /** The setting that an error about too little memory names. Default 'ddr.capacityBytes'. */
   readonly field?: string;
 }
+
+export const memoryStoreOptionsNames: readonly string[] = optionNames<MemoryStoreOptions>({
+  verifyReads: true,
+  native: true,
+  chunkBytes: true,
+  field: true,
+});
 
 const CHUNK_BYTES_DEFAULT = 1024 ** 3;
 
@@ -52,6 +60,7 @@ export class MemoryStore implements HostTierStore {
 
   /** @throws TKV_CONFIG when the memory is not there, or slots to be verified are not whole 32-bit words. */
   static async open(shape: PoolShape, options: MemoryStoreOptions = {}): Promise<MemoryStore> {
+    requireOptions(options, memoryStoreOptionsNames, 'options', 'TKV_CONFIG');
     const verifyReads = options.verifyReads ?? false;
     const oddClass = shape.slotBytes.findIndex((bytes) => bytes % 4 !== 0);
     if (verifyReads && oddClass >= 0) {
@@ -73,7 +82,8 @@ export class MemoryStore implements HostTierStore {
   }
 
   describe(): Record<string, string | number | boolean> {
-    return { store: 'memory', ...this.#arena.facts };
+    const facts = Object.entries(this.#arena.facts).filter(([, value]) => value !== '');
+    return { store: 'memory', ...Object.fromEntries(facts) };
   }
 
   write(items: readonly StoreItem[], ended?: ItemEnded): Promise<readonly StoreResult[]> {

@@ -9,6 +9,7 @@
  */
 
 import { requireInteger } from '../../runtime/errors.ts';
+import { requireOptions } from '../../runtime/options.ts';
 import type { PoolShape } from '../../runtime/pool/shape.ts';
 import { SlotLedger } from '../../runtime/tier/slotLedger.ts';
 import { SlotLocks } from '../../runtime/tier/slotLocks.ts';
@@ -27,16 +28,17 @@ import { StoreCalls } from './calls/storeCalls.ts';
 import type { LiveDevice } from './device/liveDevice.ts';
 import { Slabs } from './pool/slabs.ts';
 import type { StagingSize } from './staging/mappedBuffers.ts';
-import type {
-  AdapterReport,
-  BoxItem,
-  DevicePool,
-  HbmStoreOptions,
-  MismatchResult,
-  PatternItem,
-  SlotBuffer,
-  SlotLocation,
-  Verification,
+import {
+  type AdapterReport,
+  type BoxItem,
+  type DevicePool,
+  type HbmStoreOptions,
+  hbmStoreOptionsNames,
+  type MismatchResult,
+  type PatternItem,
+  type SlotBuffer,
+  type SlotLocation,
+  type Verification,
 } from './types.ts';
 
 /** Enough bytes in flight to keep a link busy to a device that is far away. */
@@ -75,6 +77,7 @@ export class HbmStore implements DevicePool {
    * compile the kernels
    */
   static async open(live: LiveDevice, shape: PoolShape, options: HbmStoreOptions = {}): Promise<HbmStore> {
+    requireOptions(options, hbmStoreOptionsNames, 'options', 'TKV_CONFIG');
     const label = options.label ?? 'tierkv.hbm';
     const staging = stagingSize(live, shape, options);
     const pool = await Slabs.open(live, shape, label, options.slabBytesMax);

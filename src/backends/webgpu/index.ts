@@ -6,6 +6,7 @@
 export { adoptDevice, openDevice } from './adapter/adapterChoice.ts';
 export { type AdapterInfo, isSoftwareAdapter } from './adapter/adapterInfo.ts';
 export { type BoxPlan, boxPlan } from './boxes/boxPlan.ts';
+export { BufferUsage, MapMode, ShaderStage } from './device/gpuConstants.ts';
 export { type DeviceErrors, LiveDevice } from './device/liveDevice.ts';
 export { HbmStore } from './hbmStore.ts';
 export type { BufferAccess, KernelSpec } from './kernels/kernelSpec.ts';

@@ -7,6 +7,7 @@
  * Disposing of the pool leaves the device to its owner.
  */
 
+import { optionNames } from '../../runtime/options.ts';
 import type { DeviceTierStore, SealItem, StoreResult } from '../../runtime/tier/tierStore.ts';
 import type { BoxPlan } from './boxes/boxPlan.ts';
 
@@ -47,6 +48,13 @@ export interface DeviceOptions {
   readonly cacheDir?: string;
 }
 
+export const deviceOptionsNames: readonly string[] = optionNames<DeviceOptions>({
+  adapter: true,
+  notice: true,
+  wait: true,
+  cacheDir: true,
+});
+
 /** Who digests bytes that arrived on the device: a kernel there, or the host after it has read them back. */
 export type Verification = 'kernel' | 'readback';
 
@@ -70,6 +78,15 @@ export interface HbmStoreOptions {
   /** Label of the pool's GPU objects. Default `tierkv.hbm`. */
   readonly label?: string;
 }
+
+export const hbmStoreOptionsNames: readonly string[] = optionNames<HbmStoreOptions>({
+  slabBytesMax: true,
+  stagingBytes: true,
+  stagingBuffers: true,
+  verifyWrites: true,
+  boxPath: true,
+  label: true,
+});
 
 /** A place in the pool and the seed of the pattern (src/runtime/pattern.ts) that fills it. */
 export interface PatternItem extends SealItem {

@@ -12,7 +12,8 @@
 
 import { configError } from '../../runtime/errors.ts';
 import type { KVLayout } from '../../runtime/geometry/index.ts';
-import { type KVFormat, kvFormat } from '../format.ts';
+import { optionNames, requireOptions } from '../../runtime/options.ts';
+import { type KVFormat, kvFormat, requireDevicePool } from '../format.ts';
 import { conversionText } from '../kernelText.ts';
 import { PairedBlocks } from './pairedBlocks.ts';
 import { PairKernel } from './pairKernel.ts';
@@ -23,6 +24,8 @@ export interface BlockPool {
   readonly layout: KVLayout;
 }
 
+export const blockPoolNames: readonly string[] = optionNames<BlockPool>({ slabs: true, layout: true });
+
 export interface BlockConversionConfig {
   readonly device: GPUDevice;
   readonly from: BlockPool;
@@ -32,9 +35,28 @@ export interface BlockConversionConfig {
   readonly pairsMax: number;
 }
 
+export const blockConversionConfigNames: readonly string[] = optionNames<BlockConversionConfig>({
+  device: true,
+  from: true,
+  to: true,
+  pairsMax: true,
+});
+
 export class BlockConversion extends PairedBlocks {
   /** @throws TKV_CONFIG naming the field; TKV_DEVICE when the device does not compile the kernel */
-  static async open({ device, from, to, pairsMax }: BlockConversionConfig): Promise<BlockConversion> {
+  static async open(config: BlockConversionConfig): Promise<BlockConversion> {
+    requireOptions(config, blockConversionConfigNames, 'config', 'TKV_CONFIG');
+    const { device, from, to, pairsMax } = config;
+    for (const [field, pool] of [
+      ['from', from],
+      ['to', to],
+    ] as const) {
+      requireOptions(pool, blockPoolNames, field, 'TKV_CONFIG');
+      requireDevicePool(
+        { device, ...pool },
+        { device: 'device', slabs: `${field}.slabs`, layout: `${field}.layout` },
+      );
+    }
     const source = kvFormat(from.layout, device.features);
     const target = kvFormat(to.layout, device.features);
     requireSameShape(source, target);

@@ -10,6 +10,8 @@
  */
 
 import type { KVLayout } from '../../runtime/geometry/index.ts';
+import { optionNames, requireOptions } from '../../runtime/options.ts';
+import { requireDevicePool } from '../format.ts';
 import { copyText } from '../kernelText.ts';
 import { PairedBlocks } from './pairedBlocks.ts';
 import { PairKernel } from './pairKernel.ts';
@@ -24,9 +26,19 @@ export interface BlockCopiesConfig {
   readonly pairsMax: number;
 }
 
+export const blockCopiesConfigNames: readonly string[] = optionNames<BlockCopiesConfig>({
+  device: true,
+  slabs: true,
+  layout: true,
+  pairsMax: true,
+});
+
 export class BlockCopies extends PairedBlocks {
   /** @throws TKV_CONFIG naming the field; TKV_DEVICE when the device does not compile the kernel */
-  static async open({ device, slabs, layout, pairsMax }: BlockCopiesConfig): Promise<BlockCopies> {
+  static async open(config: BlockCopiesConfig): Promise<BlockCopies> {
+    requireOptions(config, blockCopiesConfigNames, 'config', 'TKV_CONFIG');
+    requireDevicePool(config);
+    const { device, slabs, layout, pairsMax } = config;
     const { rowBytes, blockBytes, blockTokens } = layout;
     const unitBytes = ([16, 8, 4] as const).find((bytes) => rowBytes % bytes === 0) ?? 4;
     const rowUnits = rowBytes / unitBytes;

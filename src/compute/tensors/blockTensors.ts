@@ -8,7 +8,8 @@ import { BufferUsage, MapMode } from '../../backends/webgpu/device/gpuConstants.
 import { writeWords } from '../../backends/webgpu/device/hostBytes.ts';
 import { configError, requireInteger, TierKVError } from '../../runtime/errors.ts';
 import type { KVLayout } from '../../runtime/geometry/index.ts';
-import { blockConstants, type KVFormat, kvFormat } from '../format.ts';
+import { optionNames, requireOptions } from '../../runtime/options.ts';
+import { blockConstants, type KVFormat, kvFormat, requireDevicePool } from '../format.ts';
 import { kernelText } from '../kernelText.ts';
 import { dispatchMany, type PagedPipeline, pagedPipeline } from '../pipelines.ts';
 
@@ -25,6 +26,13 @@ export interface BlockTensorsConfig {
   readonly tokensMax: number;
 }
 
+export const blockTensorsConfigNames: readonly string[] = optionNames<BlockTensorsConfig>({
+  device: true,
+  slabs: true,
+  layout: true,
+  tokensMax: true,
+});
+
 /** Where a sequence's K and V of one layer lie. */
 export interface BlockRange {
   readonly layer: number;
@@ -33,6 +41,12 @@ export interface BlockRange {
   /** Tokens from the sequence's first on. */
   readonly tokens: number;
 }
+
+export const blockRangeNames: readonly string[] = optionNames<BlockRange>({
+  layer: true,
+  entries: true,
+  tokens: true,
+});
 
 export class BlockTensors {
   readonly device: GPUDevice;
@@ -61,6 +75,8 @@ export class BlockTensors {
 
   /** @throws TKV_CONFIG when the layout has no kernel; TKV_DEVICE when the device does not compile it */
   static async open(config: BlockTensorsConfig): Promise<BlockTensors> {
+    requireOptions(config, blockTensorsConfigNames, 'config', 'TKV_CONFIG');
+    requireDevicePool(config);
     const { device, layout, slabs, tokensMax } = config;
     requireInteger('tokensMax', tokensMax, 1);
     const slabsMax = device.limits.maxStorageBuffersPerShaderStage - 2;

@@ -6,6 +6,7 @@
 
 import { requireInteger } from '../../runtime/errors.ts';
 import { keyToHex, type ManagerListener, type TierName } from '../../runtime/index.ts';
+import { optionNames } from '../../runtime/options.ts';
 
 export type CacheEvent =
   | {
@@ -34,6 +35,8 @@ export interface EventOptions {
   /** Tell also when a sequence finds a block or seals it. Default false. */
   readonly uses?: boolean | undefined;
 }
+
+export const eventOptionsNames: readonly string[] = optionNames<EventOptions>({ capacity: true, uses: true });
 
 const CAPACITY_DEFAULT = 65_536;
 

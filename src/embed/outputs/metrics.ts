@@ -1,6 +1,6 @@
 /** Counters and gauges of a runtime as plain data, for whatever a server exports metrics with. */
 
-import { outcomeNames, tierName } from '../../runtime/index.ts';
+import { Outcome, outcomeNames, tierName } from '../../runtime/index.ts';
 import type { RequestContext } from '../requests/context.ts';
 import type { OpenStores } from '../stores/openStores.ts';
 
@@ -63,7 +63,7 @@ export function metricsOf(
     });
   });
   c.loadsFailed.forEach((count, outcome) => {
-    counters[`loadsFailed.${outcomeNames[outcome]}`] = count;
+    if (outcome !== Outcome.LOADED) counters[`loadsFailed.${outcomeNames[outcome]}`] = count;
   });
   for (const [name, count] of Object.entries(migration?.migrator.getStats() ?? {})) {
     const ends = /^([a-z]+)To([A-Z][a-z]+)$/.exec(name)?.slice(1) ?? [];

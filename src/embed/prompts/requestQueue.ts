@@ -4,7 +4,14 @@
  * lie side by side, so that one call of the manager looks all of them up and its waits for memory overlap.
  */
 
-import { BlockKeys, type KeyElements, type KVManager, wordsPerKey } from '../../runtime/index.ts';
+import {
+  BlockKeys,
+  type KeyElements,
+  type KVManager,
+  type RequestExtras,
+  wordsPerKey,
+} from '../../runtime/index.ts';
+import { optionNames, requireOptions } from '../../runtime/options.ts';
 import { tokensToFind } from '../requests/context.ts';
 import type { TenantChains } from './tenantChains.ts';
 
@@ -20,6 +27,13 @@ export class WaitingRequest {
     this.tenant = tenant;
   }
 }
+
+export interface QueueOptions {
+  /** As at `begin`. */
+  readonly extras?: RequestExtras | undefined;
+}
+
+export const queueOptionsNames: readonly string[] = optionNames<QueueOptions>({ extras: true });
 
 /** A request's keys among those of all. */
 interface Span {
@@ -48,9 +62,10 @@ export class RequestQueue {
   }
 
   /** @throws TKV_INPUT naming the token that is no valid id; the request then does not wait */
-  add(tokens: KeyElements, tenant: string): WaitingRequest {
+  add(tokens: KeyElements, tenant: string, options: QueueOptions = {}): WaitingRequest {
+    const { extras } = requireOptions(options, queueOptionsNames);
     const keys = new BlockKeys();
-    this.#chains.of(tenant)[0].hashBlocks(tokens, 0, keys, this.#countTokens(tokens));
+    this.#chains.of(tenant, extras)[0].hashBlocks(tokens, 0, keys, this.#countTokens(tokens));
     const request = new WaitingRequest(tokens, tenant);
     this.#spans.set(request, { first: this.#keys.length, count: keys.length });
     appendKeys(this.#keys, keys, 0, keys.length);

@@ -4,8 +4,14 @@
  * tenants not met for long are given up and made again when they come back.
  */
 
-import { KeyChain, type KeyNamespace, SharingGroups, TierKVError } from '../../runtime/index.ts';
+import { KeyChain, type KeyNamespace, type RequestExtras, SharingGroups } from '../../runtime/index.ts';
+import { requireText } from '../../runtime/options.ts';
 import type { LayerGroup } from '../layerGroups.ts';
+
+/** @throws TKV_INPUT for what is no text, and for the empty text, which all without a name would share */
+export function requireTenant(tenant: string): void {
+  requireText(tenant, 'tenant', 'Pass who may share this KV, from your own authentication.');
+}
 
 /** Tenants whose chains are kept: 1.2 KB each. */
 const TENANTS_MAX = 4096;
@@ -36,18 +42,17 @@ export class TenantChains {
   /**
    * One chain for each layer group.
    * @param tenant compared by its UTF-8 bytes, without Unicode normalisation
-   * @throws TKV_INPUT for a tenant that is no text
+   * @param extras of one request
+   * @throws TKV_INPUT for a tenant that is no text or empty, and for extras that are none
    */
-  of(tenant: string): readonly KeyChain[] {
-    if (typeof tenant !== 'string') {
-      throw new TierKVError(
-        'TKV_INPUT',
-        `tenant is ${tenant === null ? 'null' : typeof tenant}, not text. Pass who may share this ` +
-          `KV as a string.`,
-        { field: 'tenant' },
-      );
-    }
-    const domain = this.#sharing.domainOf(tenant);
+  of(tenant: string, extras?: RequestExtras): readonly KeyChain[] {
+    requireTenant(tenant);
+    const chains = this.ofDomain(this.#sharing.domainOf(tenant));
+    return extras === undefined ? chains : chains.map((chain) => chain.withExtras(extras));
+  }
+
+  /** The chains of a tenant that is alone, of a group, or of all tenants: the empty text. */
+  ofDomain(domain: string): readonly KeyChain[] {
     const known = this.#chains.get(domain);
     if (known !== undefined) {
       this.#chains.delete(domain);

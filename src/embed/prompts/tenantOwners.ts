@@ -5,6 +5,7 @@
  */
 
 import { SharingGroups } from '../../runtime/index.ts';
+import { requireTenant } from './tenantChains.ts';
 
 /** Owner of blocks whose tenant is not known, such as those of an earlier run. */
 export const UNKNOWN_OWNER = 0;
@@ -20,8 +21,14 @@ export class TenantOwners {
     this.#sharing = sharing;
   }
 
+  /** @throws TKV_INPUT for a tenant that is no text or empty */
   of(tenant: string): number {
-    const domain = this.#sharing.domainOf(tenant);
+    requireTenant(tenant);
+    return this.ofDomain(this.#sharing.domainOf(tenant));
+  }
+
+  /** The number of a tenant that is alone, of a group, or of all tenants: the empty text. */
+  ofDomain(domain: string): number {
     const known = this.#numbers.get(domain);
     if (known !== undefined) return known;
     const next = this.#numbers.size + 1;

@@ -3,7 +3,8 @@
  */
 
 import { TierKVError } from '../../runtime/errors.ts';
-import type { KeyElements } from '../../runtime/index.ts';
+import { elementAt, type KeyElements } from '../../runtime/index.ts';
+import { described } from '../../runtime/options.ts';
 
 export class TokenList {
   #tokens: Uint32Array;
@@ -31,7 +32,7 @@ export class TokenList {
     requireTokenIds(tokens, from);
     const length = this.#length + tokens.length - from;
     if (length > this.#tokens.length) this.#grow(length);
-    for (let i = from; i < tokens.length; i++) this.#tokens[this.#length + i - from] = tokens[i];
+    for (let i = from; i < tokens.length; i++) this.#tokens[this.#length + i - from] = elementAt(tokens, i);
     this.#length = length;
   }
 
@@ -56,37 +57,28 @@ export class TokenList {
    * the same.
    */
   firstDifference(tokens: KeyElements): number {
-    for (let i = 0; i < this.#length; i++) if (tokens[i] !== this.#tokens[i]) return i;
+    for (let i = 0; i < this.#length; i++) if (elementAt(tokens, i) !== this.#tokens[i]) return i;
     return -1;
   }
-}
-
-/** @throws TKV_INPUT for what is no array of numbers, as far as its length says */
-export function requireList(tokens: KeyElements): void {
-  const isList = typeof tokens === 'object' && tokens !== null;
-  if (isList && Number.isSafeInteger(tokens.length) && tokens.length >= 0) return;
-  throw new TierKVError('TKV_INPUT', 'tokens are no list. Pass an array of token ids.', {
-    field: 'tokens',
-  });
 }
 
 /** @throws TKV_INPUT naming the first token from `from` on that is no id */
 export function requireTokenIds(tokens: KeyElements, from = 0, field = 'tokens'): void {
   for (let i = from; i < tokens.length; i++) {
-    const token = tokens[i];
-    if (typeof token !== 'number' || token >>> 0 !== token) throw badToken(`${field}[${i}]`, token);
+    const token = elementAt(tokens, i);
+    if (token >>> 0 !== token) throw badToken(`${field}[${i}]`, tokens[i]);
   }
 }
 
 /** @throws TKV_INPUT naming the field where the token is no id */
 export function requireTokenId(token: number, field: string): void {
-  if (token >>> 0 !== token) throw badToken(field, token);
+  if (typeof token !== 'number' || token >>> 0 !== token) throw badToken(field, token);
 }
 
 function badToken(field: string, token: unknown): TierKVError {
   return new TierKVError(
     'TKV_INPUT',
-    `${field} is ${String(token)}, not an integer from 0 to 4294967295. Pass token ids as ` +
+    `${field} is ${described(token)}, not an integer from 0 to 4294967295. Pass token ids as ` +
       `the tokenizer gave them.`,
     { field },
   );

@@ -3,14 +3,15 @@
  * brought is among the open blocks.
  */
 
-import { runningClock } from '../../backends/runningClock.ts';
-import { type BlockKeys, type KeyElements, TierKVError } from '../../runtime/index.ts';
+import { type KeyElements, requireElements, TierKVError } from '../../runtime/index.ts';
+import { requireFlag, requireOptions } from '../../runtime/options.ts';
 import { throwIfAborted, unlessAborted } from '../abort.ts';
 import { ArrivingPrefix } from '../arriving/arrivingPrefix.ts';
 import { expectTail } from '../arriving/arrivingTail.ts';
-import { requireList, TokenList } from '../prompts/tokenList.ts';
+import { TokenList } from '../prompts/tokenList.ts';
 import {
   type BeginOptions,
+  beginOptionsNames,
   checkedPriority,
   checkedWait,
   checkHint,
@@ -18,17 +19,9 @@ import {
   retain,
   signalsOf,
 } from './beginOptions.ts';
-import {
-  freshKeys,
-  full,
-  given,
-  handOver,
-  isWhole,
-  type RequestContext,
-  requireFits,
-  settled,
-} from './context.ts';
-import { SequenceState } from './kvSequence.ts';
+import { SharedWait } from './computing.ts';
+import { freshKeys, full, handOver, isWhole, type RequestContext, requireFits, settled } from './context.ts';
+import type { SequenceState } from './kvSequence.ts';
 import { admit, takeRoom } from './room/admitting.ts';
 import { scrub } from './scrubbing.ts';
 import { type FoundTail, findTail, isInPlace, takeTail } from './tails.ts';
@@ -45,33 +38,38 @@ export async function begin(
   options: BeginOptions,
 ): Promise<SequenceState> {
   const { manager, keeper, blockTokens } = context;
-  const signals = signalsOf(context, given(options));
+  requireOptions(options, beginOptionsNames);
+  requireFlag(options.wait, 'wait');
+  requireFlag(options.arriving, 'arriving');
+  const signals = signalsOf(context, options);
   throwIfAborted(signals);
   const priority = checkedPriority(options.priority);
   const shareWaitMs = checkedWait(options.shareWaitMs);
   if (options.retention !== undefined) checkHint(options.retention);
-  requireList(tokens);
+  requireElements(tokens);
   requireFits(context, Math.ceil(tokens.length / blockTokens));
   const list = new TokenList(tokens);
-  const chains = context.chains.of(options.tenant);
+  const chains = context.chains.of(options.tenant, options.extras);
   if (!keeper.present) await unlessAborted(signals, () => keeper.ready());
   const groups = chains.map((chain, g) => {
     const keys = freshKeys(Math.ceil(list.length / blockTokens));
     chain.hashBlocks(list.words, 0, keys, list.length);
     return { chain, keys, sizeClass: context.units.sizeClass[g] };
   });
-  await waitForSame(context, groups[0].keys, list.length, shareWaitMs, signals);
   const owner = context.owners.of(options.tenant);
   const arrives = options.arriving === true;
-  const wish = { list, owner, priority, wait: options.wait === true, arrives };
+  const { tenant } = options;
+  const wish = { tenant, list, owner, priority, wait: options.wait === true, arrives };
+  await Promise.resolve(); // a loss of the device in the caller's turn is seen before anything is loaded
+  const sharing = new SharedWait(context, groups, list.length, shareWaitMs);
   for (let isFirst = true; ; isFirst = false) {
-    const admitted = await admit(context, groups, wish, signals, isFirst);
-    const sequence = new SequenceState(manager, options.tenant, list, admitted, blockTokens);
+    const sequence = await admit(context, groups, wish, { signals, isFirst, sharing });
     try {
       if (arrives) fillAsItComes(context, sequence, options.retention);
       else await fill(context, sequence, options.retention, signals);
     } catch (error) {
-      for (const { table } of admitted) {
+      context.computing.end(sequence);
+      for (const { table } of sequence.groups) {
         if (signals.some(({ aborted }) => aborted)) manager.cancel(table, context.nowUs());
         else manager.release(table, context.nowUs());
       }
@@ -79,7 +77,8 @@ export async function begin(
       if (wish.wait && full) continue;
       throw error;
     }
-    if (shareWaitMs > 0) context.computing.begin(sequence, admitted[0].keys, admitted[0].sealed);
+    const [{ keys, sealed }] = sequence.groups;
+    context.computing.begin(sequence, keys, sealed); // also what could not be brought
     return sequence;
   }
 }
@@ -118,34 +117,6 @@ function fillAsItComes(
   scrub(context, sequence, 0);
   expectTail(context, sequence);
   if (isWhole) sequence.cachedTokens += sequence.tail?.tokens ?? 0;
-}
-
-/** Waits, for a while, as long as somebody computes the first block that this request misses. */
-async function waitForSame(
-  { manager, computing, blockTokens }: RequestContext,
-  keys: BlockKeys,
-  tokens: number,
-  waitMs: number,
-  signals: readonly AbortSignal[],
-): Promise<void> {
-  if (waitMs === 0) return;
-  const limit = Math.min(keys.length, Math.floor(Math.max(tokens - 1, 0) / blockTokens));
-  const missing = (): Promise<void> | undefined => {
-    const matched = manager.matchLength(keys.words, limit);
-    return matched < limit ? computing.wait(keys, matched) : undefined;
-  };
-  let stop: (() => void) | undefined;
-  const late = new Promise<'late'>((resolve) => {
-    if (missing() !== undefined) stop = runningClock.alarm(waitMs, () => resolve('late'), true);
-  });
-  try {
-    for (let other = missing(); other !== undefined; other = missing()) {
-      const end = await unlessAborted(signals, () => Promise.race([other, late]));
-      if (end === 'late') return;
-    }
-  } finally {
-    stop?.();
-  }
 }
 
 /** @returns tokens behind the cached blocks that a cached tail brought */

@@ -5,6 +5,7 @@
  */
 
 import { Entry, TierKVError } from '../../runtime/index.ts';
+import { described } from '../../runtime/options.ts';
 import { cutTail } from '../arriving/arrivingTail.ts';
 import { TokenList } from '../prompts/tokenList.ts';
 import {
@@ -40,7 +41,7 @@ export async function fork(
   const groups: GroupTable[] = [];
   try {
     for (const group of sequence.groups) groups.push(forkGroup(context, group, tokens));
-    const forked = new SequenceState(context.manager, sequence.tenant, tokens, groups, context.blockTokens);
+    const forked = new SequenceState(context, sequence.tenant, tokens, groups);
     await settled(context, forked);
     forked.cachedTokens = atToken;
     for (const group of groups) group.disturbances = group.table.disturbances;
@@ -124,7 +125,7 @@ function requireTokens(field: string, tokens: number, length: number): void {
   if (Number.isInteger(tokens) && tokens >= 0 && tokens <= length) return;
   throw new TierKVError(
     'TKV_INPUT',
-    `${field} is ${String(tokens)}, and the sequence has ${length} tokens. Name 0 to ${length}.`,
+    `${field} is ${described(tokens)}, and the sequence has ${length} tokens. Name 0 to ${length}.`,
     {
       field,
     },

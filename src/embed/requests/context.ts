@@ -7,6 +7,7 @@ import {
   type ComputePace,
   type KeyElements,
   type KVManager,
+  requireElements,
   type SharingGroups,
   TierKVError,
 } from '../../runtime/index.ts';
@@ -15,7 +16,6 @@ import type { ManagerLoop } from '../managerLoop.ts';
 import type { RuntimeMigration } from '../migration/runtimeMigration.ts';
 import type { TenantChains } from '../prompts/tenantChains.ts';
 import type { TenantOwners } from '../prompts/tenantOwners.ts';
-import { requireList } from '../prompts/tokenList.ts';
 import type { DeviceKeeper } from '../stores/deviceKeeper.ts';
 import type { ComputingBlocks } from './computing.ts';
 import type { SequenceState } from './kvSequence.ts';
@@ -121,12 +121,6 @@ export function hashFullBlocks(sequence: SequenceState): void {
   for (const { chain, keys } of sequence.groups) chain.hashBlocks(words, keys.length, keys, length);
 }
 
-/** The options of a call. @throws TKV_INPUT for what is no object */
-export function given<Options extends object>(options: Options, field = 'options'): Options {
-  if (typeof options === 'object' && options !== null) return options;
-  throw new TierKVError('TKV_INPUT', `${field} is no object. Pass { name: value }.`, { field });
-}
-
 /**
  * Tokens that can be found at most: as many as all tiers hold. Longer prompts need not be hashed to their
  * end.
@@ -135,7 +129,7 @@ export function tokensToFind(
   { manager, blockTokens }: Pick<RequestContext, 'manager' | 'blockTokens'>,
   tokens: KeyElements,
 ): number {
-  requireList(tokens);
+  requireElements(tokens);
   const slots = manager.config.tiers.reduce((sum, { shape }) => sum + shape.slotLimit, 0);
   return Math.min(tokens.length, slots * blockTokens);
 }

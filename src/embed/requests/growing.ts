@@ -3,8 +3,9 @@
  * Keys are made when a block is sealed, of the tokens that the sequence has then.
  */
 
-import { Entry, type KeyElements, TierKVError } from '../../runtime/index.ts';
-import { requireList, requireTokenIds } from '../prompts/tokenList.ts';
+import { Entry, type KeyElements, requireElements, TierKVError } from '../../runtime/index.ts';
+import { described, optionNames, requireOptions } from '../../runtime/options.ts';
+import { requireTokenIds } from '../prompts/tokenList.ts';
 import {
   doubtful,
   full,
@@ -30,13 +31,13 @@ export async function append(
   tokens: KeyElements,
 ): Promise<StepEnd> {
   requireLive(sequence);
-  requireList(tokens);
+  requireElements(tokens);
   await settled(context, sequence);
   const at = sequence.tokens.firstDifference(tokens);
   if (at !== -1) {
     throw new TierKVError(
       'TKV_INPUT',
-      `tokens[${at}] is ${String(tokens[at])}, but the sequence has ${sequence.tokens.words[at]} there. ` +
+      `tokens[${at}] is ${described(tokens[at])}, but the sequence has ${sequence.tokens.words[at]} there. ` +
         'Pass all tokens of the sequence and the new ones behind them; take tokens back with truncate first.',
       { field: `tokens[${at}]` },
     );
@@ -65,6 +66,8 @@ export interface StepEntry {
   readonly tokens: KeyElements;
 }
 
+export const stepEntryNames: readonly string[] = optionNames<StepEntry>({ sequence: true, tokens: true });
+
 /** `full`: there was no room, and the sequence is as it was. Release or preempt others, and step it again. */
 export type EntryEnd = StepEnd | 'full';
 
@@ -76,10 +79,10 @@ export type EntryEnd = StepEnd | 'full';
  * TKV_UNKNOWN_ID for one that has ended; no sequence has grown then
  */
 export async function step(context: RequestContext, asked: readonly StepEntry[]): Promise<EntryEnd[]> {
-  const entries = entriesOf(asked);
+  const entries = entriesOf(context, asked);
   entries.forEach(({ sequence, tokens }, i) => {
     requireLive(sequence, `entries[${i}].sequence`);
-    requireList(tokens);
+    requireElements(tokens);
     requireTokenIds(tokens);
     requireFits(context, Math.ceil((sequence.tokens.length + tokens.length) / context.blockTokens));
   });
@@ -122,7 +125,7 @@ interface CheckedEntry {
 }
 
 /** @throws TKV_INPUT naming the entry that is none */
-function entriesOf(asked: readonly StepEntry[]): CheckedEntry[] {
+function entriesOf(context: RequestContext, asked: readonly StepEntry[]): CheckedEntry[] {
   if (!Array.isArray(asked)) {
     throw new TierKVError('TKV_INPUT', 'entries are no array. Pass { sequence, tokens } for each sequence.', {
       field: 'entries',
@@ -131,7 +134,8 @@ function entriesOf(asked: readonly StepEntry[]): CheckedEntry[] {
   const seen = new Set<KVSequence>();
   return asked.map((entry: StepEntry | undefined | null, i) => {
     const field = `entries[${i}].sequence`;
-    const sequence = stateOf(entry?.sequence as KVSequence, field); // what is missing is refused there
+    if (entry !== undefined && entry !== null) requireOptions(entry, stepEntryNames, `entries[${i}]`);
+    const sequence = stateOf(context, entry?.sequence as KVSequence, field); // what is missing is refused there
     if (seen.has(sequence)) {
       throw new TierKVError(
         'TKV_INPUT',

@@ -52,6 +52,12 @@ export interface KVSequence {
   readonly isWhole: boolean;
 }
 
+/** The runtime that a sequence belongs to, and what its blocks are. */
+export interface SequenceHome {
+  readonly blockTokens: number;
+  readonly manager: BlockSealer;
+}
+
 /** The same as the runtime keeps it. */
 export class SequenceState implements KVSequence {
   readonly tenant: string;
@@ -70,20 +76,19 @@ export class SequenceState implements KVSequence {
   isRecovering = false;
   /** Of each group: the blocks that the caller was told to write. */
   readonly told: readonly ToldBlocks[];
-  readonly #blockTokens: number;
+  readonly #home: SequenceHome;
 
-  constructor(
-    manager: BlockSealer,
-    tenant: string,
-    tokens: TokenList,
-    groups: readonly GroupTable[],
-    blockTokens: number,
-  ) {
+  constructor(home: SequenceHome, tenant: string, tokens: TokenList, groups: readonly GroupTable[]) {
+    this.#home = home;
     this.tenant = tenant;
     this.tokens = tokens;
     this.groups = groups;
-    this.told = groups.map(({ table }) => new ToldBlocks(manager, table));
-    this.#blockTokens = blockTokens;
+    this.told = groups.map(({ table }) => new ToldBlocks(home.manager, table));
+  }
+
+  /** Whether a call of this runtime may take it: slots and tables of another one mean other bytes here. */
+  belongsTo(home: SequenceHome): boolean {
+    return this.#home === home;
   }
 
   get length(): number {
@@ -91,7 +96,7 @@ export class SequenceState implements KVSequence {
   }
 
   get blocks(): number {
-    return Math.ceil(this.tokens.length / this.#blockTokens);
+    return Math.ceil(this.tokens.length / this.#home.blockTokens);
   }
 
   get pending(): number {
@@ -99,7 +104,7 @@ export class SequenceState implements KVSequence {
   }
 
   get readyTokens(): number {
-    return Math.min(...this.groups.map(({ table }) => table.readyPrefix())) * this.#blockTokens;
+    return Math.min(...this.groups.map(({ table }) => table.readyPrefix())) * this.#home.blockTokens;
   }
 
   get isWhole(): boolean {
@@ -114,8 +119,18 @@ export class SequenceState implements KVSequence {
   }
 }
 
-/** The state behind what a caller passed. @throws TKV_INPUT for what no call of a runtime gave */
-export function stateOf(sequence: KVSequence, field = 'sequence'): SequenceState {
-  if (sequence instanceof SequenceState) return sequence;
-  throw new TierKVError('TKV_INPUT', `${field} is no sequence. Pass what begin or fork gave.`, { field });
+/**
+ * The state behind what a caller passed.
+ * @throws TKV_INPUT for what no call of a runtime gave, and for a sequence of another runtime
+ */
+export function stateOf(home: SequenceHome, sequence: KVSequence, field = 'sequence'): SequenceState {
+  if (!(sequence instanceof SequenceState)) {
+    throw new TierKVError('TKV_INPUT', `${field} is no sequence. Pass what begin or fork gave.`, { field });
+  }
+  if (sequence.belongsTo(home)) return sequence;
+  throw new TierKVError(
+    'TKV_INPUT',
+    `${field} belongs to another runtime. Pass it to the runtime whose begin or fork gave it.`,
+    { field },
+  );
 }

@@ -9,7 +9,7 @@
  */
 
 import { runningClock } from '../../backends/runningClock.ts';
-import { resolveSchedulerConfig } from '../../runtime/batching/config.ts';
+import { resolveSchedulerConfig, schedulerConfigNames } from '../../runtime/batching/config.ts';
 import { configError } from '../../runtime/errors.ts';
 import {
   type AbortResult,
@@ -24,7 +24,8 @@ import {
   type StepPlan,
   TierKVError,
 } from '../../runtime/index.ts';
-import { throwIfAborted, unlessAborted, type WaitOptions } from '../abort.ts';
+import { requireOptions } from '../../runtime/options.ts';
+import { throwIfAborted, unlessAborted, type WaitOptions, waitOptionsNames } from '../abort.ts';
 import { signalsOf } from '../requests/beginOptions.ts';
 import type { RequestContext } from '../requests/context.ts';
 import { type KVStepPlan, nothingToCompute, planForKernels } from './kvStepPlan.ts';
@@ -67,6 +68,7 @@ export class KVScheduler {
       const problem = "is 'restart', which would generate tokens again that were handed out";
       throw configError('preemption', problem, "Use 'recompute' or 'offload'.");
     }
+    requireOptions(config, schedulerConfigNames, 'config', 'TKV_CONFIG');
     if ((config as SchedulerConfig).publish === 'whenPlanned') {
       const problem = "is 'whenPlanned', but digests are taken behind the step's kernels";
       throw configError('publish', problem, 'Leave it out.');
@@ -223,7 +225,7 @@ export class KVScheduler {
    * `signal`
    */
   async next(options: WaitOptions = {}): Promise<void> {
-    const signals = signalsOf(this.#context, options);
+    const signals = signalsOf(this.#context, requireOptions(options, waitOptionsNames));
     throwIfAborted(signals);
     this.#requireOpen();
     const { keeper } = this.#context;

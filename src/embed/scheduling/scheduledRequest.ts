@@ -5,11 +5,14 @@ import {
   BlockKeys,
   type KeyChain,
   type KeyElements,
+  type RequestExtras,
+  requireElements,
   type Sequence,
   type ServingRequest,
   TierKVError,
 } from '../../runtime/index.ts';
-import { requireList, requireTokenIds, TokenList } from '../prompts/tokenList.ts';
+import { described, optionNames, requireOptions } from '../../runtime/options.ts';
+import { requireTokenIds, TokenList } from '../prompts/tokenList.ts';
 import type { DeviceBlockTable } from '../requests/blockTables.ts';
 import type { RequestContext } from '../requests/context.ts';
 
@@ -20,6 +23,8 @@ export interface KVRequest {
   readonly tokens: KeyElements;
   /** Who may share this KV: from your own authentication, never from the request's body. */
   readonly tenant: string;
+  /** What else determines its KV, such as adapters and images: see `BeginOptions.extras`. Default: none. */
+  readonly extras?: RequestExtras | undefined;
   /** Most tokens to generate, from 1 on. */
   readonly maxTokens: number;
   /** Tokens that end the answer, such as the end of text. Default: none. */
@@ -27,6 +32,16 @@ export interface KVRequest {
   /** Lower is more urgent, where the scheduler's rules ask for it. A whole number; default 0. */
   readonly priority?: number | undefined;
 }
+
+export const kvRequestNames: readonly string[] = optionNames<KVRequest>({
+  id: true,
+  tokens: true,
+  tenant: true,
+  extras: true,
+  maxTokens: true,
+  stopTokens: true,
+  priority: true,
+});
 
 /** A block table of no blocks. */
 const emptyTable: DeviceBlockTable = { slabs: [], entries: new Uint32Array(), blocks: 0 };
@@ -56,12 +71,13 @@ export class ScheduledRequest implements ServingRequest {
   /** @throws TKV_INPUT or TKV_CONFIG naming the field at fault */
   constructor(context: RequestContext, request: KVRequest) {
     const { blockTokens } = context;
+    requireOptions(request, kvRequestNames, 'request');
     this.id = requireId(request.id);
-    requireList(request.tokens);
+    requireElements(request.tokens);
     if (request.tokens.length === 0) {
       throw new TierKVError('TKV_INPUT', 'tokens are empty. Pass at least one token.', { field: 'tokens' });
     }
-    [this.#chain] = context.chains.of(request.tenant);
+    [this.#chain] = context.chains.of(request.tenant, request.extras);
     this.tenant = request.tenant;
     this.promptTokens = request.tokens.length;
     this.maxOutputTokens = requireInteger('maxTokens', request.maxTokens, 1);
@@ -116,7 +132,7 @@ export class ScheduledRequest implements ServingRequest {
 
 function requireId(id: string): string {
   if (typeof id === 'string' && id !== '') return id;
-  throw new TierKVError('TKV_INPUT', `id is ${JSON.stringify(id)}. Give the request an id that is text.`, {
+  throw new TierKVError('TKV_INPUT', `id is ${described(id)}. Give the request an id that is text.`, {
     field: 'id',
   });
 }

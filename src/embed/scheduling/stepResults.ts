@@ -1,6 +1,7 @@
 /** What an engine hands in after a step, checked as a whole before anything is done, and what comes of it. */
 
 import { finishReasonNames, type StepOutcome, type StepPlan, TierKVError } from '../../runtime/index.ts';
+import { described, optionNames, requireFlag, requireOptions } from '../../runtime/options.ts';
 import { requireTokenId } from '../prompts/tokenList.ts';
 import type { ScheduledRequest } from './scheduledRequest.ts';
 
@@ -10,6 +11,12 @@ export interface SampledToken {
   /** The answer ends with this token, for instance because it completes a stop string. Default false. */
   readonly stop?: boolean | undefined;
 }
+
+export const sampledTokenNames: readonly string[] = optionNames<SampledToken>({
+  id: true,
+  token: true,
+  stop: true,
+});
 
 export interface FinishedRequest {
   readonly id: string;
@@ -50,12 +57,14 @@ export function takeTokens(
   for (let seat = plan.first(); seat !== -1; seat = plan.next(seat)) {
     if (plan.samples(seat)) expected.add(plan.request(seat));
   }
-  sampled.forEach(({ id, token }, i) => {
+  sampled.forEach((each, i) => {
+    const { id, token, stop } = requireOptions(each, sampledTokenNames, `sampled[${i}]`);
+    requireFlag(stop, `sampled[${i}].stop`);
     requireTokenId(token, `sampled[${i}].token`);
     const request = requests.get(id);
     if (request === undefined || !expected.has(request)) {
       const why = request?.sampledIn === step ? 'has its token already' : 'samples nothing in this step';
-      throw wrong(`sampled[${i}].id`, `is ${JSON.stringify(id)}, which ${why}`);
+      throw wrong(`sampled[${i}].id`, `is ${described(id)}, which ${why}`);
     }
     expected.delete(request);
     request.sampledIn = step;

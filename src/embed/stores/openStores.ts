@@ -6,6 +6,7 @@
 
 import { type EngineStores, StagingSlots, TransferEngine } from '../../backends/engine/index.ts';
 import { FileStore, type FileStoreOptions } from '../../backends/file/index.ts';
+import { guarded } from '../../backends/guarded.ts';
 import { MemoryStore } from '../../backends/memory/index.ts';
 import {
   type DeviceErrors,
@@ -16,6 +17,7 @@ import {
   openDevice,
 } from '../../backends/webgpu/index.ts';
 import { type KVManager, type PoolShape, Tier } from '../../runtime/index.ts';
+import { optionNames, requireOptions } from '../../runtime/options.ts';
 import { OpenParts } from './openParts.ts';
 
 export interface StoreConfig {
@@ -28,6 +30,14 @@ export interface StoreConfig {
    */
   readonly wrapStores?: ((stores: EngineStores) => EngineStores) | undefined;
 }
+
+export const storeConfigNames: readonly string[] = optionNames<StoreConfig>({
+  nvme: true,
+  adapter: true,
+  wait: true,
+  notice: true,
+  wrapStores: true,
+});
 
 export interface OpenStores extends AsyncDisposable {
   readonly device: GPUDevice;
@@ -54,7 +64,8 @@ export interface OpenStores extends AsyncDisposable {
  */
 export async function openStores(config: StoreConfig, manager: KVManager): Promise<OpenStores> {
   const shapeOf = (tier: Tier) => manager.config.tiers.find((each) => each.tier === tier)?.shape;
-  const notice = config.notice ?? (() => {});
+  requireOptions(config, storeConfigNames, 'config', 'TKV_CONFIG');
+  const notice = guarded(config.notice);
   const wrap = config.wrapStores ?? ((stores) => stores);
   let engine: TransferEngine | undefined;
   await using opened = new OpenParts();
@@ -78,7 +89,7 @@ export async function openStores(config: StoreConfig, manager: KVManager): Promi
       : opened.use(await FileStore.open(config.nvme.dir, nvmeShape, config.nvme.options));
   const files = nvme?.describe() ?? {};
   if (files.mode === 'buffered') notice(`NVMe: files are buffered (${files.modeReason})`);
-  if (files.restart === 'warm' && files.recoveredFrom !== 'checkpoint') {
+  if (files.restart === 'warm' && String(files.recoveredFrom).startsWith('all records')) {
     notice(`NVMe: what the files hold was found by reading ${files.recoveredFrom}`);
   }
   const unitBytes = Math.max(...manager.config.unitBytes);

@@ -6,6 +6,7 @@
 import type { FileStore, StoreIdentity } from '../../backends/file/index.ts';
 import { blake2s, type KVManager, layoutFingerprint, Tier } from '../../runtime/index.ts';
 import type { KVRuntimeConfig } from '../config.ts';
+import { inConfigNames } from '../configNames.ts';
 import type { RequestContext } from '../requests/context.ts';
 import type { StoreConfig } from './openStores.ts';
 
@@ -72,6 +73,11 @@ export async function saveToFiles(
   for (let position = 0; position < last; position++) {
     while (manager.evict(position, SAVE_BLOCKS, nowUs()).evicted > 0) await loop.idle();
   }
-  await nvme.sync();
+  try {
+    await nvme.sync();
+    nvme.requireInPlace();
+  } catch (error) {
+    throw inConfigNames(error);
+  }
   return manager.usage(last).slots.ready;
 }

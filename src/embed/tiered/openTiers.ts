@@ -1,5 +1,7 @@
 /** Opens a pool and the stores under it: what a tiered storage is made of. */
 
+import { guarded } from '../../backends/guarded.ts';
+import { resolvePoolConfig } from '../../runtime/granular/config.ts';
 import {
   checkMigratorOptions,
   type DecisionSink,
@@ -8,8 +10,10 @@ import {
   MultiGranularKVPool,
   type TierStore,
 } from '../../runtime/index.ts';
+import { optionNames, requireObject, requireOptions } from '../../runtime/options.ts';
 import { ManagerLoop } from '../managerLoop.ts';
 import { DeviceKeeper } from '../stores/deviceKeeper.ts';
+import { requireMachineHolds } from '../stores/machine.ts';
 import { type OpenStores, openStores, type StoreConfig } from '../stores/openStores.ts';
 import { adoptRecovered, nvmeIdentity } from '../stores/warm.ts';
 import { type StorageBackend, StoreBackend } from './storageBackend.ts';
@@ -33,6 +37,19 @@ export interface TieredStorageConfig extends Pick<StoreConfig, 'adapter' | 'wait
   readonly sink?: DecisionSink;
 }
 
+export const tieredStorageConfigNames: readonly string[] = optionNames<TieredStorageConfig>({
+  adapter: true,
+  wait: true,
+  notice: true,
+  wrapStores: true,
+  pool: true,
+  tiers: true,
+  links: true,
+  migration: true,
+  restart: true,
+  sink: true,
+});
+
 export interface OpenTiers {
   readonly set: TierSet;
   readonly pool: MultiGranularKVPool;
@@ -43,6 +60,8 @@ export interface OpenTiers {
 }
 
 export async function openTiers(config: TieredStorageConfig): Promise<OpenTiers> {
+  requireOptions(config, tieredStorageConfigNames, 'config', 'TKV_CONFIG');
+  requireObject(config.pool, 'pool', 'TKV_CONFIG');
   const set = tierSet(config.tiers);
   if (config.migration !== undefined && config.migration !== false) checkMigratorOptions(config.migration);
   const { hbm, ddr, nvme } = set;
@@ -55,11 +74,12 @@ export async function openTiers(config: TieredStorageConfig): Promise<OpenTiers>
     deviceId: hbm.deviceId ?? 0,
     privateKeyWords: config.pool.privateKeyWords ?? [a, b],
   };
+  await requireMachineHolds(resolvePoolConfig(poolConfig).manager, nvme?.path);
   const pool = new MultiGranularKVPool(poolConfig, config.sink ?? null);
   const { manager } = pool;
   const stores = await openStores(storeConfig(config, pool, nvme), manager);
   const loop = new ManagerLoop(manager, stores.engine, { also: pool.listener });
-  const keeper = new DeviceKeeper(manager, stores, loop, config.notice ?? (() => {}));
+  const keeper = new DeviceKeeper(manager, stores, loop, guarded(config.notice));
   if (stores.nvme !== undefined) adoptRecovered(manager, stores.nvme, stores.engine.nowUs());
   const all: readonly (() => TierStore | undefined)[] = [
     () => stores.hbm,

@@ -5,6 +5,7 @@
 
 import { configError, requireFinite, requireInteger, requirePositive } from '../../runtime/errors.ts';
 import { nearestName } from '../../runtime/nearestName.ts';
+import { described, optionNames, requireArray, requireOptions } from '../../runtime/options.ts';
 
 export const storageTiers = ['hbm', 'ddr', 'nvme'] as const;
 export type StorageTier = (typeof storageTiers)[number];
@@ -22,6 +23,15 @@ export interface TierConfig {
   readonly path?: string;
 }
 
+export const tierConfigNames: readonly string[] = optionNames<TierConfig>({
+  tier: true,
+  capacityBytes: true,
+  bandwidthGbps: true,
+  latencyUs: true,
+  deviceId: true,
+  path: true,
+});
+
 /** What `tierkv calibrate` writes for a link, or `parseLinkCalibration` reads. */
 export interface CalibratedLink {
   readonly baseLatencyUs: number;
@@ -37,13 +47,14 @@ export interface TierSet {
 
 /** @throws TKV_CONFIG for a tier that is missing, unknown or named twice, or a field that is wrong */
 export function tierSet(tiers: readonly TierConfig[]): TierSet {
+  requireArray(tiers, 'tiers', "Pass [{ tier: 'hbm', capacityBytes }, ...].", 'TKV_CONFIG');
   const byTier = new Map<string, TierConfig>();
   for (const [i, config] of tiers.entries()) {
-    const { tier } = config;
+    const { tier } = requireOptions(config, tierConfigNames, `tiers[${i}]`, 'TKV_CONFIG');
     if (!storageTiers.includes(tier)) {
       const near = nearestName(String(tier), storageTiers);
       const remedy = near === undefined ? `Use ${storageTiers.join(', ')}.` : `Did you mean ${near}?`;
-      throw configError(`tiers[${i}].tier`, `is ${JSON.stringify(tier)}`, remedy);
+      throw configError(`tiers[${i}].tier`, `is ${described(tier)}`, remedy);
     }
     if (byTier.has(tier)) throw configError(`tiers[${i}].tier`, `is ${tier} again`, 'Name each tier once.');
     byTier.set(tier, config);
@@ -57,7 +68,7 @@ export function tierSet(tiers: readonly TierConfig[]): TierSet {
   if (nvme !== undefined && (typeof nvme.path !== 'string' || nvme.path === '')) {
     throw configError(
       'nvme.path',
-      `is ${String(nvme.path)}`,
+      `is ${described(nvme.path)}`,
       'Name a directory that exists, or leave nvme out.',
     );
   }

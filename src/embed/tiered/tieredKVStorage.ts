@@ -19,12 +19,14 @@ import {
   KVMigrator,
   type MigrationPlan,
   type MigrationResult,
+  type MigratorOptions,
   type MoveEnd,
   type MultiGranularKVPool,
   Priority,
   requireBox,
   TierKVError,
 } from '../../runtime/index.ts';
+import { classifierOptionsNames } from '../../runtime/migration/classifier.ts';
 import { MigrationLoop } from '../migration/migrationLoop.ts';
 import type { StepEnd } from '../requests/context.ts';
 import { bytesOfBox, copyBox } from './boxCopies.ts';
@@ -64,7 +66,7 @@ export class TieredKVStorage implements AsyncDisposable {
     this.backends = open.backends;
     this.#units = new UnitBytes(open);
     const { migration } = config;
-    this.migrator = new KVMigrator(open.pool, { ...config.pool, ...(migration === false ? {} : migration) });
+    this.migrator = new KVMigrator(open.pool, migratorOptionsOf(config));
     const loop = new MigrationLoop(this.migrator, () => this.#now());
     this.#migration = migration === false || open.backends.length === 1 ? null : loop;
     open.loop.onRoom(() => this.#migration?.poke());
@@ -282,4 +284,10 @@ function notMoved(block: KVBlockDescriptor, tier: StorageTier, reason: string): 
 
 function inputError(field: string, problem: string): TierKVError {
   return new TierKVError('TKV_INPUT', `${field} ${problem}`, { field });
+}
+
+/** The thresholds of the pool's classifier, and what the storage says of its migration. */
+function migratorOptionsOf({ pool, migration }: TieredStorageConfig): MigratorOptions {
+  const thresholds = Object.entries(pool).filter(([name]) => classifierOptionsNames.includes(name));
+  return { ...Object.fromEntries(thresholds), ...(migration === false ? {} : migration) };
 }

@@ -4,6 +4,7 @@
  */
 
 import { configError, requireInteger } from '../errors.ts';
+import { optionNames, requireOptions } from '../options.ts';
 import { named, queueOrder, queueOrderNames, victimRule, victimRuleNames } from './state/policies.ts';
 
 export interface SchedulerConfig {
@@ -41,11 +42,31 @@ export interface SchedulerConfig {
    * ends soonest by the steps and loads measured so far, and what does not come in time is computed.
    */
   prefixLoads?: string;
+  /**
+   * What a request does whose next blocks another one of the batch computes just now, where blocks are
+   * published after their step. `awaited`, the default: it keeps its place in the queue, lets those behind it
+   * pass, and finds the blocks when they are published. `computed`: it computes them as well.
+   */
+  sharedPrefixes?: string;
 }
+
+export const schedulerConfigNames: readonly string[] = optionNames<SchedulerConfig>({
+  maxBatchedTokens: true,
+  maxSequences: true,
+  longPrefillTokens: true,
+  maxModelTokens: true,
+  queueOrder: true,
+  victimRule: true,
+  preemption: true,
+  publish: true,
+  prefixLoads: true,
+  sharedPrefixes: true,
+});
 
 export type PreemptionMode = 'recompute' | 'offload' | 'restart';
 export type PublishMode = 'whenComputed' | 'whenPlanned';
 export type PrefixLoadMode = 'awaited' | 'overlapped';
+export type SharedPrefixMode = 'awaited' | 'computed';
 
 export interface ResolvedSchedulerConfig {
   readonly maxBatchedTokens: number;
@@ -57,10 +78,12 @@ export interface ResolvedSchedulerConfig {
   readonly preemption: PreemptionMode;
   readonly publish: PublishMode;
   readonly prefixLoads: PrefixLoadMode;
+  readonly sharedPrefixes: SharedPrefixMode;
 }
 
 const preemptionModes = [{ name: 'recompute' }, { name: 'offload' }, { name: 'restart' }] as const;
 const publishModes = [{ name: 'whenComputed' }, { name: 'whenPlanned' }] as const;
+const sharedPrefixModes = [{ name: 'awaited' }, { name: 'computed' }] as const;
 const prefixLoadModes = [{ name: 'awaited' }, { name: 'overlapped' }] as const;
 
 export { queueOrderNames, victimRuleNames };
@@ -72,6 +95,7 @@ export function resolveSchedulerConfig(
   config: SchedulerConfig,
   hasLowerTier: boolean,
 ): ResolvedSchedulerConfig {
+  requireOptions(config, schedulerConfigNames, 'config', 'TKV_CONFIG');
   const preemption = named('preemption', config.preemption ?? 'recompute', preemptionModes).name;
   if (preemption === 'offload' && !hasLowerTier) {
     throw configError('preemption', 'is offload, but there is no tier below HBM', "Use 'recompute'.");
@@ -86,5 +110,6 @@ export function resolveSchedulerConfig(
     preemption,
     publish: named('publish', config.publish ?? 'whenComputed', publishModes).name,
     prefixLoads: named('prefixLoads', config.prefixLoads ?? 'awaited', prefixLoadModes).name,
+    sharedPrefixes: named('sharedPrefixes', config.sharedPrefixes ?? 'awaited', sharedPrefixModes).name,
   };
 }

@@ -8,6 +8,7 @@ import { requireInteger } from '../errors.ts';
 import type { BlockKeys } from '../keys/index.ts';
 import type { KVManager } from '../manager/kvManager.ts';
 import { Entry, type Sequence } from '../manager/sequences/blockTable/sequence.ts';
+import { optionNames, requireOptions } from '../options.ts';
 import type { LoadEstimate } from '../planning/loadOrRecompute.ts';
 
 export interface KVPort {
@@ -95,6 +96,12 @@ export interface ManagerPortConfig {
   afterCall?: (nowUs: number) => void;
 }
 
+export const managerPortConfigNames: readonly string[] = optionNames<ManagerPortConfig>({
+  blockTokens: true,
+  sizeClass: true,
+  afterCall: true,
+});
+
 const HBM = 0;
 
 export class ManagerPort implements KVPort {
@@ -108,6 +115,7 @@ export class ManagerPort implements KVPort {
 
   /** @throws TKV_CONFIG with the field at fault */
   constructor(manager: KVManager, config: ManagerPortConfig) {
+    requireOptions(config, managerPortConfigNames, 'config', 'TKV_CONFIG');
     const { unitBytes, tiers } = manager.config;
     this.#manager = manager;
     this.blockTokens = requireInteger('blockTokens', config.blockTokens, 1);

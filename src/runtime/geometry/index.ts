@@ -28,6 +28,7 @@ export {
   type KVLayoutConfig,
   kvLayout,
   layoutFingerprint,
+  requireKVLayout,
   requireLayout,
 } from './layout.ts';
 export { choosePageBytes, type PageSize, type PageSizeOptions } from './pageSize.ts';

@@ -14,6 +14,7 @@
  */
 
 import { configError, requireInteger, TierKVError } from '../errors.ts';
+import { described, optionNames, requireObject, requireOptions } from '../options.ts';
 
 /** Bytes of one element. Formats of equal width but other meaning are different types. */
 export const dtypeBytes = { f32: 4, f16: 2, bf16: 2, f8e4m3: 1, f8e5m2: 1, i8: 1, u8: 1 } as const;
@@ -47,6 +48,23 @@ export interface KVLayout extends KVLayoutConfig {
   readonly blockBytes: number;
 }
 
+export const kvLayoutNames: readonly string[] = optionNames<KVLayout>({
+  layers: true,
+  kvHeads: true,
+  headDim: true,
+  dtype: true,
+  blockTokens: true,
+  version: true,
+  order: true,
+  bytesPerElement: true,
+  rowBytes: true,
+  kvStrideBytes: true,
+  headStrideBytes: true,
+  layerStrideBytes: true,
+  tokenBytes: true,
+  blockBytes: true,
+});
+
 /** A block's offsets fit a signed 32-bit integer, in JavaScript, in WGSL and in a record. */
 export const blockBytesLimit: number = 2 ** 31 - 1;
 
@@ -56,6 +74,7 @@ export const blockBytesLimit: number = 2 ** 31 - 1;
  * large.
  */
 export function kvLayout(config: KVLayoutConfig): KVLayout {
+  requireOptions(config, kvLayoutNames, 'config', 'TKV_CONFIG');
   const { layers, kvHeads, headDim, dtype, blockTokens } = config;
   requireInteger('layers', layers, 1);
   requireInteger('kvHeads', kvHeads, 1);
@@ -63,7 +82,7 @@ export function kvLayout(config: KVLayoutConfig): KVLayout {
   requireInteger('blockTokens', blockTokens, 1);
   if (!Object.hasOwn(dtypeBytes, dtype)) {
     const known = Object.keys(dtypeBytes).join(', ');
-    throw configError('dtype', `is ${String(dtype)}, which is not known`, `Use one of ${known}.`);
+    throw configError('dtype', `is ${described(dtype)}, which is not known`, `Use one of ${known}.`);
   }
   const bytesPerElement = dtypeBytes[dtype];
   const rowBytes = headDim * bytesPerElement;
@@ -102,6 +121,14 @@ export function kvLayout(config: KVLayoutConfig): KVLayout {
     tokenBytes: blockBytes / blockTokens,
     blockBytes,
   });
+}
+
+/** What `kvLayout` made. @throws TKV_CONFIG for anything else, such as the plain settings of a layout */
+export function requireKVLayout(layout: KVLayout, field = 'layout'): KVLayout {
+  requireObject(layout, field, 'TKV_CONFIG');
+  const missing = kvLayoutNames.find((name) => layout[name as keyof KVLayout] === undefined);
+  if (missing === undefined) return layout;
+  throw configError(field, `has no ${missing}`, 'Pass what kvLayout({ ... }) gives, not its settings.');
 }
 
 const fingerprintFields = [

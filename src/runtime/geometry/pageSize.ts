@@ -6,6 +6,7 @@
  */
 
 import { configError, requireInteger } from '../errors.ts';
+import { optionNames, requireArray, requireOptions } from '../options.ts';
 
 export interface PageSizeOptions {
   /** The page is a multiple of this. 4096 suits direct I/O and any WebGPU binding offset. */
@@ -19,6 +20,13 @@ export interface PageSizeOptions {
   /** No page may be larger: unlimited when absent. */
   readonly maxPageBytes?: number;
 }
+
+export const pageSizeOptionsNames: readonly string[] = optionNames<PageSizeOptions>({
+  alignmentBytes: true,
+  maxWasteShare: true,
+  lcmLimitBytes: true,
+  maxPageBytes: true,
+});
 
 export interface PageSize {
   readonly pageBytes: number;
@@ -34,6 +42,8 @@ export interface PageSize {
  * enough.
  */
 export function choosePageBytes(unitBytes: readonly number[], options: PageSizeOptions = {}): PageSize {
+  requireArray(unitBytes, 'unitBytes', 'Name the sizes of units in bytes.', 'TKV_CONFIG');
+  requireOptions(options, pageSizeOptionsNames, 'options', 'TKV_CONFIG');
   const { alignmentBytes = 4096, maxWasteShare = 0.03, maxPageBytes = Number.MAX_SAFE_INTEGER } = options;
   if (unitBytes.length === 0) {
     throw configError('unitBytes', 'is empty', 'Name at least one unit size.');

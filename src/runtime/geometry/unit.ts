@@ -11,8 +11,9 @@
  */
 
 import { configError, invariant, requireInteger } from '../errors.ts';
+import { optionNames, requireOptions } from '../options.ts';
 import { boxBytes, contains, intersect, type KVBox, requireBox, sameBox } from './box.ts';
-import type { KVLayout } from './layout.ts';
+import { type KVLayout, requireKVLayout } from './layout.ts';
 
 export const Granularity = { BLOCK: 0, TOKEN: 1, HEAD: 2, LAYER: 3 } as const;
 export type Granularity = (typeof Granularity)[keyof typeof Granularity];
@@ -33,6 +34,15 @@ export interface UnitConfig {
   /** HEAD and LAYER: tokens of one unit; `blockTokens` when absent. */
   readonly tokensPerUnit?: number;
 }
+
+export const unitConfigNames: readonly string[] = optionNames<UnitConfig>({
+  granularity: true,
+  layers: true,
+  heads: true,
+  layersPerUnit: true,
+  headsPerUnit: true,
+  tokensPerUnit: true,
+});
 
 export interface UnitSpec {
   readonly granularity: Granularity;
@@ -70,6 +80,8 @@ const unitFields: readonly UnitField[] = freeFields[Granularity.HEAD];
 
 /** @throws TKV_CONFIG naming the field that the granularity fixes, or that is outside the layout. */
 export function unitSpec(layout: KVLayout, config: UnitConfig): UnitSpec {
+  requireKVLayout(layout);
+  requireOptions(config, unitConfigNames, 'config', 'TKV_CONFIG');
   const { granularity } = config;
   requireInteger('granularity', granularity, 0, granularityNames.length - 1);
   for (const field of unitFields) {

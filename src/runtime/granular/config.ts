@@ -12,8 +12,10 @@ import {
   type KVLayoutConfig,
   kvLayout,
 } from '../geometry/index.ts';
+import { kvLayoutNames } from '../geometry/layout.ts';
 import type { ManagerConfig, TierSize } from '../manager/config.ts';
 import type { ClassifierOptions } from '../migration/index.ts';
+import { described, optionNames, requireOptions } from '../options.ts';
 import type { PolicyChoice } from '../policy/index.ts';
 import { HALF_LIFE_US_DEFAULT } from '../usage/index.ts';
 import { type ColumnShapes, columnShapes } from './columns.ts';
@@ -75,6 +77,32 @@ export interface KVPoolConfig extends ClassifierOptions {
   readonly privateKeyWords?: readonly [number, number];
 }
 
+export const kvPoolConfigNames: readonly string[] = optionNames<KVPoolConfig>({
+  hotFrequencyThreshold: true,
+  coldTimeoutS: true,
+  warmFrequencyThreshold: true,
+  layout: true,
+  blockSize: true,
+  hbmCapacityBytes: true,
+  ddrCapacityBytes: true,
+  nvmeCapacityBytes: true,
+  defaultGranularity: true,
+  enableSharing: true,
+  enableTiering: true,
+  granularities: true,
+  layerGroups: true,
+  headUnit: true,
+  model: true,
+  secretKey: true,
+  deviceId: true,
+  eviction: true,
+  useHalfLifeS: true,
+  landingShare: true,
+  transferDeadlineUs: true,
+  maxJobs: true,
+  privateKeyWords: true,
+});
+
 export interface ResolvedPoolConfig {
   readonly layout: KVLayout;
   readonly defaultGranularity: Granularity;
@@ -91,6 +119,7 @@ export interface ResolvedPoolConfig {
 
 /** @throws TKV_CONFIG with the field that is wrong and the remedy */
 export function resolvePoolConfig(config: KVPoolConfig): ResolvedPoolConfig {
+  requireOptions(config, kvPoolConfigNames, 'config', 'TKV_CONFIG');
   const blockTokens = requireInteger('blockSize', config.blockSize ?? 16, 1);
   const layout = kvLayout({ ...shapeOf(config.layout), blockTokens });
   const served = config.granularities ?? Object.values(Granularity);
@@ -156,6 +185,8 @@ function requireGranularity(field: string, value: number): void {
 }
 
 function shapeOf(layout: KVPoolConfig['layout'] | undefined): KVPoolConfig['layout'] {
-  if (typeof layout === 'object' && layout !== null) return layout;
-  throw configError('layout', `is ${String(layout)}`, 'Give layers, kvHeads, headDim and dtype.');
+  if (typeof layout === 'object' && layout !== null) {
+    return requireOptions(layout, kvLayoutNames, 'layout', 'TKV_CONFIG');
+  }
+  throw configError('layout', `is ${described(layout)}`, 'Give layers, kvHeads, headDim and dtype.');
 }

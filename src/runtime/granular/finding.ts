@@ -2,10 +2,11 @@
 
 import type { Granularity } from '../geometry/index.ts';
 import { type KeyElements, keyToHex } from '../keys/index.ts';
+import { requireOptions } from '../options.ts';
 import type { Tier } from '../tier/tier.ts';
 import type { UseHistory } from '../usage/index.ts';
 import { type Column, columnsOf } from './columns.ts';
-import { type PrefixOptions, requireCount, requireTokens } from './requests.ts';
+import { type PrefixOptions, prefixOptionsNames, requireCount, requireTokens } from './requests.ts';
 import type { PoolState } from './state.ts';
 
 /** A cached block, held by some sequence or by none. */
@@ -29,8 +30,9 @@ export function findPrefix(
   state: PoolState,
   tokenIds: KeyElements,
   minMatchLength: number,
-  { granularity, layerIds, headIds, tenant = '' }: PrefixOptions,
+  options: PrefixOptions,
 ): FoundBlock[] {
+  const { granularity, layerIds, headIds, tenant = '' } = requireOptions(options, prefixOptionsNames);
   requireTokens('tokenIds', tokenIds, 0);
   requireCount('minMatchLength', minMatchLength, 0);
   const { shapes, defaultGranularity, layout } = state.config;

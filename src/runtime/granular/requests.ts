@@ -2,8 +2,9 @@
 
 import { TierKVError } from '../errors.ts';
 import type { Granularity } from '../geometry/index.ts';
-import type { KeyElements } from '../keys/index.ts';
+import { elementAt, type KeyElements } from '../keys/index.ts';
 import { nearestName } from '../nearestName.ts';
+import { described, optionNames } from '../options.ts';
 import type { Tier } from '../tier/tier.ts';
 import { inputError } from './columns.ts';
 
@@ -28,6 +29,18 @@ export interface AllocateRequest {
   readonly tenant?: string;
 }
 
+export const allocateRequestNames: readonly string[] = optionNames<AllocateRequest>({
+  sequenceId: true,
+  requestId: true,
+  numTokens: true,
+  layerIds: true,
+  headIds: true,
+  granularity: true,
+  preferredTier: true,
+  tokenIds: true,
+  tenant: true,
+});
+
 export interface PrefixOptions {
   /** Default: the pool's. */
   readonly granularity?: Granularity;
@@ -39,26 +52,34 @@ export interface PrefixOptions {
   readonly tenant?: string;
 }
 
+export const prefixOptionsNames: readonly string[] = optionNames<PrefixOptions>({
+  granularity: true,
+  layerIds: true,
+  headIds: true,
+  tenant: true,
+});
+
 export function requireName(field: string, value: unknown): void {
   if (typeof value === 'string' && value !== '') return;
-  throw inputError(field, `is ${JSON.stringify(value) ?? String(value)}. Give a text that is not empty.`);
+  throw inputError(field, `is ${described(value)}. Give a text that is not empty.`);
 }
 
 export function requireCount(field: string, value: unknown, min: number): void {
   if (typeof value === 'number' && Number.isSafeInteger(value) && value >= min) return;
-  throw inputError(field, `is ${String(value)}. Give an integer of at least ${min}.`);
+  throw inputError(field, `is ${described(value)}. Give an integer of at least ${min}.`);
 }
 
 /** Checks that there are enough tokens. Whether each is an id is checked where it is hashed. */
 export function requireTokens(field: string, tokens: KeyElements, atLeast: number): void {
   const count = tokens?.length;
-  if (typeof tokens === 'string' || !Number.isSafeInteger(count)) {
+  if (typeof tokens !== 'object' || !Number.isSafeInteger(count) || count < 0) {
     throw inputError(field, 'are no list. Pass an array of token ids.');
   }
   if (count < atLeast) throw inputError(field, `are ${count}, fewer than ${atLeast}. Pass all of them.`);
   for (let i = 0; i < count; i++) {
-    if (tokens[i] >>> 0 !== tokens[i]) {
-      throw inputError(`${field}[${i}]`, `is ${tokens[i]}, not an integer from 0 to 4294967295.`);
+    const token = elementAt(tokens, i);
+    if (token >>> 0 !== token) {
+      throw inputError(`${field}[${i}]`, `is ${described(tokens[i])}, not an integer from 0 to 4294967295.`);
     }
   }
 }

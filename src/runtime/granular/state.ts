@@ -1,6 +1,6 @@
 /** What a pool keeps: its manager, its sequences, and what is known of each block, held or only cached. */
 
-import { BlockKeys } from '../keys/index.ts';
+import { BlockKeys, type KeyElements } from '../keys/index.ts';
 import type { DecisionSink } from '../log/decisionSink.ts';
 import { KVManager } from '../manager/kvManager.ts';
 import type { Sequence } from '../manager/sequences/blockTable/sequence.ts';
@@ -88,7 +88,7 @@ export class PoolState implements DescriptorHost {
   }
 
   /** Keys of the full units among the first `tokenCount` tokens. */
-  keysOf(tenant: string, column: Column, tokens: ArrayLike<number>, tokenCount: number): BlockKeys {
+  keysOf(tenant: string, column: Column, tokens: KeyElements, tokenCount: number): BlockKeys {
     const keys = new BlockKeys();
     const list = Array.isArray(tokens) ? tokens : Array.from(tokens);
     this.#chains.of(tenant, column).hashBlocks(list, 0, keys, tokenCount);

@@ -14,10 +14,11 @@
  */
 
 import { invariant, TierKVError } from '../errors.ts';
+import { described, optionNames, requireOptions } from '../options.ts';
 import { blake2s } from './blake2s.ts';
 import { type BlockKeys, wordsPerKey } from './blockKeys.ts';
 import { CanonicalWriter } from './encoding.ts';
-import type { KeyElements, KeySource } from './keySource.ts';
+import { elementAt, type KeyElements, type KeySource, requireElements } from './keySource.ts';
 import { encodeTenant, Tag } from './namespace.ts';
 
 export interface ExternalNamespace {
@@ -25,23 +26,30 @@ export interface ExternalNamespace {
   readonly epoch: number;
 }
 
+export const externalNamespaceNames: readonly string[] = optionNames<ExternalNamespace>({
+  tenant: true,
+  epoch: true,
+});
+
 export class ExternalKeys implements KeySource {
   readonly elementsPerKey: number = 1;
   readonly #key: Uint32Array = new Uint32Array(wordsPerKey);
 
   /** @throws TKV_CONFIG naming `tenant` or `epoch`. */
-  constructor({ tenant, epoch }: ExternalNamespace) {
+  constructor(namespace: ExternalNamespace) {
+    const { tenant, epoch } = requireOptions(namespace, externalNamespaceNames, 'namespace', 'TKV_CONFIG');
     const writer = new CanonicalWriter().text(Tag.DOMAIN, 'tierkv external keys 1');
     const digest = blake2s(encodeTenant(writer, tenant, epoch).finish(), 8);
     for (let i = 0; i < digest.length; i++) this.#key[2 + (i >> 2)] |= digest[i] << ((i & 3) * 8);
   }
 
-  hashBlocks(ids: KeyElements, from: number, out: BlockKeys, idCount: number = ids.length): number {
+  hashBlocks(ids: KeyElements, from: number, out: BlockKeys, idCount: number = ids?.length): number {
+    requireElements(ids, 'ids');
     invariant(from <= idCount && idCount <= ids.length, 'a sequence has no more ids than its array');
     out.truncate(from);
     out.reserve(idCount);
     for (let i = from; i < idCount; i++) {
-      this.#shuffle(ids[i], i);
+      this.#shuffle(elementAt(ids, i), ids[i], i);
       out.append(this.#key, 0);
     }
     return out.length;
@@ -63,11 +71,11 @@ export class ExternalKeys implements KeySource {
     return (high >>> 0) * 2 ** 32 + (low >>> 0);
   }
 
-  #shuffle(id: number, index: number): void {
+  #shuffle(id: number, given: unknown, index: number): void {
     if (!Number.isSafeInteger(id) || id < 0) {
       throw new TierKVError(
         'TKV_INPUT',
-        `ids[${index}] is ${id}, not an integer from 0 to 2^53 - 1. Number the blocks of the trace from 0.`,
+        `ids[${index}] is ${described(given)}, not an integer from 0 to 2^53 - 1. Number the blocks of the trace from 0.`,
         { field: `ids[${index}]` },
       );
     }

@@ -10,6 +10,8 @@
  */
 
 import { invariant, TierKVError } from '../errors.ts';
+import { requireKVLayout } from '../geometry/index.ts';
+import { described, requireOptions } from '../options.ts';
 import {
   compress,
   digestBytesMax,
@@ -19,27 +21,67 @@ import {
   stateWords,
 } from './blake2s.ts';
 import { type BlockKeys, wordsPerKey } from './blockKeys.ts';
-import type { KeyElements, KeySource } from './keySource.ts';
-import { deriveNamespaceKey, type KeyNamespace, tokensPerKey } from './namespace.ts';
+import { elementAt, type KeyElements, type KeySource, requireElements } from './keySource.ts';
+import { deriveNamespaceKey, type KeyNamespace, keyNamespaceNames, tokensPerKey } from './namespace.ts';
+import { type RequestExtras, requestExtras } from './requestExtras.ts';
 
 const headerWords = 6;
+const digestWords = digestBytesMax / 4;
 
 export class KeyChain implements KeySource {
   readonly elementsPerKey: number;
   readonly #midstate: Uint32Array;
+  /** Where the hashes of blocks begin that extras of one request enter. */
+  #withExtras: ReadonlyMap<number, Uint32Array> = new Map();
   readonly #state: Uint32Array = new Uint32Array(stateWords);
   readonly #message: Uint32Array = new Uint32Array(messageWords);
   readonly #key: Uint32Array = new Uint32Array(wordsPerKey);
 
   /** @throws TKV_CONFIG naming the field of the namespace that is missing or malformed. */
-  constructor(namespace: KeyNamespace) {
+  constructor(namespace: KeyNamespace | KeyChain) {
+    if (namespace instanceof KeyChain) {
+      this.elementsPerKey = namespace.elementsPerKey;
+      this.#midstate = namespace.#midstate;
+      return;
+    }
+    requireOptions(namespace, keyNamespaceNames, 'namespace', 'TKV_CONFIG');
+    requireKVLayout(namespace.layout);
     this.elementsPerKey = tokensPerKey(namespace);
     const namespaceKey = deriveNamespaceKey(namespace);
     this.#midstate = keyedMidstate(namespaceKey, digestBytesMax);
     namespaceKey.fill(0);
   }
 
-  hashBlocks(tokens: KeyElements, from: number, out: BlockKeys, tokenCount: number = tokens.length): number {
+  /**
+   * The chain of one request with extras: its keys are those of this chain up to the first block that extras
+   * enter. From there on only requests with the same extras have the same keys.
+   * @throws TKV_INPUT naming the extra that is none
+   */
+  withExtras(extras: RequestExtras): KeyChain {
+    const digests = requestExtras(extras, this.elementsPerKey);
+    if (digests.size === 0) return this;
+    const chain = new KeyChain(this);
+    chain.#withExtras = new Map([...digests].map(([block, digest]) => [block, this.#midstateOf(digest)]));
+    return chain;
+  }
+
+  /** A key of the namespace and the digest. Blocks have a count of at least 1 where this message has 0. */
+  #midstateOf(digest: Uint8Array): Uint32Array {
+    const state = this.#midstate.slice();
+    const message = new Uint32Array(messageWords);
+    const words = new Uint8Array(4 * digestWords);
+    words.set(digest);
+    const view = new DataView(words.buffer);
+    for (let i = 0; i < digestWords; i++) message[headerWords + i] = view.getUint32(4 * i, true);
+    compress(state, message, 2 * messageBytes, true);
+    const key = new Uint8Array(digestBytesMax);
+    const out = new DataView(key.buffer);
+    for (let i = 0; i < stateWords; i++) out.setUint32(4 * i, state[i], true);
+    return keyedMidstate(key, digestBytesMax);
+  }
+
+  hashBlocks(tokens: KeyElements, from: number, out: BlockKeys, tokenCount: number = tokens?.length): number {
+    requireElements(tokens);
     invariant(tokenCount <= tokens.length, 'a sequence has no more tokens than its array');
     const blocks = Math.floor(tokenCount / this.elementsPerKey);
     invariant(from <= blocks, () => `block ${from} is not full yet: there are ${blocks} full blocks`);
@@ -74,7 +116,8 @@ export class KeyChain implements KeySource {
   #hash(tokens: KeyElements, block: number, count: number, keys: BlockKeys): void {
     const state = this.#state;
     const message = this.#message;
-    for (let i = 0; i < stateWords; i++) state[i] = this.#midstate[i];
+    const midstate = this.#withExtras.get(block) ?? this.#midstate;
+    for (let i = 0; i < stateWords; i++) state[i] = midstate[i];
     message[0] = count;
     message[1] = block;
     const parents = keys.words;
@@ -85,8 +128,8 @@ export class KeyChain implements KeySource {
     let filled = headerWords;
     let hashedBytes = messageBytes;
     for (let i = start; i < start + count; i++) {
-      const token = tokens[i];
-      if (token >>> 0 !== token) throw badToken(i, token);
+      const token = elementAt(tokens, i);
+      if (token >>> 0 !== token) throw badToken(i, tokens[i]);
       if (filled === messageWords) {
         hashedBytes += messageBytes;
         compress(state, message, hashedBytes, false);
@@ -101,10 +144,10 @@ export class KeyChain implements KeySource {
   }
 }
 
-function badToken(index: number, token: number): TierKVError {
+function badToken(index: number, token: unknown): TierKVError {
   return new TierKVError(
     'TKV_INPUT',
-    `tokens[${index}] is ${token}, not an integer from 0 to 4294967295. Pass token ids as the ` +
+    `tokens[${index}] is ${described(token)}, not an integer from 0 to 4294967295. Pass token ids as the ` +
       `tokenizer gave them.`,
     { field: `tokens[${index}]` },
   );

@@ -4,10 +4,33 @@
  * namespace.
  */
 
+import { TierKVError } from '../errors.ts';
+import { described } from '../options.ts';
 import type { BlockKeys } from './blockKeys.ts';
 
-/** Token ids, or block ids for `ExternalKeys`: integers of at least 0. */
-export type KeyElements = Int32Array | Uint32Array | Float64Array | readonly number[];
+/** Token ids, or block ids for `ExternalKeys`: integers of at least 0, as tokenizers give them. */
+export type KeyElements =
+  | Int32Array
+  | Uint32Array
+  | Float64Array
+  | BigInt64Array
+  | BigUint64Array
+  | readonly (number | bigint)[];
+
+/** Element `i` as a number; NaN for what is neither a number nor a bigint. */
+export function elementAt(elements: KeyElements, i: number): number {
+  const element = elements[i];
+  if (typeof element === 'number') return element;
+  return typeof element === 'bigint' ? Number(element) : Number.NaN;
+}
+
+/** @throws TKV_INPUT for what is no list of numbers, as far as its length says */
+export function requireElements(elements: KeyElements, field = 'tokens'): void {
+  const isList = typeof elements === 'object' && elements !== null;
+  if (isList && Number.isSafeInteger(elements.length) && elements.length >= 0) return;
+  const problem = `${field} must be a list, and it is ${described(elements)}`;
+  throw new TierKVError('TKV_INPUT', `${problem}. Pass an array of token ids.`, { field });
+}
 
 export interface KeySource {
   /** Elements that one key covers: tokens of a unit, or one id. */

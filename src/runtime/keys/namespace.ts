@@ -14,10 +14,12 @@ import {
   granularityNames,
   type KVLayout,
   layoutFingerprint,
+  requireKVLayout,
   type UnitSpec,
   unitBox,
   unitSpec,
 } from '../geometry/index.ts';
+import { described, optionNames, requireObject } from '../options.ts';
 import { blake2s, digestBytesMax, keyBytesMax } from './blake2s.ts';
 import { CanonicalWriter } from './encoding.ts';
 
@@ -38,6 +40,17 @@ export interface KeyNamespace {
   /** What else determines the bytes, by name: adapter, rope scaling, quantization scales. */
   readonly extras?: Readonly<Record<string, string>>;
 }
+
+export const keyNamespaceNames: readonly string[] = optionNames<KeyNamespace>({
+  secretKey: true,
+  tenant: true,
+  epoch: true,
+  model: true,
+  layout: true,
+  unit: true,
+  unitInRange: true,
+  extras: true,
+});
 
 /** Tags of the encoding. A tag is never reused for another meaning. */
 export const Tag = {
@@ -69,10 +82,16 @@ export function tokensPerKey(namespace: KeyNamespace): number {
  */
 export function encodeNamespace(namespace: KeyNamespace): Uint8Array {
   const { layout, unitInRange = 0, extras = {} } = namespace;
+  requireKVLayout(layout);
+  requireObject(extras, 'extras', 'TKV_CONFIG');
   const unit = namespace.unit ?? unitSpec(layout, { granularity: Granularity.BLOCK });
   requireInteger('unitInRange', unitInRange, 0, unit.unitsPerTokenRange - 1);
   if (typeof namespace.model !== 'string' || namespace.model === '') {
-    throw configError('model', 'is empty', 'Name the weights, with their revision.');
+    throw configError(
+      'model',
+      `must be text, and it is ${namespace.model === '' ? 'empty' : described(namespace.model)}`,
+      'Name the weights, with their revision.',
+    );
   }
   const box = unitBox(layout, unit, unitInRange);
   const writer = new CanonicalWriter().text(Tag.DOMAIN, 'tierkv key namespace 1');
@@ -124,10 +143,11 @@ export function deriveNamespaceKey(namespace: KeyNamespace): Uint8Array {
     secretKey.length < secretKeyBytesMin ||
     secretKey.length > keyBytesMax
   ) {
-    const found = secretKey instanceof Uint8Array ? `has ${secretKey.length} bytes` : 'is no Uint8Array';
+    const found =
+      secretKey instanceof Uint8Array ? `it has ${secretKey.length}` : `it is ${described(secretKey)}`;
     throw configError(
       'secretKey',
-      `${found}, not ${secretKeyBytesMin} to ${keyBytesMax}`,
+      `must be a Uint8Array of ${secretKeyBytesMin} to ${keyBytesMax} bytes, and ${found}`,
       `Generate ${keyBytesMax} random bytes once and keep them.`,
     );
   }

@@ -28,8 +28,12 @@ export class SchedulerReplay {
   /** @throws TKV_INPUT for what no run can have had */
   apply({ op, nowUs, head, args, owner, id, words }: RecordedSchedulerInput): void {
     if (head !== undefined) {
-      const port = new ManagerPort(this.#manager, head);
-      this.#scheduler = new Scheduler(head, port, this.#sink?.scheduler?.(head, nowUs) ?? null);
+      const { blockTokens, sizeClass, ...config } = head;
+      const port = new ManagerPort(this.#manager, { blockTokens, sizeClass });
+      const sink = this.#sink?.scheduler?.(head, nowUs) ?? null;
+      // Logs from before there was a choice have none: equal requests of a step all computed.
+      const sharedPrefixes = config.sharedPrefixes ?? 'computed';
+      this.#scheduler = new Scheduler({ ...config, sharedPrefixes }, port, sink);
       this.#requests = new Map();
       return;
     }

@@ -6,6 +6,7 @@
 
 import type { TableMemory } from '../content/tableMemory.ts';
 import { configError, requireFraction, requireInteger } from '../errors.ts';
+import { described, oneOf, optionNames, requireOptions } from '../options.ts';
 import { defaultEviction, type PolicyChoice, resolvePolicy } from '../policy/index.ts';
 import { type PoolShape, poolShape } from '../pool/shape.ts';
 import { Tier, tierName } from '../tier/tier.ts';
@@ -26,6 +27,13 @@ export interface TierSize {
   /** Bounds what is written to a lower tier by what is read from it. Default: no bound. */
   writeBudget?: WriteBudgetConfig;
 }
+
+export const tierSizeNames: readonly string[] = optionNames<TierSize>({
+  capacityBytes: true,
+  landingBytes: true,
+  offload: true,
+  writeBudget: true,
+});
 
 export interface ManagerConfig {
   /** Bytes of a unit, by size class. Class 0 is the whole block. */
@@ -86,6 +94,28 @@ export interface ManagerConfig {
   tableMemory?: TableMemory;
 }
 
+export const managerConfigNames: readonly string[] = optionNames<ManagerConfig>({
+  unitBytes: true,
+  pageBytes: true,
+  hbm: true,
+  ddr: true,
+  nvme: true,
+  remote: true,
+  eviction: true,
+  owners: true,
+  sharedOwner: true,
+  lowerCopy: true,
+  whenLowerFull: true,
+  offloadThreshold: true,
+  leavingShare: true,
+  transferDeadlineUs: true,
+  thrashingWindowUs: true,
+  chainedKeys: true,
+  maxJobs: true,
+  useHalfLifeUs: true,
+  tableMemory: true,
+});
+
 export interface ResolvedTier {
   readonly tier: Tier;
   readonly shape: PoolShape;
@@ -115,6 +145,7 @@ export interface ResolvedConfig {
 
 /** @throws TKV_CONFIG with the field that is wrong */
 export function resolveConfig(config: ManagerConfig): ResolvedConfig {
+  requireOptions(config, managerConfigNames, 'config', 'TKV_CONFIG');
   const { unitBytes } = config;
   if (!Array.isArray(unitBytes)) throw configError('unitBytes', 'is no list', 'Name the bytes of a block.');
   if (unitBytes.length === 0) throw configError('unitBytes', 'is empty', 'Name the bytes of a block.');
@@ -185,8 +216,9 @@ function resolveTier(
 ): ResolvedTier {
   const name = tierName(tier);
   if (typeof size !== 'object' || size === null) {
-    throw configError(name, `is ${JSON.stringify(size)}`, `Give it ${name}.capacityBytes.`);
+    throw configError(name, `is ${described(size)}`, `Give it ${name}.capacityBytes.`);
   }
+  requireOptions(size, tierSizeNames, name, 'TKV_CONFIG');
   requireInteger(`${name}.capacityBytes`, size.capacityBytes, 0);
   requireInteger(`${name}.landingBytes`, size.landingBytes ?? 0, 0);
   const pages = Math.floor(size.capacityBytes / pageBytes);
@@ -208,15 +240,4 @@ function resolveTier(
   }
   const writeBudget = checkedBudget(name, size.writeBudget);
   return { tier, shape, capacityBytes: pages * pageBytes, writeBudget };
-}
-
-function oneOf<T extends string>(field: string, value: T, allowed: readonly T[]): T {
-  if (!allowed.includes(value)) {
-    throw configError(
-      field,
-      `is ${JSON.stringify(value)}`,
-      `Use ${allowed.map((a) => `'${a}'`).join(' or ')}.`,
-    );
-  }
-  return value;
 }

@@ -12,6 +12,7 @@
  */
 
 import { configError, requirePositive } from '../errors.ts';
+import { optionNames, requireObject } from '../options.ts';
 import type { UseHistory } from '../usage/index.ts';
 
 export const temperatures = ['hot', 'warm', 'cold'] as const;
@@ -25,6 +26,12 @@ export interface ClassifierOptions {
   /** Uses per second from which on a block is warm. Default 0.1. */
   readonly warmFrequencyThreshold?: number;
 }
+
+export const classifierOptionsNames: readonly string[] = optionNames<ClassifierOptions>({
+  hotFrequencyThreshold: true,
+  coldTimeoutS: true,
+  warmFrequencyThreshold: true,
+});
 
 /** Whatever has a history of uses: a descriptor of a pool, a block of a manager. */
 export interface Used {
@@ -40,6 +47,7 @@ export class HotColdClassifier {
 
   /** @throws TKV_CONFIG for a threshold that is not positive, or a warm one above the hot one */
   constructor(options: ClassifierOptions = {}) {
+    requireObject(options, 'options', 'TKV_CONFIG');
     const { hotFrequencyThreshold = 1, coldTimeoutS = 60, warmFrequencyThreshold = 0.1 } = options;
     this.hotFrequencyThreshold = requirePositive('hotFrequencyThreshold', hotFrequencyThreshold);
     this.coldTimeoutS = requirePositive('coldTimeoutS', coldTimeoutS);

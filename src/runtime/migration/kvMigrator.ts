@@ -12,7 +12,13 @@ import { TierKVError } from '../errors.ts';
 import { linkName, type TierName, tierName, tierNames } from '../tier/tier.ts';
 import { Priority } from '../transfer/jobTable.ts';
 import { HotColdClassifier } from './classifier.ts';
-import { batchBytesOf, intervalUsOf, type MigratorOptions, thresholdsOf } from './options.ts';
+import {
+  batchBytesOf,
+  intervalUsOf,
+  type MigratorOptions,
+  requireMigratorOptions,
+  thresholdsOf,
+} from './options.ts';
 import { directions, type MigratableBlock, type MigrationPlan, planMoves, type Thresholds } from './plan.ts';
 import type { MigrationPort, MigrationResult, MigrationStats, MoveEnd } from './port.ts';
 
@@ -43,7 +49,7 @@ export class KVMigrator<Block extends MigratableBlock = MigratableBlock> {
 
   /** @throws TKV_CONFIG for shares out of order, or a threshold that is none */
   constructor(port: MigrationPort<Block>, options: MigratorOptions = {}) {
-    this.classifier = new HotColdClassifier(options);
+    this.classifier = new HotColdClassifier(requireMigratorOptions(options));
     this.#port = port;
     this.#thresholds = thresholdsOf(options);
     this.#batchBytes = batchBytesOf(options);

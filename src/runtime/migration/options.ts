@@ -1,6 +1,7 @@
 /** The shares of a tier at which blocks move, checked. */
 
 import { configError, requireFraction, requireInteger, requirePositive, TierKVError } from '../errors.ts';
+import { optionNames, requireOptions } from '../options.ts';
 import { type ClassifierOptions, HotColdClassifier } from './classifier.ts';
 import type { Thresholds } from './plan.ts';
 
@@ -16,6 +17,17 @@ export interface MigratorOptions extends ClassifierOptions {
   /** `tick` plans at most once in so many microseconds. Default 250,000. */
   readonly intervalUs?: number;
 }
+
+export const migratorOptionsNames: readonly string[] = optionNames<MigratorOptions>({
+  hotFrequencyThreshold: true,
+  coldTimeoutS: true,
+  warmFrequencyThreshold: true,
+  downFrom: true,
+  downTo: true,
+  upBelow: true,
+  batchBytes: true,
+  intervalUs: true,
+});
 
 const LIFETIME_MIN_S = 1;
 const DEADLINE_MS = 10_000;
@@ -39,6 +51,7 @@ export function thresholdsOf({ downFrom = 0.9, downTo = 0.8, upBelow = 0.5 }: Mi
  * Options that a migrator takes, before anything is opened for it. @throws TKV_CONFIG naming `migration.x`
  */
 export function checkMigratorOptions(options: MigratorOptions): void {
+  requireMigratorOptions(options, 'migration');
   try {
     new HotColdClassifier(options);
     thresholdsOf(options);
@@ -52,6 +65,11 @@ export function checkMigratorOptions(options: MigratorOptions): void {
       cause: error,
     });
   }
+}
+
+/** @throws TKV_CONFIG for what is no object, and for a name that is unknown */
+export function requireMigratorOptions(options: MigratorOptions, field = 'options'): MigratorOptions {
+  return requireOptions(options, migratorOptionsNames, field, 'TKV_CONFIG');
 }
 
 export function batchBytesOf({ batchBytes = 8 * 1024 * 1024 }: MigratorOptions): number {

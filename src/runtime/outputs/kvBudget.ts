@@ -2,10 +2,10 @@
 
 import { requireInteger } from '../errors.ts';
 import type { KVManager } from '../manager/kvManager.ts';
-import type { Tier } from '../tier/tier.ts';
+import { type TierName, tierName } from '../tier/tier.ts';
 
 export interface TierBudget {
-  readonly tier: Tier;
+  readonly tier: TierName;
   readonly capacityBytes: number;
   /** Bytes that cannot be evicted now: held by sequences, written, or on their way in. */
   readonly fixedBytes: number;
@@ -44,7 +44,7 @@ export function kvBudget(manager: KVManager, owner = 0): KVBudget {
     const unaskedBytes = position === 0 ? manager.unaskedBytes(owner) : 0;
     const availableBytes = Math.max(0, capacityBytes - fixedBytes - protectedBytes + unaskedBytes);
     return {
-      tier,
+      tier: tierName(tier),
       capacityBytes,
       fixedBytes,
       protectedBytes,

@@ -2,10 +2,10 @@
 
 import type { SchedulerCounters } from '../batching/core.ts';
 import type { KVManager } from '../manager/kvManager.ts';
-import type { Tier } from '../tier/tier.ts';
+import { type TierName, tierName } from '../tier/tier.ts';
 
 export interface TierMetrics {
-  readonly tier: Tier;
+  readonly tier: TierName;
   /** Share of the blocks looked up that were found here, the fastest copy counting. */
   readonly hitRate: number;
   readonly evictedBlocks: number;
@@ -44,7 +44,7 @@ export function kvMetrics(manager: KVManager, scheduler?: Readonly<SchedulerCoun
   const lookups = hits + c.misses;
   const tiers = manager.tiers.map(
     (tier, position): TierMetrics => ({
-      tier,
+      tier: tierName(tier),
       hitRate: share(c.hits[position], lookups),
       evictedBlocks: c.evictions[position],
       demotedBlocks: c.demotions[position],

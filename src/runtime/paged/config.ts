@@ -1,6 +1,7 @@
 /** The configuration of a continuous batch's cache, with the defaults of the design note. */
 
 import { configError, requireFraction, requireInteger } from '../errors.ts';
+import { optionNames, requireOptions } from '../options.ts';
 
 export interface KVCacheConfiguration {
   /** Tokens of a page. Default 16. */
@@ -17,6 +18,15 @@ export interface KVCacheConfiguration {
   readonly enableCompaction?: boolean;
 }
 
+export const kvCacheConfigurationNames: readonly string[] = optionNames<KVCacheConfiguration>({
+  pageSizeTokens: true,
+  initialPagesPerRequest: true,
+  maxPagesPerRequest: true,
+  cacheBlockSizeBytes: true,
+  targetUtilization: true,
+  enableCompaction: true,
+});
+
 export type ResolvedKVCacheConfiguration = Required<KVCacheConfiguration> & {
   /** Bytes of a page: those of its tokens. */
   readonly pageBytes: number;
@@ -24,6 +34,7 @@ export type ResolvedKVCacheConfiguration = Required<KVCacheConfiguration> & {
 
 /** @throws TKV_CONFIG with the field at fault */
 export function resolveCacheConfiguration(config: KVCacheConfiguration): ResolvedKVCacheConfiguration {
+  requireOptions(config, kvCacheConfigurationNames, 'config', 'TKV_CONFIG');
   const pageSizeTokens = requireInteger('pageSizeTokens', config.pageSizeTokens ?? 16, 1);
   const cacheBlockSizeBytes = requireInteger('cacheBlockSizeBytes', config.cacheBlockSizeBytes ?? 1024, 1);
   const maxPagesPerRequest = requireInteger('maxPagesPerRequest', config.maxPagesPerRequest ?? 256, 1);

@@ -2,6 +2,7 @@
 
 import { configError } from '../errors.ts';
 import { nearestName } from '../nearestName.ts';
+import { described } from '../options.ts';
 import { Arc } from './arc.ts';
 import type { EvictionPolicy, PolicyChoice, PolicyWorld } from './evictionPolicy.ts';
 import { Fifo } from './fifo.ts';
@@ -46,7 +47,8 @@ export const evictionPolicyNames: readonly string[] = Object.keys(policies);
  * not known
  */
 export function resolvePolicy(choice: PolicyChoice): PolicyChoice {
-  const entry = policies[choice.policy];
+  requireChoice('eviction', choice, evictionPolicyNames);
+  const entry = Object.hasOwn(policies, choice.policy) ? policies[choice.policy] : undefined;
   if (entry === undefined) throw unknown('eviction.policy', choice.policy, evictionPolicyNames);
   const names = Object.keys(entry.parameters);
   for (const [name, value] of Object.entries(choice)) {
@@ -63,6 +65,20 @@ export function resolvePolicy(choice: PolicyChoice): PolicyChoice {
 /** @param choice as `resolvePolicy` returns it */
 export function makeEvictionPolicy(choice: PolicyChoice, world: PolicyWorld): Retaining {
   return new Retaining(policies[choice.policy].make(world, choice), world);
+}
+
+/** `{ policy: name, ... }`. @throws TKV_CONFIG for anything else, such as the name alone */
+export function requireChoice(
+  field: string,
+  choice: { readonly policy: string },
+  names: readonly string[],
+): void {
+  if (typeof choice === 'object' && choice !== null && typeof choice.policy === 'string') return;
+  const isName = typeof choice === 'string' && names.includes(choice);
+  const isObject = typeof choice === 'object' && choice !== null && !Array.isArray(choice);
+  const found = isObject ? `policy ${described(choice.policy)}` : described(choice);
+  const example = isName ? choice : names[0];
+  throw configError(field, `must name a policy, and it is ${found}`, `Pass { policy: '${example}' }.`);
 }
 
 function unknown(field: string, name: string, known: readonly string[]): Error {

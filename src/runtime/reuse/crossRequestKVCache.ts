@@ -8,9 +8,18 @@
  */
 
 import { requireInteger, TierKVError } from '../errors.ts';
-import { BlockKeys, type KeyElements, type KeySource, keyToHex, wordsPerKey } from '../keys/index.ts';
+import {
+  BlockKeys,
+  elementAt,
+  type KeyElements,
+  type KeySource,
+  keyToHex,
+  requireElements,
+  wordsPerKey,
+} from '../keys/index.ts';
 import type { KVManager } from '../manager/kvManager.ts';
 import { Entry, type Sequence } from '../manager/sequences/blockTable/sequence.ts';
+import { optionNames, requireFunction, requireOptions, requireText } from '../options.ts';
 import { SiblingBlocks } from './siblingBlocks.ts';
 
 export interface ReuseResult {
@@ -53,6 +62,17 @@ export interface ReuseConfig {
   readonly nowUs: () => number;
 }
 
+export const reuseConfigNames: readonly string[] = optionNames<ReuseConfig>({
+  blockTokens: true,
+  enableTenantIsolation: true,
+  domainOf: true,
+  keysOf: true,
+  ownerOf: true,
+  sizeClass: true,
+  maxSiblings: true,
+  nowUs: true,
+});
+
 interface Reuse {
   readonly sequence: Sequence;
   readonly domain: string;
@@ -74,6 +94,9 @@ export class CrossRequestKVCache {
 
   /** @throws TKV_CONFIG with the field at fault */
   constructor(manager: KVManager, config: ReuseConfig) {
+    requireOptions(config, reuseConfigNames, 'config', 'TKV_CONFIG');
+    requireFunction(config.keysOf, 'keysOf', 'TKV_CONFIG');
+    requireFunction(config.nowUs, 'nowUs', 'TKV_CONFIG');
     this.#manager = manager;
     this.#config = config;
     requireInteger('blockTokens', config.blockTokens, 1);
@@ -87,6 +110,8 @@ export class CrossRequestKVCache {
    * @throws TKV_INPUT for a request that has not been released; nothing is counted then
    */
   tryReuse(requestId: string, tokenIds: KeyElements, tenantId = ''): ReuseResult {
+    requireText(requestId, 'requestId', 'Name the request.');
+    requireElements(tokenIds, 'tokenIds');
     if (this.#requests.has(requestId)) {
       throw new TierKVError('TKV_INPUT', `requestId ${requestId} is in use. Release it first.`, {
         field: 'requestId',
@@ -163,6 +188,7 @@ export class CrossRequestKVCache {
     tenantId = '',
   ): void {
     const reuse = this.#of(requestId);
+    requireElements(tokenIds, 'tokenIds');
     if (this.#domainOf(tenantId) !== reuse.domain) {
       throw new TierKVError('TKV_INPUT', `tenantId is not that of ${requestId}. Commit as you began.`, {
         field: 'tenantId',
@@ -220,7 +246,7 @@ export class CrossRequestKVCache {
 
   #learn({ domain, keys }: Reuse, tokens: KeyElements, i: number): void {
     const { blockTokens } = this.#config;
-    const own = Uint32Array.from({ length: blockTokens }, (_, t) => tokens[i * blockTokens + t]);
+    const own = Uint32Array.from({ length: blockTokens }, (_, t) => elementAt(tokens, i * blockTokens + t));
     const key = keys.words.slice(i * wordsPerKey, (i + 1) * wordsPerKey);
     this.#siblings.add(nameOf(domain, keys, i - 1), nameOf(domain, keys, i), key, own);
   }
@@ -233,9 +259,13 @@ export class CrossRequestKVCache {
   #of(requestId: string): Reuse {
     const reuse = this.#requests.get(requestId);
     if (reuse !== undefined) return reuse;
-    throw new TierKVError('TKV_UNKNOWN_ID', `requestId ${requestId} is not known. Call tryReuse first.`, {
-      field: 'requestId',
-    });
+    throw new TierKVError(
+      'TKV_UNKNOWN_ID',
+      `requestId ${String(requestId)} is not known. Call tryReuse first.`,
+      {
+        field: 'requestId',
+      },
+    );
   }
 }
 

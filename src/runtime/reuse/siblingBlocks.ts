@@ -3,6 +3,8 @@
  * first tokens from. It holds so many blocks at most, and forgets the one that came first.
  */
 
+import { elementAt, type KeyElements } from '../keys/index.ts';
+
 interface Sibling {
   readonly key: Uint32Array;
   readonly tokens: Uint32Array;
@@ -56,7 +58,7 @@ export class SiblingBlocks {
    */
   longest(
     parent: string,
-    tokens: ArrayLike<number>,
+    tokens: KeyElements,
     from: number,
     most: number,
     isUsable: (key: Uint32Array) => boolean,
@@ -66,7 +68,7 @@ export class SiblingBlocks {
       const sibling = this.#blocks.get(name) as Sibling; // listed as long as it is there
       const limit = Math.min(most, sibling.tokens.length);
       let same = 0;
-      while (same < limit && sibling.tokens[same] === tokens[from + same]) same++;
+      while (same < limit && sibling.tokens[same] === elementAt(tokens, from + same)) same++;
       if (same > (best?.tokens ?? 0) && isUsable(sibling.key)) best = { key: sibling.key, tokens: same };
     }
     return best;

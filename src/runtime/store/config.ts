@@ -3,6 +3,7 @@
 import { requireFinite, requireFraction, requireInteger, requirePositive } from '../errors.ts';
 import { Granularity, kvLayout, unitSpec } from '../geometry/index.ts';
 import { KeyChain, type KeySource } from '../keys/index.ts';
+import { oneOf, optionNames, requireFunction, requireOptions } from '../options.ts';
 import { type TransferCost, transferCost } from './transferCost.ts';
 
 export interface KVStoreConfig {
@@ -33,6 +34,26 @@ export interface KVStoreConfig {
   keys?: (tenant: string) => KeySource;
 }
 
+export const kvStoreConfigNames: readonly string[] = optionNames<KVStoreConfig>({
+  hbmBlocks: true,
+  blockSize: true,
+  ddrBlocks: true,
+  nvmeBlocks: true,
+  offloadThreshold: true,
+  transferBandwidth: true,
+  transferBaseLatency: true,
+  link: true,
+  whenLowerFull: true,
+  thrashingWindow: true,
+  keys: true,
+});
+
+const linkNames = optionNames<NonNullable<KVStoreConfig['link']>>({
+  bandwidthBytesPerS: true,
+  blockBytes: true,
+  baseLatencyUs: true,
+});
+
 export interface ResolvedStoreConfig {
   readonly hbmBlocks: number;
   readonly blockSize: number;
@@ -47,6 +68,9 @@ export interface ResolvedStoreConfig {
 
 /** @throws TKV_CONFIG with the field that is wrong and the remedy */
 export function resolveStoreConfig(config: KVStoreConfig): ResolvedStoreConfig {
+  requireOptions(config, kvStoreConfigNames, 'config', 'TKV_CONFIG');
+  if (config.link !== undefined) requireOptions(config.link, linkNames, 'link', 'TKV_CONFIG');
+  if (config.keys !== undefined) requireFunction(config.keys, 'keys', 'TKV_CONFIG');
   const blockSize = requireInteger('blockSize', config.blockSize ?? 16, 1);
   return {
     hbmBlocks: requireInteger('hbmBlocks', config.hbmBlocks, 1),
@@ -54,7 +78,7 @@ export function resolveStoreConfig(config: KVStoreConfig): ResolvedStoreConfig {
     ddrBlocks: requireInteger('ddrBlocks', config.ddrBlocks ?? 0, 0),
     nvmeBlocks: requireInteger('nvmeBlocks', config.nvmeBlocks ?? 0, 0),
     offloadThreshold: requireFraction('offloadThreshold', config.offloadThreshold ?? 0.9),
-    whenLowerFull: config.whenLowerFull ?? 'evict',
+    whenLowerFull: oneOf('whenLowerFull', config.whenLowerFull ?? 'evict', ['evict', 'refuse']),
     thrashingWindow: requireInteger('thrashingWindow', config.thrashingWindow ?? 1000, 0),
     cost: transferCost(
       config.link === undefined

@@ -6,6 +6,7 @@
  */
 
 import { digestBytes } from '../../runtime/digest.ts';
+import { optionNames, requireOptions } from '../../runtime/options.ts';
 import { type PoolShape, slotOffsetBytes } from '../../runtime/pool/shape.ts';
 import { corrupt, loaded, refused, SlotLedger, type SlotPlace } from '../../runtime/tier/slotLedger.ts';
 import { Tier } from '../../runtime/tier/tier.ts';
@@ -116,16 +117,25 @@ export class ByteStore implements TierStore {
   }
 }
 
+export interface StandInOptions {
+  /** Whether bytes are compared with their digest on their way. Default true. */
+  readonly verify?: boolean;
+}
+
+const standInOptionsNames = optionNames<StandInOptions>({ verify: true });
+
 /** Stands in for a disk. */
 export class StandInDisk extends ByteStore {
-  constructor(shape: PoolShape, options: { readonly verify?: boolean } = {}) {
+  constructor(shape: PoolShape, options: StandInOptions = {}) {
+    requireOptions(options, standInOptionsNames, 'options', 'TKV_CONFIG');
     super(Tier.NVME, shape, { onWrite: false, onRead: options.verify ?? true });
   }
 }
 
 /** Stands in for a GPU's memory; kernels are whoever writes to `bytesAt`. */
 export class StandInDevice extends ByteStore implements DeviceTierStore {
-  constructor(shape: PoolShape, options: { readonly verify?: boolean } = {}) {
+  constructor(shape: PoolShape, options: StandInOptions = {}) {
+    requireOptions(options, standInOptionsNames, 'options', 'TKV_CONFIG');
     super(Tier.HBM, shape, { onWrite: options.verify ?? true, onRead: false });
   }
 

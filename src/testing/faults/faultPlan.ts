@@ -4,6 +4,7 @@
  */
 
 import { requireFraction } from '../../runtime/errors.ts';
+import { optionNames, requireOptions } from '../../runtime/options.ts';
 import { SeededRandom } from '../seededRandom.ts';
 import { type FaultKind, type FaultyOp, faultKinds, itemKinds, type StoreKind } from './faultKinds.ts';
 
@@ -21,6 +22,14 @@ export interface FaultPlanOptions {
   readonly stalledMax?: number;
 }
 
+export const faultPlanOptionsNames: readonly string[] = optionNames<FaultPlanOptions>({
+  seed: true,
+  rates: true,
+  latencyUs: true,
+  lateUs: true,
+  stalledMax: true,
+});
+
 export class FaultPlan {
   readonly stalledMax: number;
   readonly #random: SeededRandom;
@@ -31,6 +40,8 @@ export class FaultPlan {
 
   /** @throws TKV_CONFIG for a rate outside [0, 1] */
   constructor(options: FaultPlanOptions) {
+    requireOptions(options, faultPlanOptionsNames, 'options', 'TKV_CONFIG');
+    requireOptions(options.rates, faultKinds, 'rates', 'TKV_CONFIG');
     this.#random = new SeededRandom(options.seed);
     this.#rates = new Map(
       faultKinds.map((kind) => [kind, requireFraction(`rates.${kind}`, options.rates[kind] ?? 0)]),

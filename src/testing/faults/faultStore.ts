@@ -8,6 +8,7 @@
  * Items end together, when the call does.
  */
 
+import { optionNames, requireOptions } from '../../runtime/options.ts';
 import { refused } from '../../runtime/tier/slotLedger.ts';
 import type { Tier } from '../../runtime/tier/tier.ts';
 import type {
@@ -43,6 +44,12 @@ export interface FaultSurroundings {
   readonly onFault?: (fault: FiredFault) => void;
 }
 
+export const faultSurroundingsNames: readonly string[] = optionNames<FaultSurroundings>({
+  plan: true,
+  wait: true,
+  onFault: true,
+});
+
 /** What a call still has to wait for after its bytes have moved. */
 interface Held {
   readonly until: Promise<void> | undefined;
@@ -62,6 +69,7 @@ export class FaultStore<Store extends TierStore = TierStore> implements TierStor
   readonly #before: Map<number, Uint8Array> = new Map();
 
   constructor(inner: Store, surroundings: FaultSurroundings, kind: StoreKind = 'disk') {
+    requireOptions(surroundings, faultSurroundingsNames, 'surroundings', 'TKV_CONFIG');
     this.inner = inner;
     this.tier = inner.tier;
     this.capacityBytes = inner.capacityBytes;

@@ -9,6 +9,7 @@
  */
 
 import { describe } from 'vitest';
+import { optionNames, requireOptions } from '../../runtime/options.ts';
 import { type PoolShape, poolShape } from '../../runtime/pool/shape.ts';
 import { bytesOfSlots } from './bytesOfSlots.ts';
 import { callsInFlight } from './callsInFlight.ts';
@@ -21,6 +22,10 @@ export interface TierContractOptions {
   readonly granuleBytes?: number;
 }
 
+export const tierContractOptionsNames: readonly string[] = optionNames<TierContractOptions>({
+  granuleBytes: true,
+});
+
 const size = (wanted: number, granule: number): number => Math.ceil(wanted / granule) * granule;
 
 /** Registers the suite under `name`; `make` opens a new, empty store of the shape it is given. */
@@ -29,6 +34,7 @@ export function tierContract(
   make: (shape: PoolShape) => TierUnderTest | Promise<TierUnderTest>,
   options: TierContractOptions = {},
 ): void {
+  requireOptions(options, tierContractOptionsNames, 'options', 'TKV_CONFIG');
   const granule = options.granuleBytes ?? 4;
   const shapes: Record<string, PoolShape> = {
     'sizes of powers of two': poolShape(6, 65536, [65536, 16384, size(1024, granule)]),

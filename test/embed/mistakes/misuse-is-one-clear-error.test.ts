@@ -74,7 +74,7 @@ it.each([
   [undefined],
   ['ten'],
   [() => 7],
-  [[7n]],
+  [[-7n]],
   [[Symbol.iterator]],
 ])('tokens that are none are refused by each call (case %#)', async (wrong) => {
   const none = wrong as never;

@@ -74,7 +74,7 @@ describe('a runtime with a scheduler', () => {
 
   it('ends an answer at a stop token, where the engine says so, and when it is called off', async () => {
     await using kv = await openRuntime({ hbmBytes: blocks(40) });
-    const scheduler = kv.scheduler();
+    const scheduler = kv.scheduler({ sharedPrefixes: 'computed' });
     const engine = new ReadingEngine(kv);
     const prompt = promptOf(30, 0);
     const answer = answerTo(prompt, 10);
@@ -100,6 +100,19 @@ describe('a runtime with a scheduler', () => {
       ['running', 'aborted', answer.slice(0, 6)],
     ]);
     expect(scheduler.abort('running')).toBe('unknown');
+  });
+
+  it('computes what several requests of one step have in common once', async () => {
+    await using kv = await openRuntime({ hbmBytes: blocks(60) });
+    const scheduler = kv.scheduler();
+    const engine = new ReadingEngine(kv);
+    const prompt = promptOf(40, 0);
+    for (let i = 0; i < 8; i++) scheduler.add({ id: `${i}`, tokens: prompt, maxTokens: 3, tenant: 'a' });
+    scheduler.add({ id: 'other', tokens: prompt, maxTokens: 3, tenant: 'b' });
+    const { finished } = await serveAll(kv, scheduler, engine);
+    for (const { tokens } of finished.values()) expect([...tokens]).toEqual(answerTo(prompt, 3));
+    // Two tenants compute the prompt, seven requests the eight tokens behind its full blocks, all two more.
+    expect(engine.written).toBe(2 * 40 + 7 * 8 + 9 * 2);
   });
 
   it('publishes full blocks with their bytes: another request, and begin, find them', async () => {

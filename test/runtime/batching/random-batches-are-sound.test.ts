@@ -29,6 +29,7 @@ function randomConfig(random: SeededRandom): WorldConfig {
     preemption: pick(random, hasTiers ? ['recompute', 'offload', 'restart'] : ['recompute', 'restart']),
     publish: pick(random, ['whenComputed', 'whenPlanned']),
     prefixLoads: pick(random, ['awaited', 'overlapped']),
+    sharedPrefixes: pick(random, ['awaited', 'awaited', 'computed']),
   };
 }
 

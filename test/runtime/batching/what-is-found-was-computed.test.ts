@@ -4,13 +4,42 @@ import { describe, expect, it } from 'vitest';
 import { keysOf, World } from './world.ts';
 
 describe('whenComputed', () => {
-  it('two requests with one prompt in one step both compute it; a later one finds it', () => {
+  it('of requests with one prompt in one step the first computes it, and the others find it', () => {
     const world = new World({ publish: 'whenComputed' });
+    for (const id of 'abcdefgh') world.add(id, 9, 2, { keys: keysOf([1, 2]) });
+    world.add('other', 5, 1, { keys: keysOf([7]) });
+    expect(world.step(), 'who waits lets others pass').toEqual({ a: [0, 9], other: [0, 5] });
+    world.add('later', 9, 2, { keys: keysOf([1, 2]) });
+    const planned = world.step();
+    for (const id of [...'bcdefgh', 'later']) expect(planned[id]).toEqual([8, 9]);
+    expect(world.scheduler.counters.hitBlocks).toBe(8 * 2);
+    expect(world.scheduler.counters.openedBlocks, 'a, other, and a last block each').toBe(3 + 2 + 8);
+  });
+
+  it('a part in common is computed once, also over several steps, and the rest beside each other', () => {
+    const world = new World({ publish: 'whenComputed', maxBatchedTokens: 8 });
+    world.add('a', 17, 1, { keys: keysOf([1, 2, 3, 4]) });
+    world.add('b', 17, 1, { keys: keysOf([1, 2, 3, 9]) });
+    expect(world.step()).toEqual({ a: [0, 8] });
+    expect(world.step()).toEqual({ a: [8, 16] });
+    expect(world.step()).toEqual({ a: [16, 17], b: [12, 17] });
+  });
+
+  it('who waits goes on when the one that computes is called off, or gives way', () => {
+    const world = new World({ publish: 'whenComputed', maxBatchedTokens: 8 });
+    world.add('a', 17, 1, { keys: keysOf([1, 2, 3, 4]) });
+    world.add('b', 17, 1, { keys: keysOf([1, 2, 3, 4]) });
+    expect(world.step()).toEqual({ a: [0, 8] });
+    world.scheduler.abort('a', world.now);
+    expect(world.step()).toEqual({ b: [8, 16] });
+    world.finish();
+  });
+
+  it('computes for each request where the configuration says so', () => {
+    const world = new World({ publish: 'whenComputed', sharedPrefixes: 'computed' });
     world.add('a', 9, 2, { keys: keysOf([1, 2]) });
     world.add('b', 9, 2, { keys: keysOf([1, 2]) });
     expect(world.step()).toEqual({ a: [0, 9], b: [0, 9] });
-    world.add('c', 9, 2, { keys: keysOf([1, 2]) });
-    expect(world.step()).toMatchObject({ c: [8, 9] });
   });
 
   it('a block whose seal has not ended is on its way: another request waits for it', () => {
@@ -67,7 +96,8 @@ describe('corrections of upstream', () => {
   });
 
   it('D2: of two copies of a block, the loss of one leaves the other findable', () => {
-    const world = new World({ hbmBlocks: 6, manager: { eviction: { policy: 'lru' } } });
+    const eviction = { policy: 'lru' };
+    const world = new World({ hbmBlocks: 6, sharedPrefixes: 'computed', manager: { eviction } });
     world.add('a', 8, 1, { keys: keysOf([1, 2]) });
     world.add('b', 8, 1, { keys: keysOf([1, 2]) });
     expect(world.step()).toEqual({ a: [0, 8], b: [0, 8] });

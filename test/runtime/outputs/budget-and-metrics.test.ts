@@ -1,7 +1,7 @@
 /** What a scheduler may still use, and how well the cache does, against counts made by hand. */
 
 import { expect, it } from 'vitest';
-import { kvBudget, kvMetrics, Tier } from '../../../src/runtime/index.ts';
+import { kvBudget, kvMetrics } from '../../../src/runtime/index.ts';
 import { keysOf, World as SchedulerWorld } from '../batching/world.ts';
 import { World } from '../manager/world.ts';
 
@@ -17,7 +17,7 @@ it('the budget is what an owner can really take: that much fits, and one block m
   manager.setQuota(0, 0, 3, world.now);
   const [hbm, ddr] = kvBudget(manager, 1).tiers;
   expect(hbm).toEqual({
-    tier: Tier.HBM,
+    tier: 'hbm',
     capacityBytes: 12,
     fixedBytes: 2,
     protectedBytes: 1,
@@ -26,7 +26,7 @@ it('the budget is what an owner can really take: that much fits, and one block m
     ownedBytes: 0,
     quotaBytes: null,
   });
-  expect(ddr).toMatchObject({ tier: Tier.DDR, capacityBytes: 20, availableBytes: 20 });
+  expect(ddr).toMatchObject({ tier: 'ddr', capacityBytes: 20, availableBytes: 20 });
   expect(kvBudget(manager, 0).tiers[0]).toMatchObject({ availableBytes: 10, ownedBytes: 6, quotaBytes: 3 });
   const other = manager.open(new Uint32Array(), 0, world.now, 0, 1);
   expect(manager.allocate(other, 0, 10, world.now)).toBe(false);
@@ -57,9 +57,9 @@ it('metrics are rates of what happened, by tier, and 0 of nothing', () => {
   const metrics = kvMetrics(manager);
   expect([metrics.lookups, metrics.hitRate]).toEqual([12, 8 / 12]);
   expect(metrics.tiers.map(({ hitRate }) => hitRate)).toEqual([6 / 12, 2 / 12]);
-  expect(metrics.tiers[0]).toMatchObject({ tier: Tier.HBM, demotedBlocks: 2, evictedBlocks: 2 });
+  expect(metrics.tiers[0]).toMatchObject({ tier: 'hbm', demotedBlocks: 2, evictedBlocks: 2 });
   expect(metrics.tiers[1]).toMatchObject({
-    tier: Tier.DDR,
+    tier: 'ddr',
     reloadedBlocks: 2,
     writtenBytes: 2,
     readBytes: 2,

@@ -1,5 +1,6 @@
 /** Errors of opening a tier's directory: which call failed, on what, and what to do about it. */
 
+import * as fs from 'node:fs';
 import { TierKVError } from '../../../runtime/errors.ts';
 import { errnoOf } from './dataFile.ts';
 
@@ -21,7 +22,10 @@ const remedies: Record<string, string> = {
 export function dirError(dir: string, doing: string, error: unknown): TierKVError {
   if (error instanceof TierKVError) return error;
   const errno = errnoOf(error);
-  const remedy = remedies[errno] ?? 'Name another directory.';
+  const takesNone = errno === 'ENOENT' && fs.existsSync(dir);
+  const remedy = takesNone
+    ? 'The file system there takes no new files: name a directory on a disk.'
+    : (remedies[errno] ?? 'Name another directory.');
   return new TierKVError('TKV_IO', `dir ${dir}: ${doing} failed with ${errno}. ${remedy}`, {
     field: 'dir',
     path: dir,

@@ -130,6 +130,7 @@ class Opening {
       },
       warm: started?.warm,
       recovered: started?.recovered,
+      isNew: !kept,
       async close() {
         try {
           await started?.index.close();

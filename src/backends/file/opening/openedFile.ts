@@ -19,6 +19,8 @@ export interface OpenedFile {
   /** Undefined when the store is to begin empty at each start. */
   readonly warm: WarmState | undefined;
   readonly recovered: Recovered | undefined;
+  /** Nothing was there before. */
+  readonly isNew: boolean;
   /** Closes the files and leaves the directory to others. Nothing may be in flight. */
   close(): Promise<void>;
 }

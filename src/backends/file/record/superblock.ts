@@ -11,6 +11,7 @@
 
 import { type Digest, digestBytes } from '../../../runtime/digest.ts';
 import { configError, TierKVError } from '../../../runtime/errors.ts';
+import { optionNames } from '../../../runtime/options.ts';
 import type { PoolShape } from '../../../runtime/pool/shape.ts';
 import { BLOCK_BYTES } from '../io/dataFile.ts';
 import { type FileLayout, layoutFingerprint } from './fileLayout.ts';
@@ -38,6 +39,14 @@ export interface StoreIdentity {
   /** Contents of another epoch are forgotten, not refused. */
   readonly epoch: number;
 }
+
+export const storeIdentityNames: readonly string[] = optionNames<StoreIdentity>({
+  model: true,
+  layout: true,
+  secretKey: true,
+  extras: true,
+  epoch: true,
+});
 
 export interface StoreFacts {
   readonly storeId: Digest;

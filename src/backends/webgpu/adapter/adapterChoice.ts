@@ -14,9 +14,11 @@
 
 import fs from 'node:fs';
 import path from 'node:path';
-import { TierKVError } from '../../../runtime/errors.ts';
+import { configError, TierKVError } from '../../../runtime/errors.ts';
+import { described, oneOf, requireFunction, requireOptions } from '../../../runtime/options.ts';
+import { guarded } from '../../guarded.ts';
 import { LiveDevice } from '../device/liveDevice.ts';
-import type { AdapterReport, AdapterSource, DeviceOptions } from '../types.ts';
+import { type AdapterReport, type AdapterSource, type DeviceOptions, deviceOptionsNames } from '../types.ts';
 import { type InstanceRequest, requestDevice } from './instance.ts';
 import { deviceFault } from './selfTest.ts';
 import {
@@ -34,13 +36,30 @@ import { anyManifest } from './vulkanManifests.ts';
 let previousChoice: Promise<unknown> = Promise.resolve();
 
 /** @throws TKV_DEVICE, with what was tried and a remedy, when no adapter works or none as forced */
-export function openDevice(options: DeviceOptions = {}): Promise<LiveDevice> {
+export async function openDevice(options: DeviceOptions = {}): Promise<LiveDevice> {
+  checkDeviceOptions(options);
   const choice = previousChoice.then(() => new AdapterChoice(options).choose());
   previousChoice = choice.then(
     () => {},
     () => {},
   );
   return choice;
+}
+
+/** @throws TKV_CONFIG naming the option at fault */
+function checkDeviceOptions(options: DeviceOptions): void {
+  const { adapter, notice, wait, cacheDir } = requireOptions(
+    options,
+    deviceOptionsNames,
+    'options',
+    'TKV_CONFIG',
+  );
+  if (wait !== undefined) oneOf('wait', wait, ['spin', 'sleep']);
+  if (notice !== undefined) requireFunction(notice, 'notice', 'TKV_CONFIG');
+  for (const [field, value] of Object.entries({ adapter, cacheDir })) {
+    if (value === undefined || typeof value === 'string') continue;
+    throw configError(field, `must be text, and it is ${described(value)}`, 'Leave it out for the default.');
+  }
 }
 
 /** A device of the embedder's own, who keeps it, and the object that `create` returned, alive. */
@@ -72,7 +91,7 @@ class AdapterChoice {
     this.#forced = (options.adapter ?? process.env.TIERKV_ADAPTER ?? '').trim();
     this.#setting = options.adapter === undefined ? 'TIERKV_ADAPTER' : 'adapter';
     this.#wish = `${this.#setting}${options.adapter === undefined ? '=' : ' '}${this.#forced}`;
-    this.#notice = options.notice ?? (() => {});
+    this.#notice = guarded(options.notice);
     this.#sleeps = options.wait !== 'spin';
     this.#cacheDir = options.cacheDir;
     this.#userDriver = (['VK_DRIVER_FILES', 'VK_ICD_FILENAMES'] as const).find(

@@ -1,14 +1,21 @@
 /**
- * The WGSL in the package's `shaders/` folder, which lies at the same distance from `src` and from `dist`.
+ * The WGSL of the package's `shaders/` folder. Its text is part of the program (shaderTexts.ts), so that a
+ * bundled program needs no file beside it.
  */
 
-import { readFileSync } from 'node:fs';
+import { TierKVError } from '../../../runtime/errors.ts';
+import { shaderTexts } from './shaderTexts.ts';
 
 /** The text of the files named, one behind the other: what several kernels share, then the kernel. */
 export function shaderSource(...names: readonly string[]): string {
-  return names.map(read).join('\n');
+  return names.map(textOf).join('\n');
 }
 
-function read(name: string): string {
-  return readFileSync(new URL(`../../../../shaders/${name}.wgsl`, import.meta.url), 'utf8');
+/** @throws TKV_INPUT naming the shader that is not there */
+function textOf(name: string): string {
+  if (Object.hasOwn(shaderTexts, name)) return shaderTexts[name];
+  const known = Object.keys(shaderTexts).join(', ');
+  throw new TierKVError('TKV_INPUT', `There is no shader ${String(name)}. There are ${known}.`, {
+    field: 'names',
+  });
 }

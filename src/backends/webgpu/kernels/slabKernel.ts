@@ -9,7 +9,7 @@
  */
 
 import { invariant, TierKVError } from '../../../runtime/errors.ts';
-import { COMPUTE_STAGE } from '../device/gpuConstants.ts';
+import { ShaderStage } from '../device/gpuConstants.ts';
 import type { LiveDevice } from '../device/liveDevice.ts';
 import type { CompiledKernel, KernelSpec } from './kernelSpec.ts';
 import { KernelTable, resultBytesMax } from './kernelTable.ts';
@@ -103,7 +103,7 @@ function groupLayouts(device: GPUDevice, spec: KernelSpec, label: string): GPUBi
   const layout = (name: string, buffers: readonly GPUBufferBindingLayout[]): GPUBindGroupLayout =>
     device.createBindGroupLayout({
       label: name,
-      entries: buffers.map((buffer, binding) => ({ binding, visibility: COMPUTE_STAGE, buffer })),
+      entries: buffers.map((buffer, binding) => ({ binding, visibility: ShaderStage.COMPUTE, buffer })),
     });
   const results = { type: 'storage', hasDynamicOffset: true } as const;
   const items = layout(label, [

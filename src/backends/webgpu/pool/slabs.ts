@@ -49,6 +49,7 @@ export class Slabs {
     requireWords('pageBytes', shape.pageBytes);
     for (const [sizeClass, bytes] of shape.slotBytes.entries())
       requireWords(`slotBytes[${sizeClass}]`, bytes);
+    requireHostMemory(live, shape.capacityBytes);
     const { maxBufferSize, maxStorageBufferBindingSize } = live.device.limits;
     const limitBytes = wholeVectors(Math.min(maxBufferSize, maxStorageBufferBindingSize), Math.floor);
     if (shape.pageBytes > limitBytes) {
@@ -76,6 +77,14 @@ export class Slabs {
   destroy(): void {
     for (const buffer of this.buffers) buffer.destroy();
   }
+}
+
+/** The memory of a software device is this machine's. */
+function requireHostMemory(live: LiveDevice, bytes: number): void {
+  const availableBytes = process.availableMemory();
+  if (!live.adapter.software || bytes <= availableBytes) return;
+  const problem = `asks for ${bytes} bytes of a software device, and ${availableBytes} of host memory are available`;
+  throw configError('hbm.capacityBytes', problem, 'Lower hbm.capacityBytes.');
 }
 
 function wholeVectors(bytes: number, round: (vectors: number) => number): number {

@@ -6,11 +6,13 @@
 import { unlessAborted } from '../../abort.ts';
 import { takeRoomFromBothEnds } from '../../arriving/prefillParts.ts';
 import type { TokenList } from '../../prompts/tokenList.ts';
+import type { SharedWait } from '../computing.ts';
 import { bytesOf, full, type RequestContext } from '../context.ts';
-import type { GroupTable } from '../kvSequence.ts';
+import { type GroupTable, SequenceState } from '../kvSequence.ts';
 import { keysToStage, stage } from './staging.ts';
 
 export interface Wish {
+  readonly tenant: string;
   readonly list: TokenList;
   readonly owner: number;
   readonly priority: number;
@@ -23,25 +25,37 @@ type Group = Pick<GroupTable, 'chain' | 'keys' | 'sizeClass'>;
 /** What was read into host memory may be evicted from there before there is room; then it is read again. */
 const STAGINGS_MAX = 3;
 
+/** How a request waits. */
+export interface Admission {
+  readonly signals: readonly AbortSignal[];
+  /** False: it had room before and lost it, and waits ahead of those of its priority. */
+  readonly isFirst: boolean;
+  /** What it waits for blocks that others compute. */
+  readonly sharing: SharedWait;
+}
+
 /**
- * Tables of a request that has room, with its cached blocks pinned and room taken for all others.
- * @param isFirst false: it had room before and lost it, and waits ahead of those of its priority
+ * A request that has room, with its cached blocks pinned and room taken for all others. In the turn in which
+ * it takes its room, others learn which blocks it computes: equal requests wait for those, wherever they
+ * stand.
  * @throws TKV_FULL, and the reason of a signal
  */
 export async function admit(
   context: RequestContext,
   groups: readonly Group[],
   wish: Wish,
-  signals: readonly AbortSignal[],
-  isFirst: boolean,
-): Promise<GroupTable[]> {
+  { signals, isFirst, sharing }: Admission,
+): Promise<SequenceState> {
   const { admission, blockTokens } = context;
   const { list, priority, wait } = wish;
   const stages = wait && !wish.arrives;
   const toStage = (): Uint32Array[] => (stages ? keysToStage(context, groups, list) : []);
+  for (let other = sharing.other(); other !== undefined; other = sharing.other()) {
+    await sharing.wait(other, signals);
+  }
   if (!admission.isBehindOthers(priority) && toStage().length === 0) {
-    const tables = openTables(context, groups, wish);
-    if (tables !== null) return tables;
+    const sequence = openSequence(context, groups, wish);
+    if (sequence !== null) return sequence;
   }
   if (!wait) throw full(context, Math.ceil(list.length / blockTokens));
   const ticket = admission.join(priority, !isFirst);
@@ -53,13 +67,28 @@ export async function admit(
         await admission.aside(ticket, () => stage(context, keys, signals));
         continue;
       }
-      const tables = admission.isFirst(ticket) ? openTables(context, groups, wish) : null;
-      if (tables !== null) return tables;
+      const other = admission.isFirst(ticket) ? sharing.other() : undefined;
+      if (other !== undefined) {
+        await admission.aside(ticket, () => sharing.wait(other, signals));
+        continue;
+      }
+      const sequence = admission.isFirst(ticket) ? openSequence(context, groups, wish) : null;
+      if (sequence !== null) return sequence;
       await unlessAborted(signals, () => admission.turn(ticket));
     }
   } finally {
     admission.leave(ticket);
   }
+}
+
+/** Its room is taken, and what it computes is known, in one turn. @returns null where there is no room */
+function openSequence(context: RequestContext, groups: readonly Group[], wish: Wish): SequenceState | null {
+  const tables = openTables(context, groups, wish);
+  if (tables === null) return null;
+  const sequence = new SequenceState(context, wish.tenant, wish.list, tables);
+  const matched = Math.min(...tables.map(({ table }) => table.matched));
+  context.computing.begin(sequence, groups[0].keys, matched);
+  return sequence;
 }
 
 /**

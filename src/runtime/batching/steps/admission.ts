@@ -2,9 +2,11 @@
  * The second half of a step: requests join the batch while it has seats and the step has budget, strictly
  * from the head of the waiting queue. What is cached of a request is matched and pinned first, in whatever
  * tier; the rest is sized after it. A request whose blocks are on their way waits beside the queue and lets
- * those behind it pass, unless it gave way before; one that does not fit holds up all behind it.
+ * those behind it pass, unless it gave way before, and so does one whose next block the batch computes; one that
+ * does not fit holds up all behind it.
  */
 
+import { type BlockKeys, wordsPerKey } from '../../keys/index.ts';
 import type { SchedulerCore } from '../core.ts';
 import { sequenceOf } from '../core.ts';
 import { SchedulerDecision } from '../schedulerSink.ts';
@@ -31,9 +33,15 @@ export function returnLoaded<R extends ServingRequest>(core: SchedulerCore<R>): 
 export function admitWaiting<R extends ServingRequest>(core: SchedulerCore<R>): void {
   const { batch, waiting, config, plan } = core;
   if (plan.preempted.length > 0 && batch.size > 0) return;
+  const aside: RequestState<R>[] = [];
   while (core.left > 0 && batch.size + core.loadingCount < config.maxSequences) {
     const state = waiting.head() as RequestState<R> | null;
-    if (state === null || holdsBackFor(core, state)) break;
+    if (state === null || aside.length === config.maxSequences || holdsBackFor(core, state)) break;
+    if (state.sequence === null && isComputedByAnother(core, state)) {
+      waiting.remove(state);
+      aside.push(state);
+      continue;
+    }
     if (state.sequence === null && !open(core, state)) {
       if (batch.size === 0 && yieldHeldBlocks(core, state)) continue;
       break;
@@ -64,6 +72,40 @@ export function admitWaiting<R extends ServingRequest>(core: SchedulerCore<R>): 
     }
     join(core, state, tokens);
   }
+  for (const state of aside) waiting.putBack(state);
+}
+
+/** Whether the first block that the request misses is one that a request of the batch computes. */
+function isComputedByAnother<R extends ServingRequest>(
+  core: SchedulerCore<R>,
+  state: RequestState<R>,
+): boolean {
+  const { batch, config } = core;
+  if (config.sharedPrefixes !== 'awaited' || config.publish !== 'whenComputed') return false;
+  if (batch.prefills === 0) return false;
+  const { keys } = state.request;
+  const most = findable(core, state);
+  const matched = core.port.matchLength(keys, most);
+  if (matched === most) return false;
+  for (let seat = batch.firstPrefill(); seat !== -1; seat = batch.nextAlike(seat)) {
+    const other = batch.state(seat);
+    const computes = Math.floor(other.known / core.port.blockTokens);
+    if (matched < computes && isSameKey(keys, other.request.keys, matched)) return true;
+  }
+  return false;
+}
+
+function isSameKey(a: BlockKeys, b: BlockKeys, block: number): boolean {
+  if (block >= a.length || block >= b.length) return false;
+  for (let i = block * wordsPerKey; i < (block + 1) * wordsPerKey; i++) {
+    if (a.words[i] !== b.words[i]) return false;
+  }
+  return true;
+}
+
+/** Blocks that it may find: the newest token is always computed, since that is what samples the next one. */
+function findable(core: SchedulerCore, { request, known }: RequestState): number {
+  return Math.min(request.keys.length, Math.floor((known - 1) / core.port.blockTokens));
 }
 
 /**
@@ -87,9 +129,7 @@ function open<R extends ServingRequest>(core: SchedulerCore<R>, state: RequestSt
   const { port } = core;
   const { keys, owner = 0 } = state.request;
   const { blockTokens } = port;
-  // The newest token is always computed: that is what samples the next one.
-  const most = Math.min(keys.length, Math.floor((state.known - 1) / blockTokens));
-  const matched = port.matchLength(keys, most);
+  const matched = port.matchLength(keys, findable(core, state));
   const tokens = core.chunk(state.known - matched * blockTokens);
   if (!port.canOpen(keys, matched, core.blocksFor(matched * blockTokens + tokens), owner)) return false;
   const full = Math.min(keys.length, Math.floor(state.known / blockTokens));

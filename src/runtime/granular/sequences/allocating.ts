@@ -8,10 +8,18 @@ import { TierKVError } from '../../errors.ts';
 import { Granularity } from '../../geometry/index.ts';
 import type { KeyElements } from '../../keys/index.ts';
 import { Entry } from '../../manager/sequences/blockTable/sequence.ts';
+import { requireOptions } from '../../options.ts';
 import { Tier } from '../../tier/tier.ts';
 import { type Column, columnsOf, inputError } from '../columns.ts';
 import { type BlockRecord, KVBlockDescriptor, ordered, type PoolUnit } from '../descriptor.ts';
-import { type AllocateRequest, requireCount, requireName, requireTokens, stateError } from '../requests.ts';
+import {
+  type AllocateRequest,
+  allocateRequestNames,
+  requireCount,
+  requireName,
+  requireTokens,
+  stateError,
+} from '../requests.ts';
 import { type PoolState, recordName } from '../state.ts';
 import { PoolSequence } from './poolSequence.ts';
 import type { Track } from './track.ts';
@@ -34,6 +42,7 @@ interface Part {
  * no room now, TKV_STATE where the last unit cannot be written on
  */
 export function allocate(state: PoolState, request: AllocateRequest): KVBlockDescriptor[] {
+  requireOptions(request, allocateRequestNames, 'request');
   const { sequenceId, requestId, numTokens, layerIds, headIds, tokenIds, tenant = '' } = request;
   const { granularity = state.config.defaultGranularity, preferredTier = Tier.HBM } = request;
   requireName('sequenceId', sequenceId);

@@ -5,6 +5,7 @@
 
 import type { KeyElements } from '../../keys/index.ts';
 import { Entry } from '../../manager/sequences/blockTable/sequence.ts';
+import { optionNames, requireOptions } from '../../options.ts';
 import { inputError } from '../columns.ts';
 import { requireTokens, stateError, unknownId } from '../requests.ts';
 import { type PoolState, recordName } from '../state.ts';
@@ -16,13 +17,16 @@ export interface CommitOptions {
   readonly tail?: boolean;
 }
 
+export const commitOptionsNames: readonly string[] = optionNames<CommitOptions>({ tail: true });
+
 /** @throws TKV_UNKNOWN_ID, TKV_INPUT for tokens that differ from those told before; nothing is sealed then */
 export function commit(
   state: PoolState,
   sequenceId: string,
   tokenIds: KeyElements | undefined,
-  { tail = false }: CommitOptions,
+  options: CommitOptions,
 ): void {
+  const { tail = false } = requireOptions(options, commitOptionsNames);
   const sequence = state.sequences.get(sequenceId);
   if (sequence === undefined) throw unknownId('sequenceId', sequenceId, state.sequences.keys());
   if (tokenIds !== undefined) {
@@ -31,7 +35,7 @@ export function commit(
     if (at !== -1) {
       throw inputError(
         `tokenIds[${at}]`,
-        `is ${tokenIds[at]}, and was told to be ${sequence.tokens[at]}. Truncate the sequence first.`,
+        `is ${String(tokenIds[at])}, and was told to be ${sequence.tokens[at]}. Truncate the sequence first.`,
       );
     }
   }

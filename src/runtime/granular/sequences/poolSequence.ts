@@ -1,6 +1,6 @@
 /** A sequence of a pool: its columns, the descriptors that were given out of it, and its tokens, as told. */
 
-import type { KeyElements } from '../../keys/index.ts';
+import { elementAt, type KeyElements } from '../../keys/index.ts';
 import { Tier } from '../../tier/tier.ts';
 import type { KVBlockDescriptor } from '../descriptor.ts';
 import type { Track } from './track.ts';
@@ -60,12 +60,12 @@ export class PoolSequence {
   /** The first token that was told to be another one, or -1. */
   firstDifference(tokens: KeyElements): number {
     const count = Math.min(tokens.length, this.#tokens.length);
-    for (let i = 0; i < count; i++) if (this.#tokens[i] !== tokens[i]) return i;
+    for (let i = 0; i < count; i++) if (this.#tokens[i] !== elementAt(tokens, i)) return i;
     return -1;
   }
 
   learn(tokens: KeyElements): void {
-    for (let i = this.#tokens.length; i < tokens.length; i++) this.#tokens.push(tokens[i]);
+    for (let i = this.#tokens.length; i < tokens.length; i++) this.#tokens.push(elementAt(tokens, i));
   }
 
   forgetFrom(tokens: number): void {

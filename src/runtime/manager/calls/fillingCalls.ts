@@ -80,7 +80,7 @@ export abstract class FillingCalls extends ManagerCalls {
     }
     const visit = core.visitOf(count, matched);
     const id = ++core.sequencesOpened as SequenceId;
-    const sequence = new Sequence(id, visit, owner, core.spares.take(Math.max(count, room)));
+    const sequence = new Sequence(core, id, visit, owner, core.spares.take(Math.max(count, room)));
     core.sequences.set(sequence.id, sequence);
     sequence.extendTo(matched);
     const before = core.sink === null ? null : Float64Array.from(core.counters.hits);
@@ -256,6 +256,7 @@ export abstract class FillingCalls extends ManagerCalls {
 
   /** The open block's slot was cleared: nothing of another owner lies in it. */
   cleared(sequence: Sequence, i: number): void {
+    this.requireOwn(sequence);
     if (sequence.state[i] === Entry.OPEN) this.core.replicas.foreign[sequence.replica[i]] = 0;
   }
 }

@@ -33,7 +33,9 @@ export abstract class ManagerCalls extends ManagerViews {
     return false;
   }
 
+  /** @throws TKV_INPUT for what is no table of this manager, TKV_UNKNOWN_ID for one that has ended */
   protected live(sequence: Sequence): void {
+    this.requireOwn(sequence);
     if (this.core.sequences.get(sequence.id) !== sequence) {
       throw new TierKVError('TKV_UNKNOWN_ID', `sequence ${sequence.id} has ended. Open a new one.`, {
         field: 'sequence',

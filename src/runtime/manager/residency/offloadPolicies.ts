@@ -13,6 +13,7 @@
 
 import { configError, requireFraction, requireInteger } from '../../errors.ts';
 import { nearestName } from '../../nearestName.ts';
+import { requireChoice } from '../../policy/registry.ts';
 
 /** What a configuration names: the policy and its parameters, as plain data. */
 export interface OffloadChoice {
@@ -45,6 +46,7 @@ const AHEAD_MAX = 4096;
 
 /** @throws TKV_CONFIG naming the field under `field` that is not known or out of range */
 export function resolveOffload(field: string, choice: OffloadChoice): ResolvedOffload {
+  requireChoice(field, choice, offloadPolicyNames);
   const { policy, ...parameters } = choice;
   if (!isOffloadPolicy(policy)) throw unknown(`${field}.policy`, policy, offloadPolicyNames);
   const known: readonly string[] = parametersOf[policy];

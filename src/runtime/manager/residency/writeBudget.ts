@@ -11,6 +11,7 @@
  */
 
 import { requireFinite } from '../../errors.ts';
+import { optionNames, requireOptions } from '../../options.ts';
 import type { StateVisitor } from '../../snapshot/index.ts';
 
 export interface WriteBudgetConfig {
@@ -19,6 +20,11 @@ export interface WriteBudgetConfig {
   /** Bytes that may be written in each second besides, such as a disk's rated endurance gives. Default 0. */
   readonly bytesPerSecond?: number;
 }
+
+export const writeBudgetConfigNames: readonly string[] = optionNames<WriteBudgetConfig>({
+  bytesPerByteRead: true,
+  bytesPerSecond: true,
+});
 
 export class WriteBudget {
   readonly #bytesPerByteRead: number;
@@ -64,6 +70,7 @@ export function checkedBudget(
   budget: WriteBudgetConfig | undefined,
 ): WriteBudgetConfig | undefined {
   if (budget === undefined) return undefined;
+  requireOptions(budget, writeBudgetConfigNames, `${tier}.writeBudget`, 'TKV_CONFIG');
   requireFinite(`${tier}.writeBudget.bytesPerByteRead`, budget.bytesPerByteRead);
   requireFinite(`${tier}.writeBudget.bytesPerSecond`, budget.bytesPerSecond ?? 0);
   return budget;

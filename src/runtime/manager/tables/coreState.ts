@@ -59,7 +59,7 @@ function visitSequences(core: Core, visitor: StateVisitor): void {
     (saved) => {
       sequences.clear();
       for (const { id, visit, owner } of saved)
-        sequences.set(id, new Sequence(id, visit, owner, newArrays(visit.blocks)));
+        sequences.set(id, new Sequence(core, id, visit, owner, newArrays(visit.blocks)));
     },
   );
   for (const sequence of sequences.values()) sequence.visitState(visitor);

@@ -3,6 +3,8 @@
  * all of its state. Nothing here changes or counts anything.
  */
 
+import { TierKVError } from '../../errors.ts';
+import { described } from '../../options.ts';
 import type { LoadEstimate } from '../../planning/loadOrRecompute.ts';
 import type { SlotPool } from '../../pool/slotPool.ts';
 import type { StateVisitor } from '../../snapshot/index.ts';
@@ -11,7 +13,7 @@ import type { JobId } from '../../transfer/jobTable.ts';
 import type { Transfer } from '../../transfer/transfer.ts';
 import { HBM } from '../core.ts';
 import { LoadedBlock, OpenBlock, type ReadableBlock, SealingBlock } from '../sequences/blockTable/handles.ts';
-import { Entry, type Sequence, type SequenceId } from '../sequences/blockTable/sequence.ts';
+import { Entry, Sequence, type SequenceId } from '../sequences/blockTable/sequence.ts';
 import { visitCore } from '../tables/coreState.ts';
 import type { Counters } from '../tables/counters.ts';
 import { type CachedBlocks, cachedBlocks } from './cachedBlocks.ts';
@@ -115,6 +117,7 @@ export abstract class ManagerViews extends LookupViews {
    * when none is below HBM or on its way.
    */
   loadEstimate(sequence: Sequence, from: number, to: number, nowUs: number): LoadEstimate | undefined {
+    this.requireOwn(sequence);
     return loadEstimate(this.core, sequence, from, to, nowUs);
   }
 
@@ -125,6 +128,7 @@ export abstract class ManagerViews extends LookupViews {
 
   /** The block, if it may be read now: it is in HBM and its bytes were verified. */
   loadedBlock(sequence: Sequence, i: number): LoadedBlock | undefined {
+    this.requireOwn(sequence);
     if (sequence.state[i] !== Entry.READY) return undefined;
     const { slot, generation, sizeClass } = this.#placeOf(sequence.replica[i]);
     return new LoadedBlock(slot, generation, sizeClass);
@@ -132,6 +136,7 @@ export abstract class ManagerViews extends LookupViews {
 
   /** The block, if the sequence may write it now. */
   openBlock(sequence: Sequence, i: number): OpenBlock | undefined {
+    this.requireOwn(sequence);
     if (sequence.state[i] !== Entry.OPEN) return undefined;
     const { slot, generation, sizeClass } = this.#placeOf(sequence.replica[i]);
     return new OpenBlock(slot, generation, sizeClass, this.core.replicas.foreign[sequence.replica[i]] === 1);
@@ -141,6 +146,7 @@ export abstract class ManagerViews extends LookupViews {
    * The block, if the sequence may read it now: it is loaded, or the sequence's own, open or being sealed.
    */
   readableBlock(sequence: Sequence, i: number): ReadableBlock | undefined {
+    this.requireOwn(sequence);
     if (sequence.state[i] !== Entry.SEALING) {
       return this.loadedBlock(sequence, i) ?? this.openBlock(sequence, i);
     }
@@ -153,8 +159,23 @@ export abstract class ManagerViews extends LookupViews {
    * slot.
    */
   place(sequence: Sequence, i: number): BlockPlace | undefined {
+    this.requireOwn(sequence);
     const replica = i < sequence.length ? sequence.replica[i] : -1;
     return replica === -1 ? undefined : placeOf(this.core, replica);
+  }
+
+  /**
+   * @throws TKV_INPUT for what is no table that this manager opened: its numbers would mean other blocks here
+   */
+  requireOwn(sequence: Sequence): void {
+    if (sequence instanceof Sequence && sequence.belongsTo(this.core)) return;
+    const problem =
+      sequence instanceof Sequence
+        ? 'sequence belongs to another manager'
+        : `sequence must be what open gave, and it is ${described(sequence)}`;
+    throw new TierKVError('TKV_INPUT', `${problem}. Pass a sequence that this manager opened.`, {
+      field: 'sequence',
+    });
   }
 
   #placeOf(replica: number): { slot: number; generation: number; sizeClass: number } {

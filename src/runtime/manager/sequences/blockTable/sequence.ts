@@ -61,9 +61,14 @@ export class Sequence {
   /** How often an entry has lost its bytes so far: a load or seal that failed, a tier that was lost. */
   disturbances = 0;
   #length = 0;
+  readonly #home: object;
 
-  /** @param arrays of its table, empty; they are replaced when there are more blocks than entries */
-  constructor(id: SequenceId, visit: Visit, owner: number, arrays: TableArrays) {
+  /**
+   * @param home the core of the manager that it belongs to
+   * @param arrays of its table, empty; they are replaced when there are more blocks than entries
+   */
+  constructor(home: object, id: SequenceId, visit: Visit, owner: number, arrays: TableArrays) {
+    this.#home = home;
     this.id = id;
     this.visit = visit;
     this.matched = visit.matched;
@@ -85,6 +90,11 @@ export class Sequence {
     this.claim = noArrays.claim;
     this.#length = 0;
     return { replica, content, claim, state, outcome };
+  }
+
+  /** Whether its numbers mean slots and contents of this manager. */
+  belongsTo(home: object): boolean {
+    return this.#home === home;
   }
 
   /** Number of blocks in the table. */

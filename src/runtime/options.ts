@@ -1,0 +1,112 @@
+/**
+ * What callers pass, checked in one way for all calls: options are an object, every name in it is known, and
+ * what is wrong is named as the caller wrote it, with the remedy.
+ */
+
+import { configError, type ErrorCode, TierKVError } from './errors.ts';
+import { nearestName } from './nearestName.ts';
+
+/** A value in the words of a message. It never throws, whatever the value is. */
+export function described(value: unknown): string {
+  if (typeof value === 'string')
+    return value.length > 64 ? `a text of ${value.length} letters` : JSON.stringify(value);
+  if (typeof value === 'bigint') return `${value}n`;
+  if (typeof value === 'function') return 'a function';
+  if (typeof value === 'symbol') return 'a symbol';
+  if (Array.isArray(value)) return 'an array';
+  if (typeof value === 'object' && value !== null) return 'an object';
+  return String(value);
+}
+
+/** The names of a type of options. TypeScript holds that the list has all of them, and no other. */
+export function optionNames<Options extends object>(
+  names: Readonly<Record<keyof Options, true>>,
+): readonly string[] {
+  return Object.keys(names);
+}
+
+/**
+ * An object of options whose names are all among `names`.
+ * @param field what the caller calls it; names in it are `field.name`, or just `name` where `field` is
+ * `options` or `config`
+ * @throws TKV_INPUT, or the code given, for what is no object and for a name that is unknown
+ */
+export function requireOptions<Options extends object>(
+  options: Options,
+  names: readonly string[],
+  field = 'options',
+  code: ErrorCode = 'TKV_INPUT',
+): Options {
+  requireObject(options, field, code);
+  for (const name of Object.keys(options)) {
+    if (names.includes(name)) continue;
+    const full = field === 'options' || field === 'config' ? name : `${field}.${name}`;
+    const nearest = nearestName(name, names);
+    const remedy =
+      nearest === undefined ? `The names are ${names.join(', ')}.` : `Did you mean '${nearest}'?`;
+    throw new TierKVError(code, `${full} is unknown here. ${remedy}`, { field: full });
+  }
+  return options;
+}
+
+/** @throws TKV_INPUT, or the code given, for what is no object of names and values */
+export function requireObject(value: object, field: string, code: ErrorCode = 'TKV_INPUT'): void {
+  if (typeof value === 'object' && value !== null && !Array.isArray(value)) return;
+  const problem = `${field} must be an object, and it is ${described(value)}`;
+  throw new TierKVError(code, `${problem}. Pass { name: value }.`, { field });
+}
+
+/** @throws TKV_INPUT, or the code given, for what is no list */
+export function requireArray(
+  value: readonly unknown[],
+  field: string,
+  remedy: string,
+  code: ErrorCode = 'TKV_INPUT',
+): void {
+  if (Array.isArray(value)) return;
+  throw new TierKVError(code, `${field} must be an array, and it is ${described(value)}. ${remedy}`, {
+    field,
+  });
+}
+
+/** @throws TKV_INPUT, or the code given, for what is no function */
+export function requireFunction(value: unknown, field: string, code: ErrorCode = 'TKV_INPUT'): void {
+  if (typeof value === 'function') return;
+  const problem = `${field} must be a function, and it is ${described(value)}`;
+  throw new TierKVError(code, `${problem}. Pass a function.`, { field });
+}
+
+/** True or false, or left out. @throws TKV_INPUT, or the code given, for anything else */
+export function requireFlag(
+  value: boolean | undefined,
+  field: string,
+  code: ErrorCode = 'TKV_INPUT',
+): boolean | undefined {
+  if (value === undefined || typeof value === 'boolean') return value;
+  const problem = `${field} must be true or false, and it is ${described(value)}`;
+  throw new TierKVError(code, `${problem}. Pass one of them, or leave it out.`, { field });
+}
+
+/** A text that is not empty. @throws TKV_INPUT, or the code given, for anything else */
+export function requireText(
+  value: string,
+  field: string,
+  remedy: string,
+  code: ErrorCode = 'TKV_INPUT',
+): string {
+  if (typeof value === 'string' && value !== '') return value;
+  const found = value === '' ? 'empty' : described(value);
+  throw new TierKVError(code, `${field} must be text, and it is ${found}. ${remedy}`, { field });
+}
+
+/** One of the names. @throws TKV_CONFIG with the nearest name for anything else */
+export function oneOf<Name extends string>(field: string, value: Name, names: readonly Name[]): Name {
+  if (names.includes(value)) return value;
+  const nearest = typeof value === 'string' ? nearestName(value, names) : undefined;
+  const known = names.map((name) => `'${name}'`);
+  const remedy =
+    nearest === undefined
+      ? `Set it to ${known.slice(0, -1).join(', ')} or ${known.at(-1)}.`
+      : `Did you mean '${nearest}'?`;
+  throw configError(field, `is ${described(value)}`, remedy);
+}

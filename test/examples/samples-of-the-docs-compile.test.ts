@@ -1,0 +1,41 @@
+/** The samples of docs/embedding.md compile under what `tsc --init` writes, which is stricter than this checkout. */
+
+import { execFile } from 'node:child_process';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, expect, it } from 'vitest';
+
+const root = join(import.meta.dirname, '..', '..');
+mkdirSync(join(root, 'node_modules', '.cache'), { recursive: true });
+const dir = mkdtempSync(join(root, 'node_modules', '.cache', 'docs-'));
+afterAll(() => rmSync(dir, { recursive: true }));
+
+it('all samples that are whole modules', async () => {
+  const page = readFileSync(join(root, 'docs', 'embedding.md'), 'utf8');
+  const samples = [...page.matchAll(/```ts\n([\s\S]*?)```/g)].flatMap(([, code = '']) =>
+    /^export /m.test(code) ? [code] : [],
+  );
+  expect(samples.length).toBeGreaterThan(4);
+  for (const [i, code] of samples.entries()) writeFileSync(join(dir, `sample${i}.mts`), code);
+  const options = {
+    ...{ module: 'nodenext', target: 'esnext', types: ['node', '@webgpu/types'], strict: true },
+    ...{ noUncheckedIndexedAccess: true, exactOptionalPropertyTypes: true, verbatimModuleSyntax: true },
+    ...{ isolatedModules: true, skipLibCheck: true, noEmit: true, allowImportingTsExtensions: true },
+    paths: {
+      tierkv: [join(root, 'src/index.ts')],
+      'tierkv/*': [join(root, 'src/*/index.ts')],
+    },
+  };
+  writeFileSync(join(dir, 'tsconfig.json'), JSON.stringify({ compilerOptions: options, include: ['*.mts'] }));
+  const tsc = join(root, 'node_modules', '.bin', 'tsc');
+  const output = await new Promise<string>((resolve) => {
+    execFile(tsc, ['-p', dir, '--pretty', 'false'], { cwd: dir, maxBuffer: 2 ** 26 }, (_, stdout, stderr) =>
+      resolve(stdout + stderr),
+    );
+  });
+  // The sources themselves are held to the options of this checkout, and seen by users as declarations.
+  const ofSamples = output
+    .split('\n')
+    .filter((line) => /^sample\d+\.mts|Cannot find module|TS5\d\d\d/.test(line));
+  expect(ofSamples).toEqual([]);
+}, 120_000);
