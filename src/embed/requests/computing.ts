@@ -4,9 +4,8 @@
  */
 
 import { runningClock } from '../../backends/runningClock.ts';
-import type { BlockKeys } from '../../runtime/index.ts';
+import type { BlockKeys, KVManager } from '../../runtime/index.ts';
 import { unlessAborted } from '../abort.ts';
-import type { RequestContext } from './context.ts';
 import type { SequenceState } from './kvSequence.ts';
 
 /** What one sequence computes. */
@@ -53,16 +52,24 @@ export class ComputingBlocks {
   }
 }
 
+/** What a wait needs of the runtime. */
+export interface SharingContext {
+  readonly manager: Pick<KVManager, 'matchLength'>;
+  readonly computing: ComputingBlocks;
+  readonly blockTokens: number;
+  nowUs(): number;
+}
+
 /** How long one request waits, all in all, for blocks that others compute. */
 export class SharedWait {
-  readonly #context: RequestContext;
+  readonly #context: SharingContext;
   readonly #groups: readonly { readonly keys: BlockKeys }[];
   /** Blocks that can be found at most: the last token is always left to compute. */
   readonly #limit: number;
   #leftMs: number;
 
   constructor(
-    context: RequestContext,
+    context: SharingContext,
     groups: readonly { readonly keys: BlockKeys }[],
     tokens: number,
     waitMs: number,
